@@ -255,22 +255,24 @@ class Model(AnchoredModel):
         wrong = torch.arange(len(batch), device=mask.device).roll(-1)
         negative = self._is_negative(batch, wrong)
         rows = negative.nonzero()[:, 0]
+        scores, attention = self.salience(found).float(), self._to_words(found.attention).float()
+        asked = others = None
+        lost = scores.new_zeros(())
+        if len(rows):
+            apart = self.guided(queries.take(wrong[rows]), clips[rows], mask[rows])
+            asked, others = self.salience(apart).float(), self._to_words(apart.attention).float()
+            free = self._to_dummies(apart.attention).float().clamp(min=_TINY)
+            lost = -(free.log() * mask[rows]).sum(1).mean()
         labels, pairs = saliency_labels(batch, mask), saliency_pairs(batch, mask)
-        margin, scores = self.config.saliency_margin, self.salience(found).float()
-        attention, free = self._to_words(found.attention).float(), self._to_dummies(found.attention).float()
-        total = saliency_hinge(scores, *pairs, margin)
-        of_attention = saliency_hinge(attention, *pairs, margin)
-        of_attention = of_attention + self._mean_of_clips(_entropy(attention, free, labels > 0), mask)
-        others = self.guided(queries.take(wrong[rows]), clips[rows], mask[rows]) if len(rows) else None
-        total = total + self._contrast(scores, others and self.salience(others), labels, mask, negative)
-        told = others and self._to_words(others.attention)
-        of_attention = of_attention + self._contrast(attention, told, labels, mask, negative, alone=False)
-        if others is not None:
-            low = functional.softplus(self.salience(others).float())
-            lost = -self._to_dummies(others.attention).float().clamp(min=_TINY).log()
-            total = total + (low * mask[rows]).sum(1).mean()
-            of_attention = of_attention + (lost * mask[rows]).sum(1).mean()
-        return total + self.config.weight_attention * of_attention
+        fits = attention.where(labels > 0, self._to_dummies(found.attention).float())
+        told = self._mean_of_clips(-fits.clamp(min=_TINY).log(), mask) + lost
+        told = told + saliency_hinge(attention, *pairs, self.config.saliency_margin)
+        told = told + self._contrast(attention, others, labels, mask, negative, alone=False)
+        total = saliency_hinge(scores, *pairs, self.config.saliency_margin)
+        total = total + self._contrast(scores, asked, labels, mask, negative)
+        if asked is not None:
+            total = total + (functional.softplus(asked) * mask[rows]).sum(1).mean()
+        return total + self.config.weight_attention * told
 
     def _contrast(
         self,
@@ -406,12 +408,8 @@ class Model(AnchoredModel):
         if not self.config.as_released:
             return seen
         heads = self.config.heads
-        return seen & ~padding_of_others(clips, keys, heads).unflatten(0, (len(clips), heads))
-
-
-def _entropy(share: Tensor, rest: Tensor, labels: Tensor) -> Tensor:
-    """The cross-entropy of labels with probabilities `share`, of which 1 is left by `rest`."""
-    return -share.where(labels, rest).clamp(min=_TINY).log()
+        padding = padding_of_others(clips, keys, heads)
+        return seen & ~padding.view(len(clips), heads, *padding.shape[1:])
 
 
 def unlike_each_other(tokens: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from whenabouts.models.released.importing import program_names
+from whenabouts.models.released import program_names
 from whenabouts.models.reloclnet import Config, Model, released_names
 from whenabouts.models.trained import Trained
 from whenabouts.product.cli.main import main
