@@ -22,8 +22,20 @@ from whenabouts.research.training.window_labels import sources_of
 from ..golden_folder import arrays_of, cases, told_inside
 
 CLIP_SECONDS = 2.0
-UNUSED = ("txt_position_embed.", "txt_proj_linear.")
-"""Parameters that the programs make and never read."""
+SYSTEMS = (
+    "moment_detr",
+    "qd_detr",
+    "cg_detr",
+    "eatr",
+)
+"""The systems of the family."""
+UNUSED = (
+    "txt_position_embed.",
+    "txt_proj_linear.",
+    "transformer.decoder.event_span_embed.",
+    "transformer.decoder.moment_span_embed.",
+)
+"""Parameters that the programs make and never read, or have twice."""
 _OPTIONS = {
     "hidden_dim": "hidden",
     "nheads": "heads",

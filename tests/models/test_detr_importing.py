@@ -16,10 +16,8 @@ from whenabouts.models.released.importing import Imported, import_checkpoint
 from whenabouts.models.released.settings import Overrides
 from whenabouts.models.trained import Trained
 
-from .detr_cases import DetrCase, detr_cases, opened
+from .detr_cases import SYSTEMS, DetrCase, detr_cases, opened
 from .small_batches import small_batch
-
-SYSTEMS = ("moment_detr", "qd_detr", "cg_detr")
 
 
 class EasyDict(dict):  # type: ignore[type-arg]
@@ -94,6 +92,19 @@ def test_a_checkpoint_of_another_system_is_refused_by_name(tmp_path: Path) -> No
     path = write(tmp_path / "best.ckpt", small("qd_detr"), "qd_detr")
     with pytest.raises(FormatError, match="has left over global_rep_pos"):
         imported(path, "moment_detr")
+
+
+def test_a_head_whose_two_copies_differ_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "best.ckpt", small("eatr"), "eatr")
+    told = torch.load(path, weights_only=False)
+    head = "moment_span_embed.layers.0.bias"
+    told["model"][f"transformer.decoder.{head}"] = told["model"][head].clone()
+    torch.save({"model": told["model"]}, path)
+    assert imported(path, "eatr", heads=2)
+    told["model"][f"transformer.decoder.{head}"][0] += 1
+    torch.save({"model": told["model"]}, path)
+    with pytest.raises(FormatError, match=f"{head}' are one parameter, and differ here"):
+        imported(path, "eatr", heads=2)
 
 
 @pytest.mark.parametrize("path", [p for s in SYSTEMS for p in detr_cases(s)], ids=lambda path: path.stem)

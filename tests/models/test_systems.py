@@ -59,6 +59,7 @@ LEFT_UNUSED: Mapping[str, frozenset[str]] = {
 _ROUNDING: Mapping[str, frozenset[str]] = {
     # A hinge of differences does not see what is added to all scores.
     "moment_detr": frozenset({"salient.bias"}),
+    "eatr": frozenset({"salient.bias"}),
 }
 """Parameters whose gradient is zero, but for rounding."""
 

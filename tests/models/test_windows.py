@@ -24,6 +24,7 @@ from whenabouts.models._parts.window_targets import (
 from whenabouts.models.decoding import Decoding, best_spans, best_windows
 from whenabouts.models.protocol import ClipBatch, SpanScores
 
+from .detr_cases import SYSTEMS
 from .small_batches import small_batch
 
 MASK = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
@@ -157,7 +158,7 @@ def test_a_long_video_is_read_in_pieces_that_overlap_by_half() -> None:
     ]
 
 
-@pytest.mark.parametrize("system", ["moment_detr", "qd_detr", "cg_detr"])
+@pytest.mark.parametrize("system", SYSTEMS)
 @torch.no_grad()
 def test_what_is_found_in_a_long_video_is_what_is_found_in_its_pieces(system: str) -> None:
     config = config_of(

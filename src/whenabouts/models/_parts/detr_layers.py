@@ -234,12 +234,20 @@ class AnchorMemoryAttention(_Mixing):
 
 
 class AnchorLayer(Summing):
-    """A layer of DAB-DETR's decoder on spans; `path` as in `Summing`."""
+    """A layer of DAB-DETR's decoder on spans; `path` and `learned` as in `Summing`."""
 
     def __init__(
-        self, width: int, heads: int, inner: int, dropout: float, *, first: bool, path: bool
+        self,
+        width: int,
+        heads: int,
+        inner: int,
+        dropout: float,
+        *,
+        first: bool,
+        learned: bool = True,
+        path: bool = False,
     ) -> None:
-        super().__init__(width, inner, dropout, learned=True, path=path)
+        super().__init__(width, inner, dropout, learned=learned, path=path)
         self.attention = AnchorSelfAttention(width, heads, dropout)
         self.memory_attention = AnchorMemoryAttention(width, heads, dropout, first=first)
         self.memory_norm = nn.LayerNorm(width)
@@ -248,7 +256,17 @@ class AnchorLayer(Summing):
         self, windows: Tensor, anchors: Tensor, turned: Tensor, memory: Tensor, places: Tensor, mask: Tensor
     ) -> Tensor:
         """(P, N, D) to (P, N, D); see `AnchorMemoryAttention`."""
-        windows = self.attention_norm(windows + self.dropout(self.attention(windows, anchors)))
+        return self.seek(self.compare(windows, anchors), anchors, turned, memory, places, mask)
+
+    def compare(self, windows: Tensor, anchors: Tensor) -> Tensor:
+        """(P, N, D) windows that have looked at each other."""
+        compared: Tensor = self.attention_norm(windows + self.dropout(self.attention(windows, anchors)))
+        return compared
+
+    def seek(
+        self, windows: Tensor, anchors: Tensor, turned: Tensor, memory: Tensor, places: Tensor, mask: Tensor
+    ) -> Tensor:
+        """(P, N, D) windows that have looked at the memory too."""
         mixed = self.memory_attention(windows, anchors, turned, memory, places, mask)
         windows = self.memory_norm(windows + self.dropout(mixed))
         outcome: Tensor = self.feedforward_norm(windows + self.dropout(self.feedforward(windows)))
@@ -258,8 +276,8 @@ class AnchorLayer(Summing):
 class AnchorDecoder(nn.Module):
     """DAB-DETR's decoder on spans: each window has an anchor (centre, width) that every layer mends.
 
-    One LayerNorm stands behind all layers. In the first the windows hold nothing, and learn nothing from
-    what they hold.
+    One LayerNorm stands behind all layers. The first does not scale the sines of anchors by what the windows
+    hold.
     """
 
     def __init__(
@@ -285,14 +303,18 @@ class AnchorDecoder(nn.Module):
         self.width_of = _two_layers(width, 1)
         self.mend = span_head(width)
 
-    def forward(self, memory: Tensor, places: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, memory: Tensor, places: Tensor, mask: Tensor, windows: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Windows (layers, P, N, D) and the anchors (layers, P, N, 2) that each layer began with, from clips.
 
+        `windows` (P, N, D) is what they hold before the first layer (None: nothing).
         An anchor's gradient reaches the layer that mended it, and no layer before.
         """
         pairs = len(memory)
         anchors = self.anchors.weight.sigmoid().expand(pairs, -1, -1)
-        windows = memory.new_zeros((pairs, anchors.shape[1], self.width))
+        if windows is None:
+            windows = memory.new_zeros((pairs, anchors.shape[1], self.width))
         begun, outcomes = [anchors], []
         for number, layer in enumerate(self.layers):
             turned = anchor_sines(anchors, self.width)

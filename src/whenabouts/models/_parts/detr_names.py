@@ -65,3 +65,16 @@ OF_ANCHOR_DECODER: Patterns = (
     (r"(decoder\..*)\.attention\.output\.", r"\1.self_attn.out_proj."),
 )
 """What `AnchorDecoder` calls its parts -> what the programs do. `OF_SELF_LAYERS` comes behind."""
+
+OF_SLOT_ATTENTION: Patterns = (
+    (r"(slot_atten|processer_for_tgt)\.(rows|slots|perceptron)_norm\.", r"\1.norm_\2."),
+    (r"\.norm_rows\.", ".norm_inputs."),
+    (r"\.norm_perceptron\.", ".norm_mlp."),
+    (r"(slot_atten|processer_for_tgt)\.norm\.", r"\1.norm_out."),
+    (r"(slot_atten|processer_for_tgt)\.(query|key|value)\.", r"\1.project_\2."),
+    (r"\.project_query\.", ".project_q."),
+    (r"\.project_key\.", ".project_k."),
+    (r"\.project_value\.", ".project_v."),
+    *((rf"\.perceptron\.{2 * layer}\.", f".mlp.layers.{layer}.") for layer in range(3)),
+)
+"""What `SlotAttention` calls its parts -> what the programs do."""

@@ -123,11 +123,13 @@ class WindowModel(nn.Module, ABC):
 
     def clips_of(self, videos: VideoEncoding) -> Tensor:
         """(V, T, D) clips of the width inside, which know where in their video they are."""
-        rows = videos.parts["rows"]
-        if self.config.tef:
-            rows = torch.cat([rows, endpoints(videos.mask).to(rows)], -1)
-        clips: Tensor = self.clip_projection(rows)
+        clips: Tensor = self.clip_projection(self.with_endpoints(videos))
         return clips
+
+    def with_endpoints(self, videos: VideoEncoding) -> Tensor:
+        """(V, T, D'') the features, and with `tef` where each clip begins and ends."""
+        rows = videos.parts["rows"]
+        return torch.cat([rows, endpoints(videos.mask).to(rows)], -1) if self.config.tef else rows
 
     def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
         """Windows (P, M, 3) of P pairs: borders in clips, and log p of the foreground.
@@ -163,7 +165,12 @@ class WindowModel(nn.Module, ABC):
         truth = true_windows(batch, own.mask.sum(1))
         losses = self.losses_of_layers(detected.layers, truth)
         saliency = self.saliency_loss(batch, detected, queries, own)
-        return {**losses, "saliency": self.config.weight_saliency * saliency}
+        losses["saliency"] = self.config.weight_saliency * saliency
+        return {**losses, **self.other_losses(batch, detected, own)}
+
+    def other_losses(self, batch: Batch, detected: Detected, videos: VideoEncoding) -> Losses:
+        """Terms that a system has beside; `videos` are those of the pairs (Q)."""
+        return {}
 
     def losses_of_layers(self, layers: tuple[Windows, ...], truth: Tensor) -> dict[str, Tensor]:
         """The terms of windows of all layers; those before the last carry their number."""

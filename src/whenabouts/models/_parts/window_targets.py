@@ -100,18 +100,32 @@ def window_losses(predicted: Windows, truth: Tensor, weights: Weights) -> dict[s
     prediction that is not matched is background; the cross-entropy is a plain mean over all predictions, in
     which those of the background count `background`, as in the released programs.
     """
-    query, prediction, target = matched(predicted, truth, weights)
-    spans, true = predicted.spans[query, prediction].float(), truth[query, target]
+    rows = matched(predicted, truth, weights)
+    query, prediction, _ = rows
     classes = torch.full(predicted.logits.shape[:2], BACKGROUND, device=truth.device)
     classes[query, prediction] = FOREGROUND
     counts = predicted.logits.new_tensor([1.0, weights.background], dtype=torch.float32)
     label = functional.cross_entropy(
         predicted.logits.float().flatten(0, 1), classes.flatten(), counts, reduction="none"
     )
+    return {**_span_losses(predicted.spans, truth, rows, weights), "label": weights.label * label.mean()}
+
+
+def assigned_spans(spans: Tensor, truth: Tensor, weights: Weights) -> dict[str, Tensor]:
+    """Terms `span` and `giou` of spans (Q, N, 2) without classes; 0 where there is nothing to match."""
+    predicted = Windows(torch.zeros_like(spans), spans)
+    return _span_losses(spans, truth, matched(predicted, truth, weights), weights)
+
+
+def _span_losses(
+    spans: Tensor, truth: Tensor, rows: tuple[Tensor, Tensor, Tensor], weights: Weights
+) -> dict[str, Tensor]:
+    query, prediction, target = rows
+    assigned, true = spans[query, prediction].float(), truth[query, target]
+    distance, shared = (assigned - true).abs(), generalized_iou(assigned, true)
     return {
-        "span": weights.span * (spans - true).abs().mean(),
-        "giou": weights.giou * (1 - generalized_iou(spans, true)).mean(),
-        "label": weights.label * label.mean(),
+        "span": weights.span * distance.sum() / max(1, distance.numel()),
+        "giou": weights.giou * (1 - shared).sum() / max(1, len(shared)),
     }
 
 

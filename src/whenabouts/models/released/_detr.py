@@ -29,8 +29,10 @@ _PROJECTION = "input_vid_proj.{}.net.1.weight"
 _UNUSED = ("txt_position_embed.", "txt_proj_linear.")
 
 
-def settings(released: Released, **sizes: Any) -> Settings:
+def settings(released: Released, windows: str = "query_embed.weight", **sizes: Any) -> Settings:
     """Settings as the tensors and the checkpoint's options have them; `sizes` are those of one system.
+
+    `windows` is the parameter with a row for each window.
 
     Features of CLIP come first and are the stream `vision`, what else there is (SlowFast, 2,304 wide) is
     `motion`. Both are brought to unit length, as in training: the package's own predictor computes that and
@@ -60,7 +62,7 @@ def settings(released: Released, **sizes: Any) -> Settings:
         "projections": _numbered(released, r"input_vid_proj\.(\d+)\.net\.1\.weight"),
         "encoder_layers": layers_of(released, "transformer.encoder"),
         "decoder_layers": layers_of(released, "transformer.decoder"),
-        "windows": released.size("query_embed.weight", 0),
+        "windows": released.size(windows, 0),
         "tef": tef,
         **{ours: released.setting(theirs, default) for ours, (theirs, default) in _OPTIONS.items()},
         **sizes,
