@@ -90,6 +90,7 @@ def test_each_program_has_cases() -> None:
     elsewhere = {
         "mmn",
         "conquer",
+        "squidnet",
         "ms_sl",
         "gmmformer",
         "moment_detr",

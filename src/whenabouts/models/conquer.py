@@ -40,22 +40,23 @@ Shapes as in `protocol`; S streams, H the width inside.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
 
+from whenabouts.models._parts.attention_flow import attention_flow
 from whenabouts.models._parts.bert import BertEncoder, ProjectedEncoder, TypedPositions
-from whenabouts.models._parts.borders import MASKED, log_probabilities
+from whenabouts.models._parts.borders import MASKED, BorderScore, log_probabilities
 from whenabouts.models._parts.joint_streams import JointStreams
-from whenabouts.models._parts.layers import Dropout, InputProjection, initialise, unit
-from whenabouts.models._parts.packing import compute_padding
+from whenabouts.models._parts.layers import InputProjection, initialise
+from whenabouts.models._parts.packing import compute_padding, padded_queries, padded_videos
 from whenabouts.models._parts.ranking_loss import weighted_mean
-from whenabouts.models._parts.shared_norm import candidates_of, shared_entropies
+from whenabouts.models._parts.renaming import OF_BERT, renamed_by_place
+from whenabouts.models._parts.shared_norm import candidates_of, shared_entropies, video_entropies
+from whenabouts.models._parts.stream_weights import StreamWeights, weighed
 from whenabouts.models.protocol import (
     Batch,
     ClipBatch,
@@ -133,44 +134,8 @@ class PairLogits(NamedTuple):
     video: Tensor | None
 
 
-class WordClusters(nn.Module):
-    """How far words lie from K centres that share them out (NetVLAD, Arandjelovic et al., CVPR 2016).
-
-    A word's shares are the softmax of a LayerNorm of its K products with `assignment`. For each centre the
-    shared distances of all words are added up and brought to length 1, then the whole is.
-    """
-
-    def __init__(self, width: int, clusters: int) -> None:
-        super().__init__()
-        self.assignment = nn.Parameter(torch.randn(width, clusters) / width**0.5)
-        self.centres = nn.Parameter(torch.randn(1, width, clusters) / width**0.5)
-        self.norm = nn.LayerNorm(clusters)
-
-    def forward(self, words: Tensor, mask: Tensor) -> Tensor:
-        """(Q, D * K), each dimension's K values side by side, from words (Q, L, D) with `mask` (Q, L)."""
-        shares = self.norm(words @ self.assignment).softmax(-1) * mask[..., None]
-        gathered = torch.einsum("qld,qlk->qkd", words, shares)
-        away = gathered - shares.sum(1)[..., None] * self.centres.transpose(1, 2)
-        return unit(unit(away).transpose(1, 2).flatten(1))
-
-
-class StreamWeights(nn.Module):
-    """How much each stream counts for a query."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.clusters = WordClusters(config.hidden, config.clusters)
-        self.dropout = Dropout(config.dropout)
-        self.linear = nn.Linear(config.hidden * config.clusters, len(config.streams), bias=False)
-
-    def forward(self, words: Tensor, mask: Tensor) -> Tensor:
-        """(Q, S), of sum 1, from words (Q, L, H)."""
-        weights: Tensor = self.linear(self.dropout(self.clusters(words, mask))).float()
-        return weights.softmax(-1)
-
-
 class ContextQueryAttention(nn.Module):
-    """Clips and words that look at each other (bidirectional attention flow, Seo et al., ICLR 2017).
+    """Clips and words that look at each other.
 
     Four vectors for each clip: itself, the words that suit it, and its products with words and clips.
     """
@@ -183,16 +148,15 @@ class ContextQueryAttention(nn.Module):
     def forward(self, clips: Tensor, words: Tensor, clip_mask: Tensor, word_mask: Tensor) -> Tensor:
         """(P, T, 4 H) from clips (P, T, H) and words (P, L, H).
 
-        The similarity of clip v and word q is w . [v; q; v * q]. A clip attends to the words by it; the
-        query attends to the clips by each clip's best word. With `as_released` a padded clip attends to all
-        words alike, padded ones too; else what stands there means nothing.
+        The similarity of clip v and word q is w . [v; q; v * q]; see `attention_flow`.
         """
-        table = self._similarity(clips, words).float()
-        seen = clip_mask[:, :, None] & word_mask[:, None] if self.as_released else word_mask[:, None]
-        table = table.masked_fill(~seen, MASKED)
-        of_words = torch.bmm(table.softmax(2).to(words.dtype), words)
-        best = table.amax(2).masked_fill(~clip_mask, MASKED).softmax(1)
-        of_clips = torch.einsum("pt,ptd->pd", best.to(clips.dtype), clips)[:, None]
+        of_words, of_clips = attention_flow(
+            self._similarity(clips, words),
+            clips,
+            words,
+            (clip_mask, word_mask),
+            as_released=self.as_released,
+        )
         return torch.cat([clips, of_words, clips * of_words, clips * of_clips], dim=2)
 
     def _similarity(self, clips: Tensor, words: Tensor) -> Tensor:
@@ -200,21 +164,6 @@ class ContextQueryAttention(nn.Module):
         of_clip, of_word, of_both = self.similarity.weight[0].chunk(3)
         products = torch.bmm(clips * of_both, words.transpose(1, 2))
         return products + (clips @ of_clip)[:, :, None] + (words @ of_word)[:, None]
-
-
-class BorderScore(nn.Module):
-    """Two convolutions over clips, ReLU between them: a logit for each clip."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        kernel = config.span_kernel
-        self.wide = nn.Conv1d(config.hidden, config.span_hidden, kernel, padding=kernel // 2, bias=False)
-        self.narrow = nn.Conv1d(config.span_hidden, 1, 1, bias=False)
-
-    def forward(self, clips: Tensor) -> Tensor:
-        """(P, T) from clips (P, T, H), zero in the padding unless padding is computed."""
-        logits: Tensor = self.narrow(self.wide(clips.transpose(1, 2)).relu())
-        return logits[:, 0]
 
 
 class VideoScore(nn.Module):
@@ -248,12 +197,12 @@ class Model(nn.Module):
         self.query_positions = TypedPositions(config.max_tokens, hidden, dropout, "tokens")
         self.query_encoder = _encoder(config)
         self.video_encoder = JointStreams(config.streams, hidden, config.max_clips, dropout, _encoder(config))
-        self.stream_weights = StreamWeights(config) if config.weighs else None
+        self.stream_weights = _stream_weights(config) if config.weighs else None
         self.attention = ContextQueryAttention(hidden, as_released=config.as_released)
         self.context = _projected(4 * hidden, config)
         self.start_features = _projected(5 * hidden, config)
         self.end_features = _projected(2 * hidden, config)
-        self.start, self.end = BorderScore(config), BorderScore(config)
+        self.start, self.end = (BorderScore(hidden, config.span_hidden, config.span_kernel) for _ in range(2))
         self.video_score = VideoScore(config) if config.measure == "exclusive" else None
         initialise(self, config.initializer_range)
         if config.as_released:
@@ -266,22 +215,22 @@ class Model(nn.Module):
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
         """Parts `tokens` (Q, L, H), `mask` (Q, L) and, with two streams, `stream_weights` (Q, S)."""
-        tokens, mask = self._padded(queries.tokens, queries.mask, self.config.max_tokens)
+        if self.config.as_released:
+            queries = padded_queries(queries, self.config.max_tokens)
+        tokens, mask = queries.tokens, queries.mask
         words = self.query_positions(self.query_projection(tokens, mask), mask, _WORDS_TYPE)
         words = self.query_encoder(words, mask)
         parts = {"tokens": words, "mask": mask}
         if self.stream_weights is not None:
-            counted = torch.ones_like(mask) if self.config.as_released else mask
-            parts["stream_weights"] = self.stream_weights(words, counted)
+            parts["stream_weights"] = self.stream_weights(words, mask)
         return QueryEncoding({}, parts)
 
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
         """Parts `clips/<stream>` (V, T, H)."""
-        most = self.config.max_clips
-        streams = {name: self._padded(clips, videos.mask, most)[0] for name, clips in videos.streams.items()}
-        mask = self._padded(videos.mask[..., None], videos.mask, most)[1]
-        encoded = self.video_encoder(ClipBatch(streams, mask))
-        return VideoEncoding(mask, parts={f"clips/{name}": clips for name, clips in encoded.items()})
+        if self.config.as_released:
+            videos = padded_videos(videos, self.config.max_clips)
+        encoded = self.video_encoder(videos)
+        return VideoEncoding(videos.mask, parts={f"clips/{name}": clips for name, clips in encoded.items()})
 
     def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
         """Scores of start and end of P pairs, a few pairs at a time; see above for each measure."""
@@ -329,26 +278,24 @@ class Model(nn.Module):
         spans = shared_entropies(logits.borders, candidates, batch.spans).sum(0)
         terms = {"spans": config.lambda_tl * weighted_mean(spans, batch.weight)}
         if logits.video is not None:
-            # The own video stands first among the candidates, so its class is 0.
-            scores = logits.video.float().new_full(candidates.rows.shape, MASKED)
-            scores[query, place] = logits.video.float()
-            terms["videos"] = config.lambda_video * weighted_mean(-scores.log_softmax(1)[:, 0], batch.weight)
+            videos_entropy = video_entropies(logits.video, candidates)
+            terms["videos"] = config.lambda_video * weighted_mean(videos_entropy, batch.weight)
         return terms
 
     def _fused(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
         """(P, T, H): the streams of each pair's video, weighed as its query says."""
         clips = torch.stack([videos.parts[f"clips/{name}"] for name in self.config.streams])
-        if self.stream_weights is None:
-            return clips.mean(0)
-        weights = queries.parts["stream_weights"].T[:, :, None, None]
-        return (clips * weights).sum(0)
+        return weighed(clips, queries.parts.get("stream_weights"))
 
-    def _padded(self, values: Tensor, mask: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        """Values (B, T, D) and mask (B, T) as they are; with `as_released` both padded with zeros."""
-        if not self.config.as_released:
-            return values, mask
-        more = max(0, length - mask.shape[1])
-        return pad(values.masked_fill(~mask[..., None], 0), (0, 0, 0, more)), pad(mask, (0, more))
+
+def _stream_weights(config: Config) -> StreamWeights:
+    return StreamWeights(
+        config.hidden,
+        config.clusters,
+        len(config.streams),
+        config.dropout,
+        as_released=config.as_released,
+    )
 
 
 def _encoder(config: Config) -> BertEncoder:
@@ -363,22 +310,12 @@ def _projected(features: int, config: Config) -> ProjectedEncoder:
 
 def released_names(config: Config) -> Mapping[str, str]:
     """Our name of each parameter -> its name in the released program; the first stream is the pictures."""
-    with torch.device("meta"):
-        ours = list(Model(config).state_dict())
-    return {name: _released(name, tuple(config.streams)) for name in ours}
-
-
-def _released(name: str, streams: tuple[str, ...]) -> str:
-    kinds = ("linear",) if len(streams) == 1 else ("img_linear", "text_linear")
+    kinds = ("linear",) if len(config.streams) == 1 else ("img_linear", "text_linear")
     projections = tuple(
         (f"video_encoder.projections.{stream}.", f"encoder.videoEncoder.{kind}.")
-        for stream, kind in zip(streams, kinds, strict=True)
+        for stream, kind in zip(config.streams, kinds, strict=True)
     )
-    ours, theirs = next(entry for entry in (*projections, *_PLACES) if name.startswith(entry[0]))
-    inside = name.removeprefix(ours)
-    for pattern, released in _INSIDE:
-        inside = re.sub(pattern, released, inside)
-    return theirs + inside
+    return renamed_by_place(lambda: Model(config), (*projections, *_PLACES), OF_BERT)
 
 
 _HEAD = "moment_localization_head."
@@ -403,18 +340,4 @@ _PLACES = (
     ("video_score.features.", "video_scoring_head.video_feature_modeling."),
     ("video_score.wide.", "video_scoring_head.video_score_predictor.0."),
     ("video_score.narrow.", "video_scoring_head.video_score_predictor.2."),
-)
-_INSIDE = (
-    (r"^projection\.", "trans_linear."),
-    (r"^places\.", "position_embeddings."),
-    (r"^types\.", "token_type_embeddings."),
-    (r"layers\.", "layer."),
-    (r"attention\.attention\.", "attention.self."),
-    (r"attention\.output\.", "attention.output.dense."),
-    (r"attention\.norm\.", "attention.output.LayerNorm."),
-    (r"wide\.", "intermediate.dense."),
-    (r"narrow\.", "output.dense."),
-    (r"(layer\.\d+\.)norm\.", r"\1output.LayerNorm."),
-    (r"\bnorm\.", "LayerNorm."),
-    (r"\blinear\.", "net.1."),
 )

@@ -1,16 +1,17 @@
 from __future__ import annotations
 
 import json
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from whenabouts.research.training.experiment import TrainingSettings
 from whenabouts.research.training.optimizer import (
     BertAdam,
+    EarlyAdamW,
     cut_each,
     decay_groups,
     new_optimizer,
@@ -18,7 +19,7 @@ from whenabouts.research.training.optimizer import (
 )
 from whenabouts.types import UsageError
 
-from ...golden_folder import cases, golden_folder
+from ...golden_folder import arrays_of, cases, golden_folder, told_inside
 
 
 def test_it_makes_the_steps_of_the_released_program() -> None:
@@ -52,6 +53,33 @@ def _follow(told: dict[str, float], arrays: dict[str, np.ndarray]) -> None:
         np.testing.assert_allclose(bias.detach(), arrays["b_after"][step], rtol=1e-5, atol=1e-6)
 
 
+def test_adamw_as_released_makes_the_steps_of_heros_program() -> None:
+    files = cases("hero_full", "*.npz")
+    if not files:
+        pytest.skip(f"{golden_folder()} has no hero_full folder")
+    for file in files:
+        told, arrays = told_inside(file), arrays_of(file)
+        if "adamw.A0" in arrays:
+            _follow_adamw(told["optim"], arrays)
+
+
+def _follow_adamw(told: dict[str, Any], arrays: dict[str, Tensor]) -> None:
+    """Whose weight decays, whose bias does not."""
+    weight, bias = (nn.Parameter(arrays[f"adamw.{name}"].clone()) for name in ("A0", "b0"))
+    groups = [
+        {"params": [weight], "weight_decay": 0.01},  # of the program, whatever the case trains with
+        {"params": [bias], "weight_decay": 0.0},
+    ]
+    optimizer = EarlyAdamW(groups, told["learning_rate"], betas=tuple(told["betas"]))
+    for step, rate in enumerate(arrays["adamw.lr_used"].tolist()):
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        weight.grad, bias.grad = (arrays[f"adamw.{name}"][step] for name in ("grad_A", "grad_b"))
+        optimizer.step()
+        torch.testing.assert_close(weight.detach(), arrays["adamw.A_after"][step], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(bias.detach(), arrays["adamw.b_after"][step], rtol=1e-5, atol=1e-6)
+
+
 def test_each_gradient_is_cut_by_itself_and_stays_as_it_was() -> None:
     long, short = torch.tensor([3.0, 4.0]), torch.tensor([0.3, 0.4])
     cut = cut_each([long, short], 1.0)
@@ -82,8 +110,10 @@ def test_a_parameter_without_a_gradient_stays_even_with_decay() -> None:
     assert not torch.equal(used, torch.ones(2))
 
 
-@pytest.mark.parametrize("name", ["bertadam", "adamw"])
-def test_its_state_can_be_kept_and_continued(name: Literal["bertadam", "adamw"]) -> None:
+@pytest.mark.parametrize("name", ["bertadam", "adamw", "adamw-as-released"])
+def test_its_state_can_be_kept_and_continued(
+    name: Literal["bertadam", "adamw", "adamw-as-released"],
+) -> None:
     def steps(optimizer: torch.optim.Optimizer, model: nn.Module, count: int) -> None:
         for _ in range(count):
             optimizer.zero_grad()

@@ -79,6 +79,7 @@ STEPS: Mapping[str, Step] = {
     **{f"{name}, late": Step(name, batch=LATE) for name in ("xml", "reloclnet", "ms_sl", "gmmformer", "mmn")},
     **{f"{name}, ranked": Step(name, batch={**RANKED, **LATE}) for name in ("xml", "reloclnet", "conquer")},
     "conquer, exclusive": Step("conquer", {"measure": "exclusive"}, HARD),
+    "squidnet, moment_video": Step("squidnet", {"measure": "moment_video"}, HARD),
     "prem_localizer, negatives": Step("prem_localizer", batch=HARD),
     "crocs, second stage": Step("crocs", {"stage": "second"}, HARD),
     "xml, one video": Step("xml", batch=one_video()),

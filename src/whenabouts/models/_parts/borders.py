@@ -151,6 +151,20 @@ class BorderNetworks(nn.Module):
         return logits.transpose(0, 1).masked_fill(~mask, MASKED)
 
 
+class BorderScore(nn.Module):
+    """Two convolutions over clips without bias, ReLU between them: a logit for each clip."""
+
+    def __init__(self, width: int, inner: int, kernel: int) -> None:
+        super().__init__()
+        self.wide = nn.Conv1d(width, inner, kernel, padding=kernel // 2, bias=False)
+        self.narrow = nn.Conv1d(inner, 1, 1, bias=False)
+
+    def forward(self, clips: Tensor) -> Tensor:
+        """(P, T) from clips (P, T, D), zero in the padding unless padding is computed."""
+        logits: Tensor = self.narrow(self.wide(clips.transpose(1, 2)).relu())
+        return logits[:, 0]
+
+
 def _step(length: int) -> Tensor:
     """(length,): a step up in the middle, of sum 0: -1 / before, then 1 / (middle and after)."""
     before = length // 2

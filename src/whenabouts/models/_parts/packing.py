@@ -16,6 +16,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from whenabouts.models.protocol import ClipBatch, QueryBatch
 
 PIECES = 4
 """Into how many pieces of similar length a batch is cut (measured: 4 is quicker than 1, 2 and 8)."""
@@ -133,3 +136,20 @@ def compute_padding(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, PackedModule):
             module.computes_padding = True
+
+
+def padded_queries(queries: QueryBatch, tokens: int) -> QueryBatch:
+    """Queries padded to so many tokens (longer ones stay), as the released programs hold them."""
+    return QueryBatch(*_padded(queries.tokens, queries.mask, tokens))
+
+
+def padded_videos(videos: ClipBatch, clips: int) -> ClipBatch:
+    """Videos padded to so many clips (longer ones stay), as the released programs hold them."""
+    streams = {name: _padded(rows, videos.mask, clips)[0] for name, rows in videos.streams.items()}
+    return ClipBatch(streams, pad(videos.mask, (0, max(0, clips - videos.mask.shape[1]))))
+
+
+def _padded(rows: Tensor, mask: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    """Rows (B, T, D) and mask (B, T) padded with zeros, also where there were other values in the padding."""
+    more = max(0, length - mask.shape[1])
+    return pad(rows.masked_fill(~mask[..., None], 0), (0, 0, 0, more)), pad(mask, (0, more))

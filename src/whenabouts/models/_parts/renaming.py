@@ -29,6 +29,23 @@ Patterns that say where the layers stand come first, and leave the names that be
 """
 
 
+OF_BERT: Patterns = (
+    (r"^projection\.", "trans_linear."),
+    (r"^places\.", "position_embeddings."),
+    (r"^types\.", "token_type_embeddings."),
+    (r"layers\.", "layer."),
+    (r"attention\.attention\.", "attention.self."),
+    (r"attention\.output\.", "attention.output.dense."),
+    (r"attention\.norm\.", "attention.output.LayerNorm."),
+    (r"wide\.", "intermediate.dense."),
+    (r"narrow\.", "output.dense."),
+    (r"(layer\.\d+\.)norm\.", r"\1output.LayerNorm."),
+    (r"\bnorm\.", "LayerNorm."),
+    (r"\blinear\.", "net.1."),
+)
+"""What `bert.py` calls its parts -> what CONQUER's program does, and SQuiDNet's."""
+
+
 def renamed_parameters(model: Callable[[], nn.Module], patterns: Patterns) -> dict[str, str]:
     """Our name of each parameter of a model -> the name that the patterns make of it."""
     with torch.device("meta"):  # names and shapes alone: no memory is taken
@@ -37,3 +54,24 @@ def renamed_parameters(model: Callable[[], nn.Module], patterns: Patterns) -> di
     for pattern, released in patterns:
         names = {name: re.sub(pattern, released, now) for name, now in names.items()}
     return names
+
+
+def renamed_by_place(
+    model: Callable[[], nn.Module], places: Iterable[tuple[str, str]], inside: Patterns
+) -> dict[str, str]:
+    """The same where a parameter's name begins with one of the `places`: their name of that, then the rest.
+
+    The first place that fits counts; to the rest the patterns `inside` are applied.
+    """
+    places = tuple(places)
+    with torch.device("meta"):
+        ours = list(model().state_dict())
+    return {name: _placed(name, places, inside) for name in ours}
+
+
+def _placed(name: str, places: Iterable[tuple[str, str]], inside: Patterns) -> str:
+    mine, theirs = next(place for place in places if name.startswith(place[0]))
+    rest = name.removeprefix(mine)
+    for pattern, released in inside:
+        rest = re.sub(pattern, released, rest)
+    return theirs + rest

@@ -56,3 +56,12 @@ def shared_entropies(
     laid[:, query, place] = logits
     together = laid[:, :, 0] if own_only else laid.flatten(2)
     return -log_probabilities(together).gather(2, spans.T[:, :, None])[:, :, 0]
+
+
+def video_entropies(scores: Tensor, candidates: CandidateVideos) -> Tensor:
+    """(Q,) cross-entropies of the own videos among all candidates, from the scores (P,) of all pairs."""
+    query, place = candidates.pairs()
+    laid = scores.float().new_full(candidates.rows.shape, MASKED)
+    laid[query, place] = scores.float()
+    # The own video stands first, so its class is 0.
+    return -laid.log_softmax(1)[:, 0]

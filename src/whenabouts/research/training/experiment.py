@@ -213,14 +213,14 @@ class TrainingSettings:
     """The table `[training]`.
 
     `warmup` is the share of all steps in which the learning rate rises; `schedule` what it does then.
-    `max_norm` cuts gradients: each tensor's by itself with "bertadam", of all together with "adamw"; 0: not.
+    `max_norm` cuts gradients: each tensor's by itself with "bertadam", else of all together; 0: not.
     `evaluate_every` counts epochs and may be a fraction. `metric` is the sum of the metrics between `+`, the
     higher the better; `patience` is how many evaluations without a gain are borne (none: all).
     `protocol` is how `whenabouts evaluate` calls it ("": the judgements choose). `save_minutes` is how often
     the state is kept inside an epoch. `rates` are multiples of the learning rate for the parameters whose
     names begin so; `frozen` are epochs for which such parameters do not learn yet. At each of the epochs
     `milestones` (0 is the first) the learning rate is multiplied by `milestone_factor`. `betas` are those of
-    either optimizer.
+    the optimizer.
     """
 
     epochs: Size = 100
@@ -229,7 +229,7 @@ class TrainingSettings:
     weight_decay: NotNegative = 0.01
     warmup: Share = 0.01
     schedule: Literal["linear", "constant"] = "linear"
-    optimizer: Literal["bertadam", "adamw"] = "bertadam"
+    optimizer: Literal["bertadam", "adamw", "adamw-as-released"] = "bertadam"
     max_norm: NotNegative = 1.0
     seed: Seed = 2018
     evaluate_every: Positive = 1.0

@@ -217,7 +217,7 @@ class _Training:
         numbers = _floats({**losses, "total": total, "gradient": norm})
         if not math.isfinite(numbers["total"]) or not math.isfinite(numbers["gradient"]):
             raise self._fault(numbers)
-        if settings.optimizer == "adamw" and settings.max_norm:
+        if settings.optimizer != "bertadam" and settings.max_norm:
             # BertAdam cuts each tensor's gradient itself; for AdamW all are cut together.
             nn.utils.clip_grads_with_norm_(self.model.parameters(), settings.max_norm, norm)
         self.optimizer.step()

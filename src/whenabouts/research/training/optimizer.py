@@ -1,10 +1,12 @@
-"""BertAdam, the optimizer of XML, ReLoCLNet and their descendants; AdamW; and the learning rate of a step.
+"""BertAdam, the optimizer of XML, ReLoCLNet and their descendants; AdamW, and as HERO and SQuiDNet have it;
+and the learning rate of a step.
 
 The learning rate is a function of the step alone, so that a resumed training continues it exactly.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -70,6 +72,34 @@ class BertAdam(torch.optim.Optimizer):
         return [state["first"] for state in states], [state["second"] for state in states]
 
 
+class EarlyAdamW(BertAdam):
+    """AdamW as the first program of Hugging Face had it, and HERO's and SQuiDNet's have it still.
+
+    The moments are corrected, but `eps` is added to the root of the second before it is: in the first steps
+    it counts up to 30 times as much as in PyTorch's. Weights decay behind the step. No gradient is cut here.
+    """
+
+    def __init__(
+        self, params: Iterable[Any], lr: float, *, betas: tuple[float, float] = (0.9, 0.999)
+    ) -> None:
+        super().__init__(params, lr, betas=betas, max_norm=0.0)
+
+    def _step_group(self, parameters: list[Tensor], group: Mapping[str, Any]) -> None:
+        self._moments(parameters)
+        # A parameter without a gradient made no step: those that made as many go together.
+        by_step: dict[int, list[Tensor]] = {}
+        for tensor in parameters:
+            step = self.state[tensor].setdefault("step", torch.zeros(()))
+            step += 1
+            by_step.setdefault(int(step), []).append(tensor)
+        (fast, slow), rate = group["betas"], float(group["lr"])
+        for count, some in by_step.items():
+            corrected = rate * math.sqrt(1.0 - slow**count) / (1.0 - fast**count)
+            super()._step_group(some, {**group, "lr": corrected, "weight_decay": 0.0})
+        if group["weight_decay"]:
+            torch._foreach_mul_(parameters, 1.0 - rate * group["weight_decay"])
+
+
 def cut_each(gradients: list[Tensor], max_norm: float) -> list[Tensor]:
     """Each gradient, shortened to length `max_norm` where it is longer; 0 leaves all as they are."""
     if not max_norm:
@@ -83,8 +113,8 @@ def new_optimizer(settings: TrainingSettings, model: nn.Module) -> torch.optim.O
     """The optimizer that the settings name, over a model's parameters.
 
     Biases and the parameters of layer normalisation do not decay. A group of parameters has its multiple of
-    the learning rate (`settings.rates`) as "rate". For "adamw" (PyTorch's own) cutting gradients is the
-    loop's task, and of all together.
+    the learning rate (`settings.rates`) as "rate". But with "bertadam" cutting gradients is the loop's task,
+    and of all together.
     """
     groups = [
         part
@@ -94,6 +124,8 @@ def new_optimizer(settings: TrainingSettings, model: nn.Module) -> torch.optim.O
     rate, betas = settings.learning_rate, settings.betas
     if settings.optimizer == "bertadam":
         return BertAdam(groups, rate, max_norm=settings.max_norm, betas=betas)
+    if settings.optimizer == "adamw-as-released":
+        return EarlyAdamW(groups, rate, betas=betas)
     return torch.optim.AdamW(groups, lr=rate, foreach=True, betas=betas)
 
 

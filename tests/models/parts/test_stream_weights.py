@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from whenabouts.models.conquer import WordClusters
+from whenabouts.models._parts.stream_weights import WordClusters
 
 
 @torch.no_grad()
