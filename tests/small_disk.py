@@ -27,3 +27,15 @@ def mounted(folder: Path, megabytes: int) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def turn_read_only(folder: Path) -> None:
+    """Have all that is opened in a mounted folder from now on be read only, until `turn_writable`."""
+    # The file system itself cannot be turned while the writer's lock is open in it.
+    subprocess.run(["mount", "--bind", str(folder), str(folder)], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", str(folder)], check=True)
+
+
+def turn_writable(folder: Path) -> None:
+    """Undo `turn_read_only`."""
+    subprocess.run(["umount", str(folder)], check=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from whenabouts.types import WhenaboutsError
+
 _KEPT = "what was finished before is kept, and the same command goes on from there"
 _REASONS = {
     "credentials that have expired": (
@@ -37,12 +39,16 @@ _REASONS = {
     ),
 }
 # An answer without a body (to HEAD) has its status alone.
-_CODE = re.compile(r"(?:<Code>|AWS Error )(\w{3,60})")
+_CODE = re.compile(r"(?:<Code>|AWS Error |ExceptionName: )(\w{3,60})")
 _STATUS = re.compile(r"\bstatus(?: code)?:? (\d{3})\b", re.IGNORECASE)
 _UNREACHED = re.compile(
     r"error sending request|HttpError|NETWORK_CONNECTION|dns error|Connection refused|curlCode|body error"
 )
 _UNSAFE_HTTP = re.compile(r"URL scheme is not allowed|BadScheme")
+
+
+class StoreAway(WhenaboutsError):
+    """A store that refused, or was away, while something was read: what was read is not to blame."""
 
 
 def why_refused(text: str) -> str | None:
@@ -52,7 +58,7 @@ def why_refused(text: str) -> str | None:
     'a store that is overloaded or away (503): try again later; what was finished before is kept, and the \
 same command goes on from there'
     """
-    for match in (_CODE.search(text), _STATUS.search(text)):
+    for match in (*_CODE.finditer(text), _STATUS.search(text)):
         for reason, (codes, remedy) in _REASONS.items() if match else ():
             if match and match[1].replace("_", "").lower() in {code.lower() for code in codes}:
                 return f"{reason} ({match[1]}): {remedy}"

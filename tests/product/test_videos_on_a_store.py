@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from whenabouts import Corpus
 from whenabouts.product.cli.main import main
 
-from ..s3 import Proxy, running
+from ..s3 import Fault, Proxy, Request, running
 from .server.conftest import Client, Open, opened  # noqa: F401 - the fixture
 
 pytestmark = pytest.mark.slow
@@ -94,3 +95,38 @@ def test_a_row_that_names_another_place_is_not_served(
     corpus.store.put_fact("indexed folders", {"paths": ["s3://another/videos"]})
     corpus.store.put_records([replace(record, title="x")])
     assert opened(tmp_path / "c").get(f"/api/videos/{record.video_id}/file").status_code == 403
+
+
+def test_a_store_that_refuses_half_way_costs_no_video_its_rest_and_the_same_command_finishes(
+    proxy: Proxy, place: str, tmp_path: Path
+) -> None:
+    asked = count()
+
+    def expire(request: Request) -> Fault | None:
+        is_film = request.method == "GET" and request.path.endswith("flower.webm")
+        return Fault(400, "ExpiredToken") if is_film and next(asked) >= 1 else None
+
+    corpus = Corpus(tmp_path / "c", create=True)
+    proxy.fault = expire
+    summary = corpus.add(place, likeness=True, processes=1)
+    proxy.well()
+    assert next(asked) > 1
+    assert summary.added == 1
+    ((path, why),) = summary.failed
+    assert path.name == "flower.webm"
+    assert "have expired" in why
+    assert "same command" in why
+    assert not corpus.store.clips_of("likeness", [record_of(corpus, path)]).text
+    again = corpus.add(place, likeness=True, processes=1)
+    assert (again.added + again.updated, again.unchanged, again.failed, again.damaged) == (1, 1, [], [])
+    whole = Corpus(tmp_path / "whole", create=True)
+    whole.add(place, likeness=True, processes=1)
+    rows = [each.store.clips_of("likeness", [record_of(each, path)]) for each in (corpus, whole)]
+    assert rows[0].end.tolist() == rows[1].end.tolist()
+    assert len(rows[0].end) > 1
+
+
+def record_of(corpus: Corpus, path: Path) -> str:
+    """The id of the video of a path, also where it failed."""
+    (video_id,) = [row.video_id for row in corpus.store.videos() if row.path == str(path)]
+    return video_id

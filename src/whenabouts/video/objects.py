@@ -17,13 +17,14 @@ import os
 import stat
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from whenabouts.opening import open_regular
-from whenabouts.remote_faults import why_refused
+from whenabouts.remote_faults import StoreAway, why_refused
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +38,25 @@ _MOST_KEY_BYTES = 1024
 _MOST_OBJECTS = 2_000_000
 _CONNECT_SECONDS, _REQUEST_SECONDS = 10.0, 60.0
 _ATTEMPTS = 5
+
+
+@dataclass(slots=True)
+class Refusals:
+    """How often stores refused something in this process, and why the last time.
+
+    In the middle of a film a decoder takes a refusal for damage, so whoever has read one asks here.
+    """
+
+    count: int = 0
+    reason: str = ""
+
+    def check(self, since: int, path: Path) -> None:
+        """Raise StoreAway where a store refused something since there were so many refusals."""
+        if self.count > since:
+            raise StoreAway(f"{path}: {self.reason}")
+
+
+refusals = Refusals()
 
 
 class ObjectPath(PosixPath):
@@ -261,7 +281,9 @@ def _speaking(path: ObjectPath) -> Iterator[None]:
         if getattr(error, "filename", None):
             raise
         text = " ".join(str(error).split())
-        raise OSError(errno.EIO, why_refused(text) or text[:300], str(path)) from error
+        reason = why_refused(text)
+        refusals.count, refusals.reason = refusals.count + 1, reason or text[:300]
+        raise OSError(errno.EIO, refusals.reason, str(path)) from error
 
 
 def _store() -> Any:

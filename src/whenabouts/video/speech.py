@@ -10,6 +10,7 @@ from typing import Any
 from whenabouts.types import WhenaboutsError, number_of
 from whenabouts.video.cues import Cue, CueTrack, Word, base_language
 from whenabouts.video.files import printable
+from whenabouts.video.objects import refusals
 from whenabouts.video.sound import SAMPLE_RATE, SoundPiece, sound_pieces
 from whenabouts.video.speech_guard import Guard
 from whenabouts.video.speech_models import load_recogniser
@@ -68,7 +69,8 @@ def transcribe(
     that are done. What the `guard` leaves out is counted in the notes. `keep` is given what is recognised
     after each piece but the last; as `earlier` it is what a later run goes on from.
     Raises SpeechUnavailableError if package or weights are missing, SpeechFailedError where the model fails
-    on this file, such as for lack of memory, and MediaError for a file without sound.
+    on this file, such as for lack of memory, MediaError for a file without sound, and StoreAway where its
+    store refuses a part of it.
     """
     recogniser = load_recogniser(model)
     notes: list[str] = []
@@ -80,7 +82,9 @@ def transcribe(
             return CueTrack((), f"speech:{model}", other, tuple(notes))
         language = languages[0]
     listener = _Listener(recogniser, guard, language, earlier or PartialTranscript())
+    before = refusals.count
     for number, piece in enumerate(sound_pieces(path, notes=notes)):
+        refusals.check(before, path)
         if listener.covers(piece):
             continue
         if number and keep is not None:
@@ -89,6 +93,7 @@ def transcribe(
             listener.take(piece, progress or _nobody)
         except (MemoryError, RuntimeError) as error:  # what CTranslate2 raises where a device gives up
             raise SpeechFailedError(_failure(path, model, error)) from error
+    refusals.check(before, path)
     notes += listener.notes()
     return CueTrack(tuple(listener.cues), f"speech:{model}", listener.language, tuple(notes))
 

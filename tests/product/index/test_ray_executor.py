@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -25,9 +24,9 @@ from whenabouts.product.index.reading import ReadTask
 from whenabouts.product.index.workers import Failed
 from whenabouts.types import WhenaboutsError
 
+from ...ray_cluster import cluster_head, nodes, overlay
 from ...stream_runs import words_run
 
-ROOT = Path(__file__).resolve().parents[3]
 NAMES = ("flower.webm", "frog.webm", "nasa_13013.mp4", "friday.mp4")
 
 
@@ -69,26 +68,18 @@ def test_a_file_that_a_worker_does_not_see_names_the_node(tmp_path: Path) -> Non
     assert "far.mp4" in message.error
 
 
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A head without cores, and two nodes with two each."""
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), str(ROOT)]))
-    ray = pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
+@pytest.fixture(scope="module")
+def head() -> Iterator[Any]:
+    with cluster_head() as started:
+        yield started
 
-    store = {"object_store_memory": 100_000_000}
-    # A short path: the names of sockets are bounded.
-    with tempfile.TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        head = {"num_cpus": 0, "include_dashboard": False, "_temp_dir": folder, **store}
-        head["temp_dir"] = head.pop("_temp_dir")
-        started = Cluster(initialize_head=True, head_node_args=head)
-        try:
-            started.nodes = [started.add_node(num_cpus=2, **store) for _ in range(2)]
-            yield started
-        finally:
-            ray.shutdown()
-            started.shutdown()
+
+@pytest.fixture
+def cluster(head: Any, tmp_path: Path) -> Iterator[Any]:
+    """Two nodes with two cores each; the clock of the second is an hour ahead."""
+    clock = "import time as _time\n_now = _time.time\n_time.time = lambda: _now() + 3600"
+    with nodes(head, None, overlay(tmp_path / "ahead", {"__init__.py": clock})) as head.nodes:
+        yield head
 
 
 def rows(corpus: Corpus) -> dict[str, Any]:

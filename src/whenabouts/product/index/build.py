@@ -27,7 +27,7 @@ from whenabouts.product.index.records import (
     spoken_name,
     video_id_for,
 )
-from whenabouts.product.index.store import Store
+from whenabouts.product.index.store import Store, unlike_its_file
 from whenabouts.product.index.transcripts import Speech
 from whenabouts.product.index.workers import Failed, Message, Part
 from whenabouts.video.cues import Cue, CueTrack
@@ -128,7 +128,7 @@ class _Writer:
                 raise
             except Exception as error:
                 # Whatever one file's data does, to an encoder or to a table, the others come to no harm.
-                self._fail(work, failure(work, error).error)
+                self._fail(work, failure(work, error))
         is_late = time.monotonic() - self._written > _WRITE_SECONDS
         is_full = len(self._waiting) + len(self._failures) >= _WRITE_VIDEOS or self._rows >= _WRITE_ROWS
         if is_late or is_full:
@@ -137,13 +137,14 @@ class _Writer:
 
     def _handle(self, work: Work, message: Message) -> None:
         if isinstance(message, Failed):
-            self._fail(work, message.error)
+            self._fail(work, message)
         elif isinstance(message, Part) and isinstance(message.content, FileRead):
             self._ask_for_clips(work, message.content)
         elif isinstance(message, Part) and isinstance(message.content, Clips):
             self._finish(work, self._read.pop(message.number), message.content.columns)
 
-    def _fail(self, work: Work, error: str) -> None:
+    def _fail(self, work: Work, message: Failed) -> None:
+        error = message.error
         self._given_up.add(work.task.number)
         self._read.pop(work.task.number, None)
         _log.warning("%s", named(work.task.path, error))
@@ -151,9 +152,8 @@ class _Writer:
         file = work.file
         # What an earlier run made stays searchable; only the state says that the file is now broken.
         row = work.record or VideoRecord(failed_id_for(file.path), str(file.path), kind=file.kind)
-        self._failures.append(
-            replace(row, size=file.size, modified_ns=file.modified_ns, state="failed", error=error)
-        )
+        failed = replace(row, size=file.size, modified_ns=file.modified_ns, state="failed", error=error)
+        self._failures.append(unlike_its_file(failed) if message.again else failed)
 
     def _ask_for_clips(self, work: Work, read: FileRead) -> None:
         again = self._read.pop(work.task.number, None)

@@ -16,6 +16,7 @@ from whenabouts.product.index.plan import Work
 from whenabouts.product.index.reading import FileRead, FrameBatch, ReadVideo, SoundBatch, read_file
 from whenabouts.product.index.records import ClipColumns
 from whenabouts.product.index.workers import Failed, Finished, Message, Part, ReaderPool, available_cores
+from whenabouts.remote_faults import StoreAway
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.files import printable
 
@@ -94,7 +95,7 @@ def failure(work: Work, error: Exception) -> Failed:
     """What is told of a file whose data made a stream, an encoder or a table fail."""
     _log.error("%s", printable(work.task.path), exc_info=error)
     cause = error if isinstance(error, WhenaboutsError) else f"{type(error).__name__}: {error}"
-    return Failed(work.task.number, " ".join(str(cause).split()))
+    return Failed(work.task.number, " ".join(str(cause).split()), again=isinstance(error, StoreAway))
 
 
 class LocalExecutor:

@@ -15,6 +15,7 @@ dead.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -125,9 +126,8 @@ class FolderLock:
             try:
                 hold = locking.hold(self._folder, LOCK_FILE, fcntl.lockf)
             except OSError as error:
-                raise StoreError(
-                    f"{self._folder} cannot be written: {error.strerror}; check its permissions"
-                ) from error
+                remedy = "mount it for writing" if error.errno == errno.EROFS else "check its permissions"
+                raise StoreError(f"{self._folder} cannot be written: {error.strerror}; {remedy}") from error
             if hold is None:
                 return False
             _held.add(self._key)

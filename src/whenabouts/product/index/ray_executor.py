@@ -274,7 +274,7 @@ class RayExecutor:
 
     def _step(self, reference: Any, take: Take) -> None:
         """One message of a file."""
-        from whenabouts.product.index.ray_workers import Lost
+        from whenabouts.product.index.ray_workers import Lost, reason
 
         job = self._jobs[reference]
         try:
@@ -283,7 +283,7 @@ class RayExecutor:
             self._read_to_its_end(reference, job)
             return
         except self._ray.exceptions.RayError as error:
-            self._lose(reference, job, f"the encoding worker: {type(error).__name__}", take)
+            self._lose(reference, job, f"the encoding worker: {reason(error)}", take)
             return
         if isinstance(message, Lost):
             self._lose(reference, job, f"the reading worker: {message.why}", take)
@@ -335,5 +335,5 @@ class RayExecutor:
         if self._losses[number] < _MOST_ATTEMPTS:
             self._queue.append(job.work)
         else:
-            times = self._losses[number]
-            take(Failed(number, f"{times} workers died while they had this file, the last was {why}"))
+            told = f"{self._losses[number]} workers died while they had this file, the last was {why}"
+            take(Failed(number, f"{told}; it may need more memory than they have. --retry tries it again"))

@@ -44,6 +44,12 @@ class Lost(NamedTuple):
     why: str
 
 
+def reason(error: Exception) -> str:
+    """Why Ray has no result, in one line: the death of a worker, or what its code raised."""
+    cause = getattr(error, "cause", None)
+    return type(error).__name__ if cause is None else f"{type(cause).__name__}: {' '.join(str(cause).split())}"
+
+
 def about(problem: str = "") -> About:
     """What this process is."""
     node = f"{socket.gethostname()} (process {os.getpid()})"
@@ -106,10 +112,11 @@ class ReadingWorker:
         try:
             status = task.path.stat()
         except OSError as error:
-            yield Failed(task.number, _unseen(task, error.strerror or str(error)))
+            yield Failed(task.number, _unseen(task, error.strerror or str(error)), again=True)
             return
         if task.size and status.st_size != task.size:
-            yield Failed(task.number, _unseen(task, f"has {status.st_size} bytes there, not {task.size}"))
+            seen = _unseen(task, f"has {status.st_size} bytes there, not {task.size}")
+            yield Failed(task.number, seen, again=True)
             return
         # The number of a device is each machine's own, so a file is told from others by what is seen here.
         here = replace(task, identity=(status.st_dev, status.st_ino), threads=1)
@@ -164,7 +171,7 @@ class EncodingWorker:
                 elif not isinstance(message, Finished):
                     yield message
         except ray.exceptions.RayError as error:
-            yield Lost(type(error).__name__)
+            yield Lost(reason(error))
 
     def _take(self, work: Work, batch: FrameBatch | SoundBatch) -> Failed | None:
         try:

@@ -22,6 +22,7 @@ from whenabouts.clips import ClipGrid
 from whenabouts.video.cues import Cue, CueTrack, read_cue_file, words_of
 from whenabouts.video.files import content_hash, printable
 from whenabouts.video.frames import Frame, sample_frames
+from whenabouts.video.objects import refusals
 from whenabouts.video.packets import packet_damage
 from whenabouts.video.probe import MediaError, Probe, probe
 from whenabouts.video.shots import ShotFinder
@@ -139,13 +140,19 @@ def read_file(task: ReadTask) -> Iterator[Content]:
     """Read one file as its task says; the last thing yielded is a FileRead.
 
     Raises MediaError for what cannot be read at all, and where another file was put in its place meanwhile.
-    What is damaged inside is read as far as it goes.
+    What is damaged inside is read as far as it goes; StoreAway where it is the store that broke off.
     """
     yield Reached(0.0)
-    for content in _contents(task):
-        if isinstance(content, FileRead):
-            _check_identity(task)
-        yield content
+    before = refusals.count
+    try:
+        for content in _contents(task):
+            if isinstance(content, FileRead):
+                _check_identity(task)
+                refusals.check(before, task.path)
+            yield content
+    except (MediaError, OSError):
+        refusals.check(before, task.path)
+        raise
 
 
 def _check_identity(task: ReadTask) -> None:

@@ -1116,7 +1116,12 @@ def _streams_in(batch: Mapping[str, tuple[VideoRecord, Mapping[str, ClipColumns]
 
 def without_file(record: VideoRecord) -> VideoRecord:
     """The row while a video's clips are being written: it matches no file, so a crash is noticed."""
-    return replace(record, size=-1, modified_ns=0, content_hash="", streams={})
+    return replace(unlike_its_file(record), content_hash="", streams={})
+
+
+def unlike_its_file(record: VideoRecord) -> VideoRecord:
+    """The row as one that the next index run takes for changed."""
+    return replace(record, size=-1, modified_ns=0)
 
 
 def _bytes_under(place: str) -> int:

@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
+from whenabouts.remote_faults import StoreAway
+
 # A decoder may hold some thirty pictures of 1.5 to 2 bytes a pixel (references, and one a thread).
 _PROCESS_BYTES, BYTES_PER_PIXEL = 1 << 30, 64
 _END_SECONDS = 10.0
@@ -69,10 +71,14 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The task's last message: it could not be read, and why."""
+    """The task's last message: it could not be read, and why.
+
+    `again` is true where its file is not to blame: the next run takes it.
+    """
 
     number: int
     error: str
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +132,7 @@ def _answer(connection: Connection[Any, Any], reader: Reader, task: Task) -> Non
     except (BrokenPipeError, ConnectionResetError):
         raise
     except Exception as error:
-        connection.send(Failed(task.number, _sentence(error)))
+        connection.send(Failed(task.number, _sentence(error), again=isinstance(error, StoreAway)))
     else:
         connection.send(Finished(task.number))
 
