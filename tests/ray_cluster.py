@@ -34,15 +34,17 @@ def cluster_head() -> Iterator[Any]:
 
 
 @contextmanager
-def nodes(cluster: Any, *places: Path | None, cores: int = 2) -> Iterator[list[Any]]:
-    """A node for each place, with that many cores; modules in its place come before those of everybody."""
+def nodes(cluster: Any, *places: Path | None, **environment: str) -> Iterator[list[Any]]:
+    """A node of two cores for each place; modules in its place come before those of everybody."""
     made: list[Any] = []
     try:
         for place in places:
             path = [str(folder) for folder in (place, ROOT / "src", ROOT) if folder is not None]
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("PYTHONPATH", os.pathsep.join(path))
-                made.append(cluster.add_node(num_cpus=cores, **_STORE))
+                for name, value in environment.items():
+                    patch.setenv(name, value)
+                made.append(cluster.add_node(num_cpus=2, **_STORE))
         yield made
     finally:
         for node in made:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -10,16 +11,20 @@ import pytest
 
 from whenabouts import Corpus
 from whenabouts.product.cli.main import main
+from whenabouts.video.objects import source_path
 
-from ..s3 import Fault, Proxy, Request, running
+from ..ray_cluster import cluster_head, nodes
+from ..s3 import Fault, Proxy, Request, free_port, running
 from .server.conftest import Client, Open, opened  # noqa: F401 - the fixture
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]
 
 
 @pytest.fixture(scope="module")
 def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    with running("moto", tmp_path_factory.mktemp("moto")) as server, Proxy(server) as made:
+    """Before a real store where one is installed."""
+    name = "ceph" if shutil.which("radosgw") else "moto"
+    with running(name, tmp_path_factory.mktemp(name)) as server, Proxy(server) as made:
         yield made
 
 
@@ -124,6 +129,32 @@ def test_a_store_that_refuses_half_way_costs_no_video_its_rest_and_the_same_comm
     rows = [each.store.clips_of("likeness", [record_of(each, path)]) for each in (corpus, whole)]
     assert rows[0].end.tolist() == rows[1].end.tolist()
     assert len(rows[0].end) > 1
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_cluster_reads_videos_on_a_store_and_a_node_that_does_not_reach_it_is_named(
+    place: str, tmp_path: Path
+) -> None:
+    here = Corpus(tmp_path / "here", create=True)
+    here.add(place, likeness=True, processes=1)
+    corpus = Corpus(tmp_path / "c", create=True)
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    with cluster_head() as cluster:
+        with nodes(cluster, None, AWS_ENDPOINT=nowhere, AWS_ENDPOINT_URL=nowhere):
+            failed = corpus.add(place, likeness=True, ray=cluster.address).failed
+        assert len(failed) == 2
+        for _, why in failed:
+            assert "the node " in why
+            assert "a store that cannot be reached" in why
+        with nodes(cluster, None):
+            summary = corpus.add(place, likeness=True, ray=cluster.address)
+    assert (summary.updated + summary.added, summary.failed) == (2, [])
+    for row in here.store.videos():
+        again = record_of(corpus, source_path(row.path))
+        for stream in ("subtitle", "likeness"):
+            one, other = here.store.clips_of(stream, [row.video_id]), corpus.store.clips_of(stream, [again])
+            assert (one.text, one.end.tolist()) == (other.text, other.end.tolist())
+            assert one.vectors.tolist() == other.vectors.tolist()
 
 
 def record_of(corpus: Corpus, path: Path) -> str:

@@ -52,6 +52,29 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         check_address("local")
 
 
+WITHOUT_RAY = """
+import sys
+from whenabouts.product.calibration import measuring
+from whenabouts.product.cli.main import main
+from whenabouts.product.server.run import Server
+measuring.is_due = lambda store, known: False
+Server.run = lambda server, sockets=None: print("listening", file=sys.stderr)
+talk, corpus = sys.argv[1:]
+assert main(["index", talk, "--processes", "1", "--corpus", corpus]) == 0
+assert main(["search", "crown jewels", "--corpus", corpus]) == 0
+assert main(["serve", "--port", "0", "--corpus", corpus]) == 0
+print(sorted(name for name in sys.modules if name.split(".")[0] == "ray"), file=sys.stderr)
+"""
+
+
+@pytest.mark.slow
+def test_index_search_and_serve_on_one_machine_import_no_ray(corpus_dir: Path, samples: Path) -> None:
+    command = [sys.executable, "-c", WITHOUT_RAY, str(samples / "friday.vtt"), str(corpus_dir)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[-2:] == ["listening", "[]"]
+
+
 def test_other_weights_on_a_worker_are_refused() -> None:
     from whenabouts.encoders import open_text_encoder
 

@@ -47,7 +47,9 @@ class Lost(NamedTuple):
 def reason(error: Exception) -> str:
     """Why Ray has no result, in one line: the death of a worker, or what its code raised."""
     cause = getattr(error, "cause", None)
-    return type(error).__name__ if cause is None else f"{type(cause).__name__}: {' '.join(str(cause).split())}"
+    return (
+        type(error).__name__ if cause is None else f"{type(cause).__name__}: {' '.join(str(cause).split())}"
+    )
 
 
 def about(problem: str = "") -> About:
