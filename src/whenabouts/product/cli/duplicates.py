@@ -18,13 +18,15 @@ def add_parser(verbs: Any) -> None:
         description="Where the pictures of videos are seen again in another video: copies, cut, scaled or "
         "compressed anew. Needs frames to compare (index --likeness).",
     )
-    parser.add_argument("videos", nargs="*", metavar="VIDEO", help="only what of these is seen again")
+    parser.add_argument(
+        "videos", nargs="*", metavar="VIDEO", help="look for these videos alone (default: all)"
+    )
     add_corpus(parser)
     parser.add_argument(
         "--least",
         type=float,
         metavar="C",
-        help="frames that are alike by this cosine are the same (default: as measured, see docs/likeness.md)",
+        help="least cosine at which two frames count as the same (default: 0.7, see docs/likeness.md)",
     )
     add_format(parser)
 

@@ -120,14 +120,19 @@ def _add_streams(parser: argparse.ArgumentParser) -> None:
         help="leave this stream out of the run, such as screen_text, though the corpus has it (repeat for "
         "more); what is indexed stays",
     )
-    parser.add_argument("--shots", action="store_true", help="find shots even if frames are not searched")
+    parser.add_argument(
+        "--shots",
+        action="store_true",
+        help="find shots (stretches without a cut) even if frames are not searched",
+    )
     parser.add_argument(
         "--transcribe",
         metavar="MODEL",
         nargs="?",
         const=True,
-        help="recognise speech where there are no subtitles: by a faster-whisper model, its name (which is "
-        "downloaded) or folder, or without MODEL by the one that a package carries (offline, English)",
+        help="recognise speech where there are no subtitles: by a faster-whisper model, its name (which "
+        "`whenabouts models get` has fetched) or folder, or without MODEL by the one that a package carries "
+        "(offline, English)",
     )
     parser.add_argument(
         "--language",

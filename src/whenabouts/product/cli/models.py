@@ -47,7 +47,7 @@ def add_parser(verbs: Any) -> None:
         run_get,
         description="Show a model's size, licence, revision and hash, ask, and fetch it. A download that "
         "broke "
-        "off goes on; each file is held against the hash that the hub told; the revision is kept, so that "
+        "off goes on; each file is checked by the hash that the hub states; the revision is kept, so that "
         "the "
         "name means the same files ever after.",
     )

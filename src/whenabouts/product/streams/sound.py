@@ -70,7 +70,12 @@ class SoundStream(Stream):
     has_words = False
     options = (
         Option("--sound", "MODEL", "search sounds, such as applause, with this CLAP model (name or folder)"),
-        Option("--sound-seconds", "S", "clips of sound are S seconds (default 2; set once a corpus)", float),
+        Option(
+            "--sound-seconds",
+            "S",
+            "clips of sound are S seconds (default 2; fixed once the corpus has sounds)",
+            float,
+        ),
     )
     remedy = "index with --sound MODEL for sounds"
     absent = "its sound is not indexed, or it is silent there"

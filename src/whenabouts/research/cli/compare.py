@@ -57,7 +57,11 @@ def _add_statistics(parser: argparse.ArgumentParser) -> None:
         help="for several comparisons by one metric (default: holm)",
     )
     parser.add_argument(
-        "--resamples", type=int, default=10_000, metavar="N", help="draws of each kind (default: 10000)"
+        "--resamples",
+        type=int,
+        default=10_000,
+        metavar="N",
+        help="random draws of each test and interval (default: 10000)",
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="the same seed, the same numbers")
     parser.add_argument(

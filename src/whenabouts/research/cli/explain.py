@@ -53,7 +53,11 @@ def add_parser(verbs: Any) -> None:
     add = parser.add_argument
     add("query", metavar="QUERY", nargs="?", help="the query; with --query-id it may be left out")
     add("--out", metavar="FILE", type=Path, help="draw it: a file whose name ends in .png, .svg or .pdf")
-    add("--video", metavar="ID", help="show start and end along this video (default: the true or the best)")
+    add(
+        "--video",
+        metavar="ID",
+        help="show start and end along this video (default: the true one, else the best)",
+    )
     add("--other", metavar="RUN", help="another trained system, shown side by side")
     add("-k", type=int, default=5, metavar="N", help="show at most so many moments (default 5)")
     add_retriever(parser)

@@ -28,7 +28,9 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
     )
     parser.add_argument(
-        "program", metavar="PROGRAM", help="xml, reloclnet, mmn (CroCs likewise), conquer, ms_sl or gmmformer"
+        "program",
+        metavar="PROGRAM",
+        help="what wrote it: xml, reloclnet, mmn (CroCs likewise), moment_detr, …; docs/importing.md has all",
     )
     parser.add_argument("file", metavar="FILE", help="the checkpoint (model.ckpt)")
     parser.add_argument("--out", metavar="DIR", required=True, help="folder to make")

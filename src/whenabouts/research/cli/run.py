@@ -145,7 +145,7 @@ def _add_decoding(parser: argparse.ArgumentParser) -> None:
     add("--min-clips", metavar="N", type=int, help="shortest moment")
     add("--max-clips", metavar="N", help="longest moment; none for any length")
     add("--top-videos", metavar="N", type=int, help="in how many videos a query's moments are sought")
-    add("--spans", metavar="N", type=int, help="how many moments are answered")
+    add("--spans", metavar="N", type=int, help="how many moments are written for a query")
     add(
         "--nms",
         metavar="IOU",
