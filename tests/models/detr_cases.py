@@ -26,6 +26,7 @@ SYSTEMS = (
     "moment_detr",
     "qd_detr",
     "cg_detr",
+    "tr_detr",
     "eatr",
 )
 """The systems of the family."""
@@ -119,7 +120,9 @@ class DetrCase:
             half = span[:, 1] / 2
             windows[at, : len(span)] = torch.stack([span[:, 0] - half, span[:, 0] + half], -1) * clips[at]
         chosen = ("target.saliency_pos_labels", "target.saliency_neg_labels")
+        relevant = self.arrays.get("target.src_pos_mask")
         return {
+            **({} if relevant is None else {"relevant_clips": relevant.bool()}),
             "windows": windows,
             "saliency": self.arrays["target.saliency_all_labels"],
             "saliency_pairs": torch.stack([self.arrays[name] for name in chosen], 1),

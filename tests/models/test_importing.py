@@ -96,6 +96,7 @@ def test_each_program_has_cases() -> None:
         "moment_detr",
         "qd_detr",
         "cg_detr",
+        "tr_detr",
         "eatr",
     }  # these have tests of their own
     assert set(program_names()) == {*OUTPUTS, *elsewhere}

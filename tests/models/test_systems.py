@@ -47,18 +47,20 @@ _SELF = "decoder.0.attention"
 _OF_ANCHORS = frozenset(
     f"decoder.layers.0.attention.{part}.weight" for part in ("content_query", "content_key", "value")
 )
-_SLOW_TO_LEARN: Mapping[str, float] = {"moment_detr": 1e-3, "qd_detr": 3e-3, "cg_detr": 3e-3}
+_SLOW_TO_LEARN: Mapping[str, float] = {"moment_detr": 1e-3, "qd_detr": 3e-3, "cg_detr": 3e-3, "tr_detr": 3e-3}
 """Systems that answer windows, with the rate at which they learn a small batch in some more steps."""
 LEFT_UNUSED: Mapping[str, frozenset[str]] = {
     # Windows hold nothing yet where the first decoder layer begins, so that what is mixed of them is nothing.
     "moment_detr": frozenset({f"{_SELF}.in_proj_weight", f"{_SELF}.out_proj.weight", f"{_SELF}_norm.weight"}),
     "qd_detr": _OF_ANCHORS,
     "cg_detr": _OF_ANCHORS,
+    "tr_detr": _OF_ANCHORS,
 }
 """Parameters that no loss reaches, by system, with the reason beside them."""
 _ROUNDING: Mapping[str, frozenset[str]] = {
     # A hinge of differences does not see what is added to all scores.
     "moment_detr": frozenset({"salient.bias"}),
+    "tr_detr": frozenset({"salient.bias"}),
     "eatr": frozenset({"salient.bias"}),
 }
 """Parameters whose gradient is zero, but for rounding."""

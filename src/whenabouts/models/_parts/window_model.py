@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from whenabouts.models._parts.detr_layers import AnchorDecoder, Projection, inverse_sigmoid, span_head
 from whenabouts.models._parts.window_targets import (
@@ -81,7 +82,7 @@ class WindowSettings:
     @property
     def weights(self) -> Weights:
         """Of the terms of windows."""
-        return Weights(self.weight_span, self.weight_giou, self.weight_label, self.weight_background)
+        return Weights(self.weight_span, self.weight_giou, self.weight_label)
 
 
 @dataclass(frozen=True)
@@ -161,12 +162,16 @@ class WindowModel(nn.Module, ABC):
         """Terms `span`, `giou`, `label` of the last layer, those of each layer before, and `saliency`."""
         queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
         own = videos.take(batch.video_of)
-        detected = self.detect(queries, own)
-        truth = true_windows(batch, own.mask.sum(1))
-        losses = self.losses_of_layers(detected.layers, truth)
-        saliency = self.saliency_loss(batch, detected, queries, own)
+        return self.losses_of(batch, self.detect(queries, own), queries, own)
+
+    def losses_of(
+        self, batch: Batch, detected: Detected, queries: QueryEncoding, videos: VideoEncoding
+    ) -> Losses:
+        """The terms of `loss`, of what was found in a batch's pairs; `queries` and `videos` are theirs."""
+        losses = self.losses_of_layers(detected.layers, true_windows(batch, videos.mask.sum(1)))
+        saliency = self.saliency_loss(batch, detected, queries, videos)
         losses["saliency"] = self.config.weight_saliency * saliency
-        return {**losses, **self.other_losses(batch, detected, own)}
+        return {**losses, **self.other_losses(batch, detected, videos)}
 
     def other_losses(self, batch: Batch, detected: Detected, videos: VideoEncoding) -> Losses:
         """Terms that a system has beside; `videos` are those of the pairs (Q)."""
@@ -177,7 +182,7 @@ class WindowModel(nn.Module, ABC):
         terms = {}
         for number, windows in enumerate(layers):
             suffix = "" if number == len(layers) - 1 else f"_{number}"
-            losses = window_losses(windows, truth, self.config.weights)
+            losses = window_losses(windows, truth, self.config.weights, self.class_loss)
             terms.update({f"{name}{suffix}": loss for name, loss in losses.items()})
         return terms
 
@@ -187,6 +192,16 @@ class WindowModel(nn.Module, ABC):
         """What the saliency of clips lacks; `queries` and `videos` are those of the pairs (Q)."""
         higher, lower = saliency_pairs(batch, videos.mask)
         return saliency_hinge(detected.saliency.float(), higher, lower, self.config.saliency_margin)
+
+    def class_loss(self, logits: Tensor, classes: Tensor) -> Tensor:
+        """What the classes (Q, N) lack, of logits (Q, N, 2) in float32; weight not applied.
+
+        A plain mean of cross-entropies, in which those of the background count `weight_background`, as in
+        the released programs.
+        """
+        counts = logits.new_tensor([1.0, self.config.weight_background])
+        entropy = functional.cross_entropy(logits.flatten(0, 1), classes.flatten(), counts, reduction="none")
+        return entropy.mean()
 
     @abstractmethod
     def detect(self, queries: QueryEncoding, videos: VideoEncoding) -> Detected:

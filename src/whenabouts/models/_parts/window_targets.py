@@ -6,12 +6,12 @@ width) as shares of the video, padded with NaN where a query has fewer than W.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
-from torch.nn import functional
 
 from whenabouts.models.protocol import Batch
 
@@ -31,12 +31,11 @@ class Windows:
 
 @dataclass(frozen=True)
 class Weights:
-    """How much the terms count, in the matching and in the loss; `background` in the loss alone."""
+    """How much the terms count, in the matching and in the loss."""
 
     span: float = 10.0
     giou: float = 1.0
     label: float = 4.0
-    background: float = 0.1
 
 
 def true_windows(batch: Batch, clips: Tensor) -> Tensor:
@@ -93,22 +92,20 @@ def matched(predicted: Windows, truth: Tensor, weights: Weights) -> tuple[Tensor
     return rows[:, 0], rows[:, 1], rows[:, 2]
 
 
-def window_losses(predicted: Windows, truth: Tensor, weights: Weights) -> dict[str, Tensor]:
+def window_losses(
+    predicted: Windows, truth: Tensor, weights: Weights, class_loss: Callable[[Tensor, Tensor], Tensor]
+) -> dict[str, Tensor]:
     """Terms `span` (L1), `giou` and `label` of one layer's predictions, weights applied.
 
     The first two are means over the matched windows, the first over both of their numbers as well. Every
-    prediction that is not matched is background; the cross-entropy is a plain mean over all predictions, in
-    which those of the background count `background`, as in the released programs.
+    prediction that is not matched is background; `class_loss` takes logits and classes (Q, N).
     """
     rows = matched(predicted, truth, weights)
     query, prediction, _ = rows
     classes = torch.full(predicted.logits.shape[:2], BACKGROUND, device=truth.device)
     classes[query, prediction] = FOREGROUND
-    counts = predicted.logits.new_tensor([1.0, weights.background], dtype=torch.float32)
-    label = functional.cross_entropy(
-        predicted.logits.float().flatten(0, 1), classes.flatten(), counts, reduction="none"
-    )
-    return {**_span_losses(predicted.spans, truth, rows, weights), "label": weights.label * label.mean()}
+    label = class_loss(predicted.logits.float(), classes)
+    return {**_span_losses(predicted.spans, truth, rows, weights), "label": weights.label * label}
 
 
 def assigned_spans(spans: Tensor, truth: Tensor, weights: Weights) -> dict[str, Tensor]:
@@ -142,7 +139,12 @@ def saliency_labels(batch: Batch, mask: Tensor) -> Tensor:
 
 
 def relevant_clips(batch: Batch, mask: Tensor) -> Tensor:
-    """(Q, T) bool: clips that a window of the query touches."""
+    """(Q, T) bool: clips that a window of the query touches.
+
+    They are `labels["relevant_clips"]` where a batch has them.
+    """
+    if (given := batch.labels.get("relevant_clips")) is not None:
+        return given
     windows = batch.labels.get("windows")
     if windows is None:
         windows = torch.stack([batch.spans[:, 0], batch.spans[:, 1] + 1], -1)[:, None]
