@@ -74,6 +74,9 @@ class Reels:
         self.read.append(row)
         return {"vision": self.features[row]}
 
+    def sentences_of_video(self, row: int) -> tuple[()]:
+        return ()
+
     def query_batch(self, rows: Indices) -> QueryBatch:
         tokens = torch.from_numpy(self.tokens[rows])
         return QueryBatch(tokens, torch.ones(tokens.shape[:2], dtype=torch.bool))

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from whenabouts.clips import ClipGrid
 from whenabouts.features.cache import LARGEST_VALUE
 from whenabouts.features.resample import average_to_length, unit_rows
-from whenabouts.models.protocol import ClipBatch, QueryBatch
+from whenabouts.features.sentences import Sentence, sentence_of_clips
+from whenabouts.models.protocol import ClipBatch, QueryBatch, SentenceBatch
 from whenabouts.models.settings import Positive, Size, check_fields, check_keys
 from whenabouts.types import UsageError
 
@@ -28,8 +29,11 @@ LongVideos = Literal["pool", "cut", "pool-as-released", "even", "even-as-release
 _ADDED = np.float32(1e-5)
 """Added to a row's length before it is divided by it (XML, ReLoCLNet, TVR-Ranking, CONQUER, MS-SL)."""
 
+_MOST_WORDS = 256
+"""Ids of a sentence of a video; of a longer one the beginning is read."""
+
 _SURPLUS_ROWS, _SURPLUS_SHARE = 2, 0.1
-_LATER = {"clips_per_cell": 1, "tokenizer": ""}
+_LATER = {"clips_per_cell": 1, "tokenizer": "", "reads_sentences": False}
 """Settings that came after the first checkpoints, with the values that change nothing."""
 
 
@@ -64,7 +68,9 @@ class Inputs:
     rows are brought to unit length before they are averaged. "even-as-released" is their program: as in
     "pool-as-released" the last row is usually left out. `clips_per_cell`: so many clips make one step of
     the grid on which the system answers. `tokenizer`: queries are ids of that tokenizer (a folder, or a hub's
-    repository), for a text encoder inside the system, and `query` says nothing.
+    repository), for a text encoder inside the system, and `query` says nothing. `reads_sentences`: what is
+    said in the videos is read, too, by the same tokenizer, sentence by sentence with the clips that each
+    covers; such a system puts its own special tokens around words, so that neither has any.
     """
 
     query: StreamInput
@@ -76,9 +82,14 @@ class Inputs:
     tef: bool = False
     clips_per_cell: Size = 1
     tokenizer: str = ""
+    reads_sentences: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self, "inputs", leave_out=("query", "streams"))
+        if self.reads_sentences and not self.tokenizer:
+            raise UsageError(
+                'inputs: sentences are read by a tokenizer, and there is none; give query = "tokenizer:NAME"'
+            )
 
     @property
     def widths(self) -> dict[str, int]:
@@ -138,12 +149,14 @@ class Inputs:
         videos: Sequence[Mapping[str, Rows]],
         durations: Sequence[float] | None = None,
         names: Sequence[str] | None = None,
+        transcripts: Sequence[Sequence[Sentence]] | None = None,
     ) -> ClipBatch:
         """Videos made ready: stream -> (V, T, D) padded with zeros, the mask, and which videos are silent.
 
         A video is stream name -> (rows, D). A stream that ends early, or that a video lacks, has rows of
         zeros there. With `durations` (seconds) rows behind a video's end are left out: releases often have
-        one more than there are clips. `names` are what errors call the videos.
+        one more than there are clips. `names` are what errors call the videos. `transcripts` are the
+        sentences of each, for a system that reads them (`reads_sentences`).
 
         Raises UsageError, naming video and stream, for rows of another width, for values that are not
         finite and for a video without rows.
@@ -170,7 +183,11 @@ class Inputs:
             if self.tef:
                 block[..., width:] = endpoint_features(counts, mask)
             streams[stream] = torch.from_numpy(block)
-        return ClipBatch(streams, torch.from_numpy(mask), torch.from_numpy(silent))
+        spoken = None
+        if self.reads_sentences:
+            spoken = self._sentence_batch(transcripts, rows, durations, mask)
+            silent &= ~spoken.mask.any((1, 2)).numpy()
+        return ClipBatch(streams, torch.from_numpy(mask), torch.from_numpy(silent), spoken)
 
     def queries(self, tokens: Sequence[Rows], names: Sequence[str] | None = None) -> QueryBatch:
         """Queries made ready: (Q, L, D) padded with zeros to the longest, and the mask.
@@ -195,7 +212,42 @@ class Inputs:
             raise UsageError(
                 "this system reads features of words; expected the file, or the encoder, of them"
             )
-        return tokens_of(self.tokenizer).batch(texts, self.max_tokens)
+        tokens = tokens_of(self.tokenizer)
+        read = tokens.word_batch if self.reads_sentences else tokens.batch
+        return read(texts, self.max_tokens)
+
+    def _sentence_batch(
+        self,
+        transcripts: Sequence[Sequence[Sentence]] | None,
+        rows: NDArray[np.int64],
+        durations: Sequence[float] | None,
+        mask: NDArray[np.bool_],
+    ) -> SentenceBatch:
+        """What is said in videos of so many rows (V,), whose clips have that mask (V, T)."""
+        from whenabouts.models._parts.text_encoder import tokens_of
+
+        if transcripts is None:
+            raise UsageError(
+                "this system reads what is said, sentence by sentence; expected the sentences of the videos"
+            )
+        of_clips = np.full(mask.shape, -1, np.int64)
+        for at, sentences in enumerate(transcripts):
+            duration = None if durations is None else durations[at]
+            clips = self.clips_of(int(rows[at]))
+            seconds = self.clip_seconds_of(int(rows[at]), duration) / self.clips_per_cell
+            of_clips[at, :clips] = sentence_of_clips(sentences, clips, seconds)
+        # Groups of clips where nothing is said are sentences without words.
+        count = max(max(map(len, transcripts), default=0), int(of_clips.max(initial=-1)) + 1)
+        texts = [sentence.text for sentences in transcripts for sentence in sentences]
+        ids = iter(tokens_of(self.tokenizer).words(texts, _MOST_WORDS))
+        words = [[next(ids) for _ in sentences] for sentences in transcripts]
+        longest = max((len(row) for own in words for row in own), default=0)
+        padded = np.zeros((len(words), count, longest), np.int64)
+        there = np.zeros(padded.shape, bool)
+        for at, own in enumerate(words):
+            for number, row in enumerate(own):
+                padded[at, number, : len(row)], there[at, number, : len(row)] = row, True
+        return SentenceBatch(torch.from_numpy(padded), torch.from_numpy(there), torch.from_numpy(of_clips))
 
     def to_json(self) -> dict[str, Any]:
         """As it is kept in a checkpoint's `config.json`.

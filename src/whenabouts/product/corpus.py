@@ -459,6 +459,16 @@ class Corpus:
         self.store.refresh()
         return export_stream(self.store, stream, clip_seconds, Path(path))
 
+    def export_sentences(self, path: str | os.PathLike[str]) -> int:
+        """Write what is said as a file of sentences, for a system that reads words (HERO); number of videos.
+
+        Raises UsageError for a corpus without words, and where there is such a file already.
+        """
+        from whenabouts.product.own_features import export_sentences
+
+        self.store.refresh()
+        return export_sentences(self.store, Path(path))
+
     def stats(self) -> Stats:
         """Numbers of the corpus."""
         from whenabouts.product.shown import Stats

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.encoders import TextEncoder, encode_tokens, token_fingerprint
 from whenabouts.features.fingerprint import Fingerprint
 from whenabouts.features.layouts.store import WrittenStore, write_store
-from whenabouts.product.index.even_grid import check_stream, videos_on_grid
+from whenabouts.formats.files import write_atomically
+from whenabouts.product.index.even_grid import check_stream, sentences_in, videos_on_grid
 from whenabouts.product.index.store import Store
+from whenabouts.product.streams import stream as stream_named
 from whenabouts.types import Query, UsageError, number_of
 
 _HALF: np.dtype[Any] = np.dtype(np.float16)
 _QUERIES_AT_A_TIME = 2048
+_VIDEOS_AT_A_TIME = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +101,28 @@ def export_stream(store: Store, stream: str, clip_seconds: float, path: Path) ->
     )
     written = write_store(path, rows, made_by, _HALF)
     return Exported(written, len(records) - written.items)
+
+
+def export_sentences(store: Store, path: Path) -> int:
+    """Write what is said in a corpus, passage by passage, as `features.sentences` reads it; number of videos.
+
+    Raises UsageError for a corpus without words, and where there is such a file already.
+    """
+    if path.exists():
+        raise UsageError(f"{path}: is there already; name a new file")
+    stream = next((name for name in store.streams if stream_named(name).transcript), None)
+    if stream is None:
+        raise UsageError(f"{store.place} has no words; index files with subtitles, or with --transcribe")
+    records = [record for record in store.videos() if record.state != "failed"]
+    with write_atomically(path) as lines:
+        for begin in range(0, len(records), _VIDEOS_AT_A_TIME):
+            ids = [record.video_id for record in records[begin : begin + _VIDEOS_AT_A_TIME]]
+            words = store.clips_of(stream, ids, vectors=False)
+            for place, video in enumerate(ids):
+                sentences = [msgspec.to_builtins(sentence) for sentence in sentences_in(words, place)]
+                line = json.dumps({"video_id": video, "sentences": sentences}, ensure_ascii=False)
+                lines.write(f"{line}\n".encode())
+    return len(records)
 
 
 def queries_of(sources: Iterable[Sequence[Query]]) -> list[Query]:

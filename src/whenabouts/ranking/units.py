@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from whenabouts.clips import clip_spans, same_instant, whole_clips
+from whenabouts.features.sentences import Sentence, shifted
 from whenabouts.features.source import Rows
 from whenabouts.models.inputs import Inputs
 from whenabouts.models.protocol import ClipBatch
@@ -43,6 +44,9 @@ class Footage(Protocol):
 
     def rows_of_video(self, row: int) -> Mapping[str, Rows]:
         """Stream -> (T, D) rows of a video."""
+
+    def sentences_of_video(self, row: int) -> Sequence[Sentence]:
+        """What is said in a video; not asked for where the system reads no sentences."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,17 +106,21 @@ class Units:
         some = self.take(np.asarray(numbers, np.int64))
         _, begins, owner = np.unique(some.video, return_index=True, return_inverse=True)
         pieces: list[Mapping[str, Rows]] = [{} for _ in range(len(some))]
+        transcripts: list[Sequence[Sentence]] = [() for _ in range(len(some))]
         rows: Mapping[str, Rows] = {}
-        read = -1
+        sentences: Sequence[Sentence] = ()
+        inputs, read = self.footage.inputs, -1
         for at in np.argsort(begins[owner.reshape(-1)], kind="stable").tolist():
             video, span = int(some.video[at]), slice(int(some.first[at]), int(some.stop[at]))
             if video != read:
                 rows, read = self.footage.rows_of_video(video), video
+                sentences = self.footage.sentences_of_video(video) if inputs.reads_sentences else ()
+            transcripts[at] = shifted(sentences, span.start * inputs.clip_seconds)
             pieces[at] = {stream: np.array(values[span]) for stream, values in rows.items()}
         stretches = zip(some.video.tolist(), some.first.tolist(), some.stop.tolist(), strict=True)
         videos = self.footage.videos
         names = [f"{videos[video].id}, rows {low} to {high - 1}" for video, low, high in stretches]
-        return self.footage.inputs.clips(pieces, names=names)
+        return inputs.clips(pieces, names=names, transcripts=transcripts)
 
     def encoded(self, model: Any, *, progress: Progress | None = None) -> MemoryCorpus:
         """All units as a corpus: row u of it is unit u."""

@@ -211,7 +211,7 @@ class TemporalTransformer(nn.Module):
         )
 
     def joined(self, features: Tensor, among_words: Tensor, mask: Tensor) -> Tensor:
-        """(V, T, D): what is said of clips is added to the projected features (V, T, F)."""
+        """(V, T, D): what clips are among words is added to the projected features (V, T, F)."""
         projected: Tensor = self.projection(features, mask)
         return projected + among_words
 
@@ -251,8 +251,8 @@ class HierarchicalEncoder(nn.Module):
 
     def forward(self, features: Tensor, mask: Tensor, sequences: Sequences) -> Tensor:
         """(V, T, D) from features (V, T, F) with their mask (V, T)."""
-        said = self.among_words(features, sequences)
-        encoded: Tensor = self.temporal(self.temporal.joined(features, said, mask), mask)
+        among_words = self.among_words(features, sequences)
+        encoded: Tensor = self.temporal(self.temporal.joined(features, among_words, mask), mask)
         return encoded
 
 

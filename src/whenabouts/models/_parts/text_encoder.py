@@ -6,6 +6,7 @@ with `tokenizers` alone.
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -113,7 +114,8 @@ def read_pretrained(bert: Any, name: str) -> None:
 
 
 class Tokens:
-    """Sentences to ids, by the tokenizer of a folder (tokenizer.json or vocab.txt) or of a hub."""
+    """Sentences to ids, by the tokenizer of a folder (tokenizer.json, vocab.txt, or vocab.json with
+    merges.txt as RoBERTa has them) or of a hub."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -129,15 +131,39 @@ class Tokens:
             raise UsageError(f"sentence {empty} is empty; expected words")
         self._tokenizer.enable_truncation(most)
         ids = [encoding.ids for encoding in self._tokenizer.encode_batch(list(sentences))]
-        longest = max(map(len, ids), default=1)
-        tokens = torch.tensor([row + [0] * (longest - len(row)) for row in ids], dtype=torch.int64)
-        lengths = torch.tensor([len(row) for row in ids], dtype=torch.int64)
-        return QueryBatch(tokens.view(len(ids), longest), torch.arange(longest) < lengths[:, None])
+        return _padded(ids)
+
+    def words(self, sentences: Sequence[str], most: int) -> list[list[int]]:
+        """The ids of each sentence without special tokens, `most` at most; none for one without words.
+
+        As HERO's authors have them: entities of HTML are characters, and what is all in capitals is small.
+        """
+        self._tokenizer.no_truncation()
+        plain = [html.unescape(text) for text in sentences]
+        plain = [text.lower() if text.isupper() else text for text in plain]
+        encoded = self._tokenizer.encode_batch(plain, add_special_tokens=False)
+        return [encoding.ids[:most] for encoding in encoded]
+
+    def word_batch(self, sentences: Sequence[str], most: int) -> QueryBatch:
+        """(Q, L) ids without special tokens, and their mask; UsageError for a sentence without words."""
+        ids = self.words(sentences, most)
+        empty = next((at for at, row in enumerate(ids) if not row), None)
+        if empty is not None:
+            raise UsageError(f"sentence {empty} is empty; expected words")
+        return _padded(ids)
 
     def lengths(self, sentences: Sequence[str]) -> list[int]:
         """How many ids each sentence has, none cut off."""
         self._tokenizer.no_truncation()
         return [len(encoding.ids) for encoding in self._tokenizer.encode_batch(list(sentences))]
+
+
+def _padded(ids: Sequence[Sequence[int]]) -> QueryBatch:
+    """(Q, L) ids, zeros behind the end, and their mask."""
+    longest = max(map(len, ids), default=1)
+    tokens = torch.tensor([[*row, *[0] * (longest - len(row))] for row in ids], dtype=torch.int64)
+    lengths = torch.tensor([len(row) for row in ids], dtype=torch.int64)
+    return QueryBatch(tokens.view(len(ids), longest), torch.arange(longest) < lengths[:, None])
 
 
 @lru_cache(maxsize=4)
@@ -147,24 +173,29 @@ def tokens_of(name: str) -> Tokens:
 
 
 def _open(name: str) -> Any:
-    from tokenizers import BertWordPieceTokenizer, Tokenizer
+    from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer, Tokenizer
 
     folder = Path(name).expanduser()
     if not folder.is_dir():
         return _from_hub(name)
-    whole, words = folder / "tokenizer.json", folder / "vocab.txt"
+    whole, words, pairs = (folder / file for file in ("tokenizer.json", "vocab.txt", "merges.txt"))
     if whole.is_file():
         tokenizer = Tokenizer.from_file(str(whole))
         tokenizer.no_padding()
         return tokenizer
     if words.is_file():
         return BertWordPieceTokenizer(str(words))._tokenizer
-    raise UsageError(f"{folder}: has no tokenizer.json and no vocab.txt; expected a tokenizer's folder")
+    if pairs.is_file() and (vocabulary := folder / "vocab.json").is_file():
+        return ByteLevelBPETokenizer(str(vocabulary), str(pairs))._tokenizer
+    raise UsageError(
+        f"{folder}: has no tokenizer.json, no vocab.txt, and no vocab.json with merges.txt; expected a "
+        "tokenizer's folder"
+    )
 
 
 def _from_hub(name: str) -> Any:
     def has_tokenizer(folder: Path) -> bool:
-        return any((folder / file).is_file() for file in ("tokenizer.json", "vocab.txt"))
+        return any((folder / file).is_file() for file in ("tokenizer.json", "vocab.txt", "merges.txt"))
 
     try:
         return _open(str(hub.folder_of(name, has_tokenizer)))

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.clips import INSTANT, ClipGrid, same_instant, span_seconds
+from whenabouts.features.sentences import Sentence, in_order
 from whenabouts.product.index.records import ClipBlock, StreamInfo, VideoRecord
 from whenabouts.product.index.store import Store
 from whenabouts.types import UsageError
@@ -28,11 +29,12 @@ _VIDEOS_AT_A_TIME = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridVideo:
-    """One video on a grid: stream -> (T, D) float32 rows, T the same for all streams."""
+    """One video on a grid: stream -> (T, D) float32 rows, T the same for all streams; and what is said."""
 
     record: VideoRecord
     duration: float
     streams: Mapping[str, NDArray[np.float32]]
+    sentences: tuple[Sentence, ...] = ()
 
 
 def check_stream(store: Store, name: str, clip_seconds: float) -> StreamInfo:
@@ -58,19 +60,27 @@ def check_stream(store: Store, name: str, clip_seconds: float) -> StreamInfo:
 
 
 def videos_on_grid(
-    store: Store, streams: Sequence[str], clip_seconds: float, records: Sequence[VideoRecord]
+    store: Store,
+    streams: Sequence[str],
+    clip_seconds: float,
+    records: Sequence[VideoRecord],
+    transcript: str = "",
 ) -> Iterator[GridVideo]:
-    """Videos with their rows, in the order of `records`; those without any time (and clips) are left out."""
+    """Videos with their rows, in the order of `records`; those without any time (and clips) are left out.
+
+    `transcript` is the stream whose words are their sentences ("": they have none).
+    """
     for begin in range(0, len(records), _VIDEOS_AT_A_TIME):
         part = records[begin : begin + _VIDEOS_AT_A_TIME]
         ids = [record.video_id for record in part]
         blocks = {name: store.clips_of(name, ids) for name in streams}
+        words = store.clips_of(transcript, ids, vectors=False) if transcript else None
         for place, record in enumerate(part):
             duration = duration_of(record, blocks.values(), place)
             grid = ClipGrid(clip_seconds, duration)
             if len(grid):
                 rows = {name: rows_on(grid, block, place) for name, block in blocks.items()}
-                yield GridVideo(record, duration, rows)
+                yield GridVideo(record, duration, rows, () if words is None else sentences_in(words, place))
 
 
 def duration_of(record: VideoRecord, blocks: Iterable[ClipBlock], place: int) -> float:
@@ -79,6 +89,13 @@ def duration_of(record: VideoRecord, blocks: Iterable[ClipBlock], place: int) ->
         return record.duration
     ends = [block.end[block.rows(place)] for block in blocks]
     return max((float(end.max()) for end in ends if len(end)), default=0.0)
+
+
+def sentences_in(words: ClipBlock, place: int) -> tuple[Sentence, ...]:
+    """What is said in the block's video number `place`, passage by passage."""
+    own = words.rows(place)
+    passages = zip(words.start[own].tolist(), words.end[own].tolist(), words.text[own], strict=True)
+    return in_order(Sentence(*passage) for passage in passages)
 
 
 def rows_on(grid: ClipGrid, block: ClipBlock, place: int) -> NDArray[np.float32]:

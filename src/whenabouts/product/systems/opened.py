@@ -24,6 +24,7 @@ from whenabouts.product.index.store import Store
 from whenabouts.product.streams import all_streams
 from whenabouts.product.systems.indexed_corpus import IndexedCorpus
 from whenabouts.product.systems.search_keys import bring_up_to_date, stale_videos
+from whenabouts.product.systems.stored_footage import transcript_of
 from whenabouts.ranking.candidates import can_retrieve
 from whenabouts.ranking.confidence import FILE as CALIBRATION
 from whenabouts.ranking.confidence import TrainedConfidence, confidence_of, load_confidence
@@ -299,7 +300,8 @@ def _remedy(lacking: Sequence[str]) -> str:
 def check_fit(store: Store, trained: Trained, name: str) -> list[str]:
     """Notes on what could not be checked of whether a system fits a corpus.
 
-    Raises UsageError for a stream that the corpus lacks or that has clips of another length; EncoderMismatch,
+    Raises UsageError for a stream that the corpus lacks or that has clips of another length, and for a system
+    that reads what is said in a corpus without words; EncoderMismatch,
     naming both sides stream by stream, where vectors were made by other encoders than it was trained on.
     """
     inputs = trained.inputs
@@ -309,6 +311,7 @@ def check_fit(store: Store, trained: Trained, name: str) -> list[str]:
             f"{name} reads the streams {', '.join(inputs.streams)}; {store.place} has "
             f"{', '.join(sorted(store.streams)) or 'none'} and lacks {', '.join(lacking)}; {_remedy(lacking)}"
         )
+    transcript_of(store, inputs)  # raises where there are no words
     wrong, notes = [], []
     for stream, trained_on in inputs.streams.items():
         info = check_stream(store, stream, inputs.clip_seconds)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from whenabouts.clips import clip_counts
+from whenabouts.features.sentences import Sentence
 from whenabouts.models.inputs import Inputs
 from whenabouts.models.protocol import VideoEncoding
 from whenabouts.product.index.even_grid import GridVideo, videos_on_grid
@@ -38,7 +39,12 @@ from whenabouts.product.index.lock import uninterrupted
 from whenabouts.product.index.records import VideoRecord
 from whenabouts.product.index.store import Store
 from whenabouts.product.systems.indexed_corpus import key_seconds
-from whenabouts.product.systems.stored_footage import ROWS_AT_A_TIME, in_parts, rows_about
+from whenabouts.product.systems.stored_footage import (
+    ROWS_AT_A_TIME,
+    in_parts,
+    rows_about,
+    transcript_of,
+)
 from whenabouts.ranking.encoded_corpus import (
     Floats,
     Indices,
@@ -167,7 +173,9 @@ def _encoded(
     if segment_clips:  # a segment may have more clips for the system than it has rows
         rows = [count * max(1.0, inputs.clips_of(segment_clips) / segment_clips) for count in rows]
     for part in in_parts(records, rows, ROWS_AT_A_TIME, videos or _VIDEOS_AT_A_TIME):
-        grids = videos_on_grid(store, list(inputs.streams), inputs.clip_seconds, part)
+        grids = videos_on_grid(
+            store, list(inputs.streams), inputs.clip_seconds, part, transcript_of(store, inputs)
+        )
         made = (
             encoded_segments(trained, list(grids), segment_clips) if segment_clips else _whole(trained, grids)
         )
@@ -196,7 +204,10 @@ def _encode(trained: Trained, videos: Sequence[GridVideo]) -> Iterator[EncodedVi
     """Videos of one length through the system; one in which it reads nothing has no keys and 0 rows."""
     names = [video.record.video_id for video in videos]
     clips = trained.inputs.clips(
-        [video.streams for video in videos], [video.duration for video in videos], names
+        [video.streams for video in videos],
+        [video.duration for video in videos],
+        names,
+        [video.sentences for video in videos],
     )
     with evaluating(trained.model):
         encoding = trained.model.encode_videos(clips.to(device_of(trained.model))).to("cpu")
@@ -263,6 +274,9 @@ class _ReadVideos:
 
     def rows_of_video(self, row: int) -> Mapping[str, NDArray[np.float32]]:
         return self.grids[row].streams
+
+    def sentences_of_video(self, row: int) -> Sequence[Sentence]:
+        return self.grids[row].sentences
 
 
 def encoded_segments(trained: Trained, grids: Sequence[GridVideo], clips: int) -> list[EncodedVideo]:

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.clips import clip_counts
+from whenabouts.features.sentences import Sentence
 from whenabouts.models.inputs import Inputs
 from whenabouts.product.index.even_grid import videos_on_grid
 from whenabouts.product.index.keys import ByteCache, KeptVideo, mark_of
 from whenabouts.product.index.records import VideoRecord
 from whenabouts.product.index.store import Store
-from whenabouts.types import Video
-
-if TYPE_CHECKING:
-    pass
+from whenabouts.product.streams import stream as stream_named
+from whenabouts.types import UsageError, Video
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -57,6 +56,27 @@ def rows_about(records: Sequence[VideoRecord], clip_seconds: float) -> list[floa
     return [(record.duration or _UNKNOWN_SECONDS) / clip_seconds for record in records]
 
 
+def transcript_of(store: Store, inputs: Inputs) -> str:
+    """The stream of a corpus whose words a system reads as sentences; "" for one that reads none.
+
+    Raises UsageError where the corpus has no such stream.
+    """
+    if not inputs.reads_sentences:
+        return ""
+    spoken = [name for name in store.streams if stream_named(name).transcript]
+    if not spoken:
+        raise UsageError(f"{store.place} has no words, and the system reads what is said; index them")
+    return spoken[0]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredVideo:
+    """What is read of a video: its rows, and what is said."""
+
+    streams: Streams
+    sentences: tuple[Sentence, ...] = ()
+
+
 class StoredRows:
     """Rows of a corpus's videos on a system's grid, in half precision as exports have them.
 
@@ -67,14 +87,15 @@ class StoredRows:
     def __init__(self, store: Store, inputs: Inputs, cache_bytes: int = ROWS_BYTES) -> None:
         self.inputs = inputs
         self._store, self._most = store, cache_bytes
-        self._cache: ByteCache[tuple[str, str], Streams] = ByteCache(cache_bytes, _bytes_of)
+        self._transcript = transcript_of(store, inputs)
+        self._cache: ByteCache[tuple[str, str], StoredVideo] = ByteCache(cache_bytes, _bytes_of)
 
     def counts(self, durations: Floats) -> Indices:
         """(V,) how many rows videos of so many seconds have."""
         return np.maximum(clip_counts(durations, self.inputs.clip_seconds), 1)
 
-    def of(self, video: KeptVideo) -> Streams:
-        """The rows of a video; zeros where it was written anew or taken out since it was encoded."""
+    def of(self, video: KeptVideo) -> StoredVideo:
+        """A video; zeros and silence where it was written anew or taken out since it was encoded."""
         key = video.video_id, video.mark
         cached = self._cache.get_many([key])
         return cached[key] if key in cached else self._read([video])[key]
@@ -90,7 +111,7 @@ class StoredRows:
     def _row_bytes(self) -> int:
         return 2 * sum(stream.width for stream in self.inputs.streams.values())
 
-    def _read(self, videos: Sequence[KeptVideo]) -> dict[tuple[str, str], Streams]:
+    def _read(self, videos: Sequence[KeptVideo]) -> dict[tuple[str, str], StoredVideo]:
         records = {record.video_id: record for record in self._store.videos([v.video_id for v in videos])}
         current = [
             records[video.video_id]
@@ -98,15 +119,17 @@ class StoredRows:
             if video.video_id in records and mark_of(records[video.video_id]) == video.mark
         ]
         streams, clip = list(self.inputs.streams), self.inputs.clip_seconds
-        rows: dict[str, Streams] = {}
+        there: dict[str, StoredVideo] = {}
         for part in in_parts(current, rows_about(current, clip), ROWS_AT_A_TIME, len(current)):
-            for grid in videos_on_grid(self._store, streams, clip, part):
-                rows[grid.record.video_id] = grid.streams
+            for grid in videos_on_grid(self._store, streams, clip, part, self._transcript):
+                there[grid.record.video_id] = StoredVideo(grid.streams, grid.sentences)
         counts = self.counts(np.array([video.duration for video in videos], np.float64)).tolist()
-        read = {
-            (video.video_id, video.mark): self._fitted(rows.get(video.video_id, {}), count)
-            for video, count in zip(videos, counts, strict=True)
-        }
+        nothing = StoredVideo({})
+        read = {}
+        for video, count in zip(videos, counts, strict=True):
+            own = there.get(video.video_id, nothing)
+            fitted = StoredVideo(self._fitted(own.streams, count), own.sentences)
+            read[video.video_id, video.mark] = fitted
         self._cache.put(read)
         return read
 
@@ -122,8 +145,9 @@ class StoredRows:
         return fitted
 
 
-def _bytes_of(rows: Streams) -> int:
-    return sum(values.nbytes for values in rows.values())
+def _bytes_of(video: StoredVideo) -> int:
+    words = sum(len(sentence.text) for sentence in video.sentences)
+    return sum(values.nbytes for values in video.streams.values()) + words
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +179,11 @@ class StoredFootage:
 
     def rows_of_video(self, row: int) -> Streams:
         """Stream -> (T, D) rows of a video."""
-        return self.rows.of(self.kept[row])
+        return self.rows.of(self.kept[row]).streams
+
+    def sentences_of_video(self, row: int) -> Sequence[Sentence]:
+        """What is said in a video."""
+        return self.rows.of(self.kept[row]).sentences
 
     def read_ahead(self, rows: Indices) -> None:
         """Read videos that will be asked for, together."""

@@ -30,6 +30,7 @@ def add_parser(verbs: Any) -> None:
     _add_convert(actions)
     _add_tokens(actions)
     _add_export(actions)
+    _add_sentences(actions)
 
 
 def _add_show(actions: Any) -> None:
@@ -128,6 +129,18 @@ def _add_export(actions: Any) -> None:
     parser.set_defaults(run=run_export)
 
 
+def _add_sentences(actions: Any) -> None:
+    parser = actions.add_parser(
+        "sentences",
+        help="what is said in a corpus, for a training of a system that reads words",
+        description="Write the passages of a corpus with their times, a line for each video, for a training "
+        "of HERO on it.",
+    )
+    add_corpus(parser)
+    parser.add_argument("--out", metavar="FILE", type=Path, required=True, help="the .jsonl file to write")
+    parser.set_defaults(run=run_sentences)
+
+
 def _add_opening(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--layout", metavar="NAME", help="the layout (default: the content decides)")
     parser.add_argument("--key", metavar="NAME", help="which array of an item, where it has several")
@@ -203,6 +216,15 @@ def run_export(options: argparse.Namespace) -> int:
     """Write features of a corpus."""
     corpus = open_corpus(options)
     _print(options, corpus.export_features(options.stream, options.clip_seconds, options.out))
+    return 0
+
+
+def run_sentences(options: argparse.Namespace) -> int:
+    """Write the sentences of a corpus."""
+    from whenabouts.types import number_of
+
+    corpus = open_corpus(options)
+    print(f"{options.out}: what is said in {number_of(corpus.export_sentences(options.out), 'video')}")
     return 0
 
 

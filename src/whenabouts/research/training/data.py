@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from whenabouts.clips import ClipGrid, same_instant
 from whenabouts.features import FeatureSource, Fingerprint, open_features, require_same
 from whenabouts.features.cache import CachedRows, open_cached_copy
+from whenabouts.features.sentences import Transcripts, read_sentences
 from whenabouts.formats import read_annotations
 from whenabouts.formats.annotations import Annotations
 from whenabouts.models.inputs import Inputs, StreamInput
@@ -76,11 +77,20 @@ class ExperimentData:
             if inputs is None:
                 inputs = _inputs(features, sources)
             else:
-                _refuse_others(inputs, sources)
+                _refuse_others(inputs, features, sources)
             rows = files.rows_of(sources, annotations)
             pairs = RelevantPairs.open(data.beside(folder, data.pairs)) if data.pairs else None
+            transcripts = _transcripts(features, folder, annotations)
             examples = {
-                split: _examples(split, judged, inputs, rows, data, pairs if split == "train" else None)
+                split: _examples(
+                    split,
+                    judged,
+                    inputs,
+                    rows,
+                    data,
+                    pairs if split == "train" else None,
+                    transcripts.get(split),
+                )
                 for split, judged in annotations.items()
             }
             if "train" in examples and not len(examples["train"]):
@@ -104,6 +114,7 @@ class ExperimentData:
         annotations = _annotations(data, folder, splits)
         if data.pairs:
             RelevantPairs.open(data.beside(folder, data.pairs))
+        _transcripts(features, folder, annotations)
         with _opened(features, folder, annotations) as (files, sources, _):
             for stream, by_split in sources.items():
                 for split, source in by_split.items():
@@ -231,6 +242,21 @@ def _ids(stream: str, annotations: Annotations) -> list[str]:
     return [item.id for item in (annotations.queries if stream == _QUERY else annotations.videos)]
 
 
+def _transcripts(features: FeatureSettings, folder: Path, splits: Iterable[str]) -> dict[str, Transcripts]:
+    """The sentences of the videos of each split; none where the experiment names no file of them.
+
+    Raises UsageError where there is no such file.
+    """
+    if not features.sentences:
+        return {}
+    paths = {split: folder / features.sentences.replace("{split}", split) for split in splits}
+    for path in paths.values():
+        if not path.is_file():
+            raise UsageError(f"{path}: there is no such file of sentences ([features] sentences)")
+    read = {path: read_sentences(path) for path in dict.fromkeys(paths.values())}
+    return {split: read[path] for split, path in paths.items()}
+
+
 def _item_rows(gathered: CachedRows, number_of: Mapping[str, int], ids: Sequence[str]) -> ItemRows:
     return ItemRows(gathered, np.array([number_of.get(item, -1) for item in ids], np.int64))
 
@@ -269,11 +295,14 @@ def _inputs(features: FeatureSettings, sources: _Sources) -> Inputs:
         tef=features.tef,
         clips_per_cell=features.clips_per_cell,
         tokenizer=features.tokenizer,
+        reads_sentences=bool(features.sentences),
     )
 
 
-def _refuse_others(inputs: Inputs, sources: _Sources) -> None:
+def _refuse_others(inputs: Inputs, features: FeatureSettings, sources: _Sources) -> None:
     """Raise where the features are not those that a checkpoint's inputs describe."""
+    if inputs.reads_sentences and not features.sentences:
+        raise UsageError('the checkpoint reads what is said; name its file in [features] sentences = "FILE"')
     if bool(inputs.tokenizer) == (_QUERY in sources):
         reads = f"ids, query = 'tokenizer:{inputs.tokenizer}'" if inputs.tokenizer else "features of words"
         raise UsageError(f"[features] query names the other kind: the checkpoint reads {reads}")
@@ -298,6 +327,7 @@ def _examples(
     rows_of: Mapping[str, Mapping[str, ItemRows]],
     data: DataSettings,
     pairs: RelevantPairs | None,
+    transcripts: Transcripts | None,
 ) -> Examples:
     """The examples of a split, checked and counted."""
     streams = {name: by_split[split] for name, by_split in rows_of.items() if name != _QUERY}
@@ -312,6 +342,9 @@ def _examples(
     _refuse_short_clips([items.gathered.source.path for items in streams.values()], rows, expected)
     counts = {
         **_count_videos(inputs, rows, expected, {name: items.is_zero for name, items in streams.items()}),
+        "videos have no sentences": 0
+        if transcripts is None
+        else sum(not transcripts.get(name) for name in ids),
         "videos have no known duration; that of their rows is taken": sum(
             video.duration is None for video in videos
         ),
@@ -321,7 +354,7 @@ def _examples(
             _token_counts(inputs, annotations) if tokens is None else tokens.lengths,
         ),
     }
-    return Examples(split, annotations, inputs, tokens, streams, data, pairs, counts)
+    return Examples(split, annotations, inputs, tokens, streams, data, pairs, counts, transcripts)
 
 
 def _token_counts(inputs: Inputs, annotations: Annotations) -> NDArray[np.int64]:

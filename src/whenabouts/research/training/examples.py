@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from whenabouts.clips import INSTANT, clip_spans, clip_spans_as_released
 from whenabouts.features.cache import CachedRows
+from whenabouts.features.sentences import Sentence, Transcripts
 from whenabouts.features.source import Rows
 from whenabouts.formats.annotations import Annotations
 from whenabouts.models.inputs import Inputs
@@ -128,7 +129,9 @@ class Examples:
         settings: DataSettings,
         pairs: RelevantPairs | None = None,
         counts: Mapping[str, int] | None = None,
+        transcripts: Transcripts | None = None,
     ) -> None:
+        self._transcripts = transcripts or {}
         self.name, self.annotations, self.inputs = name, annotations, inputs
         self._tokens, self._streams, self._settings, self._pairs = tokens, streams, settings, pairs
         self._video_ids = tuple(video.id for video in annotations.videos)
@@ -283,7 +286,15 @@ class Examples:
         """Some of `videos`, as a model reads them."""
         numbers = [int(row) for row in rows]
         videos = [self.rows_of_video(row) for row in numbers]
-        return self.inputs.clips(videos, names=[self._video_ids[row] for row in numbers])
+        return self.inputs.clips(
+            videos,
+            names=[self._video_ids[row] for row in numbers],
+            transcripts=[self.sentences_of_video(row) for row in numbers],
+        )
+
+    def sentences_of_video(self, row: int) -> Sequence[Sentence]:
+        """What is said in one of `videos`; nothing where that is not known."""
+        return self._transcripts.get(self._video_ids[row], ())
 
     def rows_of_video(self, row: int) -> dict[str, Rows]:
         """Stream -> (T, D) the rows of one of `videos` that count, as they lie in the files."""

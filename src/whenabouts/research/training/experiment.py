@@ -169,7 +169,9 @@ class FeatureSettings:
 
     `query` is the file of token features, or "tokenizer:NAME" for a system with a text encoder of its own (a
     folder, or a hub's repository). `streams` are stream name -> file; "{split}" in a name stands for
-    train, validation or test. A video may lack the streams in `optional` (rows of zeros, counted).
+    train, validation or test. `sentences` is the file of what is said, for a system that reads the words of
+    videos by its tokenizer (HERO; see `features.sentences`).
+    A video may lack the streams in `optional` (rows of zeros, counted).
     `clip_seconds` is the length of a row where the files do not tell. `memory_mb` bounds what is held in
     memory; larger files are read as they are needed. `normalise` brings rows to unit length, those of all
     streams, of none, or of the ones it names. `cache` is a folder for copies that open at once, none
@@ -178,6 +180,7 @@ class FeatureSettings:
 
     query: str = ""
     streams: Mapping[str, str] = field(default_factory=dict)
+    sentences: str = ""
     optional: tuple[str, ...] = ()
     clip_seconds: Annotated[float, Meta(gt=0, description="seconds above 0")] | None = None
     max_clips: Size = 100
