@@ -282,6 +282,16 @@ def test_probes_ask_paths_that_the_server_has_without_a_token() -> None:
     assert HEALTH in CONTAINER.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("name", ["Caddyfile", "nginx.conf"])
+def test_a_proxy_reaches_the_server_as_one_that_it_lets_in(
+    name: str, parser: argparse.ArgumentParser
+) -> None:
+    text = (DEPLOY / name).read_text(encoding="utf-8")
+    port = parser.parse_args(["serve", "--corpus", "c"]).port
+    assert f"127.0.0.1:{port}" in text and text.count("{") == text.count("}")
+    assert re.search(r"Host localhost", text) and re.search(r'-Origin|Origin ""', text)
+
+
 # The dashboard ---------------------------------------------------------------------------------------
 
 
