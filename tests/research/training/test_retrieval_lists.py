@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from whenabouts.models.trained import Trained
 from whenabouts.ranking import rank_split
 from whenabouts.ranking.split import encode_split
+from whenabouts.research.relevance.cooccurrence import Cooccurrence
 from whenabouts.research.training import retrieval_lists
 from whenabouts.research.training.data import ExperimentData
 from whenabouts.research.training.devices import open_device
@@ -99,6 +100,88 @@ def test_conquer_learns_from_the_negatives_of_a_list(tiny: Any, tmp_path: Path, 
     begun(tiny, tmp_path / "without", *CONQUER[:-1], "training.epochs=1")
     ours, theirs = (load_file(tmp_path / name / "state.safetensors") for name in ("run", "without"))
     assert any(name not in ours or not torch.equal(ours[name], one) for name, one in theirs.items())
+
+
+SQUIDNET = (
+    "model.system=squidnet",
+    "model.measure=moment_video",
+    *CONQUER[1:],
+    "data.retrieved.beyond_own=3",
+    "data.retrieved.beyond_own_usual=1",
+)
+
+
+def test_squidnet_learns_from_fewer_negatives_where_a_query_says_the_usual(
+    tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table is made of the training queries, or read from a file among the annotations."""
+    path, made = tiny.folder / "train.jsonl", heard(monkeypatch)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        line["desc"] = "Somebody sings." if line["desc_id"] % 2 else "A man opens the door."
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    Cooccurrence({"man": [("open", 3)]}).write(tiny.folder / "man.json")
+    Cooccurrence({"door": [("close", 3), ("open", 2)]}).write(tiny.folder / "door.json")
+    settings = (
+        *SQUIDNET,
+        f"data.retrieved.lists={write_list(tmp_path / 'lists.jsonl')}",
+        "training.epochs=1",
+        "data.validation=",
+    )
+    terms: dict[str, float] = {}
+    for table in ("", "queries", "man.json", "door.json"):
+        given = (*settings, f"data.retrieved.cooccurrence={table}")
+        begun(tiny, tmp_path / f"run {table}", *given, show=lambda step: terms.update(step.losses))
+    assert {"spans", "videos"} <= set(terms)
+    # The own video, of the rank of its number, stands before three others, or one.
+    sizes = [[len(one.candidates(query)) for query in range(20)] for one in made]
+    every = [min(4, query // 4 + 3) for query in range(20)]
+    some = [min(4, query // 4 + (3 if query % 2 else 1)) for query in range(20)]
+    assert sizes == [every, some, some, every]
+    told = json.loads((tmp_path / "run man.json" / "run.json").read_text())
+    assert '"queries say what is usually said": 10' in json.dumps(told)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("gone.json", r"\[data.retrieved\] cooccurrence is 'gone.json'.*a file of nouns and verbs, or"),
+        ("train.jsonl", r"train\.jsonl"),
+    ],
+)
+def test_a_table_that_is_none_is_told(tiny: Any, tmp_path: Path, setting: str, message: str) -> None:
+    lists = write_list(tmp_path / "lists.jsonl")
+    settings = (*SQUIDNET, f"data.retrieved.lists={lists}", f"data.retrieved.cooccurrence={setting}")
+    with pytest.raises(WhenaboutsError, match=message):
+        begun(tiny, tmp_path / "run", *settings)
+
+
+@pytest.mark.parametrize("released", [False, True])
+@pytest.mark.parametrize("folder", ["tvr", "tvr_ranking", "simulated_charades"])
+def test_the_shipped_squidnet_trains(tiny: Any, tmp_path: Path, folder: str, released: bool) -> None:
+    """At first own video and up to 15 negatives, of 4, are alike to it: a cross-entropy of log 5."""
+    settings = [
+        *("data.dataset=", "data.train=train.jsonl", "data.validation=", "data.weights=none"),
+        *(
+            f"data.retrieved.lists={write_list(tmp_path / 'lists.jsonl')}",
+            f"as_released={str(released).lower()}",
+        ),
+        *("features.query=query.h5", "features.clip_seconds=2.0", "model.hidden=16", "model.heads=2"),
+        *("model.clusters=2", "model.span_hidden=8", "training.epochs=1", "training.batch_size=8"),
+    ]
+    path = ROOT / "experiments" / folder / "squidnet.toml"
+    settings += [f"features.streams.{name}=vision.h5" for name in load_experiment(path).features.streams]
+    experiment, losses = load_experiment(path, settings), list[float]()
+    assert (experiment.training.optimizer == "adamw-as-released") == released
+    outcome = launch(
+        experiment,
+        tiny.folder,
+        tmp_path / "run",
+        open_device("cpu"),
+        show=lambda told: losses.append(told.losses["videos"]),
+    )
+    assert outcome.reason == "its one epoch"
+    assert losses[0] == pytest.approx(0.005 * np.log(5), rel=0.02)
 
 
 @pytest.mark.parametrize("folder", ["tvr", "simulated_charades"])

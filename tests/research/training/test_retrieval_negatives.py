@@ -13,12 +13,13 @@ import pytest
 
 from whenabouts import formats
 from whenabouts.formats.runs import MemoryRun, RunBlock, RunSource, Task
+from whenabouts.research.relevance.cooccurrence import Cooccurrence, Words
 from whenabouts.research.training.experiment import RetrievedSettings
 from whenabouts.research.training.retrieval_negatives import RetrievalNegatives
 from whenabouts.research.training.tables import converted
 from whenabouts.types import Query, UsageError, Video
 
-from ...golden_folder import cases, golden_folder
+from ...golden_folder import cases, golden_folder, told_inside
 
 VIDEOS = 12
 
@@ -257,9 +258,11 @@ def test_files_of_json_lines_and_trec_rows_give_the_same_candidates(tmp_path: Pa
         ({"depth": 0}, r"\] depth is 0; accepted: a whole number, 1 or more"),
         ({"beyond_own": 0}, r"\] beyond_own is 0; accepted: a whole number, 1 or more, or none"),
         ({"own_within": 0}, r"\] own_within is 0"),
+        ({"beyond_own_usual": 0}, r"\] beyond_own_usual is 0; accepted: a whole number, 1 or more"),
+        ({"cooccurrence": "queries"}, r"there is no retrieved\.beyond_own; give it, such as 500"),
     ],
 )
-def test_wrong_settings_are_refused(settings: dict[str, int], message: str) -> None:
+def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         converted(settings, RetrievedSettings, "[data.retrieved]")
 
@@ -290,3 +293,53 @@ def test_candidates_and_ranks_are_those_of_the_released_program() -> None:
             assert found.ranks[at] == pool["gt_location"]
             drawn = told["train_negatives"][at]
             assert set(drawn) <= {names[video] for video in found.candidates(at)}
+
+
+def test_a_query_that_says_the_usual_has_candidates_of_its_own_depth() -> None:
+    usual = np.array([False, False, True, False, True, False])
+    told = RetrievedSettings(videos=2, beyond_own=4, cooccurrence="queries", beyond_own_usual=1)
+    examples: Any = _Split(positives_too=())
+    found = RetrievalNegatives(run_of(block_of(whole())), examples, told, 0, None, usual)
+    assert found.candidates(3).tolist() == [11, 10, 9, 8, 7, 6, 5, 4, 2, 1, 0]
+    assert found.candidates(4).tolist() == [11, 10, 9, 8, 7, 6, 5, 3]
+
+
+def test_pools_are_those_of_squidnets_program() -> None:
+    """A tenth of the allowance where a query says the usual."""
+    files = cases("squidnet", "*.npz")
+    if not files:
+        pytest.skip(f"{golden_folder()} has no squidnet folder")
+    for told in map(told_inside, files):
+        table = Cooccurrence(
+            {noun: [(verb, count) for verb, count in verbs] for noun, verbs in told["cooccurrence"]}
+        )
+        numbers, names = zip(*((video["idx"], video["name"]) for video in told["videos"]), strict=True)
+        queries = [told["queries"][row] for row in told["train_rows"]]
+        usual = np.array([table.is_usual(words_told(query)) for query in queries])
+        assert usual.tolist() == told["told"]["train_is_positive"]
+        lists = {
+            f"q{at}": [numbers.index(one) for one, _ in query["bmr"]] for at, query in enumerate(queries)
+        }
+        scores = {f"q{at}": [score for _, score in query["bmr"]] for at, query in enumerate(queries)}
+        own = np.array([names.index(query["vid_name"]) for query in queries])
+        split: Any = _Split(np.arange(len(own)), own, positives_too=())
+        settings = RetrievedSettings(
+            videos=told["neg_bmr_pred_num"],
+            beyond_own=told["bmr_allowance"],
+            cooccurrence="queries",
+            beyond_own_usual=told["bmr_allowance"] // 10,
+        )
+        run = run_of(block_of(lists, scores))
+        found = RetrievalNegatives(run, split, settings, 0, None, usual)
+        for at, pool in enumerate(told["told"]["train_pool"]):
+            assert [names[video] for video in found.candidates(at)] == pool["pool"]
+            assert found.ranks[at] == pool["ground_truth_rank"]
+            drawn = told["told"]["train_video_lists"][at]
+            assert drawn[0] == names[own[at]]
+            assert set(drawn[1:]) <= set(pool["pool"])
+
+
+def words_told(query: Mapping[str, Any]) -> Words:
+    """The nouns and verbs that a case tells of a query."""
+    nouns, verbs = (frozenset((word, word) for word in query[kind]) for kind in ("noun", "verb"))
+    return Words(nouns, verbs)

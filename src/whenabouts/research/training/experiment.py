@@ -73,7 +73,7 @@ class NegativeSettings:
 
 @dataclass(frozen=True, slots=True)
 class RetrievedSettings:
-    """The table `[data.retrieved]`: negatives that are drawn from the list of a retriever (PREM, CONQUER).
+    """The table `[data.retrieved]`: negatives from the list of a retriever (PREM, CONQUER, SQuiDNet).
 
     `lists` is a run file in any format that we read; or the folder of a trained retriever, which then ranks
     the training split; or "stage:NAME", the folder NAME beside that of this training, as the stages of one
@@ -82,6 +82,10 @@ class RetrievedSettings:
     or, with `beyond_own` (CONQUER: 1000), from its first (rank of the query's own video + so many), and from
     all of it where that video is not listed. A query of several own videos has the rank of the best.
     `own_within` (CONQUER: 100): examples whose own video is not among the first so many are left out.
+
+    `cooccurrence` (SQuiDNet): queries that say what is usually said (`research.relevance.cooccurrence`) have
+    `beyond_own_usual` in place of `beyond_own`. "queries" has the table made of the training queries; else it
+    is the table's file.
     """
 
     lists: str = ""
@@ -89,6 +93,15 @@ class RetrievedSettings:
     depth: Size = 100
     beyond_own: Size | None = None
     own_within: Size | None = None
+    cooccurrence: str = ""
+    beyond_own_usual: Size = 50
+
+    def __post_init__(self) -> None:
+        if self.cooccurrence and self.beyond_own is None:
+            raise UsageError(
+                "retrieved.cooccurrence says which queries have beyond_own_usual in place of beyond_own, and "
+                "there is no retrieved.beyond_own; give it, such as 500, or take cooccurrence away"
+            )
 
     @property
     def needs_lists(self) -> bool:
@@ -101,6 +114,8 @@ class RetrievedSettings:
         depth = f"{self.depth:,}"
         if self.beyond_own is not None:
             depth = f"(rank of its own video + {self.beyond_own:,})"
+            if self.cooccurrence:
+                depth = f"{depth[:-1]}, or {self.beyond_own_usual:,} where it says the usual)"
         return f"{self.videos} for each query and epoch, of the first {depth} videos"
 
     @property
@@ -108,7 +123,8 @@ class RetrievedSettings:
         """How many videos of a list are ever looked at; None: as many as it has."""
         if self.beyond_own is None:
             return max(self.depth, self.own_within or 0)
-        return None if self.own_within is None else self.own_within + self.beyond_own
+        usual = self.beyond_own_usual if self.cooccurrence else 0
+        return None if self.own_within is None else self.own_within + max(self.beyond_own, usual)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from whenabouts import formats
 from whenabouts.formats.runs import RunSource
@@ -24,6 +26,7 @@ from whenabouts.ranking.candidates import can_retrieve
 from whenabouts.ranking.encoded_corpus import MemoryCorpus
 from whenabouts.ranking.ranker import Ranker
 from whenabouts.ranking.split import SplitRun, encode_split
+from whenabouts.research.relevance.cooccurrence import Cooccurrence, words_of
 from whenabouts.research.training.data import ExperimentData
 from whenabouts.research.training.devices import DeviceSetup
 from whenabouts.research.training.examples import Examples
@@ -35,6 +38,12 @@ from whenabouts.types import UsageError
 if TYPE_CHECKING:
     from whenabouts.research.training.experiment import Experiment
 
+OF_QUERIES = "queries"
+"""As `cooccurrence`: the table is made of the training queries."""
+_NAMED = {
+    "lists": "a run file, or the folder of a trained retriever",
+    "cooccurrence": f'a file of nouns and verbs, or "{OF_QUERIES}" for those of the training queries',
+}
 _CLIPS_IN_MEMORY = 1 << 18
 """Of more clips than these the encodings are kept on a disk: some 1 GB at the papers' widths."""
 
@@ -56,8 +65,9 @@ def choose_negatives(
     check_lists(experiment, opened.folder)
     with seen_folder(settings.lists, run, experiment.training.seed, setup) as place:
         log(f"{'negatives':12}{settings.description} that {place} lists")
+        usual = usual_queries(experiment.data, opened, log)
         with opened_lists(place, experiment.data, opened, settings.reach, setup.device) as source:
-            negatives = RetrievalNegatives(source, examples, settings, experiment.training.seed, name=place)
+            negatives = RetrievalNegatives(source, examples, settings, experiment.training.seed, place, usual)
     examples.note(negatives.counts)
     if settings.own_within is not None:
         why = f"examples are left out: their own video is not among the first {settings.own_within} of a list"
@@ -72,6 +82,30 @@ def choose_negatives(
         examples.choose_negatives(negatives)
 
 
+def usual_queries(
+    data: DataSettings, opened: ExperimentData, log: Callable[[str], None]
+) -> NDArray[np.bool_] | None:
+    """(Q,) which queries of the training split say what is usually said; None where nothing asks for it.
+
+    Raises UsageError for a table that is not there, FormatError for a file that is none, and
+    PhrasesUnavailable without what tags words.
+    """
+    named, examples = data.retrieved.cooccurrence, opened.split("train")
+    if not named:
+        return None
+    made = named == OF_QUERIES
+    table = None if made else Cooccurrence.read(_path_of(named, data, opened.folder, "cooccurrence"))
+    log(f"{'':12}whether queries say the usual: by {'their own words' if table is None else named}")
+    asked = np.unique(examples.query)
+    texts = [examples.queries[row].text for row in asked.tolist()]
+    words = words_of(texts)
+    table = table or Cooccurrence.of(words[text] for text in texts)
+    usual = np.zeros(len(examples.queries), bool)
+    usual[asked] = [table.is_usual(words[text]) for text in texts]
+    examples.note({"queries say what is usually said": int(usual.sum())})
+    return usual
+
+
 def check_lists(experiment: Experiment, features: str | Path) -> None:
     """Raise UsageError where an experiment asks for lists, and names none or a place where nothing is."""
     data, settings = experiment.data, experiment.data.retrieved
@@ -83,6 +117,8 @@ def check_lists(experiment: Experiment, features: str | Path) -> None:
         )
     if settings.needs_lists and not settings.lists.startswith(STAGE):
         _path_of(settings.lists.replace("{seed}", str(experiment.training.seed)), data, Path(features))
+    if settings.cooccurrence not in ("", OF_QUERIES):
+        _path_of(settings.cooccurrence, data, Path(features), "cooccurrence")
 
 
 @contextmanager
@@ -141,14 +177,14 @@ def opened_lists(
         yield source
 
 
-def _path_of(place: str, data: DataSettings, features: Path) -> Path:
+def _path_of(place: str, data: DataSettings, features: Path, setting: str = "lists") -> Path:
     """Where a place is: as it stands, or among the annotations. Raises UsageError where it is not."""
     sought = list(dict.fromkeys([Path(place).expanduser(), data.beside(features.expanduser(), place)]))
     existing = next((path for path in sought if path.exists()), None)
     if existing is None:
         raise UsageError(
-            f"[data.retrieved] lists is {place!r}: there is no {' and no '.join(map(str, sought))}; "
-            "accepted: a run file, or the folder of a trained retriever"
+            f"[data.retrieved] {setting} is {place!r}: there is no {' and no '.join(map(str, sought))}; "
+            f"accepted: {_NAMED[setting]}"
         )
     return existing
 

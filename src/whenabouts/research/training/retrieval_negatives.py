@@ -1,4 +1,4 @@
-"""Negatives from retrieval lists: what a retriever ranked for a query and does not answer it (PREM, CONQUER).
+"""Negatives from retrieval lists: what a retriever ranked for a query and does not answer it.
 
 A list is cut to its first videos, those that are judged to answer are taken out, and each epoch draws some of
 what is left, uniformly and without replacement. What is drawn depends on (seed, epoch, query) alone: not on
@@ -7,6 +7,8 @@ the batches, nor on where a training was broken off.
 - PREM (section 4.1.3): 4 (TVR) or 2 (DiDeMo) of the first 100 of its own retriever.
 - CONQUER (the released program): 3 of HERO's list up to the rank of the query's own video + 1,000; queries
   whose own video is not among the first 100 are no examples.
+- SQuiDNet (the released program): 15 of the list of a biased retriever up to that rank + 500, or + 50 for
+  queries that say what is usually said; the same are no examples.
 
 Rules for odd lists, each counted in what `train` prints: a video that comes twice counts once, where it is
 best; scores that contradict the order of the rows decide (equal scores stay as they stand; JSON lines, TREC
@@ -58,14 +60,17 @@ class RetrievalNegatives:
         settings: RetrievedSettings,
         seed: int,
         name: str | None = None,
+        usual: NDArray[np.bool_] | None = None,
     ) -> None:
         """Read the lists of a run for a split, block by block; messages call it `name` (None: its own).
+
+        `usual` (Q,) says which queries of the split have `settings.beyond_own_usual`.
 
         Raises UsageError, naming run, query and video, for a run without videos, a video that the split does
         not have, and a query of the split that has no list; and what the run's format raises.
         """
         self.settings, self.seed = settings, seed
-        reader = _Reader(name or source.name, examples, settings)
+        reader = _Reader(name or source.name, examples, settings, usual)
         for block in source.blocks(reader.takes(source)):
             reader.read(block)
         self._videos, self._starts, self._counts = reader.candidates()
@@ -113,8 +118,14 @@ class RetrievalNegatives:
 class _Reader:
     """Makes candidates of the lists of a split's queries, a block of them at a time."""
 
-    def __init__(self, name: str, examples: Examples, settings: RetrievedSettings) -> None:
-        self.name, self.settings = name, settings
+    def __init__(
+        self,
+        name: str,
+        examples: Examples,
+        settings: RetrievedSettings,
+        usual: NDArray[np.bool_] | None,
+    ) -> None:
+        self.name, self.settings, self._usual = name, settings, usual
         self.counts: Counter[str] = Counter()
         self._split, self._videos = examples.name, len(examples.videos)
         self._queries = np.unique(examples.query)
@@ -154,7 +165,7 @@ class _Reader:
         rank = np.arange(len(number)) - np.searchsorted(number, number)
         keys = query_of[number] * self._videos + video
         first = self._note_own(number, keys, rank, len(block))
-        candidate = (rank < self._reach(first)[number]) & ~is_in(self._positives, keys)
+        candidate = (rank < self._reach(first, query_of)[number]) & ~is_in(self._positives, keys)
         self._keep(query_of, number[candidate], video[candidate])
 
     def candidates(self) -> tuple[NDArray[np.int32], Indices, Indices]:
@@ -220,10 +231,14 @@ class _Reader:
         np.minimum.at(first, number[own], rank[own])
         return first
 
-    def _reach(self, first: Indices) -> Indices:
+    def _reach(self, first: Indices, query_of: Indices) -> Indices:
         """(B,) how many videos of each list may be drawn from, the own one among them."""
-        beyond = self.settings.beyond_own
-        return np.full_like(first, self.settings.depth) if beyond is None else first + 1 + beyond
+        settings = self.settings
+        if settings.beyond_own is None:
+            return np.full_like(first, settings.depth)
+        if self._usual is None:
+            return first + 1 + settings.beyond_own
+        return first + 1 + np.where(self._usual[query_of], settings.beyond_own_usual, settings.beyond_own)
 
     def _keep(self, query_of: Indices, number: Indices, video: Indices) -> None:
         """Put the candidates of a block behind those that are there."""

@@ -105,7 +105,16 @@ class ChunkExtractor:
 
     def tags(self, words: Sequence[str]) -> list[str]:
         """The C5 tag of each word of one sentence."""
-        return [tag for _, _, tag in self._tagger.tag_sent([word[:_LONGEST_WORD] for word in words])]
+        return [tag for _, _, tag in self._tag(words)]
+
+    def tagged(self, text: str) -> list[tuple[str, str, str]]:
+        """Each word of a sentence in lower case, its form in a dictionary, and its C5 tag."""
+        words = _WORD.findall(_TITLE.sub(r"\1 ", text))
+        return [(word.lower(), stem.lower(), tag) for word, stem, tag in self._tag(words)] if words else []
+
+    def _tag(self, words: Sequence[str]) -> list[tuple[str, str, str]]:
+        tagged: list[tuple[str, str, str]] = self._tagger.tag_sent([word[:_LONGEST_WORD] for word in words])
+        return tagged
 
     @cached_property
     def _tagger(self) -> Any:
