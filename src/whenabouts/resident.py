@@ -34,6 +34,11 @@ def resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
+def machine_bytes() -> int:
+    """How much memory this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 def forget_peak() -> None:
     """Let the most memory that this process had be what it has now, where the system allows that."""
     with contextlib.suppress(OSError):

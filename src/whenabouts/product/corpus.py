@@ -192,15 +192,14 @@ class Corpus:
         )
 
     def encoded(self, queries: Iterable[str]) -> EncodedTexts:
-        """Queries as the streams of this corpus compare them: each encoder is called once for all of them."""
+        """Queries as the streams of this corpus compare them: each encoder is called once for all of them.
+
+        An index of a large stream that is kept in memory is asked once for all of them, too.
+        """
         from whenabouts.product.search import words_of_query
-        from whenabouts.product.stream_answer import EncodedTexts
 
         self.store.refresh()
-        searcher = self.searcher()
-        return EncodedTexts(
-            self.store.description_version, searcher.encoded([words_of_query(query) for query in queries])
-        )
+        return self.searcher().made_ready([words_of_query(query) for query in queries])
 
     def _search(self, query: str, options: SearchOptions, encoded: EncodedTexts | None) -> SearchResult:
         """What the search itself finds, all of it in one state of the corpus."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,7 @@ from whenabouts.product.stored_calibration import NOT_CALIBRATED, Calibration
 from whenabouts.product.stream_answer import (
     NOT_ENCODED,
     EncodedQuery,
+    EncodedTexts,
     StreamAnswer,
     StreamQuery,
     TextVectors,
@@ -241,7 +243,7 @@ class Searcher:
         min_confidence: float = 0.0,
         model: Finder | None = None,
         like: Example | None = None,
-        encoded: TextVectors = NOT_ENCODED,
+        encoded: EncodedTexts = NOT_ENCODED,
     ) -> SearchResult:
         """At most `k` moments for a sentence, an example or both, best first; by `model` where one is given.
 
@@ -376,10 +378,14 @@ class Searcher:
         return coverage
 
     def find_all(
-        self, text: str, filter: Filter | None = None, streams: Sequence[str] = ()
+        self,
+        text: str,
+        filter: Filter | None = None,
+        streams: Sequence[str] = (),
+        encoded: EncodedTexts = NOT_ENCODED,
     ) -> list[StreamAnswer]:
         """What each stream has to say to a query."""
-        return self._find_in(text, None, self.allowed(filter), streams)[0]
+        return self._find_in(text, None, self.allowed(filter), streams, encoded)[0]
 
     def allowed(self, filter: Filter | None) -> Allowed:
         """What a filter leaves, and notes on the filter."""
@@ -405,7 +411,7 @@ class Searcher:
         like: Example | None,
         allowed: Allowed,
         streams: Sequence[str],
-        encoded_before: TextVectors = NOT_ENCODED,
+        encoded_before: EncodedTexts = NOT_ENCODED,
     ) -> tuple[list[StreamAnswer], EncodedQuery]:
         """What each stream has to say, and the query as it was asked."""
         kinds = frozenset(kind for kind in ("text" if text else None, like and like.kind) if kind)
@@ -443,12 +449,18 @@ class Searcher:
         text: str,
         streams: Iterable[str],
         like: Example | None = None,
-        encoded: TextVectors = NOT_ENCODED,
+        encoded: EncodedTexts = NOT_ENCODED,
     ) -> EncodedQuery:
         """Encode a query, once for each stream that can compare it; not again what is `encoded`."""
         names = list(streams)
-        encoded = {**encoded, **self.encoded([text], [name for name in names if (name, text) not in encoded])}
-        queries = {name: self._stream_query(name, encoded.get((name, text)), like) for name in names}
+        missing = [name for name in names if (name, text) not in encoded.vectors]
+        vectors = {**encoded.vectors, **self.encoded([text], missing)}
+        queries = {name: self._stream_query(name, vectors.get((name, text)), like) for name in names}
+        if like is None:
+            queries = {
+                name: replace(query, nearest=encoded.hits(name, text, partial(self._state_of, name)))
+                for name, query in queries.items()
+            }
         return EncodedQuery(text, queries, None if like is None else like.apart)
 
     def encoded(self, texts: Sequence[str], streams: Iterable[str] | None = None) -> TextVectors:
@@ -466,6 +478,23 @@ class Searcher:
                 by_encoder[id(encoder)] = self._streams[name].query_vectors(texts, encoder)
             vectors |= {(name, text): row for text, row in zip(texts, by_encoder[id(encoder)], strict=True)}
         return vectors
+
+    def made_ready(self, texts: Sequence[str]) -> EncodedTexts:
+        """Queries encoded together, with their nearest clips where an index is asked for all at once."""
+        vectors, nearest = self.encoded(texts), dict[tuple[str, str], tuple[Hashable, ClipHits]]()
+        for stream in dict.fromkeys(stream for stream, _ in vectors):
+            own = [(text, vector) for (name, text), vector in vectors.items() if name == stream]
+            state = self._state_of(stream)
+            hits_of_each = self._store.nearest_of_each(stream, [vector for _, vector in own], NEAREST_CLIPS)
+            if hits_of_each is not None and self._state_of(stream) == state:
+                nearest |= {
+                    (stream, text): (state, hits) for (text, _), hits in zip(own, hits_of_each, strict=True)
+                }
+        return EncodedTexts(self._store.description_version, vectors, nearest)
+
+    def _state_of(self, stream: str) -> Hashable:
+        """What changes whenever a stream or the ledger does."""
+        return self._store.version, self._store.state_of(stream)
 
     def _stream_query(
         self, name: str, words: NDArray[np.float32] | None, like: Example | None
@@ -522,7 +551,10 @@ class Searcher:
         """The nearest clips of a stream, and those whose words match; None for what is not compared."""
         store, name, vector = self._store, stream.name, query.streams[stream.name].vector
         nearest = matched = None
-        if vector is not None:
+        prepared = query.streams[stream.name].nearest
+        if prepared is not None and allowed is EVERYWHERE:
+            nearest = prepared
+        elif vector is not None:
             apart = 0 if query.apart is None else self.clips_in(name, query.apart)
             nearest = allowed.hits(
                 lambda k: store.nearest(name, vector, k, video_ids=allowed.videos), NEAREST_CLIPS + apart
@@ -592,7 +624,7 @@ class Searcher:
         for name in streams:
             if self._streams[name].has_words is False:
                 continue
-            state, kept = (self._store.version, self._store.state_of(name)), self._rarity.get(name)
+            state, kept = self._state_of(name), self._rarity.get(name)
             if kept is None or kept[0] != state:
                 kept = self._rarity[name] = state, Rarity.in_stream(self._store, name)
             counted[name] = kept[1]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -19,19 +19,32 @@ from whenabouts.types import Evidence, Moment, ScoredMoment
 
 TextVectors = Mapping[tuple[str, str], NDArray[np.float32]]
 """The vector (D,) of a query's words by stream and words."""
-NOT_ENCODED: TextVectors = MappingProxyType({})
+TextHits = Mapping[tuple[str, str], tuple[Hashable, ClipHits]]
+"""The nearest clips of a whole stream to such a vector, and the state of the stream that they are of."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedTexts:
-    """Queries that were encoded together, by the encoders of one `version` of a corpus's description."""
+    """Queries that were encoded together, by the encoders of one `version` of a corpus's description.
+
+    `nearest` holds the nearest clips of those for which an index was asked at once.
+    """
 
     version: int
     vectors: TextVectors
+    nearest: TextHits = field(default_factory=lambda: MappingProxyType({}))
 
-    def at(self, version: int) -> TextVectors:
-        """The vectors, if the corpus is still described as it was; else none."""
-        return self.vectors if version == self.version else NOT_ENCODED
+    def at(self, version: int) -> EncodedTexts:
+        """What was encoded, if the corpus is still described as it was; else nothing."""
+        return self if version == self.version else NOT_ENCODED
+
+    def hits(self, stream: str, text: str, state: Callable[[], Hashable]) -> ClipHits | None:
+        """The nearest clips of a stream, if it is still in the state they were kept in; else None."""
+        kept = self.nearest.get((stream, text))
+        return kept[1] if kept is not None and kept[0] == state() else None
+
+
+NOT_ENCODED = EncodedTexts(-1, MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,12 +52,13 @@ class StreamQuery:
     """A query as one stream compares it: by `vector` (None: by words alone).
 
     `scale` is that of the cosines of such vectors, None where it was not measured. `is_alike`: the vector is
-    made of the example, too.
+    made of the example, too. `nearest` are its nearest clips of the whole stream, where they are known.
     """
 
     vector: NDArray[np.float32] | None
     scale: Scale | None = None
     is_alike: bool = False
+    nearest: ClipHits | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,31 @@ def test_handles_of_one_corpus_share_their_memory(store: Store) -> None:
 
 def test_a_stream_that_takes_too_much_stays_on_disk(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "MOST_BYTES", 100)
+    store.keep_at_most(1000)
     before = Store.open(store.place).nearest("seen", _query(0), 3)
     _search_twice(store)
     assert not _is_kept(store)
     _assert_same_hits(before, store.nearest("seen", _query(0), 3))
+
+
+def test_large_streams_take_no_more_together_than_they_may(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "MOST_BYTES", 100)
+    store.add_stream(StreamInfo("heard", "encoder", "encoder:1", WIDTH, {}))
+    store.put_videos(
+        (_record(name), {"seen": _clips(seed), "heard": _clips(9 + seed)}) for seed, name in enumerate(NAMES)
+    )
+    size = memory.StreamSize(9 * len(NAMES), WIDTH)
+    assert not size.is_small
+    store.keep_at_most(int(1.5 * size.bytes))
+    for _ in range(3):
+        for stream in ("seen", "heard"):
+            store.nearest(stream, _query(0), 3)
+    kept = [store._memory.stream(stream, store._state(stream)) for stream in ("seen", "heard")]
+    assert kept[0] is not None
+    assert kept[0].block.vectors.dtype == np.float16
+    assert kept[1] is None
+    _assert_same_hits(
+        Store.open(store.place).nearest("seen", _query(1), 9), store.nearest("seen", _query(1), 9)
+    )

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from whenabouts.product.index import lookup, upkeep
+from whenabouts.product.index import lookup, memory, upkeep
 from whenabouts.product.index.records import (
     ClipColumns,
     EncoderMismatch,
@@ -452,6 +452,7 @@ def small_limits() -> Iterator[None]:
     """Ten thousand clips are many enough for an index."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(upkeep, "INDEX_ROWS", 5_000)
+        patch.setattr(memory, "INDEX_ROWS", 5_000)
         patch.setattr(upkeep, "PARTITION_ROWS", 100)
         patch.setattr(lookup, "EXACT_ROWS", 300)
         patch.setattr(lookup, "_LONG_LIST", 80)
@@ -495,10 +496,11 @@ def indexed(built: tuple[Store, NDArray[np.float32]], tmp_path: Path) -> tuple[S
 @pytest.mark.parametrize(
     ("share", "least"), [(1.0, 0.95), (0.5, 0.93), (0.3, 0.98), (0.1, 0.98), (0.03, 0.98)]
 )
+@pytest.mark.parametrize("is_kept", [False, True])
 def test_an_indexed_search_keeps_the_true_neighbours_under_any_filter(
-    built: tuple[Store, NDArray[np.float32]], share: float, least: float
+    built: tuple[Store, NDArray[np.float32]], share: float, least: float, is_kept: bool
 ) -> None:
-    store, rows = built
+    store, rows = reader_of(built[0], is_kept=is_kept), built[1]
     assert store.stats().streams["subtitle"].vector_index
     rng = np.random.default_rng(2)
     keep = np.flatnonzero(rng.permutation(200) < 200 * share)
@@ -511,6 +513,53 @@ def test_an_indexed_search_keeps_the_true_neighbours_under_any_filter(
         got = {int(v) * 50 + int(i) for v, i in zip(hits.video_ids, hits.index, strict=True)}
         found.append(len(got & set(truth.tolist())) / len(truth))
     assert np.mean(found) >= least
+    assert (store._memory.stream("subtitle", store._state("subtitle")) is not None) == is_kept
+
+
+def reader_of(store: Store, *, is_kept: bool) -> Store:
+    """Another reader of a corpus, which keeps large streams in memory or not."""
+    reader = Store.open(store.place)
+    reader.keep_at_most(1 << 30 if is_kept else 0)
+    for _ in range(3):
+        reader.nearest("subtitle", np.ones(WIDTH), 1)
+    return reader
+
+
+def test_an_indexed_stream_in_memory_answers_as_the_files_do(
+    built: tuple[Store, NDArray[np.float32]],
+) -> None:
+    files, kept = (reader_of(built[0], is_kept=is_kept) for is_kept in (False, True))
+    queries = list(built[1][::1_500])
+    together = kept.nearest_of_each("subtitle", queries, 20)
+    assert together is not None
+    assert files.nearest_of_each("subtitle", queries, 20) is None
+    for query, shared in zip(queries, together, strict=True):
+        alone, on_disk = kept.nearest("subtitle", query, 20), files.nearest("subtitle", query, 20)
+        assert (shared.video_ids, shared.index.tolist()) == (alone.video_ids, alone.index.tolist())
+        np.testing.assert_array_equal(shared.score, alone.score)
+        assert set(zip(alone.video_ids, alone.index.tolist(), strict=True)) == set(
+            zip(on_disk.video_ids, on_disk.index.tolist(), strict=True)
+        )
+        np.testing.assert_allclose(alone.score, on_disk.score, atol=2e-3)  # files: half precision throughout
+    block, read = (store.clips_of("subtitle", ["007", "gone", "003"]) for store in (kept, files))
+    assert (block.text, block.vectors.dtype) == (read.text, np.float32)
+    np.testing.assert_array_equal(block.vectors, read.vectors)
+    assert len(kept.match_text("subtitle", "w", 7)) == 7
+
+
+def test_a_large_stream_that_cannot_be_read_is_read_at_a_later_search(
+    built: tuple[Store, NDArray[np.float32]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, query = Store.open(built[0].place), np.ones(WIDTH)
+    store.keep_at_most(1 << 30)
+    store.nearest("subtitle", query, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(memory.WholeStream, "read", lambda *_: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            store.nearest("subtitle", query, 1)
+    for _ in range(2):
+        assert len(store.nearest("subtitle", query, 1)) == 1
+    assert store._memory.stream("subtitle", store._state("subtitle")) is not None
 
 
 @pytest.mark.slow

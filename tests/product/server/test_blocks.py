@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -13,8 +14,10 @@ import pytest
 from numpy.typing import NDArray
 
 from whenabouts.product.corpus import Corpus
+from whenabouts.product.index.filters import make_filter
 from whenabouts.product.server.blocks import LONGEST_BLOCK, BlockExecutor
 from whenabouts.product.server.work import ClientGone
+from whenabouts.product.stream_answer import NOT_ENCODED
 from whenabouts.product.streams.protocol import Stream
 
 from .conftest import Client
@@ -178,9 +181,24 @@ def test_what_was_encoded_before_the_corpus_was_described_anew_is_encoded_again(
     corpus = Corpus(samples_corpus)
     encoded = corpus.encoded(["the moon"])
     calls.clear()
-    assert encoded.at(corpus.store.description_version + 1) == {}
+    assert encoded.at(corpus.store.description_version + 1) is NOT_ENCODED
     corpus.search("the moon", encoded=None)
     assert calls
+
+
+def test_clips_that_were_found_together_answer_until_the_corpus_changes(samples_corpus: Any) -> None:
+    corpus = Corpus(samples_corpus)
+    store, plain = corpus.store, corpus.encoded(["the moon"])
+    [(key, vector)] = plain.vectors.items()
+    hits = store.nearest(key[0], vector, 1)
+    state = (store.version, store.state_of(key[0]))
+    searcher = corpus.searcher()
+    for found, is_used in (((state, hits), True), (((state[0] - 1, state[1]), hits), False)):
+        answers = searcher.find_all("the moon", encoded=replace(plain, nearest={key: found}))
+        assert (answers[0].nearest is hits) == is_used
+    within = make_filter([hits.video_ids[0]])
+    [answer] = searcher.find_all("the moon", within, encoded=replace(plain, nearest={key: (state, hits)}))
+    assert answer.nearest is not hits
 
 
 def test_clients_that_come_together_are_answered_as_if_each_came_alone(

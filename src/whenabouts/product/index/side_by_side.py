@@ -83,6 +83,11 @@ class SideBySide(Store):
             store.drop_kept()
         self._merged, self._words = None, {}
 
+    def keep_at_most(self, count: int) -> None:
+        """Let large streams of all take at most so many bytes of memory."""
+        for store in self.stores:
+            store.keep_at_most(count // len(self.stores))
+
     def refresh(self) -> None:
         """See what has been written to any of them."""
         before = self.description_version
@@ -216,6 +221,16 @@ class SideBySide(Store):
             for store in self._having(stream)
         ]
         return _best(near, k)
+
+    def nearest_of_each(self, stream: str, vectors: Sequence[ArrayLike], k: int) -> list[ClipHits] | None:
+        """What `nearest` gives for each of some vectors, found together where each store can; else None."""
+        hits_of_each = [store.nearest_of_each(stream, vectors, k) for store in self._having(stream)]
+        there = [own for own in hits_of_each if own is not None]
+        return (
+            [_best(lists, k) for lists in zip(*there, strict=True)]
+            if len(there) == len(hits_of_each)
+            else None
+        )
 
     def match_text(
         self,

@@ -16,7 +16,7 @@ A put leaves no gap that a crash could hide in: the ledger row is first written 
 its file, then the clips are replaced, then the row is written whole. After a crash between, the file
 looks changed and is done again; clips always have a ledger row, and ids are the same each time.
 
-A small stream that is searched again is searched in memory (`memory.py`). On disk: exact search below
+Streams that are searched again are kept in memory (`memory.py`). On disk: exact search below
 `EXACT_ROWS` candidates, IVF with 8-bit scalar quantisation and re-scoring above.
 A filter that leaves few candidates is searched exactly; one that leaves more widens the search by as much
 as it narrows the corpus, because an index probes partitions and not answers: with 10 % of 1 M
@@ -70,7 +70,7 @@ from whenabouts.product.index.lookup import (
     rows_of,
     summed_hits,
 )
-from whenabouts.product.index.memory import ClipMemory, WholeStream, fits
+from whenabouts.product.index.memory import ClipMemory, StreamSize, WholeStream
 from whenabouts.product.index.parts import index_parts, match_parts
 from whenabouts.product.index.records import (
     EXTRA_COLUMNS,
@@ -460,7 +460,7 @@ class Store:
                 k,
                 narrowing=Narrowing(video_ids, kind=kind),
                 index=self._indices.get(name),
-                videos=self._table("videos").count_rows(),
+                videos=lambda: len(self.ledger().records),
                 distance=distance,
                 effort=lookup.KEYS_EFFORT,
             )
@@ -793,18 +793,42 @@ class Store:
         narrowing = Narrowing(video_ids, after, before)
 
         def read() -> ClipHits:
-            if not narrowing.impossible and (whole := self._searched(stream)) is not None:
+            if narrowing.impossible:
+                return no_hits()
+            whole, index = self._searched(stream), None if exact else self._indices.get(stream)
+            if whole is not None and (index is None or whole.leaves_few(narrowing)):
                 return whole.nearest(query, k, narrowing)
             return lookup.nearest(
                 self._clips(stream),
                 query,
                 k,
                 narrowing=narrowing,
-                index=None if exact else self._indices.get(stream),
-                videos=self._table("videos").count_rows(),
+                index=index,
+                videos=lambda: len(self.ledger().records),
+                choose=None if whole is None else whole.nearest_among,
             )
 
         return self._read("search", lambda: self._finished(read())) if k > 0 else no_hits()
+
+    def nearest_of_each(self, stream: str, vectors: Sequence[ArrayLike], k: int) -> list[ClipHits] | None:
+        """What `nearest` gives for each of some vectors, found together; None where that saves nothing.
+
+        It saves where the stream has an index and is kept in memory.
+        """
+        info = self.stream(stream)
+        queries = [unit_query(vector, info.dimension, stream) for vector in vectors]
+
+        def read() -> list[ClipHits] | None:
+            whole = self._memory.stream(stream, self._state(stream))
+            index = self._indices.get(stream)
+            if whole is None or index is None or len(queries) < 2:
+                return None
+            hits_of_each = lookup.nearest_of_each(
+                self._clips(stream), queries, k, index=index, choose=whole.nearest_among
+            )
+            return [self._finished(hits) for hits in hits_of_each]
+
+        return self._read("search", read)
 
     def match_text(
         self,
@@ -882,8 +906,10 @@ class Store:
         dimension = info.dimension if vectors else 0
 
         def read() -> ClipBlock:
-            whole = self._memory.stream(stream, self._state(stream)) if vectors else None
-            return whole.clips_of(names) if whole else lookup.clips_of(self._clips(stream), names, dimension)
+            whole = self._memory.stream(stream, self._state(stream))
+            if whole is not None:
+                return whole.clips_of(names, vectors=vectors)
+            return lookup.clips_of(self._clips(stream), names, dimension)
 
         return self._read("read clips", read)
 
@@ -918,14 +944,18 @@ class Store:
         return self.description_version, self._version(f"clips_{stream}")
 
     def _searched(self, stream: str) -> WholeStream | None:
-        """All clips of a small stream in memory, once it is searched again unchanged."""
+        """All clips of a stream in memory, once it was searched often enough unchanged."""
         table, dimension = self._clips(stream), self._streams[stream].dimension
+        return self._memory.searched(
+            stream,
+            self._state(stream),
+            lambda: StreamSize(table.count_rows(), dimension),
+            partial(WholeStream.read, table),
+        )
 
-        def read() -> WholeStream | None:
-            has_room = stream not in self._indices and fits(table.count_rows(), dimension)
-            return WholeStream.read(table, dimension) if has_room else None
-
-        return self._memory.searched(stream, self._state(stream), read)
+    def keep_at_most(self, count: int) -> None:
+        """Let large streams take at most so many bytes of this process's memory, for all handles."""
+        self._memory.keep_at_most(count)
 
     def clip_counts(self, stream: str) -> dict[str, int]:
         """How many clips each video has in a stream; reads one column of all rows."""

@@ -55,12 +55,16 @@ def taken_by(ask: Callable[[], object]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """How a bound is divided: bytes for the server's own process, and for each of `decoders` others."""
+    """How a bound is divided: bytes for the server's own process, and for each of `decoders` others.
+
+    `kept` of the server's own bytes is what large streams may take that it keeps in memory.
+    """
 
     server: int
     request: int
     decoders: int
     decoder: int
+    kept: int = 0
 
     @classmethod
     def of(cls, most: int, needs: Needs, requests: int, decoders: int, largest: int, count: int = 1) -> Parts:
@@ -82,7 +86,8 @@ class Parts:
         number = max(1, min(decoders, rest * 3 // 4 // (_USUAL_DECODER_BYTES + _MAPPED_BYTES)))
         each = max(_LEAST_DECODER_BYTES, rest * 3 // 4 // number - _MAPPED_BYTES)
         each = min(largest, each)
-        return cls(most - number * (each + _MAPPED_BYTES), needs.request, number, each)
+        server = most - number * (each + _MAPPED_BYTES)
+        return cls(server, needs.request, number, each, server - own)
 
 
 def _megabytes(count: int) -> str:

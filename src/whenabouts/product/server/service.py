@@ -115,6 +115,7 @@ class Service:
         self.cache = Cache(settings.cache, settings.cache_bytes)
         self.metrics = Metrics()
         self._drops = corpus.drop_kept, self._drop_answers
+        self._keep_at_most = corpus.store.keep_at_most
         self.memory = MemoryBound(limits.memory_bytes, self._drops)
         place = corpus.location if "://" in corpus.location else str(Path(corpus.location).resolve())
         self.pages = Pages(blake2b(f"{place}\0{settings.token}".encode("utf-8", "replace")).digest())
@@ -143,6 +144,8 @@ class Service:
         limits = self.limits
         requests = limits.searches + limits.reads + (limits.checks if self.checker else 0)
 
+        self._keep_at_most(0)  # what large streams may take is known afterwards
+
         def warm() -> None:
             for _ in range(requests + 1):
                 self._ask_oneself(10)
@@ -169,6 +172,7 @@ class Service:
     def divide(self, parts: Parts) -> None:
         """Keep to parts of the memory from now on."""
         self.memory = MemoryBound(parts.server, self._drops, parts.request)
+        self._keep_at_most(parts.kept)
         self.decoders = Decoders(parts.decoders, parts.decoder)
 
     def close(self) -> None:

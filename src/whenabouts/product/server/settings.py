@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from whenabouts.resident import machine_bytes
 from whenabouts.types import UsageError
 
 DEFAULT_PORT = 8765
@@ -47,7 +48,7 @@ class Limits:
     files: int = 64
     wait_seconds: float = 30.0
     job_seconds: float = 60.0
-    memory_bytes: int = field(default_factory=lambda: machine_memory() * 3 // 4)
+    memory_bytes: int = field(default_factory=lambda: machine_bytes() * 3 // 4)
     body_bytes: int = 64 << 10
     picture_bytes: int = 9 << 20
     head_seconds: float = 15.0
@@ -127,11 +128,6 @@ class Settings:
             return ipaddress.ip_address(self.host.strip("[]")).is_loopback
         except ValueError:
             return False
-
-
-def machine_memory() -> int:
-    """Bytes of memory that this machine has."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def default_cache() -> Path:
