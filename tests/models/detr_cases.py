@@ -28,6 +28,7 @@ SYSTEMS = (
     "cg_detr",
     "tr_detr",
     "eatr",
+    "uvcom",
 )
 """The systems of the family."""
 UNUSED = (
@@ -37,6 +38,8 @@ UNUSED = (
     "transformer.decoder.moment_span_embed.",
 )
 """Parameters that the programs make and never read, or have twice."""
+UNUSED_IN = {"uvcom": ("global_rep_token",)}
+"""Those of one program, by system."""
 _OPTIONS = {
     "hidden_dim": "hidden",
     "nheads": "heads",
@@ -54,6 +57,8 @@ _OPTIONS = {
     "num_dummies": "dummies",
     "total_prompts": "prompts",
     "num_prompts": "prompts_taken",
+    "n_txt_mu": "text_centres",
+    "n_visual_mu": "video_centres",
 }
 
 
@@ -145,7 +150,7 @@ def opened(path: Path) -> DetrCase:
         ours: told["options"][theirs] for theirs, ours in _OPTIONS.items() if theirs in told["options"]
     }
     if hasattr(system.Config, "text_layers"):
-        layer = re.compile(r"sd\.transformer\.t2v_encoder\.layers\.\d+\.linear1\.weight")
+        layer = re.compile(r"sd\.(?:transformer|CIM)\.t2v_encoder\.layers\.\d+\.linear1\.weight")
         settings["text_layers"] = sum(layer.fullmatch(name) is not None for name in arrays)
     config = system.Config(streams=streams, query_width=told["sizes"]["t_dim"], as_released=True, **settings)
     model = system.Model(config).eval()

@@ -12,9 +12,9 @@ import torch
 from whenabouts.models.decoding import Decoding, best_spans
 
 from ..golden_folder import golden_folder
-from .detr_cases import CLIP_SECONDS, SYSTEMS, UNUSED, DetrCase, detr_cases, lengths_of, opened
+from .detr_cases import CLIP_SECONDS, SYSTEMS, UNUSED, UNUSED_IN, DetrCase, detr_cases, lengths_of, opened
 
-_THEIRS = {"align": "ms_align", "orthogonal": "orthogonal_dummy"}
+_THEIRS = {"align": "ms_align", "orthogonal": "orthogonal_dummy", "similarity": "sim"}
 _ADDITIONAL = ("clip_text", "video_text")
 """Terms of TR-DETR that its program adds up beside the others."""
 CASES = [path for system in SYSTEMS for path in detr_cases(system)]
@@ -36,7 +36,8 @@ def test_there_are_cases() -> None:
 
 def test_every_released_parameter_has_a_name_here(case: DetrCase) -> None:
     released = {name.removeprefix("sd.") for name in case.arrays if name.startswith("sd.")}
-    assert set(case.names.values()) == {name for name in released if not name.startswith(UNUSED)}
+    unused = (*UNUSED, *UNUSED_IN.get(case.told["model"], ()))
+    assert set(case.names.values()) == {name for name in released if not name.startswith(unused)}
 
 
 @torch.no_grad()
@@ -98,7 +99,8 @@ def test_best_windows_are_those_of_the_released_evaluation(case: DetrCase, round
     """Its durations are annotated ones, and empty windows stay in its list; ours are left out."""
     queries, videos = case.encoded()
     scores = case.model.score_spans(queries, videos)
-    best = best_spans(scores, Decoding(ends="as-released" if rounded else "inclusive"), 10)
+    ends = Decoding(ends="as-released" if rounded else "inclusive")
+    best = best_spans(scores, ends, case.model.config.windows)
     for at, note in enumerate(case.told["annotations"]):
         clips = int(videos.mask[at].sum())
         if note["duration"] != clips * CLIP_SECONDS:

@@ -35,6 +35,7 @@ def small(system: str) -> Any:
         "encoder_layers": 1,
         "decoder_layers": 3,
         "windows": 4,
+        **({"inner": 9, "whole_walk": False} if system == "uvcom" else {}),
     }
     return new_model(system, config_of(system, settings)).eval()
 
@@ -84,7 +85,9 @@ def test_an_imported_checkpoint_answers_as_the_system_it_was_written_from(
 def test_what_the_file_does_not_tell_is_guessed_and_told(system: str, tmp_path: Path) -> None:
     path = write(tmp_path / "best.ckpt", small(system), system)
     found = import_checkpoint(system, path, Overrides())
-    assert found.guessed == ("features of 512 values: without temporal endpoint features (--tef, --no-tef)",)
+    assert "features of 512 values: without temporal endpoint features (--tef, --no-tef)" in found.guessed
+    walk = any("whole_walk to true" in guess for guess in found.guessed)
+    assert (len(found.guessed), walk) == ((2, True) if system == "uvcom" else (1, False))
     assert found.trained.model.config.streams == {"vision": 512}
 
 

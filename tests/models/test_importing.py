@@ -98,6 +98,7 @@ def test_each_program_has_cases() -> None:
         "cg_detr",
         "tr_detr",
         "eatr",
+        "uvcom",
     }  # these have tests of their own
     assert set(program_names()) == {*OUTPUTS, *elsewhere}
     missing = set(OUTPUTS) - {name for name, _ in CASES}

@@ -37,6 +37,7 @@ SMALL: Mapping[str, Any] = {
     "hidden": 32,
     "heads": 4,
     "max_clips": 24,
+    "inner": 48,
     "max_tokens": 12,
     "map_layers": 2,
     "dummies": 6,
@@ -47,7 +48,13 @@ _SELF = "decoder.0.attention"
 _OF_ANCHORS = frozenset(
     f"decoder.layers.0.attention.{part}.weight" for part in ("content_query", "content_key", "value")
 )
-_SLOW_TO_LEARN: Mapping[str, float] = {"moment_detr": 1e-3, "qd_detr": 3e-3, "cg_detr": 3e-3, "tr_detr": 3e-3}
+_SLOW_TO_LEARN: Mapping[str, float] = {
+    "moment_detr": 1e-3,
+    "qd_detr": 3e-3,
+    "cg_detr": 3e-3,
+    "tr_detr": 3e-3,
+    "uvcom": 1e-3,
+}
 """Systems that answer windows, with the rate at which they learn a small batch in some more steps."""
 LEFT_UNUSED: Mapping[str, frozenset[str]] = {
     # Windows hold nothing yet where the first decoder layer begins, so that what is mixed of them is nothing.

@@ -16,7 +16,6 @@ family shares.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -24,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from whenabouts.models._parts.contrasted_model import ContrastedModel, ContrastedSettings
 from whenabouts.models._parts.detr_layers import SelfLayer, TextToVideoLayer, padding_of_others, places_of
 from whenabouts.models._parts.detr_names import (
     OF_ANCHOR_DECODER,
@@ -32,28 +32,22 @@ from whenabouts.models._parts.detr_names import (
     projection_names,
 )
 from whenabouts.models._parts.renaming import renamed_parameters
-from whenabouts.models._parts.window_model import AnchoredModel, Detected, WindowSettings
-from whenabouts.models._parts.window_targets import rating_contrast, saliency_labels
-from whenabouts.models.protocol import Batch, QueryEncoding, VideoEncoding
-from whenabouts.models.settings import Positive, Size
+from whenabouts.models._parts.window_model import Detected
+from whenabouts.models.protocol import QueryEncoding, VideoEncoding
 
 __all__ = ["Config", "Model", "released_names"]
 
 
 @dataclass(frozen=True)
-class Config(WindowSettings):
-    """Settings of QD-DETR: those of the family, and its own."""
-
-    text_layers: Size = 2
-    """Layers in which clips look at words."""
-    temperature: Positive = 0.5
+class Config(ContrastedSettings):
+    """Settings of QD-DETR."""
 
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
         self.check("qd_detr")
 
 
-class Model(AnchoredModel):
+class Model(ContrastedModel):
     """QD-DETR with fresh weights: a localizer (see `protocol`)."""
 
     config: Config
@@ -68,8 +62,6 @@ class Model(AnchoredModel):
         self.encoder = nn.ModuleList(SelfLayer(*sizes, learned=True) for _ in range(config.encoder_layers))
         self.whole = nn.Parameter(torch.randn(hidden))
         self.whole_place = nn.Parameter(torch.randn(hidden))
-        self.salient_clip = nn.Linear(hidden, hidden)
-        self.salient_whole = nn.Linear(hidden, hidden)
 
     def detect(self, queries: QueryEncoding, videos: VideoEncoding) -> Detected:
         """See `WindowModel`."""
@@ -93,35 +85,10 @@ class Model(AnchoredModel):
             rows = layer(rows, where, mask)
         return rows[:, 1:], rows[:, 0], places
 
-    def salience(self, clips: Tensor, whole: Tensor) -> Tensor:
-        """(P, T): the product of each clip with the token, over the square root of the width."""
-        products: Tensor = (self.salient_clip(clips) * self.salient_whole(whole)[:, None]).sum(-1)
-        return products / math.sqrt(self.config.hidden)
-
-    def saliency_loss(
-        self, batch: Batch, detected: Detected, queries: QueryEncoding, videos: VideoEncoding
-    ) -> Tensor:
-        """The hinge of Moment-DETR, the contrast of ratings and what wrong words' saliency lacks."""
-        hinge = super().saliency_loss(batch, detected, queries, videos)
-        wrong = torch.arange(len(batch), device=videos.mask.device).roll(-1)
-        clips, whole, _ = self.encoded(queries.take(wrong), videos)
-        scores, others = detected.saliency.float(), self.salience(clips, whole).float()
-        negative = self._is_negative(batch, wrong)[:, None] & videos.mask
-        low = (functional.softplus(others) * negative).sum(1).mean()
-        labels = saliency_labels(batch, videos.mask)
-        contrast = rating_contrast(
-            torch.cat([scores, others], 1),
-            functional.pad(labels, (0, labels.shape[1])),
-            torch.cat([videos.mask, negative], 1),
-            self.config.temperature,
-        )
-        return hinge + contrast + low
-
-    def _is_negative(self, batch: Batch, wrong: Tensor) -> Tensor:
-        """(Q,) bool: whether the other query's words are wrong for the query's video."""
-        if self.config.as_released:
-            return torch.ones_like(wrong, dtype=torch.bool)
-        return ~batch.positives[wrong, batch.video_of]
+    def saliency_for(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+        """See `ContrastedModel`."""
+        clips, whole, _ = self.encoded(queries, videos)
+        return self.salience(clips, whole)
 
 
 def released_names(config: Config) -> Mapping[str, str]:

@@ -127,14 +127,21 @@ class TextToVideoLayer(SelfLayer):
     """Clips look at the words of a query (QD-DETR)."""
 
     def inform(
-        self, clips: Tensor, places: Tensor, words: Tensor, mask: Tensor, unseen: Tensor | None = None
+        self,
+        clips: Tensor,
+        places: Tensor,
+        words: Tensor,
+        mask: Tensor,
+        unseen: Tensor | None = None,
+        word_places: Tensor | None = None,
     ) -> Tensor:
         """(P, T, D) clips with their places, and words (P, L, D) with their mask, to (P, T, D).
 
         `unseen` (P * heads, T, L): words that a clip does not see beside those of the padding.
         """
         seeking = clips + places
-        mixed = self.attention(seeking, words, words, ~mask, need_weights=False, attn_mask=unseen)[0]
+        sought = words if word_places is None else words + word_places
+        mixed = self.attention(seeking, sought, words, ~mask, need_weights=False, attn_mask=unseen)[0]
         return self.informed(clips, mixed)
 
 
@@ -306,7 +313,7 @@ class AnchorDecoder(nn.Module):
     def forward(
         self, memory: Tensor, places: Tensor, mask: Tensor, windows: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Windows (layers, P, N, D) and the anchors (layers, P, N, 2) that each layer began with, from clips.
+        """Windows (layers, P, N, D), and anchors (1 + layers, P, N, 2) before and behind each layer.
 
         `windows` (P, N, D) is what they hold before the first layer (None: nothing).
         An anchor's gradient reaches the layer that mended it, and no layer before.
@@ -327,7 +334,7 @@ class AnchorDecoder(nn.Module):
             begun.append(mended)
             anchors = mended.detach()
             outcomes.append(self.norm(windows))
-        return torch.stack(outcomes), torch.stack(begun[:-1])
+        return torch.stack(outcomes), torch.stack(begun)
 
 
 def anchor_sines(anchors: Tensor, width: int) -> Tensor:

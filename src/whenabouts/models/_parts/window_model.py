@@ -231,9 +231,22 @@ class AnchoredModel(WindowModel):
         self.decoder = AnchorDecoder(config.decoder_layers, config.windows, *sizes, path=path)
         self.span = span_head(config.hidden)
 
-    def windows_in(self, clips: Tensor, places: Tensor, mask: Tensor) -> tuple[Windows, ...]:
-        """The windows of each layer in clips (P, T, D), with their places and mask."""
-        windows, anchors = self.decoder(clips, places, mask)
+    def windows_in(
+        self,
+        clips: Tensor,
+        places: Tensor,
+        mask: Tensor,
+        windows: Tensor | None = None,
+        *,
+        mended: bool = False,
+    ) -> tuple[Windows, ...]:
+        """The windows of each layer in clips (P, T, D), with their places and mask.
+
+        `windows` (P, N, D): what they hold first (None: nothing). Their spans are counted from the anchors
+        that a layer began with, or from those that it `mended`.
+        """
+        windows, anchors = self.decoder(clips, places, mask, windows)
+        anchors = anchors[1:] if mended else anchors[:-1]
         spans = (self.span(windows) + inverse_sigmoid(anchors)).sigmoid()
         return tuple(Windows(*layer) for layer in zip(self.classes(windows), spans, strict=True))
 

@@ -29,10 +29,16 @@ _PROJECTION = "input_vid_proj.{}.net.1.weight"
 _UNUSED = ("txt_position_embed.", "txt_proj_linear.")
 
 
-def settings(released: Released, windows: str = "query_embed.weight", **sizes: Any) -> Settings:
+def settings(
+    released: Released,
+    windows: str = "query_embed.weight",
+    encoder: str = "transformer.encoder",
+    decoder: str = "transformer.decoder",
+    **sizes: Any,
+) -> Settings:
     """Settings as the tensors and the checkpoint's options have them; `sizes` are those of one system.
 
-    `windows` is the parameter with a row for each window.
+    `windows` is the parameter with a row for each window, `encoder` and `decoder` are the names of these.
 
     Features of CLIP come first and are the stream `vision`, what else there is (SlowFast, 2,304 wide) is
     `motion`. Both are brought to unit length, as in training: the package's own predictor computes that and
@@ -58,10 +64,10 @@ def settings(released: Released, windows: str = "query_embed.weight", **sizes: A
         "query_width": released.size("input_txt_proj.0.net.1.weight", 1),
         "hidden": hidden,
         "heads": _heads(released, hidden),
-        "feedforward": released.size("transformer.decoder.layers.0.linear1.weight", 0),
+        "feedforward": released.size(f"{decoder}.layers.0.linear1.weight", 0),
         "projections": _numbered(released, r"input_vid_proj\.(\d+)\.net\.1\.weight"),
-        "encoder_layers": layers_of(released, "transformer.encoder"),
-        "decoder_layers": layers_of(released, "transformer.decoder"),
+        "encoder_layers": layers_of(released, encoder),
+        "decoder_layers": layers_of(released, decoder),
         "windows": released.size(windows, 0),
         "tef": tef,
         **{ours: released.setting(theirs, default) for ours, (theirs, default) in _OPTIONS.items()},
