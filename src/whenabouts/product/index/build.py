@@ -10,11 +10,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from whenabouts.product.index.executor import Clips, Executor, LocalExecutor, failure
+from whenabouts.product.index.executor import (
+    Clips,
+    Executor,
+    LocalExecutor,
+    Recognised,
+    SpeechTask,
+    failure,
+)
 from whenabouts.product.index.lock import uninterrupted
 from whenabouts.product.index.plan import GIVEN_LANGUAGE, NO_SOUND, Plan, Work
 from whenabouts.product.index.progress import Meter, Progress, Summary, named
@@ -33,6 +39,7 @@ from whenabouts.product.index.workers import Failed, Message, Part
 from whenabouts.video.cues import Cue, CueTrack
 from whenabouts.video.language import language_of_track
 from whenabouts.video.objects import source_path
+from whenabouts.video.speech import PartialTranscript
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +76,7 @@ def build(
         left_out=list(plan.problems),
     )
     meter = Meter(plan, progress)
-    executor = executor or LocalExecutor(plan.streams, processes)
+    executor = executor or LocalExecutor(plan.streams, processes, speech.recognise)
     writer = _Writer(store, plan, speech, summary, meter, executor)
     try:
         with uninterrupted():
@@ -89,10 +96,13 @@ def build(
 
 @dataclass(slots=True)
 class _ReadFile:
-    """A file that was read, until its clips are there."""
+    """A file that was read, until its clips are there; `notes` are for people, once it is written."""
 
+    read: FileRead
     record: VideoRecord
     earlier: VideoRecord | None
+    notes: list[str] = field(default_factory=list)
+    is_unheard: bool = False
 
 
 class _Writer:
@@ -136,12 +146,23 @@ class _Writer:
         self._meter.take(message)
 
     def _handle(self, work: Work, message: Message) -> None:
-        if isinstance(message, Failed):
-            self._fail(work, message)
-        elif isinstance(message, Part) and isinstance(message.content, FileRead):
-            self._ask_for_clips(work, message.content)
-        elif isinstance(message, Part) and isinstance(message.content, Clips):
-            self._finish(work, self._read.pop(message.number), message.content.columns)
+        match message:
+            case Failed():
+                self._fail(work, message)
+            case Part(content=FileRead() as read):
+                self._begin(work, read)
+            case Part(content=Recognised(seconds)):
+                self._meter.recognise(message.number, self._read[message.number].read.end, seconds)
+            case Part(content=PartialTranscript() as part):
+                content = self._read[message.number].read.content_hash
+                self._speech.kept.keep_part(content, self._speech.model, part)
+            case Part(content=CueTrack() as track):
+                # At once, so that a run that is stopped need not do it again.
+                content = self._read[message.number].read.content_hash
+                self._speech.kept.keep(content, self._speech.model, track)
+                self._take_words(work, track)
+            case Part(content=Clips(columns)):
+                self._finish(work, self._read.pop(message.number), columns)
 
     def _fail(self, work: Work, message: Failed) -> None:
         error = message.error
@@ -155,7 +176,8 @@ class _Writer:
         failed = replace(row, size=file.size, modified_ns=file.modified_ns, state="failed", error=error)
         self._failures.append(unlike_its_file(failed) if message.again else failed)
 
-    def _ask_for_clips(self, work: Work, read: FileRead) -> None:
+    def _begin(self, work: Work, read: FileRead) -> None:
+        """A file that was read: its row, and its words, from which speech may be missing."""
         again = self._read.pop(work.task.number, None)
         if again is not None and again.earlier is None:  # the worker that had it is gone
             self._taken.discard(again.record.video_id)
@@ -165,14 +187,57 @@ class _Writer:
         )
         self._taken.add(video_id)
         record = _record(work, read, video_id, earlier)
-        cues: Sequence[Cue] = ()
-        if read.tracks is not None:
-            record, cues = self._cues(work, read, record)
+        self._read[work.task.number] = _ReadFile(read, record, earlier)
+        if read.tracks is None:
+            self._ask_for_clips(work, ())
+            return
+        self._keep_tracks(work, read)
+        track = next((track for track in read.tracks if track.cues), None)
+        if track is None and read.probe is not None:
+            if read.probe.has_audio:
+                self._hear(work, read, read.probe.sound_language)
+                return
+            track = CueTrack((), NO_SOUND) if self._speech.model else None
+        self._take_words(work, track)
+
+    def _keep_tracks(self, work: Work, read: FileRead) -> None:
+        """Keep subtitles where there are several, in place of those that were kept before."""
+        readable = [track for track in read.tracks or () if track.cues]
+        if len(readable) > 1 or (work.record is not None and work.record.words):
+            self._speech.kept.keep_tracks(read.content_hash, readable if len(readable) > 1 else ())
+
+    def _hear(self, work: Work, read: FileRead, marked_as: str | None) -> None:
+        """Take the speech of a recording without subtitles that was kept, or have it recognised."""
+        kept, model = self._speech.kept, self._speech.model
+        track = kept.find(read.content_hash, model)
+        if track is None and model:
+            task = SpeechTask(model, marked_as, kept.part(read.content_hash, model))
+            self._executor.speech(work, task)
+            return
+        self._read[work.task.number].is_unheard = track is None
+        self._take_words(work, track)
+
+    def _take_words(self, work: Work, track: CueTrack | None) -> None:
+        """The words of a video, None where it has none that count: with them its clips can be made."""
+        file = self._read[work.task.number]
+        tracks = list(file.read.tracks or ())
+        if track is not None and not any(track is each for each in tracks):  # speech
+            tracks.append(track)
+        if notes := [note for each in tracks for note in each.notes]:
+            file.notes.append(named(work.task.path, "; ".join(notes)))
+        cues: Sequence[Cue] = track.cues if track else ()
+        if file.read.probe is not None and file.record.duration:
+            cues = self._inside(work, file, cues, file.record.duration)
+        metadata = _with_language(file.record, track)
+        file.record = replace(file.record, words=track.source if track else "", metadata=metadata)
+        self._ask_for_clips(work, cues)
+
+    def _ask_for_clips(self, work: Work, cues: Sequence[Cue]) -> None:
+        file = self._read[work.task.number]
         runs = [run for run in self._plan.streams if run.name in work.streams]
         sources = {name for run in runs for name in run.stream.reads_clips_of} - set(work.streams)
-        stored = {name: self._stored_clips(name, record) for name in sources}
-        self._read[work.task.number] = _ReadFile(record, earlier)
-        self._executor.clips(work, ReadVideo(record, read.end, cues, stored))
+        stored = {name: self._stored_clips(name, file.record) for name in sources}
+        self._executor.clips(work, ReadVideo(file.record, file.read.end, cues, stored))
 
     def _finish(self, work: Work, read: _ReadFile, columns: dict[str, ClipColumns]) -> None:
         made_with = {run.name: run.fingerprint for run in self._plan.streams if run.name in columns}
@@ -184,6 +249,8 @@ class _Writer:
         self._obsolete += work.supersedes
         self._rows += sum(len(column) for column in columns.values())
         self._count(work, record, columns, is_new=read.earlier is None)
+        self._summary.notes += read.notes
+        self._summary.not_recognised += [work.task.path] if read.is_unheard else []
 
     def _stored_clips(self, stream: str, record: VideoRecord) -> ClipColumns:
         """The clips of a stream as an earlier run wrote them; none where it did not."""
@@ -194,52 +261,14 @@ class _Writer:
         vectors = block.vectors if block.vectors.shape[1] else None
         return ClipColumns(block.start, block.end, block.text, vectors)
 
-    def _cues(self, work: Work, read: FileRead, record: VideoRecord) -> tuple[VideoRecord, Sequence[Cue]]:
-        """The record with where its cues come from, and the cues; none where nobody speaks."""
-        track = self._track(work, read)
-        cues: Sequence[Cue] = track.cues if track else ()
-        if read.probe is not None and record.duration:
-            cues = self._inside(work, cues, record.duration)
-        record = replace(record, words=track.source if track else "")
-        return replace(record, metadata=_with_language(record, track)), cues
-
-    def _inside(self, work: Work, cues: Sequence[Cue], duration: float) -> list[Cue]:
+    def _inside(self, work: Work, file: _ReadFile, cues: Sequence[Cue], duration: float) -> list[Cue]:
         """The cues of a recording cut off where it ends: nobody can be sent to a place behind it."""
         inside = [replace(cue, end=min(cue.end, duration)) for cue in cues if cue.start < duration]
         if len(inside) < len(cues):
             behind = len(cues) - len(inside)
             note = f"{behind} of {len(cues)} cues start behind the end of the recording ({duration:.1f} s)"
-            self._summary.notes.append(named(work.task.path, note))
+            file.notes.append(named(work.task.path, note))
         return inside
-
-    def _track(self, work: Work, read: FileRead) -> CueTrack | None:
-        """Whose cues count: subtitles, or else speech; a track without cues where nobody speaks."""
-        tracks = read.tracks or ()
-        notes = [note for track in tracks for note in track.notes]
-        readable = [track for track in tracks if track.cues]
-        if len(readable) > 1 or (work.record is not None and work.record.words):
-            self._speech.kept.keep_tracks(read.content_hash, readable if len(readable) > 1 else ())
-        chosen = next((track for track in tracks if track.cues), None)
-        if chosen is None and read.probe is not None:
-            if read.probe.has_audio:
-                chosen = self._spoken(work, read)
-                notes += chosen.notes if chosen else ()
-            elif self._speech.model:
-                chosen = CueTrack((), NO_SOUND)
-        if notes:
-            self._summary.notes.append(named(work.task.path, "; ".join(notes)))
-        return chosen
-
-    def _spoken(self, work: Work, read: FileRead) -> CueTrack | None:
-        """The speech of a recording without subtitles; None where it was never recognised."""
-        assert read.probe is not None
-        progress = partial(self._meter.recognise, work.task.number, read.end)
-        spoken = self._speech.track_of(
-            work.task.path, read.content_hash, marked_as=read.probe.sound_language, progress=progress
-        )
-        if spoken is None:
-            self._summary.not_recognised.append(work.task.path)
-        return spoken
 
     def _count(
         self, work: Work, record: VideoRecord, columns: Mapping[str, ClipColumns], *, is_new: bool

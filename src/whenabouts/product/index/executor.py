@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from whenabouts.product.index.plan import Work
 from whenabouts.product.index.reading import FileRead, FrameBatch, ReadVideo, SoundBatch, read_file
 from whenabouts.product.index.records import ClipColumns
+from whenabouts.product.index.transcripts import Recognise
 from whenabouts.product.index.workers import Failed, Finished, Message, Part, ReaderPool, available_cores
 from whenabouts.remote_faults import StoreAway
 from whenabouts.types import WhenaboutsError
+from whenabouts.video.cues import CueTrack
 from whenabouts.video.files import printable
+from whenabouts.video.speech import PartialTranscript
 
 if TYPE_CHECKING:
     from whenabouts.product.streams.protocol import StreamRun
@@ -36,6 +39,22 @@ class Clips:
     columns: dict[str, ClipColumns]
 
 
+@dataclass(frozen=True, slots=True)
+class SpeechTask:
+    """Speech to recognise: by which model, as which language its sound is marked, what is `earlier` done."""
+
+    model: str
+    marked_as: str | None
+    earlier: PartialTranscript | None
+
+
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """How far the speech of a file is recognised, in seconds of the file."""
+
+    seconds: float
+
+
 class Executor(Protocol):
     """Reads and encodes the files of a run, wherever that is."""
 
@@ -43,13 +62,20 @@ class Executor(Protocol):
         """Read all files, and give `take` what comes of each.
 
         Of a file that is `Reached` now and then and one `FileRead`, each in a `Part`. Whoever takes the
-        `FileRead` may call `clips`; then `Clips` follow. Its last message is `Finished` or `Failed`. What
-        `take` raises ends the run.
+        `FileRead` may call `speech`, and whoever takes that or the speech `clips`; then `Clips` follow. Its
+        last message is `Finished` or `Failed`. What `take` raises ends the run.
+        """
+        ...
+
+    def speech(self, work: Work, task: SpeechTask) -> None:
+        """Have the speech of a file recognised; to be called while its `FileRead` is taken.
+
+        Of it come `Recognised` and `PartialTranscript` now and then, and at last one `CueTrack`.
         """
         ...
 
     def clips(self, work: Work, video: ReadVideo) -> None:
-        """Have the clips made of a file that was read; to be called while its `FileRead` is taken."""
+        """Have the clips made of a file; to be called while its `FileRead` or its `CueTrack` is taken."""
         ...
 
 
@@ -98,12 +124,26 @@ def failure(work: Work, error: Exception) -> Failed:
     return Failed(work.task.number, " ".join(str(cause).split()), again=isinstance(error, StoreAway))
 
 
-class LocalExecutor:
-    """Reads in processes of their own on this machine, and encodes in this process."""
+def recognised(
+    recognise: Recognise, work: Work, task: SpeechTask, tell: Callable[[PartialTranscript | Recognised], None]
+) -> CueTrack:
+    """The speech of a file; how far it is, and what is recognised until then, is told."""
+    return recognise(
+        work.task.path,
+        task.model,
+        marked_as=task.marked_as,
+        progress=lambda seconds: tell(Recognised(seconds)),
+        earlier=task.earlier,
+        keep=tell,
+    )
 
-    def __init__(self, streams: Sequence[StreamRun], processes: int) -> None:
+
+class LocalExecutor:
+    """Reads in processes of their own on this machine; encodes, and recognises speech, in this process."""
+
+    def __init__(self, streams: Sequence[StreamRun], processes: int, recognise: Recognise) -> None:
         self._encoder = FileEncoder(streams)
-        self._processes = processes
+        self._processes, self._recognise = processes, recognise
         self._read: dict[int, FileRead] = {}
         self._ended: set[int] = set()
         self._take: Take = lambda message: None
@@ -142,6 +182,14 @@ class LocalExecutor:
         self._read.pop(message.number, None)
         self._encoder.drop(message.number)
         self._take(message)
+
+    def speech(self, work: Work, task: SpeechTask) -> None:
+        """As `Executor` says."""
+
+        def tell(content: CueTrack | PartialTranscript | Recognised) -> None:
+            self._take(Part(work.task.number, content))
+
+        tell(recognised(self._recognise, work, task, tell))
 
     def clips(self, work: Work, video: ReadVideo) -> None:
         """As `Executor` says."""

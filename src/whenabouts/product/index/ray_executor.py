@@ -1,4 +1,4 @@
-"""Files read and encoded on a Ray cluster. The driver alone writes, so a run is as safe as on one machine.
+"""Files read and encoded, and speech recognised, on a Ray cluster. The driver alone writes, so a run is as safe as on one machine.
 
 Frames go from a reading worker straight to an encoding worker; the driver sees what a file is, and its clips.
 A worker or a machine that dies costs nothing but time: its files are read again by others, at most three
@@ -21,11 +21,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.product.index.executor import Take
+from whenabouts.product.index.executor import SpeechTask, Take
 from whenabouts.product.index.plan import Work
 from whenabouts.product.index.reading import FileRead, ReadVideo
 from whenabouts.product.index.workers import Failed, Finished, available_cores
 from whenabouts.types import WhenaboutsError
+from whenabouts.video.cues import CueTrack
 from whenabouts.video.opened import MAX_PIXELS
 
 if TYPE_CHECKING:
@@ -124,18 +125,25 @@ class _Worker:
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """A file under way. `reader` is None once it was read."""
+    """A file under way. `reader` is None once it was read; a stream has many messages."""
 
     work: Work
     encoder: _Worker
     reader: _Worker | None
+    is_stream: bool = True
 
 
 class RayExecutor:
-    """Reads and encodes on the workers of a cluster; `readers` 0: as many as it has room for."""
+    """Reads and encodes on the workers of a cluster; `readers` 0: as many as it has room for.
 
-    def __init__(self, streams: Sequence[StreamRun], address: str, readers: int = 0) -> None:
+    `speech` is the model by which they recognise speech, "" where there is none to recognise.
+    """
+
+    def __init__(
+        self, streams: Sequence[StreamRun], address: str, readers: int = 0, speech: str = ""
+    ) -> None:
         self._streams, self._address, self._wanted_readers = streams, address, readers
+        self._speech = speech
         self._environment = {key: os.environ[key] for key in (MAX_PIXELS,) if key in os.environ}
         self._ray: Any = None
         self._starting: dict[Any, _Worker] = {}
@@ -159,10 +167,16 @@ class RayExecutor:
                 for worker in [*self._workers, *self._starting.values()]:
                     self._ray.kill(worker.actor)
 
+    def speech(self, work: Work, task: SpeechTask) -> None:
+        """As `Executor` says."""
+        encoder = self._by_number[work.task.number].encoder
+        stream = encoder.actor.speech.options(num_returns="streaming").remote(work, task)
+        self._jobs[stream] = _Job(work, encoder, None)
+
     def clips(self, work: Work, video: ReadVideo) -> None:
         """As `Executor` says."""
-        job = self._by_number[work.task.number]
-        self._jobs[job.encoder.actor.clips.remote(work, video)] = _Job(work, job.encoder, None)
+        encoder = self._by_number[work.task.number].encoder
+        self._jobs[encoder.actor.clips.remote(work, video)] = _Job(work, encoder, None, is_stream=False)
 
     # Workers ----------------------------------------------------------------------------------------
 
@@ -189,7 +203,11 @@ class RayExecutor:
         else:
             options |= {"num_gpus": self._gpus, "max_concurrency": 2 * self._a_worker + 2}
             shipped = [ShippedRun.of(run) for run in self._streams]
-            actor = self._ray.remote(EncodingWorker).options(**options).remote(shipped, self._environment)
+            actor = (
+                self._ray.remote(EncodingWorker)
+                .options(**options)
+                .remote(shipped, self._environment, self._speech)
+            )
         self._starting[actor.about.remote()] = _Worker(actor, is_reader)
 
     def _welcome(self, reference: Any) -> None:
@@ -218,7 +236,7 @@ class RayExecutor:
             )
         if answer.problem:
             self._ray.kill(worker.actor)
-            raise ClusterError(f"node {answer.node} cannot encode: {answer.problem}")
+            raise ClusterError(f"node {answer.node} is not ready: {answer.problem}")
         self._failed_starts = 0
         self._workers.append(worker)
 
@@ -278,9 +296,11 @@ class RayExecutor:
 
         job = self._jobs[reference]
         try:
-            message = self._ray.get(next(reference) if job.reader else reference)
+            message = self._ray.get(next(reference) if job.is_stream else reference)
         except StopIteration:
-            self._read_to_its_end(reference, job)
+            self._jobs.pop(reference)
+            if job.reader is not None:
+                job.reader.load -= 1
             return
         except self._ray.exceptions.RayError as error:
             self._lose(reference, job, f"the encoding worker: {reason(error)}", take)
@@ -290,24 +310,20 @@ class RayExecutor:
         elif isinstance(message, Failed):
             self._end(job)
             take(message)
-        elif job.reader is None:
+        elif not job.is_stream:
             self._jobs.pop(reference)
             self._end(job)
             take(message)
             take(Finished(message.number))
         else:
             take(message)
-            if isinstance(message.content, FileRead) and not self._is_asked_for(job):
+            if isinstance(message.content, FileRead | CueTrack) and not self._is_asked_for(job):
                 self._end(job)
                 take(Finished(message.number))
 
     def _is_asked_for(self, job: _Job) -> bool:
-        return any(each.work is job.work and each.reader is None for each in self._jobs.values())
-
-    def _read_to_its_end(self, reference: Any, job: _Job) -> None:
-        self._jobs.pop(reference)
-        assert job.reader is not None
-        job.reader.load -= 1
+        of_file = [each for each in self._jobs.values() if each.work is job.work and each is not job]
+        return any(each.reader is None for each in of_file)
 
     def _end(self, job: _Job) -> None:
         """A file has its last message; its reader is free when its stream ends."""

@@ -12,15 +12,18 @@ import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import whenabouts
-from whenabouts.product.index.executor import Clips, FileEncoder, failure
+from whenabouts.product.index.executor import Clips, FileEncoder, SpeechTask, failure, recognised
 from whenabouts.product.index.plan import Work
 from whenabouts.product.index.reading import FrameBatch, ReadTask, ReadVideo, SoundBatch, read_file
 from whenabouts.product.index.workers import Failed, Finished, Message, Part, ReaderPool
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.files import printable
+from whenabouts.video.speech import transcribe
+from whenabouts.video.speech_models import load_recogniser
 
 if TYPE_CHECKING:
     from whenabouts.product.streams.protocol import StreamRun
@@ -111,14 +114,9 @@ class ReadingWorker:
 
     def read(self, task: ReadTask) -> Iterator[Message]:
         """The messages of one file, as a reader process sends them."""
-        try:
-            status = task.path.stat()
-        except OSError as error:
-            yield Failed(task.number, _unseen(task, error.strerror or str(error)), again=True)
-            return
-        if task.size and status.st_size != task.size:
-            seen = _unseen(task, f"has {status.st_size} bytes there, not {task.size}")
-            yield Failed(task.number, seen, again=True)
+        status = _seen(task)
+        if isinstance(status, Failed):
+            yield status
             return
         # The number of a device is each machine's own, so a file is told from others by what is seen here.
         here = replace(task, identity=(status.st_dev, status.st_ino), threads=1)
@@ -132,27 +130,41 @@ class ReadingWorker:
                 self._pool.__exit__()
 
 
-def _unseen(task: ReadTask, why: str) -> str:
-    return (
+def _seen(task: ReadTask) -> os.stat_result | Failed:
+    """What this machine says of a file, or that it does not see the one that was planned."""
+    try:
+        status = task.path.stat()
+        if not task.size or status.st_size == task.size:
+            return status
+        why = f"has {status.st_size} bytes there, not {task.size}"
+    except OSError as error:
+        why = error.strerror or str(error)
+    told = (
         f"{printable(task.path)}: the node {about().node} does not see the file as it was planned ({why}); "
         "give paths that all machines of the cluster see, and run the same command again"
     )
+    return Failed(task.number, told, again=True)
 
 
 class EncodingWorker:
-    """Encodes what reading workers read; several files at once, one batch at a time."""
+    """Encodes what reading workers read; several files at once, one batch at a time.
 
-    def __init__(self, streams: list[ShippedRun], environment: dict[str, str]) -> None:
+    It recognises the speech of one file at a time meanwhile, with a model ("": none).
+    """
+
+    def __init__(self, streams: list[ShippedRun], environment: dict[str, str], speech: str) -> None:
         os.environ.update(environment)
-        self._streams = streams
+        self._streams, self._speech = streams, speech
         self._encoder = FileEncoder([])
-        self._lock = threading.Lock()
+        self._lock, self._hearing = threading.Lock(), threading.Lock()
 
     def about(self) -> About:
         """What this worker is; its models are opened."""
         encoders: dict[str, Any] = {}
         try:
             self._encoder = FileEncoder([shipped.opened(encoders) for shipped in self._streams])
+            if self._speech:
+                load_recogniser(self._speech)
         except WhenaboutsError as error:
             return about(" ".join(str(error).split()))
         return about()
@@ -183,6 +195,29 @@ class EncodingWorker:
             self._encoder.drop(work.task.number)
             return failure(work, error)
         return None
+
+    def speech(self, work: Work, task: SpeechTask) -> Iterator[Message]:
+        """The speech of a file, as `Executor.speech` says."""
+        number = work.task.number
+        told: SimpleQueue[Message | None] = SimpleQueue()
+
+        def hear() -> None:
+            try:
+                seen = _seen(work.task)
+                if isinstance(seen, Failed):
+                    told.put(seen)
+                    return
+                with self._hearing:
+                    track = recognised(transcribe, work, task, lambda now: told.put(Part(number, now)))
+                told.put(Part(number, track))
+            except Exception as error:
+                told.put(failure(work, error))
+            finally:
+                told.put(None)
+
+        threading.Thread(target=hear, daemon=True).start()
+        while (message := told.get()) is not None:
+            yield message
 
     def clips(self, work: Work, video: ReadVideo) -> Message:
         """The clips of a file that was read here."""

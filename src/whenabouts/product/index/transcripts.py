@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -166,42 +166,16 @@ class Recognise(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
 class Speech:
-    """The words that are spoken in a file: those that were kept, or else recognised now.
+    """The words that are spoken in files: what was `kept`, and the `model` and what else recognises the rest.
 
     `model` is "" where none is to be recognised.
     """
 
-    def __init__(self, kept: Transcripts, model: str = "", recognise: Recognise | None = None) -> None:
-        self.kept = kept
-        self.model = model
-        self._recognise = recognise
-
-    def track_of(
-        self,
-        path: Path,
-        content_hash: str,
-        *,
-        marked_as: str | None = None,
-        progress: Callable[[float], None] | None = None,
-    ) -> CueTrack | None:
-        """The words of a file with sound; None where its speech was never recognised.
-
-        What is recognised is kept at once: a run that is stopped need not do it again.
-        """
-        kept = self.kept.find(content_hash, self.model)
-        if kept is not None or not self.model or self._recognise is None:
-            return kept
-        track = self._recognise(
-            path,
-            self.model,
-            marked_as=marked_as,
-            progress=progress,
-            earlier=self.kept.part(content_hash, self.model),
-            keep=partial(self.kept.keep_part, content_hash, self.model),
-        )
-        self.kept.keep(content_hash, self.model, track)
-        return track
+    kept: Transcripts
+    model: str
+    recognise: Recognise
 
 
 def _schema() -> Any:
