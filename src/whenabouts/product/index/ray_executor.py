@@ -1,4 +1,4 @@
-"""Files read and encoded, and speech recognised, on a Ray cluster. The driver alone writes, so a run is as safe as on one machine.
+"""Files read and encoded on a Ray cluster, speech too. The driver alone writes: a run is as safe as without.
 
 Frames go from a reading worker straight to an encoding worker; the driver sees what a file is, and its clips.
 A worker or a machine that dies costs nothing but time: its files are read again by others, at most three
