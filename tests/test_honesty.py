@@ -36,10 +36,11 @@ MODULES = sorted(
 
 
 def _commands(page: Path) -> list[str]:
-    """Every `whenabouts …` line of a page's console blocks, and every command in its running text."""
+    """Every `whenabouts …` line of a page's console and shell blocks, and every command in running text."""
     text = page.read_text(encoding="utf-8")
-    blocks = re.findall(r"```console\n(.*?)```", text, flags=re.S)
-    typed = [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ whenabouts ")]
+    blocks = re.findall(r"```(?:console|sh|bash)\n(.*?)```", text, flags=re.S)
+    lines = [line.removeprefix("$ ") for block in blocks for line in block.replace("\\\n", "").splitlines()]
+    typed = [line for line in lines if line.startswith("whenabouts ")]
     return typed + re.findall(r"`(whenabouts [^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.S))
 
 
