@@ -11,6 +11,8 @@ from torch import Tensor
 
 from whenabouts.models._parts.packing import Packing
 from whenabouts.models.hero import Model, released_names
+from whenabouts.research.training.experiment import TrainingSettings
+from whenabouts.research.training.optimizer import new_optimizer
 
 from ..golden_folder import golden_folder
 from .hero_cases import CASES, Golden, opened
@@ -177,3 +179,33 @@ def test_losses_with_drawn_negatives_are_the_released_ones(case: Golden, task: s
     lacking = model.ranking_losses(batch, scores, ranks)
     case.near(f"{stored}.neg_ctx", told["lw_neg_ctx"] * lacking["negative_videos"].mean(), atol=0.0)
     case.near(f"{stored}.neg_q", told["lw_neg_q"] * lacking["negative_queries"].mean(), atol=0.0)
+
+
+def test_fine_tuning_steps_are_the_released_ones(case: Golden) -> None:
+    told, arrays = case.told["optim"], case.arrays
+    settings = TrainingSettings(
+        optimizer="adamw-as-released",
+        learning_rate=told["learning_rate"],
+        weight_decay=told["weight_decay"],
+        betas=tuple(told["betas"]),
+    )
+    model, batch = case.model_with(), case.batch("tvr")
+    optimizer = new_optimizer(settings, model)
+    terms = ("spans", "negative_videos", "negative_queries")
+    for step, rate in enumerate(arrays["optim.lr_used"].tolist()):
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.zero_grad()
+        losses = model.loss(batch)
+        found = torch.stack([losses[name] for name in terms])
+        expected = arrays["optim.loss_terms"][step].float()
+        torch.testing.assert_close(found.detach(), expected, atol=1e-4, rtol=1e-3)
+        found.sum().backward()  # type: ignore[no-untyped-call]
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), told["grad_norm"])
+        assert norm.item() == pytest.approx(float(arrays["optim.grad_norm"][step]), rel=2e-3)
+        optimizer.step()
+    names, lengths = released_names(model.config), case.told["told"]["optim_after_l2"]
+    for ours, parameter in model.named_parameters():
+        assert parameter.norm().item() == pytest.approx(lengths[names[ours]], rel=1e-3, abs=1e-4)
+        if (whole := f"optim.after.{names[ours]}") in arrays:
+            case.near(whole, parameter, atol=2e-4, rtol=1e-3)

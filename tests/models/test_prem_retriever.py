@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from whenabouts import Corpus
 from whenabouts.features import open_features
+from whenabouts.models._parts.relevant_content import RelevantContent, clip_cosines
 from whenabouts.models.prem_retriever import Config, Model
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
 from whenabouts.product.systems import search as trained_search
@@ -390,8 +391,8 @@ def test_what_moves_the_weak_positive_is_outside_the_moment() -> None:
         torch.tensor([[2, 3]]),
         positives,
     )
-    cosines = model._cosines(batch)
-    strong, weak = model._positives(batch, cosines)
+    cosines = clip_cosines(model.encode_queries(batch.queries), model.encode_videos(batch.videos))
+    strong, weak = RelevantContent()._positives(batch, cosines)
     clips = cosines[0, 0, :, 0]
     assert strong.score.item() == clips[2:4].max().item()
     assert weak.score.item() == clips[[0, 1, 4, 5]].max().item()

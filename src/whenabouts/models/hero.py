@@ -56,7 +56,8 @@ from whenabouts.models._parts.ranking_loss import (
     shortfall,
     weighted_mean,
 )
-from whenabouts.models._parts.renaming import OF_LAYERS, renamed_parameters
+from whenabouts.models._parts.relevant_content import RelevantContent, VideoLoss
+from whenabouts.models._parts.renaming import OF_BERT, renamed_by_place
 from whenabouts.models.protocol import (
     Batch,
     ClipBatch,
@@ -68,7 +69,7 @@ from whenabouts.models.protocol import (
     VideoEncoding,
     max_over_keys,
 )
-from whenabouts.models.settings import Count, NamedStreams, NotNegative, Share, Size, check_settings
+from whenabouts.models.settings import Count, NamedStreams, NotNegative, Positive, Share, Size, check_settings
 from whenabouts.types import UsageError
 
 __all__ = ["Config", "Model", "released_names"]
@@ -108,6 +109,13 @@ class Config:
     dropout: Share = 0.1
     span_kernel: Size = 5
     initializer_range: NotNegative = 0.02
+    video_loss: VideoLoss = "ranking"
+    """What videos learn: to stand above negatives by a margin, or PREM's equations 7 and 8 (HERO* of its
+    paper), with their own weights."""
+    temperature: Positive = 0.01
+    """t of equation 7."""
+    lambda_weak: NotNegative = 0.5
+    """Lambda of equation 8."""
     ranking: Kind = "hinge"
     margin: NotNegative = 0.1
     negatives: Literal["all", "drawn"] = "all"
@@ -227,8 +235,11 @@ class Model(nn.Module):
     def loss(self, batch: Batch) -> Losses:
         """Terms `negative_videos`, `negative_queries` and `spans`; one whose weight is 0 is 0."""
         queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
-        scores = self.score_videos(queries, videos).float()
         terms = {"spans": self.config.lambda_tl * self._span_term(batch, queries, videos)}
+        if self.config.video_loss == "relevant-content":
+            rule = RelevantContent(self.config.temperature, self.config.lambda_weak)
+            return {**terms, **rule.terms(batch, queries, videos)}
+        scores = self.score_videos(queries, videos).float()
         for name, lacking in self.ranking_losses(batch, scores).items():
             terms[name] = getattr(self.config, f"weight_{name}") * weighted_mean(lacking, batch.weight)
         return terms
@@ -379,36 +390,32 @@ def _by_place(scores: Tensor, allowed: Tensor, weights: HardWeights) -> Tensor:
 
 def released_names(config: Config) -> Mapping[str, str]:
     """Our name of each parameter -> its name in HERO's program; of the head for given frames alone."""
-    return renamed_parameters(lambda: Model(config), (*_RELEASED, *OF_LAYERS))
+    return renamed_by_place(lambda: Model(config), _RELEASED, OF_BERT)
 
 
+_QUERY, _WORDS, _VIDEO = "q_feat_attn.", "v_encoder.f_encoder.", "v_encoder.c_encoder."
 _RELEASED = (
-    (r"^query_projection\.", "q_feat_attn.query_input_proj."),
-    (r"^query_positions\.", "q_feat_attn.query_pos_embed."),
-    (r"^query_encoder\.", "q_feat_attn.query_self_attention."),
-    (r"^pooling\.linear\.", "q_feat_attn.modular_vector_mapping."),
-    (r"^span_query\.", "video_query_linear."),
-    (r"^borders\.start\.", "video_st_predictor."),
-    (r"^borders\.end\.", "video_ed_predictor."),
-    (r"^encoder\.cross_modal\.", "v_encoder.f_encoder."),
-    (r"^encoder\.temporal\.projection\.norm\.", "v_encoder.frame_transform.LayerNorm."),
-    (r"^encoder\.temporal\.projection\.linear\.", "v_encoder.frame_transform.net.1."),
-    (r"^encoder\.temporal\.positions\.table\.", "v_encoder.c_encoder.embeddings.position_embeddings."),
-    (r"^encoder\.temporal\.positions\.norm\.", "v_encoder.c_encoder.embeddings.LayerNorm."),
-    (r"^encoder\.temporal\.", "v_encoder.c_encoder."),
-    (r"f_encoder\.words\.", "f_encoder.embeddings.word_embeddings."),
-    (r"f_encoder\.word_places\.", "f_encoder.embeddings.position_embeddings."),
-    (r"f_encoder\.types\.", "f_encoder.embeddings.token_type_embeddings."),
-    (r"f_encoder\.word_norm\.", "f_encoder.embeddings.LayerNorm."),
-    (r"f_encoder\.clip_features_norm\.", "f_encoder.img_embeddings.img_LayerNorm."),
-    (r"f_encoder\.clip_projection\.", "f_encoder.img_embeddings.img_linear."),
-    (r"f_encoder\.clip_places\.", "f_encoder.img_embeddings.position_embeddings."),
-    (r"f_encoder\.clip_norm\.", "f_encoder.img_embeddings.LayerNorm."),
-    (r"_encoder\.encoder\.layers\.(\d+)\.", r"_encoder.encoder.layer.\1."),
-    (r"(layer\.\d+)\.attention\.attention\.", r"\1.attention.self."),
-    (r"(layer\.\d+)\.attention\.output\.", r"\1.attention.output.dense."),
-    (r"(layer\.\d+)\.attention\.norm\.", r"\1.attention.output.LayerNorm."),
-    (r"(layer\.\d+)\.wide\.", r"\1.intermediate.dense."),
-    (r"(layer\.\d+)\.narrow\.", r"\1.output.dense."),
-    (r"(layer\.\d+)\.norm\.", r"\1.output.LayerNorm."),
+    ("query_projection.", f"{_QUERY}query_input_proj."),
+    ("query_positions.table.", f"{_QUERY}query_pos_embed.position_embeddings."),
+    ("query_positions.", f"{_QUERY}query_pos_embed."),
+    ("query_encoder.attention.", f"{_QUERY}query_self_attention.self."),
+    ("query_encoder.output.", f"{_QUERY}query_self_attention.output.dense."),
+    ("query_encoder.", f"{_QUERY}query_self_attention.output."),
+    ("pooling.linear.", f"{_QUERY}modular_vector_mapping."),
+    ("span_query.", "video_query_linear."),
+    ("borders.start.", "video_st_predictor."),
+    ("borders.end.", "video_ed_predictor."),
+    ("encoder.cross_modal.words.", f"{_WORDS}embeddings.word_embeddings."),
+    ("encoder.cross_modal.word_places.", f"{_WORDS}embeddings.position_embeddings."),
+    ("encoder.cross_modal.types.", f"{_WORDS}embeddings.token_type_embeddings."),
+    ("encoder.cross_modal.word_norm.", f"{_WORDS}embeddings.LayerNorm."),
+    ("encoder.cross_modal.clip_features_norm.", f"{_WORDS}img_embeddings.img_LayerNorm."),
+    ("encoder.cross_modal.clip_projection.", f"{_WORDS}img_embeddings.img_linear."),
+    ("encoder.cross_modal.clip_places.", f"{_WORDS}img_embeddings.position_embeddings."),
+    ("encoder.cross_modal.clip_norm.", f"{_WORDS}img_embeddings.LayerNorm."),
+    ("encoder.cross_modal.", _WORDS),
+    ("encoder.temporal.projection.", "v_encoder.frame_transform."),
+    ("encoder.temporal.positions.table.", f"{_VIDEO}embeddings.position_embeddings."),
+    ("encoder.temporal.positions.", f"{_VIDEO}embeddings."),
+    ("encoder.temporal.", _VIDEO),
 )

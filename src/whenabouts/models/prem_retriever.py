@@ -5,10 +5,8 @@ transformer layer and are pooled once for each stream (equation 5), so that word
 the pictures and words on what is said for the subtitles. The clips of all streams of a video go through one
 transformer layer together. A video scores the mean over its streams of the best clip's cosine (6).
 
-Training draws a query to what answers it, and not to the whole of its video: the best clip of each stream
-*inside* the moment is the strong positive, the best one *outside* it the weak positive, and the best ones
-of the other videos of the batch are the negatives of both (7). The loss is L++ + `lambda_weak` * L+ (8)
-and, for the query among the other queries of the batch, L^q with the strong positive.
+Training draws a query to what answers it, and not to the whole of its video: equations 7 and 8, which any
+retriever can learn by (`_parts/relevant_content.py`).
 
 What the paper leaves open, and how it is read here:
 
@@ -19,16 +17,10 @@ What the paper leaves open, and how it is read here:
   strong positive is what is seen, its negatives what is seen and said; the loss falls by pushing the words of
   all videos away from such queries, which tells no videos apart. docs/results.md has what that cost.)
 - *Nothing at all.* A clip that is zero in every stream is no key: a system that reads subtitles alone is not
-  to find pauses. A video without keys scores -1, the lowest cosine there is. A query without a key inside its
-  moment, or outside it (a moment as long as its video), has no such positive and loses nothing by that term.
+  to find pauses. A video without keys scores -1, the lowest cosine there is.
   (With temporal endpoint features no clip is zero; then all are keys.)
 - *Equation 6* is a cosine: search vectors and keys are unit vectors, and a nearest-neighbour index serves
   them.
-- *The negatives of (7)* are all videos of the batch that are not known to answer the query (`positives`),
-  those chosen as hard negatives (`negatives`) among them: they are rows of the batch like all others.
-- *L^q* is not printed. It is (7) with the roles exchanged: the strong positive of a query and its video
-  against the scores (6) of that video for the other queries of the batch that it is not known to answer.
-- *Losses* are means over the queries of a batch; `weight` multiplies all terms of a query (paper 004).
 - *Ablations.* `strong` off is the last row of table 2: the positive is the best clip of the whole video.
   "Mean" and "max" of table 3 make one vector, which is compared with every stream.
 - *Architecture.* "Vanilla transformer": LayerNorm after each part, ReLU inside. Before it features go
@@ -43,12 +35,11 @@ Shapes as in `protocol`; S streams.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from whenabouts.models._parts.contrast import clip_labels
 from whenabouts.models._parts.joint_streams import JointStreams
 from whenabouts.models._parts.layers import (
     InputProjection,
@@ -60,7 +51,7 @@ from whenabouts.models._parts.layers import (
     unit,
 )
 from whenabouts.models._parts.packing import in_turn
-from whenabouts.models._parts.ranking_loss import weighted_mean
+from whenabouts.models._parts.relevant_content import RelevantContent, or_nothing
 from whenabouts.models._parts.transformer import TransformerEncoder
 from whenabouts.models.protocol import (
     Batch,
@@ -78,9 +69,6 @@ from whenabouts.types import UsageError
 __all__ = ["Config", "Model"]
 
 Pooling = Literal["modality-specific", "mean", "max"]
-
-NOTHING = -1.0
-"""What a video scores that has nothing in any stream: the lowest cosine."""
 
 
 @dataclass(frozen=True)
@@ -173,81 +161,21 @@ class Model(nn.Module):
         best = [
             best_key(queries.search[name], keys, videos.key_masks[name]) for name, keys in videos.keys.items()
         ]
-        return _or_nothing(torch.stack(best).mean(0))
+        return or_nothing(torch.stack(best).mean(0))
 
     def loss(self, batch: Batch) -> Losses:
         """Terms `negative_videos` (L++) and `weak` (L+) of equation 8, and `negative_queries` (L^q).
 
         Weights are applied; a term whose weight is 0 is left out.
         """
-        config, own = self.config, batch.video_of
-        cosines = self._cosines(batch)
-        scores = _or_nothing(cosines.amax(2).mean(0)).T
-        strong, weak = self._positives(batch, cosines)
-        terms: dict[str, Tensor] = {}
-        if sides := config.weight_negative_videos:
-            against = _Against(scores, ~batch.positives, config.temperature)
-            terms["negative_videos"] = sides * weighted_mean(against.lost(strong), batch.weight)
-            if config.lambda_weak:
-                terms["weak"] = sides * config.lambda_weak * weighted_mean(against.lost(weak), batch.weight)
-        if sides := config.weight_negative_queries:
-            against = _Against(scores[:, own].T, ~batch.positives[:, own].T, config.temperature)
-            terms["negative_queries"] = sides * weighted_mean(against.lost(strong), batch.weight)
-        return terms
-
-    def _cosines(self, batch: Batch) -> Tensor:
-        """(S, V, T, Q) in full precision, -inf where a clip is no key: divided by t, a third digit counts."""
-        queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
-        shape = (*batch.videos.mask.shape, len(batch))
-        with torch.autocast(batch.spans.device.type, enabled=False):
-            products = [
-                (keys.float().flatten(0, 1) @ queries.search[name].float().T).view(shape)
-                for name, keys in videos.keys.items()
-            ]
-        masks = torch.stack([videos.key_masks[name] for name in videos.keys])
-        return torch.stack(products).masked_fill(~masks[..., None], -torch.inf)
-
-    def _positives(self, batch: Batch, cosines: Tensor) -> tuple[_Positive, _Positive]:
-        """The strong and the weak positive of each query: the best of its moment, and of what is outside."""
-        every = torch.arange(len(batch), device=cosines.device)
-        mine = cosines[:, batch.video_of, :, every].transpose(0, 1)
-        inside = clip_labels(batch.spans, mine.shape[2])
-        strong = mine.masked_fill(~inside, -torch.inf) if self.config.strong else mine
-        sides = strong, mine.masked_fill(inside, -torch.inf)
-        best, outside = (_Positive.of(side.amax(2).mean(0)) for side in sides)
-        return best, outside
-
-
-class _Positive(NamedTuple):
-    """What is to score high for each query: its `score` (Q,), and whether there `exists` one (Q,)."""
-
-    score: Tensor
-    exists: Tensor
-
-    @classmethod
-    def of(cls, best: Tensor) -> _Positive:
-        """From the best of each query, -inf where it has none."""
-        exists = best > -torch.inf
-        return cls(torch.where(exists, best, 0.0), exists)
-
-
-class _Against(NamedTuple):
-    """Negatives of each query: their `scores` (Q, C), which of them are `allowed`, and t of equation 7."""
-
-    scores: Tensor
-    allowed: Tensor
-    temperature: float
-
-    def lost(self, positive: _Positive) -> Tensor:
-        """(Q,): equation 7; 0 where there is no positive."""
-        negatives = self.scores.masked_fill(~self.allowed, -torch.inf)
-        logits = torch.cat([positive.score[:, None], negatives], 1) / self.temperature
-        return torch.where(positive.exists, -logits.log_softmax(1)[:, 0], 0.0)
-
-
-def _or_nothing(scores: Tensor) -> Tensor:
-    """What videos score, that of a video without keys (-inf) included."""
-    return torch.where(scores > -torch.inf, scores, NOTHING)
+        config = self.config
+        rule = RelevantContent(
+            config.temperature,
+            config.lambda_weak,
+            config.strong,
+            (config.weight_negative_videos, config.weight_negative_queries),
+        )
+        return rule.terms(batch, self.encode_queries(batch.queries), self.encode_videos(batch.videos))
 
 
 def _transformer(config: Config) -> TransformerEncoder:

@@ -39,7 +39,8 @@ from whenabouts.models._parts.layers import (
     unit,
 )
 from whenabouts.models._parts.packing import Packing, compute_padding, in_turn
-from whenabouts.models._parts.ranking_loss import Kind, against_negatives, draw_negatives
+from whenabouts.models._parts.ranking_loss import Kind, against_negatives, draw_negatives, weighted_mean
+from whenabouts.models._parts.relevant_content import RelevantContent, VideoLoss
 from whenabouts.models._parts.renaming import OF_LAYERS, renamed_parameters
 from whenabouts.models.protocol import (
     Batch,
@@ -55,7 +56,7 @@ from whenabouts.models.protocol import (
     max_over_keys,
     scaled_clips,
 )
-from whenabouts.models.settings import AnyUpToTwoStreams, NotNegative, Share, Size, check_settings
+from whenabouts.models.settings import AnyUpToTwoStreams, NotNegative, Positive, Share, Size, check_settings
 
 Both = tuple[Tensor, Tensor]
 """A value for the side of other videos, one for that of other queries."""
@@ -85,6 +86,11 @@ class Config:
     span_start: Literal["edges", "random"] = "edges"
     """How the borders' convolutions begin; `as_released` draws them at random. See `_parts/borders.py`."""
     initializer_range: NotNegative = 0.02
+    video_loss: VideoLoss = "ranking"
+    """"relevant-content": in place of the two ranking terms equations 7 and 8 of PREM (paper 003), with their
+    own weights; t is `temperature`, lambda is `lambda_weak`."""
+    temperature: Positive = 0.01
+    lambda_weak: NotNegative = 0.5
     ranking: Kind = "hinge"
     margin: float = 0.1
     first_pool: Size | None = None
@@ -197,20 +203,30 @@ class Model(nn.Module):
         config = self.config
         pooled, clips = self._pooled(batch.queries), self._clips(batch.videos)
         vectors = pooled.vectors.unbind(1)
-        # Videos are ranked by cosines of the final clips; the contrasts take products of those before.
-        cosines = _best(map(unit, vectors), map(unit, clips.final), batch.videos.mask)
-        negative_videos, negative_queries = self.ranking_terms(cosines, batch)
         terms = {
             "frame_contrast": config.weight_frame_contrast * self._frame_contrast(vectors, clips, batch),
             "video_contrast": config.weight_video_contrast * self._video_contrast(vectors, clips, batch),
             "spans": config.weight_spans * self._span_term(self._for_spans(pooled), clips, batch),
-            "negative_videos": config.weight_negative_videos * negative_videos,
-            "negative_queries": config.weight_negative_queries * negative_queries,
         }
-        unweighted = {"negative_videos", "negative_queries"} if config.as_released else set()
+        weighted = {name: weighted_mean(term, batch.weight) for name, term in terms.items()}
+        return {**weighted, **self._video_terms(vectors, clips, batch)}
+
+    def _video_terms(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Losses:
+        """What videos learn: by cosines of the final clips, where the contrasts take those before."""
+        config, names = self.config, self.config.streams
+        searched = dict(zip(names, map(unit, vectors), strict=True))
+        keys = dict(zip(names, map(unit, clips.final), strict=True))
+        if config.video_loss == "relevant-content":
+            masks = dict.fromkeys(names, batch.videos.mask)
+            encoded = VideoEncoding(batch.videos.mask, keys, masks)
+            rule = RelevantContent(config.temperature, config.lambda_weak)
+            return rule.terms(batch, QueryEncoding(searched), encoded)
+        cosines = _best(searched.values(), keys.values(), batch.videos.mask)
+        videos, queries = self.ranking_terms(cosines, batch)
+        weight = None if config.as_released else batch.weight
         return {
-            name: (term if batch.weight is None or name in unweighted else term * batch.weight).mean()
-            for name, term in terms.items()
+            "negative_videos": config.weight_negative_videos * weighted_mean(videos, weight),
+            "negative_queries": config.weight_negative_queries * weighted_mean(queries, weight),
         }
 
     def ranking_terms(self, cosines: Tensor, batch: Batch, ranks: Both | None = None) -> Both:

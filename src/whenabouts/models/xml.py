@@ -58,6 +58,7 @@ from whenabouts.models._parts.ranking_loss import (
     video_ranking_loss,
     weighted_mean,
 )
+from whenabouts.models._parts.relevant_content import RelevantContent
 from whenabouts.models._parts.renaming import OF_LAYERS, renamed_parameters
 from whenabouts.models.protocol import (
     Batch,
@@ -72,7 +73,7 @@ from whenabouts.models.protocol import (
     by_rows,
     max_over_keys,
 )
-from whenabouts.models.settings import NotNegative, Share, Size, UpToTwoStreams, check_settings
+from whenabouts.models.settings import NotNegative, Positive, Share, Size, UpToTwoStreams, check_settings
 from whenabouts.types import UsageError
 
 __all__ = ["Config", "Model", "released_names"]
@@ -112,10 +113,15 @@ class Config:
     initializer_range: NotNegative = 0.02
     ranking: Literal["hinge", "lse"] = "hinge"
     margin: float = 0.1
-    video_loss: Literal["ranking", "contrast", "contrast-of-scores"] = "ranking"
+    video_loss: Literal["ranking", "contrast", "contrast-of-scores", "relevant-content"] = "ranking"
     """What videos learn. "ranking": the own video above a drawn one that is no known positive (equation 10).
     "contrast": paper 004, C.1, all known positives in the numerator, all pairs of the batch below it;
-    "contrast-of-scores": the same with the numerator taken literally (see `_parts/contrast.py`)."""
+    "contrast-of-scores": the same with the numerator taken literally (see `_parts/contrast.py`).
+    "relevant-content": equations 7 and 8 of PREM (paper 003), with their own weights."""
+    temperature: Positive = 0.01
+    """t of PREM's equation 7."""
+    lambda_weak: NotNegative = 0.5
+    """Lambda of PREM's equation 8."""
     first_pool: Size | None = None
     """Negatives come from so many of the highest (None: from all) in the first epochs. Paper 000: 1."""
     pool: Size | None = 20
@@ -289,7 +295,12 @@ class Model(nn.Module):
             best_key(queries.search[name], keys, batch.videos.mask) for name, keys in clips.keys.items()
         ]
         video_scores = torch.stack(scores).mean(0)
-        terms = dict(self._video_terms(batch, video_scores, pairs))
+        if self.config.video_loss == "relevant-content":
+            rule = RelevantContent(self.config.temperature, self.config.lambda_weak)
+            masks = dict.fromkeys(clips.keys, batch.videos.mask)
+            terms = dict(rule.terms(batch, queries, VideoEncoding(batch.videos.mask, clips.keys, masks)))
+        else:
+            terms = dict(self._video_terms(batch, video_scores, pairs))
         # Borders may be learned later than videos: of clips that mean something already.
         if self.config.lambda_tl and batch.epoch >= self.config.spans_from_epoch:
             terms |= self._span_terms(batch, queries, clips, pairs)

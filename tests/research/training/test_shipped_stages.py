@@ -56,6 +56,8 @@ def small(name: str, experiment: Experiment) -> Iterator[str]:
         settings += ["features.max_clips=32", "model.pooling_counts=[15]"]
     if experiment.features.query.startswith("tokenizer:"):  # words are features here: no text encoder
         settings += ["training.rates={}", "training.frozen={}"]
+    if experiment.features.sentences:  # HERO is its head then
+        settings.append("features.sentences=''")
     if experiment.data.pairs:
         settings.append("data.pairs=pairs.safetensors")
     settings += ["features.clip_seconds=2.0", "training.epochs=1", "training.batch_size=4"]
