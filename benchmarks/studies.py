@@ -51,6 +51,7 @@ class _Table(msgspec.Struct, forbid_unknown_fields=True):
     shown: tuple[str, ...]
     rows: dict[str, _Row]
     set: tuple[str, ...] = ()
+    differences: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,12 +79,16 @@ class System:
 
 @dataclass(frozen=True)
 class Study:
-    """Systems that are compared on the same files, how they are measured, and the metrics that are shown."""
+    """Systems that are compared on the same files, how they are measured, and the metrics that are shown.
+
+    `differences` are pairs of systems, chosen before they are seen: the first is held against the second.
+    """
 
     name: str
     systems: tuple[System, ...]
     measure: str
     shown: tuple[str, ...]
+    differences: tuple[tuple[str, str], ...] = ()
 
 
 def load_studies(path: Path = STUDIES) -> dict[str, Study]:
@@ -102,7 +107,10 @@ def _study(name: str, table: _Table) -> Study:
             base = System("", trainings.EXPERIMENTS / row.extends, table.set)
         settings = (*base.settings, *row.set)
         systems[row_name] = System(row_name, base.experiment, settings, f"{row_name}, study {name}")
-    return Study(name, tuple(systems.values()), table.measure, table.shown)
+    strange = {row for pair in table.differences for row in pair} - set(systems)
+    if strange:
+        raise ValueError(f"{name}: differences name {', '.join(sorted(strange))}: no row")
+    return Study(name, tuple(systems.values()), table.measure, table.shown, table.differences)
 
 
 def main() -> None:

@@ -143,3 +143,35 @@ def test_a_missing_file_and_a_run_of_another_data_set_are_named(
     strange = write(tmp_path / "strange.jsonl", [{"query_id": "none of ours", "moments": [moment]}])
     other = bare("compare", "--truth", truth, runs[0], strange)
     assert other.code == 2 and "strange.jsonl" in other.err and "another data set" in other.err
+
+
+def test_runs_of_several_trainings_are_compared_as_systems(
+    bare: Whenabouts, truth: str, tmp_path: Path
+) -> None:
+    old = [answers(tmp_path / f"old-{seed}.jsonl", 0.4, seed) for seed in (1, 2, 3)]
+    new = [answers(tmp_path / f"new-{seed}.jsonl", 0.8, seed) for seed in (1, 2, 3)]
+    alone = [bare("compare", "--truth", truth, a, b, *ONE).json for a, b in zip(old, new, strict=True)]
+    done = bare("compare", "--truth", truth, *old, *new, "--trainings", "3", *ONE)
+    assert done.code == 0, done.err
+    told = done.json
+    assert [system["name"] for system in told["systems"]] == ["old", "new"]
+    assert (told["trainings"], told["test"]) == (3, "Student's t, random effects of training and video")
+    found = told["comparisons"][0]["metrics"]["R@1,IoU=0.5"]
+    means = [each["comparisons"][0]["metrics"]["R@1,IoU=0.5"]["difference"] for each in alone]
+    assert found["difference"] == pytest.approx(sum(means) / 3)
+    assert found["verdict"] == "better"
+    assert found["low"] < found["difference"] < found["high"]
+    shown = bare("compare", "--truth", truth, *old, *new, "--trainings", "3", *ONE, "--table").out
+    assert "Each system was trained 3 times" in " ".join(shown.split())
+    latex = bare("compare", "--truth", truth, *old, *new, "--trainings", "3", *ONE, "--latex").out
+    assert "3 trainings" in latex
+
+
+def test_trainings_that_do_not_fill_the_systems_are_told(
+    bare: Whenabouts, truth: str, runs: list[str]
+) -> None:
+    done = bare("compare", "--truth", truth, *runs, "--trainings", "2", *ONE)
+    assert done.code == 2
+    assert "3 runs are no whole number of systems with 2 trainings each" in done.err
+    done = bare("compare", "--truth", truth, *runs, "--trainings", "3", *ONE)
+    assert "1 system: a comparison needs two or more" in done.err

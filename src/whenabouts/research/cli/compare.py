@@ -21,7 +21,8 @@ Queries about one video are not independent, so videos are resampled, each with 
 A family of comparisons, corrected together, is all pairs of runs that are compared, by one metric.
 
   whenabouts compare --truth val.jsonl old.jsonl new.jsonl --metric "R@1,IoU=0.7"
-  whenabouts compare --truth val.jsonl a.jsonl b.jsonl c.jsonl --baseline each-pair --latex > table.tex"""
+  whenabouts compare --truth val.jsonl a.jsonl b.jsonl c.jsonl --baseline each-pair --latex > table.tex
+  whenabouts compare --truth val.jsonl xml-*/run.jsonl new-*/run.jsonl --trainings 3"""
 
 
 def add_parser(verbs: Any) -> None:
@@ -49,6 +50,14 @@ def _add_statistics(parser: argparse.ArgumentParser) -> None:
         choices=("first", "each-pair"),
         default="first",
         help="compare every other run with the first, or each with each (default: first)",
+    )
+    parser.add_argument(
+        "--trainings",
+        type=int,
+        default=1,
+        metavar="N",
+        help="the first N runs are trainings of one system with other seeds, the next N of another, and so "
+        "on; differences must then be more than the luck of trainings and videos together",
     )
     parser.add_argument(
         "--correction",
@@ -91,6 +100,7 @@ def run(options: argparse.Namespace) -> int:
         judged_iou=options.judged_iou,
         settings=Settings(
             baseline=options.baseline,
+            trainings=options.trainings,
             correction=options.correction,
             resamples=options.resamples,
             seed=options.seed,

@@ -14,6 +14,7 @@ from whenabouts.types import number_of
 
 Verdict = Literal["better", "worse", "no difference shown"]
 
+_STUDENT = "Student's t, random effects of training and video"
 _MOST_METRIC_COLUMNS = 5
 _WIDTH = 100
 _ESCAPED = {
@@ -91,9 +92,12 @@ class Settings:
 
     Intervals cover 1 - `alpha`; a difference is called one where its corrected p is at most `alpha`.
     `baseline`: "first" compares each other run with the first, "each-pair" every run with every other.
+    `trainings`: so many runs, one after the other, are of one system; then trainings and videos are what
+    differences must be larger than (`several_trainings.py`), and nothing is drawn.
     """
 
     baseline: Literal["first", "each-pair"] = "first"
+    trainings: int = 1
     correction: Correction = "holm"
     resamples: int = 10_000
     seed: int = 0
@@ -136,8 +140,9 @@ class Comparison:
             "queries": self.queries,
             "videos": self.videos,
             "clustered_by": self.clustered_by,
-            "test": "paired randomisation (sign flips), two-sided",
-            "interval": "bootstrap, expanded percentile",
+            "trainings": self.settings.trainings,
+            "test": "paired randomisation (sign flips), two-sided" if self._drawn else _STUDENT,
+            "interval": "bootstrap, expanded percentile" if self._drawn else _STUDENT,
             "resamples": self.settings.resamples,
             "seed": self.settings.seed,
             "alpha": self.settings.alpha,
@@ -172,6 +177,11 @@ class Comparison:
             **({} if self.unjudged is None else {"unjudged": self.unjudged.to_json()}),
             "notes": list(self.notes),
         }
+
+    @property
+    def _drawn(self) -> bool:
+        """Whether videos were drawn: where each system has one run."""
+        return self.settings.trainings == 1
 
     def table(self) -> list[str]:
         """Lines for people: a block for each metric, then what the words and numbers mean."""
@@ -221,15 +231,27 @@ class Comparison:
 
     def _explained(self) -> list[str]:
         settings, of = self.settings, self.clustered_by
+        if not self._drawn:
+            return [
+                f"Each system was trained {settings.trainings} times. [ ]: confidence interval, not "
+                f"corrected; p: two-sided, {self._correction()}; no correction for the number of metrics. "
+                f"Both: {_STUDENT} (the luck of trainings and of {of}s together).",
+                self._verdicts(),
+            ]
         return [
             f"[ ]: confidence interval, from {settings.resamples:,} bootstrap draws of whole "
             f"{'videos' if of == 'video' else 'queries'}. It is not corrected for several comparisons.",
             f"p: two-sided paired randomisation test. The sign of each {of}'s difference is turned at "
             f"random, {settings.resamples:,} times (every way, where that is fewer); {self._correction()}; "
             "no correction for the number of metrics.",
-            f'"better" and "worse": p is at most {settings.alpha:g}. "no difference shown" means that these '
-            "queries do not tell the two runs apart, not that the runs are equal.",
+            self._verdicts(),
         ]
+
+    def _verdicts(self) -> str:
+        return (
+            f'"better" and "worse": p is at most {self.settings.alpha:g}. "no difference shown" means that '
+            "these queries do not tell the two runs apart, not that the runs are equal."
+        )
 
     def to_latex(self) -> str:
         r"""A booktabs table with intervals; letters mark what is significantly better than what.
@@ -271,6 +293,13 @@ class Comparison:
             else f" Only differences to ({letters[first]}) were tested."
         )
         missing = "".join(f" {escaped(sentence)}." for sentence in self._missing())
+        if not self._drawn:
+            return (
+                f"Means in percent over {self._about(self.queries, self.videos)} and {settings.trainings} "
+                f"trainings (protocol {escaped(self.protocol)}), with {100 * (1 - settings.alpha):g}\\,\\% "
+                f"confidence intervals.{missing} A superscript letter names a system that this one beats: "
+                f"{_STUDENT}, $p \\le {settings.alpha:g}$, {self._correction()}.{tested}"
+            )
         return (
             f"Means in percent over {self._about(self.queries, self.videos)} (protocol "
             f"{escaped(self.protocol)}), with {100 * (1 - settings.alpha):g}\\,\\% confidence intervals from "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
 import numpy as np
@@ -23,6 +23,7 @@ from whenabouts.research.evaluation.compared import (
 from whenabouts.research.evaluation.compared_pools import PooledComparison, possible_difference
 from whenabouts.research.evaluation.evaluate import Evaluation, annotations_of, evaluate
 from whenabouts.research.evaluation.protocols import find_protocol, protocol_for
+from whenabouts.research.evaluation.several_trainings import over_trainings
 from whenabouts.research.evaluation.significance import (
     FEW_CLUSTERS,
     Floats,
@@ -107,7 +108,8 @@ def compare_files(
     Without a protocol the judgements choose; `judged_iou` as in `evaluate`. Raises FormatError for files,
     UsageError for what does not fit.
     """
-    _check_settings(settings or Settings(), len(runs))
+    settings = settings or Settings()
+    _check_settings(settings, len(runs))
     chosen = find_protocol(protocol) if protocol else None
     annotations = annotations_of(truth, chosen, truth_format)
     chosen = chosen or protocol_for(annotations)
@@ -123,7 +125,7 @@ def compare_files(
     return compare(
         evaluations,
         clusters_of(annotations),
-        names=names_of(runs),
+        names=_names_of_systems(names_of(runs), settings.trainings),
         settings=settings,
         notes=notes if several else (),
     )
@@ -149,10 +151,14 @@ def compare(
     """
     settings = settings or Settings()
     _check_settings(settings, len(evaluations))
-    own_names = tuple(names or names_of(evaluation.run for evaluation in evaluations))
-    _check_same(evaluations, own_names)
+    if names is None:
+        names = _names_of_systems(names_of(each.run for each in evaluations), settings.trainings)
+    own_names = tuple(names)
+    _check_same(evaluations)
     metrics, left_out = _shared_metrics(evaluations)
     values, labels = _lined_up(evaluations, metrics, clusters)
+    evaluations = _averaged(evaluations, settings.trainings)
+    _check_names(own_names, len(evaluations))
     pairs = _pairs(len(evaluations), settings)
     measured = _measured(values, labels, metrics, pairs, settings)
     differences = tuple(_differences(evaluations, own_names, pairs, measured, settings))
@@ -199,9 +205,58 @@ def _pooled(
     return PooledComparison(thresholds.pop(), condensed, dict(zip(names, means, strict=True)), limits)
 
 
+def _names_of_systems(runs: Sequence[str], trainings: int) -> tuple[str, ...]:
+    """What the names of a system's trainings begin with; without that, the first one's.
+
+    >>> _names_of_systems(["xml-1/run", "xml-2/run", "new-1/run", "new-2/run"], 2)
+    ('xml', 'new')
+    """
+    groups = [runs[first : first + trainings] for first in range(0, len(runs), trainings)]
+    if trainings == 1:
+        return tuple(runs)
+    names = [_common_beginning(group).rstrip("-_./ ") or group[0] for group in groups]
+    return tuple(
+        name if names.count(name) == 1 else group[0] for name, group in zip(names, groups, strict=True)
+    )
+
+
+def _common_beginning(names: Sequence[str]) -> str:
+    alike = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
+    return "".join(letters[0] for letters in alike)
+
+
+def _averaged(evaluations: Sequence[Evaluation], trainings: int) -> list[Evaluation]:
+    """One evaluation a system: each query's mean over its trainings. What was not judged is not told."""
+    if trainings == 1:
+        return list(evaluations)
+    found = []
+    for first in range(0, len(evaluations), trainings):
+        group = evaluations[first : first + trainings]
+        values, _ = _lined_up(group, group[0].metrics, None)
+        found.append(
+            replace(
+                group[0],
+                run=", ".join(evaluation.run for evaluation in group),
+                query_ids=tuple(sorted(group[0].query_ids)),
+                values=values.mean(axis=0),
+                missing=tuple(sorted({query for evaluation in group for query in evaluation.missing})),
+                groups={},
+                unjudged=None,
+            )
+        )
+    return found
+
+
 def _check_settings(settings: Settings, runs: int) -> None:
+    if settings.trainings < 1 or runs % settings.trainings:
+        raise UsageError(
+            f"{runs} runs are no whole number of systems with {settings.trainings} trainings each; name all "
+            "trainings of a system one after the other, as many of each"
+        )
+    runs //= settings.trainings
     if runs < 2:
-        raise UsageError(f"{runs} run: a comparison needs two or more")
+        what = "run" if settings.trainings == 1 else "system"
+        raise UsageError(f"{runs} {what}: a comparison needs two or more")
     if not 0 < settings.alpha < 1:
         raise UsageError(f"alpha {settings.alpha!r}: a probability between 0 and 1 is wanted, such as 0.05")
     if settings.seed < 0:
@@ -222,9 +277,13 @@ def _pairs(runs: int, settings: Settings) -> Pairs:
     return tuple((later, earlier) for earlier, later in itertools.combinations(range(runs), 2))
 
 
-def _check_same(evaluations: Sequence[Evaluation], names: tuple[str, ...]) -> None:
-    if len(names) != len(evaluations) or len(set(names)) < len(names):
-        raise UsageError(f"names {', '.join(names)}: one for each of {len(evaluations)} runs, no two alike")
+def _check_names(names: tuple[str, ...], systems: int) -> None:
+    if len(names) != systems or len(set(names)) < len(names):
+        raise UsageError(f"names {', '.join(names)}: one for each of {systems} runs, no two alike")
+
+
+def _check_same(evaluations: Sequence[Evaluation]) -> None:
+    names = names_of(evaluation.run for evaluation in evaluations)
     first = evaluations[0]
     ids = set(first.query_ids)
     for name, other in zip(names[1:], evaluations[1:], strict=True):
@@ -282,7 +341,7 @@ def _lined_up(
 
 @dataclass(frozen=True)
 class _Measured:
-    """The numbers of a metric: ends of the intervals of S means and P differences, and P tests."""
+    """The numbers of a metric: ends of the intervals of S systems' means and P differences, and P tests."""
 
     counts: tuple[int, int]
     means: Floats
@@ -311,6 +370,9 @@ def _measured(
 def _measured_together(
     values: Floats, labels: Indices, pairs: Pairs, settings: Settings
 ) -> Iterator[_Measured]:
+    if settings.trainings > 1:
+        yield from _measured_over_trainings(values, labels, pairs, settings)
+        return
     runs, queries, metrics = values.shape
     drawn = {"resamples": settings.resamples, "seed": settings.seed}
     systems, baselines = (list(side) for side in zip(*pairs, strict=True))
@@ -330,6 +392,33 @@ def _measured_together(
             p_corrected[:, number],
             flips.exact.reshape(-1, metrics)[:, number],
             flips.moved.reshape(-1, metrics)[:, number],
+        )
+
+
+def _measured_over_trainings(
+    values: Floats, labels: Indices, pairs: Pairs, settings: Settings
+) -> Iterator[_Measured]:
+    """As `_measured_together`, of systems with several runs (S, Q, M) each, one after the other."""
+    _, queries, metrics = values.shape
+    grouped = values.reshape(-1, settings.trainings, queries, metrics)
+    systems, baselines = (list(side) for side in zip(*pairs, strict=True))
+    both = np.concatenate([grouped, grouped[systems] - grouped[baselines]])
+    by_training = np.moveaxis(both, 0, 2).reshape(settings.trainings, queries, -1)
+    found = over_trainings(by_training, labels, confidence=1 - settings.alpha)
+    ends, p = found.ends.reshape(-1, metrics, 2), found.p.reshape(-1, metrics)[len(grouped) :]
+    # A system's own mean is a share; only differences may be negative.
+    ends[: len(grouped)] = ends[: len(grouped)].clip(0, 1)
+    p_corrected = corrected(p, settings.correction)
+    for number in range(metrics):
+        differ = (both[len(grouped) :, :, :, number] != 0).any(axis=1)
+        yield _Measured(
+            (queries, len(np.unique(labels))),
+            ends[: len(grouped), number],
+            ends[len(grouped) :, number],
+            p[:, number],
+            p_corrected[:, number],
+            np.zeros(len(pairs), np.bool_),
+            np.array([len(np.unique(labels[row])) for row in differ], np.int64),
         )
 
 
@@ -388,7 +477,7 @@ def _warnings(
             f"{min(few.values())} videos are too few{which}: with fewer than {FEW_CLUSTERS} the intervals "
             "may be too short, and only large differences can be shown. Rest no claim on them."
         )
-    moved = [d.differing_videos for d in differences]
+    moved = [d.differing_videos for d in differences] if settings.trainings == 1 else []
     helpless = sum(videos > 0 and 2.0 ** (1 - videos) > settings.alpha for videos in moved)
     if helpless:
         yield (
