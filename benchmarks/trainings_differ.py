@@ -3,9 +3,9 @@
     python -m benchmarks.trainings_differ --out benchmarks/results/trainings_differ.json
 
 Two systems that are equally good, trained three times (and five), asked about 200 videos. Their difference
-has a part of the training, a part of the video, and one of both together; the first is so many times as large as
-the error that the videos alone leave. Ways: videos alone (the mean over trainings, as if nothing depended on
-them), a bootstrap that draws trainings and videos, and ours. 5 % is promised.
+has a part of the training, a part of the video, and one of both together; the first is so many times as large
+as the error that the videos alone leave. Ways: videos alone (the mean over trainings, as if nothing depended
+on them), a bootstrap that draws trainings and videos, and ours. 5 % is promised.
 """
 
 from __future__ import annotations

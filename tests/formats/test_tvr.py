@@ -274,3 +274,19 @@ def test_the_released_submission_reads_the_same_both_ways(shared_data: Path, row
         for entry in document[task]:
             expected = [(names[row[0]], row[3]) for row in entry["predictions"]]
             assert [(row[0], row[3]) for row in found[str(entry["desc_id"])]] == expected
+
+
+def test_spans_of_several_annotators_are_true_where_two_agree(tmp_path: Path) -> None:
+    """HERO's lines of DiDeMo."""
+    path = tmp_path / "query_data.jsonl"
+    shared = {"vid_name": "7@N00_1.mov", "desc_id": 3, "desc": "the dog looks up"}
+    alone = {"vid_name": "7@N00_2.mov", "desc_id": 4, "desc": "a door", "ts": [[0, 5], [5, 10], [0, 10]]}
+    lines = [{**shared, "ts": [[5, 10], [0, 15], [5, 10], [10, 15], [0, 15], [5, 10]]}, alone]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    read = formats.read_annotations(path)
+    assert list(zip(read.start.tolist(), read.end.tolist(), strict=True)) == [(5, 10), (0, 15)]
+    assert [video.id for video in read.videos] == ["7@N00_1.mov", "7@N00_2.mov"]
+    assert read.counts == {"queries have no span that two annotators agree on": 1}
+    path.write_text(json.dumps({**shared, "ts": [[5, 10], [5]]}) + "\n", encoding="utf-8")
+    with pytest.raises(FormatError, match=r"query_data\.jsonl.*ts"):
+        formats.read_annotations(path)

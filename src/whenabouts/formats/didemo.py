@@ -19,6 +19,7 @@ cut at 30 s; the last segment may in truth be shorter.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -101,6 +102,13 @@ def _add_description(builder: AnnotationBuilder, record: _Description, video_id:
     query_id = str(record.annotation_id).strip()
     if not builder.add_query(query_id, record.description.strip(), annotated=tuple(seconds)):
         return
+    judge_agreed(builder, query_id, video_id, seconds)
+
+
+def judge_agreed(
+    builder: AnnotationBuilder, query_id: str, video_id: str, seconds: Sequence[tuple[float, float]]
+) -> None:
+    """Judge a query's moments: the spans that two annotators or more marked alike, the most marked first."""
     agreed = [span for span, annotators in Counter(seconds).most_common() if annotators >= 2]
     for start, end in agreed:
         builder.judge(query_id, video_id, start, end)

@@ -1,9 +1,12 @@
 """TVR: annotation lines, and submissions with their lists VCMR, SVMR and VR.
 
 Annotations: `{"vid_name", "duration", "ts": [start, end], "desc", "type", "desc_id"}` a line; the test split
-has no `ts`. A submission: `{"video2idx": {name: index}, "VCMR": [{"desc_id", "desc", "predictions":
-[[index, start, end, score], ...]}, ...], "SVMR": ..., "VR": ...}`. The order of a list counts and its scores
-do not (so does the released evaluation); lists are kept whole, a protocol cuts them.
+has no `ts`. HERO's lines of DiDeMo (`query_data.jsonl`) have a list of spans in `ts`, one an annotator: true
+are those that two marked alike, as in DiDeMo's own files (`didemo.py`).
+
+A submission: `{"video2idx": {name: index}, "VCMR": [{"desc_id", "desc", "predictions": [[index, start, end,
+score], ...]}, ...], "SVMR": ..., "VR": ...}`. The order of a list counts and its scores do not (so does the
+released evaluation); lists are kept whole, a protocol cuts them.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from whenabouts.formats._json_writing import (
     write_json_value,
 )
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
+from whenabouts.formats.didemo import judge_agreed
 from whenabouts.formats.files import Losses, Sign, read_document, read_json, write_atomically
 from whenabouts.formats.json_records import Finite, Id, NotNegative, Origin, Text, Times, read_records
 from whenabouts.formats.runs import (
@@ -66,6 +70,14 @@ class _AnnotationLine(msgspec.Struct):
     duration: NotNegative | None = None
     ts: Times | None = None
     type: Text | None = None
+
+
+class _AnnotatorsLine(msgspec.Struct):
+    desc_id: Id
+    desc: Text
+    vid_name: Id
+    ts: Annotated[list[Times], msgspec.Meta(title="a span [start, end] of each annotator, in seconds")]
+    duration: NotNegative | None = None
 
 
 _Row = Annotated[
@@ -120,11 +132,26 @@ def read_annotations(path: Path) -> Annotations:
         if "video2idx" in fields:
             problem = "is in a submission, not in annotations"
             raise origin.at("video2idx").error(problem, accepted="desc_id, desc")
+        if _has_several_spans(fields):
+            _read_annotators_line(builder, origin.convert(fields, _AnnotatorsLine))
+            continue
         line = origin.convert(fields, _AnnotationLine)
         if line.ts is not None and line.vid_name is None:
             raise origin.at("vid_name").error("is missing", accepted="the video of ts")
         _read_line(builder, line)
     return builder.annotations()
+
+
+def _has_several_spans(fields: Mapping[str, Any]) -> bool:
+    spans = fields.get("ts")
+    return isinstance(spans, list) and bool(spans) and isinstance(spans[0], list)
+
+
+def _read_annotators_line(builder: AnnotationBuilder, line: _AnnotatorsLine) -> None:
+    query_id, video_id = str(line.desc_id), str(line.vid_name)
+    if builder.add_query(query_id, line.desc, annotated=tuple(line.ts)):
+        builder.add_video(video_id, line.duration)
+        judge_agreed(builder, query_id, video_id, line.ts)
 
 
 def _read_line(builder: AnnotationBuilder, line: _AnnotationLine) -> None:

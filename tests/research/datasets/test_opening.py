@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -139,3 +140,20 @@ def test_a_folder_that_may_not_be_read_is_passed_over(release: Release, tmp_path
     shutil.copy(release("didemo") / "val_data.json", tmp_path)
     (tmp_path / "closed").mkdir(mode=0)
     assert open_dataset("didemo", tmp_path).splits == ("val",)
+
+
+def test_hero_s_queries_stand_in_for_didemo_s_files_by_their_folder(tmp_path: Path) -> None:
+    line = {
+        "vid_name": "7@N00_1.mov",
+        "desc_id": 3,
+        "desc": "a dog",
+        "ts": [[5, 10], [5, 10], [0, 5], [0, 10]],
+    }
+    for name in ("didemo_train.db", "tvr_val.db"):
+        (tmp_path / "txt_db" / name).mkdir(parents=True)
+        path = tmp_path / "txt_db" / name / "query_data.jsonl"
+        path.write_text(json.dumps(line) + "\n", encoding="utf-8")
+    dataset = open_dataset("didemo", tmp_path)
+    assert dataset.splits == ("train",)
+    train = dataset.annotations("train")
+    assert (train.start.tolist(), train.end.tolist()) == ([5.0], [10.0])

@@ -39,7 +39,9 @@ COUNTS = ("videos", "queries", "judgements", "judged_videos", "full_pools")
 
 @dataclass(frozen=True)
 class AnnotationFile:
-    """A file of judgements as a release names it; .gz behind the name is accepted everywhere.
+    """A file of judgements as a release names it, with its folder where the name alone tells nothing.
+
+    .gz behind the name is accepted everywhere.
 
     `fingerprint` is the beginning of the sha256 of the unpacked file, where one release of it is known.
     """

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from whenabouts.formats.files import FileHead, FormatError, read_head
 from whenabouts.research.datasets.declaration import AnnotationFile, Declaration
@@ -61,9 +61,15 @@ class DatasetFolder:
             LocatedFile(split.name, file, path)
             for split in dataset.splits
             for file in split.files
-            for path in self.by_name.get(file.name, ())
+            for path in self._named(file.name)
             if path.is_file() and self._bears_mark(dataset, path)
         )
+
+    def _named(self, name: str) -> Iterable[Path]:
+        *folders, last = PurePosixPath(name).parts
+        for path in self.by_name.get(last, ()):
+            if list(path.parent.parts[len(path.parent.parts) - len(folders) :]) == folders:
+                yield path
 
     def any_of(self, names: Iterable[str]) -> Path | None:
         """The nearest file or folder with one of the names."""
