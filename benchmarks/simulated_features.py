@@ -112,6 +112,18 @@ class Captions:
         return own
 
 
+def rank_correlation(captions: Captions, other: TextEncoder, count: int = 1000, seed: int = 0) -> float:
+    """Spearman's correlation of all cosines among some captions by the generator and by another model."""
+    from scipy.stats import spearmanr
+
+    size = min(count, len(captions.texts))
+    chosen = draws(seed, "captions").choice(len(captions.texts), size, replace=False)
+    ours = captions.vectors[chosen] / np.linalg.norm(captions.vectors[chosen], axis=1, keepdims=True)
+    theirs = encode_passages(other, [captions.texts[row] for row in chosen])
+    pairs = np.triu_indices(size, 1)
+    return float(spearmanr((ours @ ours.T)[pairs], (theirs @ theirs.T)[pairs]).statistic)
+
+
 class Appearance:
     """The random network from captions to what is seen; each value has mean 0 and deviation 1 over them."""
 
@@ -295,7 +307,16 @@ def main() -> None:
         said = ((name, video.said) for name, video in simulated(splits, simulator))
         write_store(_path(options, "sub"), said, made_by, half)
     counts = {name: [len(own.videos), len(own.queries)] for name, own in splits.items()}
-    told = json.dumps({**facts, "words": WORDS, "videos and queries": counts}, indent=1)
+    alike = round(rank_correlation(captions, open_text_encoder(WORDS)), 3)
+    told = json.dumps(
+        {
+            **facts,
+            "words": WORDS,
+            "rank correlation of captions' cosines": alike,
+            "videos and queries": counts,
+        },
+        indent=1,
+    )
     _path(options, "settings.json").write_text(told + "\n", encoding="utf-8")
     print(told)
 

@@ -27,7 +27,8 @@ def train(command: Sequence[str], run: Path) -> None:
     """One training (a `train` command) on one thread, into `run`; its output goes to a file beside it."""
     if is_finished(run):
         return
-    resume = ["--resume"] if (run / "state.safetensors").exists() else []
+    # One that was cut short before its first checkpoint begins again.
+    resume = ["--resume"] if (run / "experiment.toml").exists() else []
     code = whenabouts([*command, *resume], run.with_name(f"{run.name}.log"))
     print(f"{run.name}: exit {code}", flush=True)
 

@@ -1,0 +1,49 @@
+"""What trainings answered, as a small file, and the differences of a study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from benchmarks.studies import load_studies
+from benchmarks.study_outcomes import Outcomes, opened, tables, written
+
+STUDY = load_studies()["crocs-controls"]
+
+
+def made() -> Outcomes:
+    random = np.random.default_rng(0)
+    queries = tuple(f"v{number // 2}#{number}" for number in range(200))
+    luck = random.random((200, 2))
+    reached = {
+        (system, seed): ((luck + 0.1 * random.random((200, 2)) + gain > 0.8) * 3).astype(np.int8)
+        for system, gain in (("mmn", 0.0), ("mmn_more", 0.0), ("crocs_first", 0.3))
+        for seed in ("1", "2", "3")
+    }
+    return Outcomes(queries, tuple(query.partition("#")[0] for query in queries), reached)
+
+
+def test_a_written_file_is_read_as_it_was_and_is_the_same_each_time(tmp_path: Path) -> None:
+    outcomes = made()
+    written(outcomes, tmp_path / "a.csv.gz")
+    written(outcomes, tmp_path / "b.csv.gz")
+    assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
+    again = opened(tmp_path / "a.csv.gz")
+    assert (again.queries, again.videos, list(again.reached)) == (
+        outcomes.queries,
+        outcomes.videos,
+        list(outcomes.reached),
+    )
+    for training, digits in outcomes.reached.items():
+        np.testing.assert_array_equal(again.reached[training], digits)
+
+
+def test_differences_are_told_of_systems_with_the_same_trainings() -> None:
+    outcomes = made()
+    lines = list(tables(STUDY, outcomes))
+    better = next(line for line in lines if line.startswith("| crocs_first - mmn "))
+    gain = 100 * (outcomes.hits("crocs_first", 0, 2) - outcomes.hits("mmn", 0, 2)).mean()
+    assert f"{gain:+.1f} (+" in better
+    assert any(line.startswith("| mmn_more - mmn ") for line in lines)
+    del outcomes.reached["mmn_more", "2"]  # type: ignore[attr-defined]
+    assert not any(line.startswith("| mmn_more - mmn ") for line in tables(STUDY, outcomes))
