@@ -1,4 +1,4 @@
-"""DiDeMo as HERO's authors released it: queries in a folder a split, features in LMDB; both are trained on."""
+"""DiDeMo as HERO's authors released it: queries in a folder a split, features in LMDB; both train."""
 
 from __future__ import annotations
 
