@@ -14,6 +14,7 @@ from whenabouts.formats.annotations import Annotations
 from whenabouts.formats.runs import MemoryRun, RunBlock, Task
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.protocol import ClipBatch, QueryBatch
+from whenabouts.ranking.candidates import RankedVideos
 from whenabouts.ranking.encoded_corpus import Indices, MemoryCorpus, Progress, Queries, System, encode_corpus
 from whenabouts.ranking.ranker import Ranker
 from whenabouts.types import Query, UsageError, Video
@@ -141,14 +142,15 @@ def rank_split(
     corpus: MemoryCorpus | None = None,
     progress: Progress | None = None,
     queries: range | None = None,
+    retriever: RankedVideos | None = None,
 ) -> MemoryRun:
     """The answers to all queries of a split, in memory; `tasks` None is all that the system can do.
 
-    `decoding` is used in place of the system's own, `corpus` in place of encoding the videos again;
-    `queries` are the numbers of those that are answered (None: all).
+    `decoding` is used in place of the system's own, `corpus` in place of encoding the videos again, and
+    `retriever` chooses the videos; `queries` are the numbers of those that are answered (None: all).
     """
     encoded = corpus if corpus is not None else encode_split(trained, split)
-    ranker = Ranker(trained, encoded, decoding=decoding)
+    ranker = Ranker(trained, encoded, decoding=decoding, retriever=retriever)
     lists = ranker.tasks if tasks is None else tuple(tasks)
     return SplitRun(ranker, split, lists, progress=progress, queries=queries).in_memory()
 

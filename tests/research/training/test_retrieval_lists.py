@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from whenabouts.models.trained import Trained
 from whenabouts.ranking import rank_split
 from whenabouts.ranking.split import encode_split
+from whenabouts.research.evaluation.evaluate import evaluate
 from whenabouts.research.relevance.cooccurrence import Cooccurrence
 from whenabouts.research.training import retrieval_lists
 from whenabouts.research.training.data import ExperimentData
@@ -154,6 +155,55 @@ def test_a_table_that_is_none_is_told(tiny: Any, tmp_path: Path, setting: str, m
     settings = (*SQUIDNET, f"data.retrieved.lists={lists}", f"data.retrieved.cooccurrence={setting}")
     with pytest.raises(WhenaboutsError, match=message):
         begun(tiny, tmp_path / "run", *settings)
+
+
+VALIDATED = ("data.retrieved.videos=0", "training.epochs=1", "training.metric=R@1,IoU=0.5")
+
+
+def test_a_localizer_is_validated_in_the_videos_that_lists_name(tiny: Any, tmp_path: Path) -> None:
+    """In the first of them; of a file, or of a trained retriever."""
+    lists = write_list(tmp_path / "val.jsonl", {str(query): ["v6", "v5"] for query in range(20, 28)})
+    settings = (*CONQUER, *VALIDATED, "decoding.top_videos=1")
+    place = f"data.retrieved.validation={lists}"
+    found = begun(tiny, tmp_path / "file", *settings, place).metrics
+    assert found["VR R@1"] == 0.5, "half of the queries are of v6"
+    answers = (tmp_path / "file" / "validation.run.jsonl").read_text().splitlines()
+    assert {one["video_id"] for line in answers for one in json.loads(line)["moments"]} == {"v6"}
+
+
+def test_a_trained_retriever_ranks_the_validation_split_too(
+    tiny: Any, tmp_path: Path, retriever: Path
+) -> None:
+    place = f"data.retrieved.validation={retriever}"
+    found = begun(tiny, tmp_path / "run", *CONQUER, *VALIDATED, place)
+    trained = Trained.from_pretrained(retriever)
+    with ExperimentData.open(
+        load_experiment(tiny.experiment).data,
+        load_experiment(tiny.experiment).features,
+        tiny.folder,
+        splits=("validation",),
+    ) as opened:
+        alone = evaluate(
+            opened.split("validation").annotations, rank_split(trained, opened.split("validation"))
+        )
+    assert found.metrics["VR R@1"] == alone.means()["VR R@1"]
+    assert found.score is not None
+
+
+@pytest.mark.parametrize(
+    ("validation", "message"),
+    [
+        ("", r"metric is 'R@1,IoU=0\.5', of videos that conquer does not choose: name lists"),
+        ("gone.jsonl", r"\] validation is 'gone\.jsonl'.*a run file of the validation queries"),
+        ("lists.jsonl", r"lists\.jsonl: has no videos for query '20' of validation \(and 7 others\)"),
+    ],
+)
+def test_a_localizer_that_cannot_be_validated_is_told_before_the_first_step(
+    tiny: Any, tmp_path: Path, validation: str, message: str
+) -> None:
+    write_list(tiny.folder / "lists.jsonl")
+    with pytest.raises(UsageError, match=message):
+        begun(tiny, tmp_path / "run", *CONQUER, *VALIDATED, f"data.retrieved.validation={validation}")
 
 
 @pytest.mark.parametrize("released", [False, True])

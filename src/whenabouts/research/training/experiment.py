@@ -86,6 +86,9 @@ class RetrievedSettings:
     `cooccurrence` (SQuiDNet): queries that say what is usually said (`research.relevance.cooccurrence`) have
     `beyond_own_usual` in place of `beyond_own`. "queries" has the table made of the training queries; else it
     is the table's file.
+
+    `validation`, a place as `lists`: a localizer's moments are validated in the videos that it lists for the
+    validation queries; "": in their given videos alone (SVMR).
     """
 
     lists: str = ""
@@ -95,6 +98,7 @@ class RetrievedSettings:
     own_within: Size | None = None
     cooccurrence: str = ""
     beyond_own_usual: Size = 50
+    validation: str = ""
 
     def __post_init__(self) -> None:
         if self.cooccurrence and self.beyond_own is None:

@@ -18,7 +18,7 @@ from whenabouts.research.training.data import ExperimentData
 from whenabouts.research.training.devices import DeviceSetup
 from whenabouts.research.training.experiment import Experiment
 from whenabouts.research.training.loop import Show, train
-from whenabouts.research.training.retrieval_lists import choose_negatives
+from whenabouts.research.training.retrieval_lists import choose_negatives, lists_of_validation
 from whenabouts.research.training.run_folder import EXPERIMENT, RunFolder, State, read_state, write_json
 from whenabouts.types import UsageError
 
@@ -53,12 +53,13 @@ def launch(
             say = log if log and setup.writes else _discard
             if experiment.data.retrieved.needs_lists:
                 choose_negatives(experiment, data, folder.path, setup, say)
+            retriever = lists_of_validation(experiment, data, folder.path, setup, say)
             for line in data.summary():
                 say(line)
             about = _about(experiment, data, Path(features), setup)
             if setup.writes:
                 folder.write_about(about)
-            state = train(experiment, data, folder, setup, resume=resume, show=show)
+            state = train(experiment, data, folder, setup, resume=resume, show=show, retriever=retriever)
         result = TrainingResult.of(experiment, state, folder.path)
         if setup.writes:
             folder.write_about({**about, **result.to_json()})

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from whenabouts.models import new_model
 from whenabouts.models.protocol import Batch
 from whenabouts.models.trained import Trained
+from whenabouts.ranking.candidates import RankedVideos
 from whenabouts.ranking.split import encode_split, joined_runs, rank_split
 from whenabouts.research.evaluation.evaluate import evaluate
 from whenabouts.research.training.data import ExperimentData
@@ -93,23 +94,31 @@ def train(
     *,
     resume: bool = False,
     show: Show | None = None,
+    retriever: RankedVideos | None = None,
 ) -> State:
     """Train as an experiment says, into a folder that is claimed; the state at the end.
 
+    `retriever` lists the videos in which a validation looks for moments.
     With `resume`, a training that the folder holds goes on; for one that is finished, only its state is
     read. Raises TrainingFault for a loss that is no number; the state before that step is kept then.
     """
-    return _Training(experiment, data, folder, setup, show or (lambda _: None)).run(resume)
+    return _Training(experiment, data, folder, setup, show or (lambda _: None), retriever).run(resume)
 
 
 class _Training:
     """One training: what stays the same, and where it stands."""
 
     def __init__(
-        self, experiment: Experiment, data: ExperimentData, folder: RunFolder, setup: DeviceSetup, show: Show
+        self,
+        experiment: Experiment,
+        data: ExperimentData,
+        folder: RunFolder,
+        setup: DeviceSetup,
+        show: Show,
+        retriever: RankedVideos | None,
     ) -> None:
         self.experiment, self.data = experiment, data
-        self.folder, self.setup, self.show = folder, setup, show
+        self.folder, self.setup, self.show, self.retriever = folder, setup, show, retriever
         self.settings: TrainingSettings = experiment.training
         self.examples: Examples = data.split("train")
         self.batches = self.examples.batch_count(self.settings.batch_size)
@@ -248,7 +257,7 @@ class _Training:
     def _validate(self) -> Validation:
         """The validation of the weights as they are; the best are kept with what they answered."""
         examples = self.data.split("validation")
-        validation = validate(self._trained({}), examples, self.settings, self.setup)
+        validation = validate(self._trained({}), examples, self.settings, self.setup, self.retriever)
         if self.state.best is None or validation.score > self.state.best:
             self.state.best, self.state.best_step = validation.score, self.state.step
             self.state.best_metrics = dict(validation.means)
@@ -334,14 +343,19 @@ class Validation:
 
 
 def validate(
-    trained: Trained, examples: Examples, settings: TrainingSettings, setup: DeviceSetup | None = None
+    trained: Trained,
+    examples: Examples,
+    settings: TrainingSettings,
+    setup: DeviceSetup | None = None,
+    retriever: RankedVideos | None = None,
 ) -> Validation:
     """Rank the videos of a split for its queries and hold the answers against its judgements.
 
+    `retriever` chooses the videos where it is given.
     Several processes (`setup`) encode and rank a part each; the answers are in process 0, the numbers in all.
     """
     if setup is None or setup.processes == 1:
-        return _measured(rank_split(trained, examples), examples, settings)
+        return _measured(rank_split(trained, examples, retriever=retriever), examples, settings)
     whole: list[Validation] = []
 
     def measure() -> Validation:
@@ -351,7 +365,7 @@ def validate(
     with setup.shared_encoding(trained.model):
         corpus = encode_split(trained, examples)
     own = setup.own_part(len(examples.queries))
-    parts = setup.brought(rank_split(trained, examples, corpus=corpus, queries=own))
+    parts = setup.brought(rank_split(trained, examples, corpus=corpus, queries=own, retriever=retriever))
     # All have one score, or they would stop at different steps.
     numbers = setup.by_first(measure)
     return whole[0] if whole else numbers

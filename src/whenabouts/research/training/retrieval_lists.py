@@ -1,4 +1,6 @@
-"""Lists that negatives are drawn from: a run file, or what a trained retriever ranks of the training split.
+"""Lists of videos: a run file, or what a trained retriever ranks of a split.
+
+Negatives are drawn from those of the training split; a localizer is validated in those of the other.
 
 A trained retriever reads its own feature files, as its experiment names them, from the same folder; the
 sentences and videos are those that are about to be learned from. Where the videos have many clips their
@@ -20,12 +22,14 @@ from numpy.typing import NDArray
 
 from whenabouts import formats
 from whenabouts.formats.runs import RunSource
+from whenabouts.models import new_model
 from whenabouts.models.staged import SYSTEM, stages_of
 from whenabouts.models.trained import CONFIG, Trained
-from whenabouts.ranking.candidates import can_retrieve
+from whenabouts.ranking.candidates import RankedVideos, can_retrieve
 from whenabouts.ranking.encoded_corpus import MemoryCorpus
 from whenabouts.ranking.ranker import Ranker
 from whenabouts.ranking.split import SplitRun, encode_split
+from whenabouts.research.evaluation.metrics import parse_metric
 from whenabouts.research.relevance.cooccurrence import Cooccurrence, words_of
 from whenabouts.research.training.data import ExperimentData
 from whenabouts.research.training.devices import DeviceSetup
@@ -42,6 +46,7 @@ OF_QUERIES = "queries"
 """As `cooccurrence`: the table is made of the training queries."""
 _NAMED = {
     "lists": "a run file, or the folder of a trained retriever",
+    "validation": "a run file of the validation queries, or the folder of a trained retriever",
     "cooccurrence": f'a file of nouns and verbs, or "{OF_QUERIES}" for those of the training queries',
 }
 _CLIPS_IN_MEMORY = 1 << 18
@@ -82,6 +87,53 @@ def choose_negatives(
         examples.choose_negatives(negatives)
 
 
+def lists_of_validation(
+    experiment: Experiment,
+    opened: ExperimentData,
+    run: str | Path,
+    setup: DeviceSetup,
+    log: Callable[[str], None],
+) -> RankedVideos | None:
+    """The videos in which a validation looks for moments, as an experiment names them; None: by itself.
+
+    Raises UsageError where the system chooses no videos, none are named, and the measure of the best is of
+    moments in all videos; for lists that lack a query; and as `opened_lists`.
+    """
+    data, place = experiment.data, experiment.data.retrieved.validation
+    if not data.validation:
+        return None
+    if not place:
+        _check_measure(experiment, opened)
+        return None
+    with seen_folder(place, run, experiment.training.seed, setup) as lists:
+        log(f"{'validation':12}in the first {experiment.decoding.top_videos} videos that {lists} lists")
+        depth = experiment.decoding.top_videos
+        with opened_lists(lists, data, opened, depth, setup.device, "validation") as source:
+            ranked = RankedVideos.of(source)
+    lacking = [query.id for query in opened.split("validation").queries if query.id not in ranked.lists]
+    if lacking:
+        raise UsageError(
+            f"{lists}: has no videos for query {lacking[0]!r} of validation (and {len(lacking) - 1:,} "
+            "others); rank videos for every query of that split, such as with `whenabouts run --task vr`"
+        )
+    return ranked
+
+
+def _check_measure(experiment: Experiment, opened: ExperimentData) -> None:
+    """Raise UsageError for a measure that the system cannot have by itself."""
+    config = experiment.config(opened.inputs)
+    with torch.device("meta"):
+        model = new_model(experiment.system, config)
+    measures = [parse_metric(name) for name in experiment.training.metrics]
+    beyond = [one.name for one in measures if one.task in ("VCMR", "VR")]
+    if beyond and not can_retrieve(model):
+        raise UsageError(
+            f"{experiment.name} [training] metric is {beyond[0]!r}, of videos that {experiment.system} does "
+            "not choose: name lists of them, for the validation queries, with "
+            "--set data.retrieved.validation=RUN, or a measure in given videos, such as SVMR R@1,IoU=0.5"
+        )
+
+
 def usual_queries(
     data: DataSettings, opened: ExperimentData, log: Callable[[str], None]
 ) -> NDArray[np.bool_] | None:
@@ -117,6 +169,9 @@ def check_lists(experiment: Experiment, features: str | Path) -> None:
         )
     if settings.needs_lists and not settings.lists.startswith(STAGE):
         _path_of(settings.lists.replace("{seed}", str(experiment.training.seed)), data, Path(features))
+    if settings.validation and not settings.validation.startswith(STAGE):
+        named = settings.validation.replace("{seed}", str(experiment.training.seed))
+        _path_of(named, data, Path(features), "validation")
     if settings.cooccurrence not in ("", OF_QUERIES):
         _path_of(settings.cooccurrence, data, Path(features), "cooccurrence")
 
@@ -160,20 +215,21 @@ def opened_lists(
     opened: ExperimentData,
     depth: int | None,
     device: torch.device | str = "cpu",
+    split: str = "train",
 ) -> Iterator[RunSource]:
-    """Ranked videos for the queries of the training split: those of a file, or made by a trained retriever.
+    """Ranked videos for the queries of a split: those of a file, or made by a trained retriever.
 
     `depth` bounds what a trained retriever lists; None: all videos. A file is sought from where the program
     runs, then where the annotations are. Raises UsageError for a place where nothing is, a system that
     does not choose videos, and one without the experiment that names its feature files; and what
     `ExperimentData.open` finds wrong with these.
     """
-    path = _path_of(place, data, opened.folder)
+    path = _path_of(place, data, opened.folder, "lists" if split == "train" else split)
     if not (path / CONFIG).is_file() and not (path / SYSTEM).is_file():
         yield formats.open_run(path)
         return
     retriever, localizer = stages_of(path)
-    with _ranked(Path(retriever or localizer), data, opened.folder, depth, device) as source:
+    with _ranked(Path(retriever or localizer), data, opened.folder, depth, device, split) as source:
         yield source
 
 
@@ -191,9 +247,9 @@ def _path_of(place: str, data: DataSettings, features: Path, setting: str = "lis
 
 @contextmanager
 def _ranked(
-    place: Path, data: DataSettings, features: Path, depth: int | None, device: torch.device | str
+    place: Path, data: DataSettings, features: Path, depth: int | None, device: torch.device | str, split: str
 ) -> Iterator[RunSource]:
-    """The videos of the training split, as a trained system ranks them for its queries."""
+    """The videos of a split, as a trained system ranks them for its queries."""
     from whenabouts.research.training.experiment import load_experiment
 
     trained = Trained.from_pretrained(place)
@@ -201,21 +257,24 @@ def _ranked(
         raise UsageError(f"{place}: {trained.system} does not choose videos; name the folder of a retriever")
     if not (place / EXPERIMENT).is_file():
         raise UsageError(
-            f"{place}: has no {EXPERIMENT}, which names its feature files; rank the training split with "
-            "`whenabouts run --split train --task vr` and name that file"
+            f"{place}: has no {EXPERIMENT}, which names its feature files; rank the split with "
+            f"`whenabouts run --split {split} --task vr` and name that file"
         )
     theirs = load_experiment(place / EXPERIMENT)
-    split = DataSettings(
-        train=data.train, dataset=data.dataset, folder=data.folder, labels=theirs.data.labels, positives="own"
+    own = DataSettings(
+        train=data.train,
+        validation=data.validation,
+        dataset=data.dataset,
+        folder=data.folder,
+        labels=theirs.data.labels,
+        positives="own",
     )
     trained.model.to(device)
     with (
-        ExperimentData.open(
-            split, theirs.features, features, inputs=trained.inputs, splits=("train",)
-        ) as opened,
-        _encoded(trained, opened.split("train")) as corpus,
+        ExperimentData.open(own, theirs.features, features, inputs=trained.inputs, splits=(split,)) as opened,
+        _encoded(trained, opened.split(split)) as corpus,
     ):
-        examples = opened.split("train")
+        examples = opened.split(split)
         most = len(corpus) if depth is None else min(depth, len(corpus))
         decoding = replace(trained.decoding, top_videos=most, spans_per_query=1, nms=None)
         yield SplitRun(Ranker(trained, corpus, decoding=decoding), examples, ("VR",))

@@ -222,7 +222,11 @@ def _check_references(name: str, stages: Mapping[str, Experiment], place: Path) 
     """Raise where a stage, the last of those read, names one that is not before it."""
     before = [stage for stage in stages if stage != name]
     data = stages[name].data
-    for key, value in (("first_stage", data.first_stage), ("retrieved.lists", data.retrieved.lists)):
+    for key, value in (
+        ("first_stage", data.first_stage),
+        ("retrieved.lists", data.retrieved.lists),
+        ("retrieved.validation", data.retrieved.validation),
+    ):
         if value.startswith(STAGE) and value.removeprefix(STAGE) not in before:
             raise UsageError(
                 f"{stages[name].name} [data] {key} is {value!r}; before it {place} has the stages "
