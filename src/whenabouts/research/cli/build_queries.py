@@ -59,7 +59,7 @@ def add_queries(kinds: Any) -> None:
         type=float,
         default=120.0,
         metavar="SECONDS",
-        help="patience with an answer (default: 120)",
+        help="how long to wait for an answer (default: 120)",
     )
     parser.add_argument(
         "--reviewed", metavar="FILE",

@@ -83,7 +83,7 @@ def _add_convert(actions: Any) -> None:
         help="what else is known: weights_sha256, frame_rate, normalisation, version, or a key of your own",
     )
     parser.add_argument(
-        "--dtype", choices=("float16", "float32", "float64"), help="store as (default: as it is)"
+        "--dtype", choices=("float16", "float32", "float64"), help="type of the numbers (default: as it is)"
     )
     add_format(parser)
     parser.set_defaults(run=run_convert)

@@ -141,9 +141,13 @@ def _add_retriever(parser: argparse.ArgumentParser) -> None:
 def _add_decoding(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("decoding, in place of what the checkpoint says")
     add = group.add_argument
-    add("--decoding", choices=("inclusive", "exclusive", "as-released"), help="what the last clip means")
-    add("--min-clips", metavar="N", type=int, help="shortest moment")
-    add("--max-clips", metavar="N", help="longest moment; none for any length")
+    add(
+        "--decoding",
+        choices=("inclusive", "exclusive", "as-released"),
+        help="whether the last clip of a span belongs to the moment",
+    )
+    add("--min-clips", metavar="N", type=int, help="shortest moment, in clips")
+    add("--max-clips", metavar="N", help="longest moment, in clips; none for any length")
     add("--top-videos", metavar="N", type=int, help="in how many videos a query's moments are sought")
     add("--spans", metavar="N", type=int, help="how many moments are written for a query")
     add(

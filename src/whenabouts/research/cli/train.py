@@ -63,7 +63,7 @@ def add_parser(verbs: Any) -> None:
         help="another value for a setting, such as training.epochs=3 (with stages also "
         "prem_localizer.training.epochs=3); may be given again",
     )
-    parser.add_argument("--resume", action="store_true", help="go on with the training in --out")
+    parser.add_argument("--resume", action="store_true", help="go on with the training that stopped in --out")
     parser.add_argument("--seeds", metavar="N,N,…", help="train once with each, and show mean and deviation")
     add_device(parser)
     parser.add_argument(
