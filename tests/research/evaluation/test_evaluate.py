@@ -335,6 +335,17 @@ def test_a_submission_of_one_list_tells_that_list_and_nothing_else() -> None:
         evaluate(ONE, only, ["VR R@1"])
 
 
+def test_where_the_video_is_given_its_list_is_what_the_protocol_reads() -> None:
+    """QVHighlights, whose systems find moments in the video of a query and choose none."""
+    block = MemoryRun.from_run(ANSWER).lists["VCMR"][0]
+    only = evaluate(ONE, MemoryRun("only", {"SVMR": (block,)}), protocol="qvh")
+    whole = evaluate(ONE, MemoryRun("both", {"VCMR": (block,)}), protocol="qvh")
+    assert only.means() == pytest.approx(whole.means(), nan_ok=True)
+    assert only.metrics[:3] == ("R@1,IoU=0.5", "R@1,IoU=0.7", "mAP")
+    with pytest.raises(UsageError, match="holds SVMR alone, which cannot tell 'VR R@1'"):
+        evaluate(ONE, MemoryRun("only", {"SVMR": (block,)}), ["VR R@1"], protocol="qvh")
+
+
 def test_what_python_hands_over_must_be_moments_with_finite_scores() -> None:
     with pytest.raises(UsageError, match=r"'q': .* finite scores"):
         evaluate(ONE, {"q": [ScoredMoment(Moment("v", 0.0, 1.0), float("nan"))]}, ["mIoU"])

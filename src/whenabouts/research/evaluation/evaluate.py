@@ -188,7 +188,9 @@ def evaluate(
         run = MemoryRun.from_run(run)
     chosen_metrics = metrics_of(chosen, metrics)
     if not metrics:
-        chosen_metrics = tuple(metric for metric in chosen_metrics if _has_what(metric, annotations, run))
+        chosen_metrics = tuple(
+            metric for metric in chosen_metrics if _has_what(metric, chosen, annotations, run)
+        )
     return _evaluated(annotations, run, chosen_metrics, chosen, strict, _pools(annotations, judged_iou))
 
 
@@ -212,13 +214,21 @@ def annotations_of(
     return Annotations.from_qrels(truth)
 
 
-def _has_what(metric: Metric, annotations: Annotations, source: RunSource) -> bool:
+def _has_what(metric: Metric, protocol: Protocol, annotations: Annotations, source: RunSource) -> bool:
     """Whether judgements and run have what a metric of the protocol reads; one that is named must have it."""
     if metric.task == "HL":
         first = annotations.queries[0].metadata if annotations.queries else {}
         return "saliency_scores" in first and bool(_saliency(source))
     # A plain list of moments has all three; a submission of several lists has what its author handed in.
-    return source.tasks == ("VCMR",) or metric.task in source.tasks
+    return source.tasks == ("VCMR",) or _list_of(metric, protocol, source) in source.tasks
+
+
+def _list_of(metric: Metric, protocol: Protocol, source: RunSource) -> Task:
+    """Which list a metric reads: its own where the run has it, else the moments."""
+    if metric.task in source.tasks:
+        return metric.task
+    of_given = protocol.given_video and metric.task == "VCMR" and "VCMR" not in source.tasks
+    return "SVMR" if of_given else "VCMR"
 
 
 def _saliency(source: RunSource) -> Mapping[str, Floats]:
@@ -254,7 +264,7 @@ def _evaluated(
     if pools is not None:
         tally.unjudged = Unjudged.empty(queries, len(metrics), *pools)
         judged = truth_of(annotations, replace(protocol, zero_grades=True))
-    for number, (task, columns) in enumerate(_columns_by_list(metrics, source).items()):
+    for number, (task, columns) in enumerate(_columns_by_list(metrics, protocol, source).items()):
         seen = np.zeros(queries, bool)
         own = [(column, metrics[column]) for column in columns]
         for block in source.blocks(task):
@@ -272,16 +282,18 @@ def _evaluated(
     return _result(annotations, source, metrics, protocol, truth, tally)
 
 
-def _columns_by_list(metrics: tuple[Metric, ...], source: RunSource) -> dict[Task, list[int]]:
-    """Which list of the run is read for which metrics: its own where there is one, else the moments."""
+def _columns_by_list(
+    metrics: tuple[Metric, ...], protocol: Protocol, source: RunSource
+) -> dict[Task, list[int]]:
+    """Which list of the run is read for which metrics."""
     lists: dict[Task, list[int]] = {}
     for column, metric in enumerate(metrics):
         if metric.task == "HL":
             continue
-        if metric.task not in source.tasks and "VCMR" not in source.tasks:
+        task = _list_of(metric, protocol, source)
+        if task not in source.tasks:
             held = ", ".join(source.tasks)
             raise UsageError(f"{source.name}: it holds {held} alone, which cannot tell {metric.name!r}")
-        task = metric.task if metric.task in source.tasks else "VCMR"
         lists.setdefault(task, []).append(column)
     return lists
 

@@ -39,6 +39,8 @@ class Protocol:
     spanless: bool = True
     """Whether queries whose judged moments all have no length count (as 0, they cannot be hit)."""
     missing: Literal["zero", "left out"] = "zero"
+    given_video: bool = False
+    """Whether a query's video is given, so that of a run that lists moments in it alone these are read."""
     by_score: bool = False
     """Whether mAP reads the list by score; else in the order of the list."""
     truth_as_released: bool = False
@@ -163,6 +165,7 @@ _PROTOCOLS = (
             *(f"HL {measure},saliency={grade}" for grade in (2, 3, 4) for measure in ("mAP", "Hit@1")),
         ),
         list_depth=10,
+        given_video=True,
         by_score=True,
         notes=(
             "mAP reads the first 10 windows of a list, by their scores; R@1 takes the first of the list.",
