@@ -12,6 +12,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import threading
 import weakref
 from collections.abc import Callable
@@ -20,6 +21,23 @@ from pathlib import Path
 _ATTEMPTS = 10
 _UNSUPPORTED = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 _Lock = Callable[[int, int], object]
+_MOUNTS = Path("/proc/self/mounts")
+# By the beginning of their names: file systems of which several machines may mount the same folder.
+_CONTAINERS = "fuse.fuse-overlayfs"
+_SHARED = (
+    "nfs",
+    "cifs",
+    "smb",
+    "fuse.",
+    "9p",
+    "virtiofs",
+    "ceph",
+    "lustre",
+    "gluster",
+    "beegfs",
+    "afs",
+    "gpfs",
+)
 
 
 class HeldFolder:
@@ -48,6 +66,25 @@ def _leave_to_parent() -> None:
 
 # A forked worker that outlived its killed parent would go on holding what it inherited.
 os.register_at_fork(after_in_child=_leave_to_parent)
+
+
+def is_shared(folder: Path, mounts: Path = _MOUNTS) -> bool:
+    """Whether a folder lies on a file system that other machines may mount, so that locks may not reach them.
+
+    False where the system does not list its `mounts` (other systems than Linux).
+    """
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return False
+    kind, longest = "", -1
+    for line in lines:
+        _, point, name, *_ = line.split(" ")
+        top = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), point))
+        # Of several mounts at one place the last one counts.
+        if folder.is_relative_to(top) and len(top.parts) >= longest:
+            kind, longest = name, len(top.parts)
+    return kind != _CONTAINERS and (kind == "fuse" or kind.startswith(_SHARED))
 
 
 def hold(folder: Path, name: str, lock: _Lock = fcntl.flock) -> HeldFolder | None:

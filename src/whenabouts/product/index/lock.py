@@ -9,7 +9,8 @@ locked file would release the lock.
 An object store has no locks. There a row of the `corpus` table is leased by compare-and-set (an update
 with a condition; the table's own commits, each a conditional put, make it atomic) and renewed by a thread.
 Whoever finds it taken watches it: a renewal shows that its holder lives, none for `LEASE_SECONDS` that it is
-dead.
+dead. A folder that several machines mount has both: there the system's locks may be each machine's own, and
+two writers at once would take away each other's files.
 """
 
 from __future__ import annotations
@@ -85,6 +86,9 @@ class WriterLock(Protocol):
     def holder(self) -> Holder | None:
         """Who has it, as far as that is known."""
 
+    def is_lost(self) -> bool:
+        """Whether another writer may have taken what was ours."""
+
     def release(self) -> None:
         """Give it back; does nothing when it is not ours."""
 
@@ -109,7 +113,7 @@ def acquire(
 
 
 class FolderLock:
-    """The writer's lock of a corpus in a folder of this machine (or of NFS with locking)."""
+    """The writer's lock of a corpus in a folder of this machine."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -149,6 +153,10 @@ class FolderLock:
             return Holder(**json.loads((self._folder / HOLDER_FILE).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             return None
+
+    def is_lost(self) -> bool:
+        """False: the system keeps it for this process."""
+        return False
 
     def release(self) -> None:
         """Give it back; does nothing when it is not ours."""
@@ -281,6 +289,43 @@ class LeaseLock:
         self._thread.join()
         self._thread = None
         self._table.swap(Lease("", self._mine.value, 0.0), self._mine)
+
+
+class SharedFolderLock:
+    """The writer's lock of a corpus in a folder that several machines mount: the folder's, and a lease."""
+
+    def __init__(self, folder: FolderLock, lease: LeaseLock) -> None:
+        self._folder, self._lease = folder, lease
+        self.is_undecided = False
+        self.poll_seconds = lease.poll_seconds
+
+    def try_acquire(self) -> bool:
+        """Take both if they are free; True when they are ours."""
+        self.is_undecided = is_ours = False
+        if not self._folder.try_acquire():
+            return False
+        try:
+            is_ours = self._lease.try_acquire()
+            self.is_undecided = self._lease.is_undecided
+        finally:
+            if not is_ours:
+                self._folder.release()
+        return is_ours
+
+    def holder(self) -> Holder | None:
+        """Who has it, as far as that is known."""
+        return self._lease.holder() or self._folder.holder()
+
+    def is_lost(self) -> bool:
+        """Whether another writer may have the lease."""
+        return self._lease.is_lost()
+
+    def release(self) -> None:
+        """Give both back; does nothing where they are not ours."""
+        try:
+            self._lease.release()
+        finally:
+            self._folder.release()
 
 
 def _now() -> float:

@@ -43,6 +43,7 @@ from numpy.typing import ArrayLike, NDArray
 
 import whenabouts
 from whenabouts.budget import check_budget
+from whenabouts.locking import is_shared
 from whenabouts.product.index import checksums, lookup
 from whenabouts.product.index import lock as locks
 from whenabouts.product.index.conditional_put import check_conditional_put
@@ -586,9 +587,12 @@ class Store:
     # Writing -------------------------------------------------------------------------------------
 
     def _new_lock(self) -> locks.WriterLock:
+        lease = locks.LeaseLock(_DescriptionLease(self._description), locks.LEASE_SECONDS)
         if is_remote(self.place):
-            return locks.LeaseLock(_DescriptionLease(self._description), locks.LEASE_SECONDS)
-        return locks.FolderLock(folder_of(self.place))
+            return lease
+        folder = folder_of(self.place)
+        lock = locks.FolderLock(folder)
+        return locks.SharedFolderLock(lock, lease) if is_shared(folder) else lock
 
     @contextlib.contextmanager
     def writing(
@@ -733,7 +737,7 @@ class Store:
             _upsert(self._table("videos"), "video_id", ledger_rows(records))
 
     def _check_lease(self) -> None:
-        if isinstance(self._lock, locks.LeaseLock) and self._lock.is_lost():
+        if self._lock.is_lost():
             raise locks.CorpusBusy(self.place, self._lock.holder())
 
     # Reading the ledger --------------------------------------------------------------------------
@@ -1063,7 +1067,7 @@ def _repeated(
 
 
 class _DescriptionLease:
-    """The lease of a writer on an object store: a row of table `corpus`, swapped by a conditional update."""
+    """The lease of a writer: a row of table `corpus`, swapped by a conditional update."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
