@@ -54,6 +54,7 @@ _SLOW_TO_LEARN: Mapping[str, float] = {
     "cg_detr": 3e-3,
     "tr_detr": 1e-3,
     "uvcom": 1e-3,
+    "eatr": 3e-3,
 }
 """Systems that answer windows, with the rate at which they learn a small batch in some more steps."""
 LEFT_UNUSED: Mapping[str, frozenset[str]] = {

@@ -132,6 +132,12 @@ def test_the_protocol_tells_moments_lengths_and_highlights() -> None:
     assert means["HL mAP,saliency=4"] == pytest.approx((1 + 0.5) / 2)
 
 
+def test_the_moments_of_a_run_may_be_those_in_given_videos() -> None:
+    """As training and `run` write them: each query of QVHighlights is asked of one video."""
+    there = Predictions("qvh", {"SVMR": predictions().lists["VCMR"]})
+    assert evaluate(judged(), there).means() == evaluate(judged(), predictions()).means()
+
+
 def test_without_clip_scores_the_highlights_are_left_out_unless_asked_for() -> None:
     plain = MemoryRun("plain", predictions().lists)
     assert not any(name.startswith("HL") for name in evaluate(judged(), plain, protocol="qvh").metrics)
