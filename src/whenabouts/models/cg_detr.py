@@ -186,8 +186,8 @@ class Model(AnchoredModel):
 
     def detect(self, queries: QueryEncoding, videos: VideoEncoding) -> Detected:
         """See `WindowModel`."""
-        found = self.guided(queries, self.clips_of(videos), videos.mask)
-        return Detected(self.windows_in(found.clips, found.places, videos.mask), self.salience(found))
+        guided = self.guided(queries, self.clips_of(videos), videos.mask)
+        return Detected(self.windows_in(guided.clips, guided.places, videos.mask), self.salience(guided))
 
     def guided(self, queries: QueryEncoding, projected: Tensor, mask: Tensor) -> Guided:
         """What clips (P, T, D) with their mask and places become beside the words of their pair."""
@@ -223,9 +223,10 @@ class Model(AnchoredModel):
         value, prompt = (weights[..., None] * alike).sum(1).topk(self.config.prompts_taken)
         return (value[..., None] * self.prompts[prompt]).sum(1, keepdim=True) + context
 
-    def salience(self, found: Guided) -> Tensor:
+    def salience(self, guided: Guided) -> Tensor:
         """(P, T): the product of each clip with the token, over the square root of the width."""
-        products: Tensor = (self.salient_clip(found.clips) * self.salient_whole(found.whole)[:, None]).sum(-1)
+        clips = self.salient_clip(guided.clips)
+        products: Tensor = (clips * self.salient_whole(guided.whole)[:, None]).sum(-1)
         return products / math.sqrt(self.config.hidden)
 
     def loss(self, batch: Batch) -> Losses:
@@ -233,46 +234,51 @@ class Model(AnchoredModel):
         queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
         own = videos.take(batch.video_of)
         clips, mask = self.clips_of(own), own.mask
-        found = self.guided(queries, clips, mask)
+        guided = self.guided(queries, clips, mask)
         windows = self.losses_of_layers(
-            self.windows_in(found.clips, found.places, mask), true_windows(batch, mask.sum(1))
+            self.windows_in(guided.clips, guided.places, mask), true_windows(batch, mask.sum(1))
         )
         labels = saliency_labels(batch, mask)
-        align, distill = self.alignment_losses(queries, clips, found, mask, labels > 0)
+        align, distill = self.alignment_losses(queries, clips, guided, mask, labels > 0)
         orthogonal = unlike_each_other(queries.parts["dummies"]) + unlike_each_other(self.prompts)
         return {
             **windows,
-            "saliency": self.config.weight_saliency * self._saliency(batch, queries, clips, found, mask),
+            "saliency": self.config.weight_saliency * self._saliency(batch, queries, clips, guided, mask),
             "align": self.config.weight_align * align,
             "distill": self.config.weight_distill * distill,
             "orthogonal": self.config.weight_orthogonal * orthogonal,
         }
 
     def _saliency(
-        self, batch: Batch, queries: QueryEncoding, clips: Tensor, found: Guided, mask: Tensor
+        self, batch: Batch, queries: QueryEncoding, clips: Tensor, guided: Guided, mask: Tensor
     ) -> Tensor:
         """What the saliency of clips lacks, and their attention to words as such."""
         wrong = torch.arange(len(batch), device=mask.device).roll(-1)
         negative = self._is_negative(batch, wrong)
         rows = negative.nonzero()[:, 0]
-        scores, attention = self.salience(found).float(), self._to_words(found.attention).float()
-        asked = others = None
+        scores, attention = self.salience(guided).float(), self._to_words(guided.attention).float()
+        wrong_scores = wrong_attention = None
         lost = scores.new_zeros(())
         if len(rows):
             apart = self.guided(queries.take(wrong[rows]), clips[rows], mask[rows])
-            asked, others = self.salience(apart).float(), self._to_words(apart.attention).float()
+            wrong_scores, wrong_attention = (
+                self.salience(apart).float(),
+                self._to_words(apart.attention).float(),
+            )
             free = self._to_dummies(apart.attention).float().clamp(min=_TINY)
             lost = -(free.log() * mask[rows]).sum(1).mean()
         labels, pairs = saliency_labels(batch, mask), saliency_pairs(batch, mask)
-        fits = attention.where(labels > 0, self._to_dummies(found.attention).float())
-        told = self._mean_of_clips(-fits.clamp(min=_TINY).log(), mask) + lost
-        told = told + saliency_hinge(attention, *pairs, self.config.saliency_margin)
-        told = told + self._contrast(attention, others, labels, mask, negative, alone=False)
+        fits = attention.where(labels > 0, self._to_dummies(guided.attention).float())
+        of_attention = self._mean_of_clips(-fits.clamp(min=_TINY).log(), mask) + lost
+        of_attention = of_attention + saliency_hinge(attention, *pairs, self.config.saliency_margin)
+        of_attention = of_attention + self._contrast(
+            attention, wrong_attention, labels, mask, negative, alone=False
+        )
         total = saliency_hinge(scores, *pairs, self.config.saliency_margin)
-        total = total + self._contrast(scores, asked, labels, mask, negative)
-        if asked is not None:
-            total = total + (functional.softplus(asked) * mask[rows]).sum(1).mean()
-        return total + self.config.weight_attention * told
+        total = total + self._contrast(scores, wrong_scores, labels, mask, negative)
+        if wrong_scores is not None:
+            total = total + (functional.softplus(wrong_scores) * mask[rows]).sum(1).mean()
+        return total + self.config.weight_attention * of_attention
 
     def _contrast(
         self,
@@ -307,7 +313,7 @@ class Model(AnchoredModel):
         return total
 
     def alignment_losses(
-        self, queries: QueryEncoding, clips: Tensor, found: Guided, mask: Tensor, relevant: Tensor
+        self, queries: QueryEncoding, clips: Tensor, guided: Guided, mask: Tensor, relevant: Tensor
     ) -> tuple[Tensor, Tensor]:
         """What lacks for moments to fit their sentences, and for attention to be what moments learn.
 
@@ -315,13 +321,13 @@ class Model(AnchoredModel):
         """
         words, dummies = queries.parts["words"], queries.parts["dummies"]
         first = torch.ones_like(relevant[:, :1])
-        sentence, told = self._summarised(
+        sentence, word_rows = self._summarised(
             words, torch.zeros_like(words), torch.cat([first, queries.parts["mask"]], 1)
         )
         places = self.dummy_places.expand_as(dummies)
-        nothing, untold = self._summarised(dummies, places, first.expand(-1, 1 + dummies.shape[1]))
+        nothing, dummy_rows = self._summarised(dummies, places, first.expand(-1, 1 + dummies.shape[1]))
         rows = torch.cat([self.moment.expand(len(clips), 1, -1), clips], 1)
-        where = torch.cat([self.moment_place.expand(len(clips), 1, -1), found.places], 1)
+        where = torch.cat([self.moment_place.expand(len(clips), 1, -1), guided.places], 1)
         inside = outside = rows
         for layer in self.moment_encoder:
             inside = layer(inside, where, torch.cat([first, mask & relevant], 1))
@@ -331,8 +337,8 @@ class Model(AnchoredModel):
             align = self._align(inside[:, 0], outside[:, 0], sentence, nothing)
             belongs = (inside[:, :1].float() * frames.float()).sum(-1)
             align = align + self._mean_of_clips(self._membership(belongs, relevant) * mask, mask)
-            similar = inside[:, 1:].float() @ torch.cat([untold, told], 1).float().transpose(1, 2)
-            distill = self._distill(found.attention.float(), similar, queries.parts["mask"], relevant)
+            similar = inside[:, 1:].float() @ torch.cat([dummy_rows, word_rows], 1).float().transpose(1, 2)
+            distill = self._distill(guided.attention.float(), similar, queries.parts["mask"], relevant)
         return align, distill
 
     def _summarised(self, rows: Tensor, places: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

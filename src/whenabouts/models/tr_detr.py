@@ -92,9 +92,9 @@ class Fusion(nn.Module):
         similar = self._similar(self.dropout(clips), self.dropout(words))
         to_words = similar.masked_fill(~word_mask[:, None], -torch.inf).softmax(2)
         to_clips = similar.masked_fill(~mask[..., None], -torch.inf).softmax(1)
-        heard = to_words @ words
-        seen = to_words @ (to_clips.transpose(1, 2) @ clips)
-        mixed = _linear(self.mixed, torch.cat([clips, heard, clips * heard, clips * seen], 2))
+        of_words = to_words @ words
+        of_clips = to_words @ (to_clips.transpose(1, 2) @ clips)
+        mixed = _linear(self.mixed, torch.cat([clips, of_words, clips * of_words, clips * of_clips], 2))
         share = (words @ self.of_query).masked_fill(~word_mask[..., None], -torch.inf).softmax(1)
         query = (words * share).sum(1, keepdim=True).expand_as(mixed)
         return _linear(self.joined, torch.cat([mixed, query], 2)).relu()
@@ -230,15 +230,16 @@ class Model(AnchoredModel):
         if self.config.as_released:
             mask, word_mask = torch.ones_like(mask), torch.ones_like(word_mask)
         texts, videos = (
-            functional.normalize(_mean(*one), dim=-1) for one in ((words, word_mask), (clips, mask))
+            functional.normalize(_mean(rows, real), dim=-1)
+            for rows, real in ((words, word_mask), (clips, mask))
         )
         logits = texts @ videos.T / self.config.align_temperature
         own = torch.arange(len(logits), device=logits.device)
         if not self.config.as_released:
             others = own[:, None] != own
             logits = logits.masked_fill(batch.positives[:, batch.video_of] & others, -torch.inf)
-        found = functional.cross_entropy(logits, own) + functional.cross_entropy(logits.T, own)
-        return found / 2
+        both = functional.cross_entropy(logits, own) + functional.cross_entropy(logits.T, own)
+        return both / 2
 
 
 def _linear(layer: nn.Conv1d, rows: Tensor) -> Tensor:
