@@ -7,6 +7,7 @@ only the plumbing is measured, real networks come on top. Needs the package's te
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import tempfile
@@ -32,16 +33,19 @@ _SECONDS_OF_SPEECH, _FRAMES = 600, 200
 
 def main(arguments: list[str]) -> int:
     """Measure and write the numbers."""
-    transcripts, film, out = map(Path, arguments)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    for name in ("transcripts", "film", "out"):
+        parser.add_argument(name, type=Path)
+    options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         measured = {
             "date": datetime.now(UTC).date().isoformat(),
             "machine": describe_machine("onnxruntime", "opencv-python-headless"),
-            "names": _names(transcripts),
-            "voices": _voices(film, Path(folder)),
+            "names": _names(options.transcripts),
+            "voices": _voices(options.film, Path(folder)),
             "faces": _faces(Path(folder)),
         }
-    (out / "people.json").write_text(json.dumps(measured, indent=2) + "\n", encoding="utf-8")
+    (options.out / "people.json").write_text(json.dumps(measured, indent=2) + "\n", encoding="utf-8")
     print(json.dumps(measured, indent=2))
     return 0
 
