@@ -23,7 +23,7 @@ MOUNTS = """\
 /dev/sda1 / ext4 rw 0 0
 filer:/videos /net nfs4 rw 0 0
 tmpfs /net/here tmpfs rw 0 0
-me@host: /home/me/a\\040place fuse.sshfs rw 0 0
+me@host: /home/user/a\\040place fuse.sshfs rw 0 0
 fuse-overlayfs /container fuse.fuse-overlayfs rw 0 0
 /dev/sdb1 /media/disk fuseblk rw 0 0
 """
@@ -43,8 +43,8 @@ print(Corpus(sys.argv[1], create=True).add(sys.argv[2], processes=1).added)
 def test_folders_that_other_machines_may_mount_are_known_by_their_file_system(tmp_path: Path) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text(MOUNTS, encoding="utf-8")
-    shared = ("/net/my.corpus", "/net", "/home/me/a place/c")
-    for place in (*shared, "/home/me", "/net/here/c", "/network", "/media/disk/c", "/container/c"):
+    shared = ("/net/my.corpus", "/net", "/home/user/a place/c")
+    for place in (*shared, "/home/user", "/net/here/c", "/network", "/media/disk/c", "/container/c"):
         assert is_shared(Path(place), mounts) == (place in shared), place
     assert not is_shared(tmp_path, tmp_path / "none")
 
