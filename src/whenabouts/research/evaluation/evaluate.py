@@ -186,8 +186,6 @@ def evaluate(
         run = open_run(run, run_format)
     elif isinstance(run, Mapping):
         run = MemoryRun.from_run(run)
-    if chosen.in_given_videos and "SVMR" in run.tasks and "VCMR" not in run.tasks:
-        run = _OfGivenVideos(run)
     chosen_metrics = metrics_of(chosen, metrics)
     if not metrics:
         chosen_metrics = tuple(
@@ -231,23 +229,6 @@ def _list_of(metric: Metric, protocol: Protocol, source: RunSource) -> Task:
         return metric.task
     of_given = protocol.given_video and metric.task == "VCMR" and "VCMR" not in source.tasks
     return "SVMR" if of_given else "VCMR"
-
-
-class _OfGivenVideos:
-    """A run whose moments are those in the given videos, which is all that it holds of moments."""
-
-    tasks: tuple[Task, ...] = ("VCMR",)
-
-    def __init__(self, source: RunSource) -> None:
-        self.name, self._source = source.name, source
-
-    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
-        """The moments."""
-        return iter(self._source.blocks("SVMR"))
-
-    def saliency(self) -> Mapping[str, Floats]:
-        """As the run has it."""
-        return _saliency(self._source)
 
 
 def _saliency(source: RunSource) -> Mapping[str, Floats]:

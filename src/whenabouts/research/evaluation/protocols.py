@@ -43,8 +43,6 @@ class Protocol:
     """Whether a query's video is given, so that of a run that lists moments in it alone these are read."""
     by_score: bool = False
     """Whether mAP reads the list by score; else in the order of the list."""
-    in_given_videos: bool = False
-    """Whether moments are sought in each query's given video, so that a run's SVMR is its list of moments."""
     truth_as_released: bool = False
     """Whether the file of judgements is read with the faults of the released program."""
     as_released: str = ""
@@ -169,7 +167,6 @@ _PROTOCOLS = (
         list_depth=10,
         given_video=True,
         by_score=True,
-        in_given_videos=True,
         notes=(
             "mAP reads the first 10 windows of a list, by their scores; R@1 takes the first of the list.",
         ),
