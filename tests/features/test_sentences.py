@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whenabouts.features.sentences import Sentence, read_sentences, sentence_of_clips, shifted
+from whenabouts.features.sentences import sentence_of_clips, shifted
 from whenabouts.formats.files import FormatError
+from whenabouts.formats.sentences import Sentence, read_sentences
 
 from ..golden_folder import cases, golden_folder, told_inside
 

@@ -49,6 +49,7 @@ _READ_ONLY = {
         "a": {"duration": 30.0, "timestamps": [[1.0, 4.5], [20, 29.125]], "sentences": ["one", "two"]},
         "b": {"duration": 41.5, "timestamps": [[0, 41.5]], "sentences": ["the dog barks"]},
     },
+    "sentences": '{"video_id": "a", "sentences": [{"start": 1.0, "end": 4.5, "text": "one"}]}\n',
     "charades": "a 1.0 4.5##a person opens a door.\na 20.0 29.1##a person closes it.\n",
     "didemo": [
         {

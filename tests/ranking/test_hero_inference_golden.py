@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from whenabouts.features.sentences import Sentence
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.formats.runs import MemoryRun, Task
+from whenabouts.formats.sentences import Sentence
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.models.protocol import ClipBatch, QueryBatch

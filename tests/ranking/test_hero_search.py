@@ -10,7 +10,7 @@ import torch
 
 from whenabouts import Corpus
 from whenabouts.features import open_features
-from whenabouts.features.sentences import read_sentences
+from whenabouts.formats.sentences import read_sentences
 from whenabouts.models.decoding import Decoding, best_spans
 from whenabouts.models.hero import Config, Model
 from whenabouts.models.trained import Trained

@@ -1,74 +1,18 @@
-"""Sentences that are said in videos: their times and words, and which clips each of them covers.
-
-The file has a JSON object a line, `{"video_id", "sentences": [{"start", "end", "text"}, …]}`; TVR's released
-subtitles (`{"vid_name", "sub": […]}`) are read as they are. Times are seconds.
-"""
+"""Which clips each sentence of a video covers (`formats.sentences` reads them)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.clips import clip_spans, span_seconds
-from whenabouts.formats.json_records import Finite, Id, Text, read_records
+from whenabouts.formats.sentences import Sentence
 from whenabouts.overlap import temporal_iou
 
 _LONG_SECONDS, _CLIPS_OF_LONG = 16.0, 11
 _CLIPS_A_GROUP = 5
-
-
-class Sentence(msgspec.Struct, frozen=True):
-    """Words that are said from `start` to `end`, seconds."""
-
-    start: Finite
-    end: Finite
-    text: Text
-
-
-class _Ours(msgspec.Struct):
-    video_id: Id
-    sentences: list[Sentence]
-
-
-class _Released(msgspec.Struct):
-    vid_name: Id
-    sub: list[Sentence]
-
-
-Transcripts = Mapping[str, Sequence[Sentence]]
-"""Video id -> its sentences in the order in which they begin."""
-
-
-def read_sentences(path: Path) -> dict[str, tuple[Sentence, ...]]:
-    """The sentences of each video of a file, in the order in which they begin.
-
-    Raises FormatError, naming file, line, field and value, for what is no such line, a video that comes
-    twice, and a sentence that ends before it begins.
-    """
-    transcripts: dict[str, tuple[Sentence, ...]] = {}
-    for origin, record in read_records(path, "a line for each video"):
-        if "vid_name" in record:
-            released = origin.convert(record, _Released)
-            name, sentences = str(released.vid_name), released.sub
-        else:
-            ours = origin.convert(record, _Ours)
-            name, sentences = str(ours.video_id), ours.sentences
-        if name in transcripts:
-            raise origin.error("comes twice: video", name, "each video once")
-        for number, sentence in enumerate(sentences):
-            if sentence.start > sentence.end:
-                raise origin.at(number).error("ends before it begins:", sentence, "start <= end")
-        transcripts[name] = in_order(sentences)
-    return transcripts
-
-
-def in_order(sentences: Iterable[Sentence]) -> tuple[Sentence, ...]:
-    """Sentences in the order in which they begin; those that begin together stay as they were."""
-    return tuple(sorted(sentences, key=lambda sentence: sentence.start))
 
 
 def shifted(sentences: Iterable[Sentence], seconds: float) -> tuple[Sentence, ...]:

@@ -25,7 +25,7 @@ logarithm of that product: span + 20 * cosine.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -49,6 +49,16 @@ from whenabouts.models._parts.layers import (
     unit,
 )
 from whenabouts.models._parts.packing import compute_padding, in_turn
+from whenabouts.models._parts.pretraining import (
+    Pretraining,
+    PretrainingHeads,
+    drawn_task,
+    hidden_words,
+    matched,
+    new_places,
+    shares_of,
+    some_of,
+)
 from whenabouts.models._parts.ranking_loss import (
     Kind,
     against_negatives,
@@ -134,6 +144,15 @@ class Config:
     rest_weight: NotNegative = 0.1
     pool_from_epoch: int = 0
     """The first epoch in which `pool` counts."""
+    pretraining: Mapping[str, NotNegative] = field(default_factory=dict)
+    """Pre-training tasks, each with its share of the steps (`_parts/pretraining.py`; released: mlm 2, mfm 2,
+    fom 1, vsm 2); none: the system learns from queries."""
+    hidden_share: Share = 0.15
+    """How many of the words or clips a task hides or moves."""
+    mask_token: Count = 50264
+    """The token that stands for a hidden word."""
+    sentences_per_video: Size = 5
+    """Queries of video-subtitle matching."""
     as_released: bool = False
 
     def __post_init__(self) -> None:
@@ -141,6 +160,8 @@ class Config:
         check_settings(self, "hero")
         if self.is_whole:
             _sizes(self)
+        if shares_of(self.pretraining) and not self.is_whole:
+            raise UsageError('hero: pretraining needs words; give query = "tokenizer:NAME" and sentences')
 
     @property
     def takes_frames(self) -> bool:
@@ -178,11 +199,15 @@ class Model(nn.Module):
         self.pooling = ModularPooling(hidden, 1)
         self.span_query = nn.Linear(hidden, hidden)
         self.borders = BorderConvolution(config.span_kernel, as_released=config.as_released)
+        self.pretraining_heads = _heads(config)
         initialise(self, config.initializer_range)
         if not config.as_released:
             self.borders.begin_at_edges()
         elif config.is_whole:
             compute_padding(self)
+
+    left_behind = ("pretraining_heads.",)
+    """What a training that begins with a pre-trained HERO does not take over."""
 
     @property
     def video_weight(self) -> float:
@@ -233,7 +258,15 @@ class Model(nn.Module):
         return logits
 
     def loss(self, batch: Batch) -> Losses:
-        """Terms `negative_videos`, `negative_queries` and `spans`; one whose weight is 0 is 0."""
+        """Terms `negative_videos`, `negative_queries` and `spans`; one whose weight is 0 is 0.
+
+        Of a pre-training the terms of the task that is drawn.
+        """
+        if self.config.pretraining:
+            return self.task_terms(drawn_task(self.config.pretraining), batch)
+        return self._query_terms(batch)
+
+    def _query_terms(self, batch: Batch) -> Losses:
         queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
         terms = {"spans": self.config.lambda_tl * self._span_term(batch, queries, videos)}
         if self.config.video_loss == "relevant-content":
@@ -243,6 +276,38 @@ class Model(nn.Module):
         for name, lacking in self.ranking_losses(batch, scores).items():
             terms[name] = getattr(self.config, f"weight_{name}") * weighted_mean(lacking, batch.weight)
         return terms
+
+    def task_terms(self, task: str, batch: Batch) -> Losses:
+        """The terms of one task of pre-training, of the videos of a batch; one with nothing to do is 0.
+
+        `mlm`, `mfm`, `fom`, or those of queries for "vsm", behind `vsm_`.
+        """
+        config, videos = self.config, batch.videos
+        if task == "vsm":
+            spoken = matched(
+                videos, config.sentences_per_video, config.max_tokens, as_released=config.as_released
+            )
+            if spoken is None:
+                return {"vsm": _nothing(videos)}
+            spoken = replace(spoken, epoch=batch.epoch, progress=batch.progress)
+            return {f"vsm_{name}": term for name, term in self._query_terms(spoken).items()}
+        assert (
+            self.encoder is not None and self.pretraining_heads is not None and videos.sentences is not None
+        )
+        learned = Pretraining(self.encoder, self.pretraining_heads, config.as_released)
+        features, mask = self._features(videos), videos.mask
+        if task == "mlm":
+            hidden = hidden_words(
+                videos.sentences,
+                (config.query_token, config.mask_token),
+                config.hidden_share,
+                config.context_sentences,
+            )
+            return {task: _nothing(videos) if hidden is None else learned.word_loss(features, hidden).mean()}
+        drawn = (features, mask, self.sequences(videos))
+        if task == "mfm":
+            return {task: learned.clip_loss(*drawn, some_of(mask, config.hidden_share)).mean()}
+        return {task: learned.order_loss(*drawn, new_places(mask, config.hidden_share))}
 
     def _span_term(self, batch: Batch, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
         """The negative log-probability of the true borders; 0 in a step that learns none."""
@@ -323,8 +388,7 @@ class Model(nn.Module):
         """(V, T, D) the clips that queries are compared with; zeros in the padding."""
         config = self.config
         if self.encoder is not None:
-            features = torch.cat([videos.streams[name] for name in config.streams], 2)
-            encoded: Tensor = self.encoder(features, videos.mask, self.sequences(videos))
+            encoded: Tensor = self.encoder(self._features(videos), videos.mask, self.sequences(videos))
             return encoded
         if config.takes_frames:
             (name,) = config.streams
@@ -335,6 +399,22 @@ class Model(nn.Module):
             for name, projection in self.frame_projections.items()
         ]
         return torch.stack(projected).sum(0)
+
+    def _features(self, videos: ClipBatch) -> Tensor:
+        """(V, T, F): all streams of a clip side by side."""
+        return torch.cat([videos.streams[name] for name in self.config.streams], 2)
+
+
+def _nothing(videos: ClipBatch) -> Tensor:
+    """0, for a task that a batch has nothing for."""
+    return torch.zeros((), device=videos.mask.device, requires_grad=True)
+
+
+def _heads(config: Config) -> PretrainingHeads | None:
+    if not config.pretraining:
+        return None
+    vocabulary = _sizes(config)[0]["vocabulary"]
+    return PretrainingHeads(sum(config.streams.values()), config.hidden, vocabulary)
 
 
 def _encoder(config: Config) -> HierarchicalEncoder | None:
@@ -418,4 +498,15 @@ _RELEASED = (
     ("encoder.temporal.positions.table.", f"{_VIDEO}embeddings.position_embeddings."),
     ("encoder.temporal.positions.", f"{_VIDEO}embeddings."),
     ("encoder.temporal.", _VIDEO),
+    ("pretraining_heads.word_dense.", f"{_WORDS}lm_head.dense."),
+    ("pretraining_heads.word_norm.", f"{_WORDS}lm_head.LayerNorm."),
+    ("pretraining_heads.word_bias", f"{_WORDS}lm_head.bias"),
+    ("pretraining_heads.clip_dense.", "v_encoder.feat_regress.net.0."),
+    ("pretraining_heads.clip_norm.", "v_encoder.feat_regress.net.2."),
+    ("pretraining_heads.clip_out.", "v_encoder.feat_regress.net.3."),
+    ("pretraining_heads.hidden_in_sentence.", f"{_WORDS}img_embeddings.mask_embedding."),
+    ("pretraining_heads.hidden_in_video.", "v_encoder.mask_embedding."),
+    ("pretraining_heads.order_wide.", "v_encoder.fom_output.linear_1."),
+    ("pretraining_heads.order_norm.", "v_encoder.fom_output.LayerNorm."),
+    ("pretraining_heads.order_out.", "v_encoder.fom_output.linear_2."),
 )

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from whenabouts.clips import ClipGrid
 from whenabouts.features.cache import LARGEST_VALUE
 from whenabouts.features.resample import average_to_length, unit_rows
-from whenabouts.features.sentences import Sentence, sentence_of_clips
+from whenabouts.features.sentences import sentence_of_clips
+from whenabouts.formats.sentences import Sentence
 from whenabouts.models.protocol import ClipBatch, QueryBatch, SentenceBatch
 from whenabouts.models.settings import Positive, Size, check_fields, check_keys
 from whenabouts.types import UsageError

@@ -15,8 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from whenabouts.clips import clip_spans, same_instant, whole_clips
-from whenabouts.features.sentences import Sentence, shifted
+from whenabouts.features.sentences import shifted
 from whenabouts.features.source import Rows
+from whenabouts.formats.sentences import Sentence
 from whenabouts.models.inputs import Inputs
 from whenabouts.models.protocol import ClipBatch
 from whenabouts.ranking.encoded_corpus import Floats, Indices, MemoryCorpus, Progress, encode_corpus

@@ -29,6 +29,8 @@ def inputs_for(experiment: Experiment) -> Inputs:
         max_clips=told.max_clips,
         max_tokens=told.max_tokens,
         tef=told.tef,
+        tokenizer=told.tokenizer,
+        reads_sentences=bool(told.sentences),
     )
 
 

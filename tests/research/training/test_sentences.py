@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from whenabouts.features.sentences import Sentence
+from whenabouts.formats.sentences import Sentence
 from whenabouts.models.trained import Trained
 from whenabouts.ranking.units import Units
 from whenabouts.research.training.data import DataSettings, ExperimentData, FeatureSettings
@@ -108,6 +108,27 @@ def test_hero_trains_is_kept_and_goes_on(hero: Any, tmp_path: Path) -> None:
     shorter = replace(experiment, training=replace(experiment.training, epochs=3, evaluate_every=1.0))
     again = launch(shorter, hero.folder, tmp_path / "whole", open_device("cpu"), resume=True)
     assert again.score == whole.score
+
+
+def test_a_pre_training_on_sentences_is_gone_on_with(hero: Any, tmp_path: Path) -> None:
+    """Videos and their words alone; then queries, from these weights."""
+    place = tmp_path / "pretrained"
+    tasks = "model.pretraining={ mlm = 2, mfm = 2, fom = 1, vsm = 2 }"
+    settings = ["data.train=said.jsonl", 'data.batch_of="videos"', "training.batch_size=2"]
+    settings += [tasks, "model.mask_token=49", "training.learning_rate=3e-3", "training.epochs=4"]
+    experiment = load_experiment(hero.experiment, settings)
+    assert launch(experiment, hero.folder, place, open_device("cpu")).score is not None
+    terms = set()
+    for line in (place / "curves.jsonl").read_text().splitlines():
+        terms |= set(json.loads(line)["losses"])
+    assert {"mlm", "mfm", "fom", "vsm_spans"} <= terms
+    more = [f"data.first_stage={place}", "data.negatives.videos=0", "data.negatives.queries=0"]
+    second = load_experiment(hero.experiment, [*more, "training.epochs=1"])
+    assert launch(second, hero.folder, tmp_path / "tuned", open_device("cpu")).score is not None
+    tuned, first = (Trained.from_pretrained(one).model for one in (tmp_path / "tuned", place))
+    assert first.pretraining_heads is not None and tuned.pretraining_heads is None
+    apart = tuned.encoder.cross_modal.words.weight - first.encoder.cross_modal.words.weight
+    assert 0 < apart.abs().max() < 0.1
 
 
 def test_what_is_missing_is_named(hero: Any) -> None:

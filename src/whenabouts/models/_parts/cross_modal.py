@@ -98,11 +98,17 @@ def with_context(words: Tensor, mask: Tensor, count: int) -> tuple[Tensor, Tenso
 
 
 def sequences_of(
-    sentences: SentenceBatch, begin: int, *, context: int = 0, without_clips: bool = False
+    sentences: SentenceBatch,
+    begin: int,
+    *,
+    context: int = 0,
+    without_clips: bool = False,
+    with_words: bool = False,
 ) -> Sequences:
     """The sentences that have clips, in order; those `without_clips` too, if they have words.
 
-    `begin` is the id of the token before the words; `context` as in `with_context`.
+    `begin` is the id of the token before the words; `context` as in `with_context`. `with_words`: only those
+    that have some.
     """
     words, mask = sentences.words, sentences.mask
     if context:
@@ -111,10 +117,13 @@ def sequences_of(
     belongs = of_clips[:, :, None] == torch.arange(count, device=of_clips.device)
     clips = belongs.sum(1)
     kept = (clips > 0) | mask.any(2) if without_clips else clips > 0
+    kept = kept & mask.any(2) if with_words else kept
     owner = kept.nonzero()
     row = torch.full_like(clips, -1).masked_scatter(kept, torch.arange(len(owner), device=clips.device))
-    inside = of_clips >= 0
-    rows = row.gather(1, of_clips.clamp(min=0)).where(inside, -1) if count else torch.full_like(of_clips, -1)
+    rows = torch.full_like(of_clips, -1)
+    if count:
+        rows = row.gather(1, of_clips.clamp(min=0)).where(of_clips >= 0, -1)
+    inside = rows >= 0
     # The place of a clip is how many of its sentence's clips come before it.
     earlier = (belongs.long().cumsum(1) * belongs).sum(2) - 1
     own, own_mask = words[kept], mask[kept]

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.clips import INSTANT, ClipGrid, same_instant, span_seconds
-from whenabouts.features.sentences import Sentence, in_order
+from whenabouts.formats.sentences import Sentence, in_order
 from whenabouts.product.index.records import ClipBlock, StreamInfo, VideoRecord
 from whenabouts.product.index.store import Store
 from whenabouts.types import UsageError

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from whenabouts.clips import clip_counts
-from whenabouts.features.sentences import Sentence
+from whenabouts.formats.sentences import Sentence
 from whenabouts.models.inputs import Inputs
 from whenabouts.models.protocol import VideoEncoding
 from whenabouts.product.index.even_grid import GridVideo, videos_on_grid

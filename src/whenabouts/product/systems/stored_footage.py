@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.clips import clip_counts
-from whenabouts.features.sentences import Sentence
+from whenabouts.formats.sentences import Sentence
 from whenabouts.models.inputs import Inputs
 from whenabouts.product.index.even_grid import videos_on_grid
 from whenabouts.product.index.keys import ByteCache, KeptVideo, mark_of

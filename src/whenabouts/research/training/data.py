@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from whenabouts.clips import ClipGrid, same_instant
 from whenabouts.features import FeatureSource, Fingerprint, open_features, require_same
 from whenabouts.features.cache import CachedRows, open_cached_copy
-from whenabouts.features.sentences import Transcripts, read_sentences
 from whenabouts.formats import read_annotations
 from whenabouts.formats.annotations import Annotations
+from whenabouts.formats.sentences import Transcripts, read_sentences
 from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.research.datasets import open_dataset
 from whenabouts.research.relevance.pairs import RelevantPairs

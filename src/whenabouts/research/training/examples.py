@@ -22,9 +22,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from whenabouts.clips import INSTANT, clip_spans, clip_spans_as_released
 from whenabouts.features.cache import CachedRows
-from whenabouts.features.sentences import Sentence, Transcripts
 from whenabouts.features.source import Rows
 from whenabouts.formats.annotations import Annotations
+from whenabouts.formats.sentences import Sentence, Transcripts
 from whenabouts.models.inputs import Inputs
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
 from whenabouts.research.relevance.pairs import RelevantPairs

@@ -285,9 +285,12 @@ def _refuse_other_inputs(theirs: Inputs, ours: Inputs) -> None:
 def load_first_stage(model: torch.nn.Module, first_stage: Trained, name: str) -> None:
     """Let a model begin with the weights of a first system; `name` is what errors call it.
 
-    Raises UsageError for the first weight that is missing or of another shape.
+    Weights of the first one whose names begin as `model.left_behind` says are not taken. Raises UsageError
+    for the first weight that is missing or of another shape.
     """
+    left = tuple(getattr(model, "left_behind", ()))
     weights, expected = first_stage.model.state_dict(), model.state_dict()
+    weights = {key: one for key, one in weights.items() if key in expected or not key.startswith(left)}
     for key in sorted({*weights, *expected}):
         if key not in weights or key not in expected:
             place = "the first stage" if key not in weights else "the second stage"
