@@ -183,7 +183,7 @@ def write_features(folder: Path, arrays: Any, kinds: tuple[str, ...]) -> None:
 
 
 def features(streams: dict[str, str], **settings: Any) -> FeatureSettings:
-    return FeatureSettings(query="query", streams=streams, clip_seconds=1.5, **settings)
+    return FeatureSettings(query="query", streams=streams, **settings)
 
 
 def released_inputs(batches: Path) -> Any:
@@ -231,6 +231,7 @@ def compare_xml(path: Path, told: dict[str, Any], tmp_path: Path) -> None:
         settings = features(
             streams,
             tef=tef,
+            clip_seconds=told["clip_length"],
             max_clips=told["max_ctx_len"],
             max_tokens=told["max_desc_len"],
             long_videos="cut",
@@ -282,6 +283,7 @@ def compare_tvrr(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(training_data, "read_annotations", lambda path: annotations)
     settings = features(
         {"video": "video", "sub": "sub"},
+        clip_seconds=told["clip_length"],
         max_clips=told["max_ctx_len"],
         max_tokens=told["max_desc_len"],
         long_videos="pool-as-released",
