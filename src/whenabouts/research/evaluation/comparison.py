@@ -229,11 +229,11 @@ def _averaged(evaluations: Sequence[Evaluation], trainings: int) -> list[Evaluat
     """One evaluation a system: each query's mean over its trainings. What was not judged is not told."""
     if trainings == 1:
         return list(evaluations)
-    found = []
+    averages = []
     for first in range(0, len(evaluations), trainings):
         group = evaluations[first : first + trainings]
         values, _ = _lined_up(group, group[0].metrics, None)
-        found.append(
+        averages.append(
             replace(
                 group[0],
                 run=", ".join(evaluation.run for evaluation in group),
@@ -244,7 +244,7 @@ def _averaged(evaluations: Sequence[Evaluation], trainings: int) -> list[Evaluat
                 unjudged=None,
             )
         )
-    return found
+    return averages
 
 
 def _check_settings(settings: Settings, runs: int) -> None:
@@ -404,8 +404,8 @@ def _measured_over_trainings(
     systems, baselines = (list(side) for side in zip(*pairs, strict=True))
     both = np.concatenate([grouped, grouped[systems] - grouped[baselines]])
     by_training = np.moveaxis(both, 0, 2).reshape(settings.trainings, queries, -1)
-    found = over_trainings(by_training, labels, confidence=1 - settings.alpha)
-    ends, p = found.ends.reshape(-1, metrics, 2), found.p.reshape(-1, metrics)[len(grouped) :]
+    measured = over_trainings(by_training, labels, confidence=1 - settings.alpha)
+    ends, p = measured.ends.reshape(-1, metrics, 2), measured.p.reshape(-1, metrics)[len(grouped) :]
     # A system's own mean is a share; only differences may be negative.
     ends[: len(grouped)] = ends[: len(grouped)].clip(0, 1)
     p_corrected = corrected(p, settings.correction)

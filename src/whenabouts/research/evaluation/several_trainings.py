@@ -50,10 +50,10 @@ def over_trainings(values: Floats, clusters: Indices, *, confidence: float = 0.9
     np.add.at(apart, codes, values.mean(axis=0) - means)
     of_videos = (apart**2).sum(axis=0) * len(counts) / (len(counts) - 1) / len(clusters) ** 2
     of_trainings = by_training.var(axis=0, ddof=1) / trainings
-    return _told(means, of_trainings, of_videos, (trainings - 1, len(counts) - 1), confidence)
+    return _student(means, of_trainings, of_videos, (trainings - 1, len(counts) - 1), confidence)
 
 
-def _told(
+def _student(
     means: Floats, of_trainings: Floats, of_videos: Floats, freedom: tuple[int, int], confidence: float
 ) -> OverTrainings:
     from scipy.special import stdtr, stdtrit
