@@ -18,10 +18,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from whenabouts.formats.annotations import AnnotationBuilder
+from whenabouts.formats.runs import MemoryRun, RunBlockBuilder
 from whenabouts.models.decoding import BestSpans, Decoding, best_over_videos
 from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, QueryEncoding, SpanScores, VideoEncoding
 from whenabouts.models.squidnet import Config, Model, PairLogits, released_names
+from whenabouts.research.evaluation.evaluate import evaluate
 from whenabouts.research.training.examples import spans_in_clips
 from whenabouts.research.training.optimizer import EarlyAdamW, decay_groups
 
@@ -445,6 +448,26 @@ def test_a_whole_corpus_is_ranked_by_sigmoids(ranking: Golden) -> None:
     nothing = torch.zeros(len(rows), 1)
     scored = model.score_spans(queries, videos)
     _same_predictions(ranking, told["all_predictions"], scored, rows, nothing)
+
+
+@pytest.mark.parametrize("kind", ["candidate", "all"])
+def test_the_ranked_program_is_measured_as_it_measures_itself(ranking: Golden, kind: str) -> None:
+    told = ranking.told["told"]["ranked"]
+    truth = AnnotationBuilder("ranked", cut=False)
+    for query in told["annotations"]:
+        truth.add_query(str(query["query_id"]))
+        for one in query["relevant_moment"]:
+            start, end = one["timestamp"]
+            truth.judge(str(query["query_id"]), one["video_name"], start, end, one["relevance"])
+    builder = RunBlockBuilder()
+    for answer in told[f"{kind}_predictions"]:
+        builder.add(str(answer["desc_id"]), [tuple(one) for one in answer["predictions"]])
+    run = MemoryRun("ranked", {"VCMR": (builder.block(),)})
+    values = {
+        f"nDCG@{k},IoU={iou}": value for k, row in told[f"{kind}_ndcg"].items() for iou, value in row.items()
+    }
+    found = evaluate(truth.annotations(), run, list(values), protocol="rvmr-as-released").means()
+    assert found == pytest.approx(values, abs=1e-9)
 
 
 def _same_predictions(

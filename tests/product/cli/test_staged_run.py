@@ -64,6 +64,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save(features, folder / "ms_sl", "ms_sl", "tiny")
     save(features, folder / "mmn", "mmn", "tiny", **_MMN)
     save(features, folder / "conquer", "conquer", "both")
+    save(features, folder / "squidnet", "squidnet", "both", measure="moment_video")
     save(features, folder / "prem" / "prem_retriever", "prem_retriever", "both")
     save(features, folder / "prem" / "prem_localizer", "prem_localizer", "both")
     write_stages(folder / "prem", retriever="prem_retriever", localizer="prem_localizer")
@@ -164,6 +165,23 @@ def test_a_staged_run_answers_as_its_two_systems_do(ran: Called, place: Path, ca
     assert {query: set(found) for query, found in videos(staged).items()} == {
         query: set(found) for query, found in best.items()
     }
+
+
+def test_a_video_that_has_a_score_of_its_own_is_ranked_by_it(
+    ran: Called, place: Path, tmp_path: Path
+) -> None:
+    """SQuiDNet looks where it is told to, and what the list says of its videos counts nowhere."""
+    names = [f"v{number}" for number in range(3)]
+    found = []
+    for scores in ((3.0, 2.0, 1.0), (1.0, 2.0, 3.0)):
+        moments = [{"video_id": name, "score": score} for name, score in zip(names, scores, strict=True)]
+        lists = [json.dumps({"query_id": f"q{query}", "moments": moments}) for query in range(QUERIES)]
+        (tmp_path / "lists.jsonl").write_text("\n".join(lists) + "\n")
+        found.append(
+            ran("--retriever", tmp_path / "lists.jsonl", "--localizer", place / "squidnet").read_text()
+        )
+    assert found[0] == found[1]
+    assert set().union(*videos(tmp_path / "out.jsonl").values()) == set(names)
 
 
 def test_who_answered_is_told(ran: Called, place: Path, tmp_path: Path, capsys: Any) -> None:
