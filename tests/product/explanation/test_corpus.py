@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from whenabouts import Corpus
+from whenabouts.models import config_of, new_model
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.trained import Trained
 from whenabouts.product.explain import explain
@@ -70,6 +72,24 @@ def test_a_known_moment_is_the_truth_and_its_video_is_told(corpus: Corpus) -> No
     assert told.truth == (Moment(video, 10.0, 17.0),)
     assert told.video_id == video
     assert all(one.iou is not None for one in told.systems[0].moments)
+
+
+def test_a_localizer_of_a_retrievers_videos_is_searched_and_explained(corpus: Corpus) -> None:
+    """SQuiDNet with a score of its own for each video, after XML."""
+    settings = {"streams": {"subtitle": 16}, "query_width": 16, "hidden": 32, "heads": 4}
+    torch.manual_seed(0)
+    model = new_model("squidnet", config_of("squidnet", {**settings, "measure": "moment_video"})).eval()
+    trained = Trained("squidnet", model, inputs(), Decoding(max_clips=6, top_videos=2))
+    found = corpus.search(QUERY, 50, model=trained, retriever=small_xml()).moments
+    other = replace(trained, system="pairs", model=Pairs())
+    looked = corpus.search(QUERY, 50, model=other, retriever=small_xml()).moments
+    listed = {one.moment.video_id for one in looked}
+    assert len(listed) == 2
+    assert {one.moment.video_id for one in found} == listed
+    (system,) = explain(corpus, QUERY, trained, k=50, retriever=small_xml()).systems
+    assert [(one.moment, one.score) for one in system.moments] == [(one.moment, one.score) for one in found]
+    assert system.borders is not None
+    assert system.borders.start.sum() == pytest.approx(1)
 
 
 def test_a_localizer_tells_borders_and_no_words(corpus: Corpus) -> None:
