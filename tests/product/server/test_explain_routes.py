@@ -8,14 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from whenabouts.models import config_of, new_model
+from whenabouts.models.decoding import Decoding
+from whenabouts.models.trained import Trained
 from whenabouts.product.corpus import Corpus
 from whenabouts.product.explain import explain
+from whenabouts.product.highlights import highlights_of
 from whenabouts.product.server.app import Application
 from whenabouts.product.server.settings import Settings, named_models
 from whenabouts.types import UsageError
 
 from ...small_pairs import save_pair, seeing_localizer, small_localizer, small_retriever
 from ...small_systems import Letters, Shades, small_xml, write_talk
+from ...small_systems import inputs as small_inputs
 from ...uncalibrated import uncalibrated
 from .conftest import Client, error_of
 
@@ -97,6 +102,24 @@ def test_an_export_of_a_models_answer_has_its_moments(served: Client) -> None:
     found = served.json("/api/search", query=QUERY, model="run", k=3)["data"]
     exported = served.json("/api/export", query=QUERY, model="run", k=3, format="json")
     assert [one["start"] for one in exported["moments"]] == [one["start"] for one in found]
+
+
+def test_highlights_over_http_are_those_of_the_corpus(place: Path, served: Client, tmp_path: Path) -> None:
+    """And a system without saliency, or one that is not served, is refused."""
+    config = config_of("moment_detr", {"streams": {"subtitle": 16}, "query_width": 16, "hidden": 16})
+    trained = Trained("moment_detr", new_model("moment_detr", config), small_inputs(), Decoding())
+    run = trained.save_pretrained(tmp_path / "windows")
+    corpus = Corpus(place / "c", create=False, encoders=[Letters()])
+    application = Application(corpus, Settings(cache=tmp_path / "more", models={"windows": str(run)}))
+    video = corpus.videos()[0].id
+    client, address = Client(application, {}), f"/api/videos/{video}/highlights"
+    found = client.json(address, model="windows", query=QUERY, k=2)
+    assert found == highlights_of(corpus, video, run, QUERY, 2).to_json()
+    assert len(found["curve"]["score"]) > 2
+    assert client.json(address, model="windows")["query"] == ""
+    assert client.error(address, model="run")[:2] == (404, "no_such_model")
+    assert served.error(address, model="run")[0] == 400
+    application.service.close()
 
 
 def test_the_models_that_are_served_are_listed(served: Client, client: Client) -> None:

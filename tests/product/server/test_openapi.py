@@ -37,6 +37,7 @@ ROUTES = {
     "/api/videos/{video_id}/thumbnail": {"get"},
     "/api/videos/{video_id}/clip": {"get"},
     "/api/videos/{video_id}/curves": {"get"},
+    "/api/videos/{video_id}/highlights": {"get"},
     "/api/stats": {"get"},
     "/api/health": {"get"},
     "/metrics": {"get"},

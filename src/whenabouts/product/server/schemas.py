@@ -220,6 +220,14 @@ class CurvesParameters(Strict):
     stream: list[Name] = Field(default_factory=list, max_length=10)
 
 
+class HighlightsParameters(Strict):
+    """A trained system with a saliency, and what is asked (nothing: highlights whatever one asks for)."""
+
+    model: Name
+    query: Query | None = None
+    k: int = Field(default=5, ge=1, le=MOST_K)
+
+
 class WhyParameters(Strict):
     """A query and a moment that should answer it."""
 
@@ -493,6 +501,32 @@ class CurvesBody(BaseModel):
     video_id: str
     curves: dict[str, CurveBody]
     moments: list[CurveMoment]
+
+
+class HighlightCurve(BaseModel):
+    """How much each clip is worth seeing: columns of one length. More is better, the zero means nothing."""
+
+    start: list[float]
+    end: list[float]
+    score: list[float]
+
+
+class HighlightMoment(BaseModel):
+    """A moment on a highlight curve."""
+
+    start: float
+    end: float
+    score: float
+
+
+class HighlightsBody(BaseModel):
+    """The highlight curve of a video and its best moments, best first; `query` is "" where none was given."""
+
+    query: str
+    video_id: str
+    curve: HighlightCurve
+    moments: list[HighlightMoment]
+    notes: list[str]
 
 
 class TokenWeightsBody(BaseModel):

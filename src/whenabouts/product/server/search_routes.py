@@ -1,4 +1,4 @@
-"""Routes for a query: search, why, curves."""
+"""Routes for a query: search, why, curves, highlights."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from whenabouts.product.server.schemas import (
     CurvesBody,
     CurvesParameters,
     EvidenceBody,
+    HighlightsBody,
+    HighlightsParameters,
     PageInfo,
     PlacesBody,
     ResultBody,
@@ -164,6 +166,32 @@ async def curves(
         record_of(corpus, video_id)
         check_streams(corpus, parameters.stream)
         return curves_of(corpus, parameters.query, video_id, parameters.stream).to_json()
+
+    return await service.read(service.searches, request, read)
+
+
+@router.get(
+    "/videos/{video_id}/highlights",
+    responses=problems(404, 409),
+    response_model=HighlightsBody,
+    summary="What is most worth seeing in a video",
+)
+async def highlights(
+    request: Request,
+    video_id: Annotated[str, Path(max_length=300)],
+    parameters: Annotated[HighlightsParameters, Query()],
+) -> dict[str, Any]:
+    """The saliency of each clip by a trained system, and the best moments."""
+    service = service_of(request)
+    place = service.model(parameters.model)
+
+    def read(corpus: Corpus) -> dict[str, Any]:
+        from whenabouts.product.highlights import highlights_of  # it needs PyTorch, as systems do
+
+        record_of(corpus, video_id)
+        best = highlights_of(corpus, video_id, place, parameters.query or "", parameters.k)
+        notes = [service.paths.without_folders(note) for note in best.notes]
+        return {**best.to_json(), "notes": notes}
 
     return await service.read(service.searches, request, read)
 
