@@ -3,6 +3,8 @@
     python -m benchmarks.serving --folder /tmp/serving --out benchmarks/results/serving.json
     python -m benchmarks.serving --folder /tmp/serving --corpus /tmp/serving/corpus --processes 1 2 4 \
         --seconds 30 --out benchmarks/results/serving_processes.json
+    python -m benchmarks.serving --folder /tmp/serving --corpus /tmp/serving/corpus --before ../older/src \
+        --out benchmarks/results/serving_before.json
 
 The corpus is that of `scale.py` (generated vectors), but declared as made by the sentence encoder
 that comes with whenabouts, so that the real server with the real encoder answers: each search encodes its
@@ -64,10 +66,13 @@ def make_corpus(folder: Path, rows: int) -> None:
 
 
 @contextmanager
-def serving(corpus: Path, cache: Path, processes: int = 1) -> Iterator[tuple[int, int]]:
-    """A server: the id of its first process, and its port."""
+def serving(
+    corpus: Path, cache: Path, processes: int = 1, source: Path | None = None
+) -> Iterator[tuple[int, int]]:
+    """A server, of the package in another `source` tree if one is given: its first process's id, its port."""
     command = [sys.executable, "-c", _SERVE, str(corpus), str(cache), str(processes)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    environment = os.environ if source is None else {**os.environ, "PYTHONPATH": str(source.resolve())}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         found = re.search(r":(\d+)/", process.stdout.readline())
         assert found is not None, "the server did not start"
@@ -150,10 +155,11 @@ async def load(process: int, port: int, clients: int, seconds: float) -> dict[st
     """The clients for so many seconds, after a few to warm up."""
     await asyncio.gather(*(ask_on(port, n, time.monotonic() + 5, Seen()) for n in range(clients)))
     seen, until, began, used = Seen(), time.monotonic() + seconds, time.monotonic(), cpu_seconds(process)
+    own = time.process_time()
     watching = asyncio.ensure_future(watch(process, until))
     await asyncio.gather(*(ask_on(port, number, until, seen) for number in range(clients)))
     took, used, sizes = time.monotonic() - began, cpu_seconds(process) - used, await watching
-    third = max(1, len(sizes) // 3)
+    own, third = time.process_time() - own, max(1, len(sizes) // 3)
     return {
         "clients": clients,
         "seconds": round(took, 1),
@@ -162,6 +168,7 @@ async def load(process: int, port: int, clients: int, seconds: float) -> dict[st
         "statuses": seen.statuses,
         "searches_a_second": round(len(seen.milliseconds) / took, 1),
         "processor_ms_a_search": round(used / len(seen.milliseconds) * 1e3, 1),
+        "processor_ms_of_the_clients": round(own / len(seen.milliseconds) * 1e3, 2),
         **quantiles(seen.milliseconds),
         "memory_mb": {
             "first third": round(float(np.mean(sizes[:third]))),
@@ -241,7 +248,8 @@ async def thumbnails(process: int, port: int) -> dict[str, Any]:
 
 def by_processes(arguments: argparse.Namespace) -> dict[str, Any]:
     """`one_and_many` for each number of processes; with one number that report alone."""
-    reports = [one_and_many(arguments, processes) for processes in arguments.processes]
+    run = before_and_now if arguments.before else one_and_many
+    reports = [run(arguments, processes) for processes in arguments.processes]
     return reports[0] if len(reports) == 1 else {"by processes": reports}
 
 
@@ -280,6 +288,39 @@ def one_and_many(arguments: argparse.Namespace, processes: int) -> dict[str, Any
     }
 
 
+def before_and_now(arguments: argparse.Namespace, processes: int) -> dict[str, Any]:
+    """Many clients ask a server of an older version and one of this in turn; the ratios of each round."""
+    rounds: list[dict[str, Any]] = []
+    with (
+        serving(arguments.corpus, arguments.folder / "cache", processes, arguments.before) as before,
+        serving(arguments.corpus, arguments.folder / "cache", processes) as now,
+    ):
+        for process, port in (before, now):
+            while len(family(process)) < processes:
+                time.sleep(0.5)
+            asyncio.run(load(process, port, arguments.clients, arguments.warm))
+        for _ in range(arguments.rounds):
+            both = [
+                asyncio.run(load(*server, arguments.clients, arguments.seconds)) for server in (before, now)
+            ]
+            ratios = {name: round(both[1][name] / both[0][name], 3) for name in COMPARED}
+            load_average = [round(value, 1) for value in os.getloadavg()]
+            rounds.append({"before": both[0], "now": both[1], "ratio": ratios, "load_average": load_average})
+            print(json.dumps(rounds[-1]), flush=True)
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": describe_machine("lancedb", "pyarrow", "numpy", "fastapi", "uvicorn"),
+        "clips": Store.open(arguments.corpus).stats().streams[STREAM].clips,
+        "processes": processes,
+        "ratio": {name: float(np.median([one["ratio"][name] for one in rounds])) for name in COMPARED},
+        "rounds": rounds,
+    }
+
+
+COMPARED = ("p50_ms", "p99_ms", "processor_ms_a_search", "searches_a_second")
+"""What is given as a ratio to the version before."""
+
+
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """All of it."""
     folder: Path = arguments.folder
@@ -316,6 +357,8 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, help="only one client and many in turn, on this corpus")
     parser.add_argument("--processes", type=int, nargs="+", default=[2], help="of the server, with --corpus")
     parser.add_argument("--rounds", type=int, default=3, help="with --corpus")
+    parser.add_argument("--before", type=Path, help="with --corpus: the source tree of an older version")
+    parser.add_argument("--warm", type=float, default=30.0, help="seconds before the first round")
     arguments = parser.parse_args()
     text = json.dumps(by_processes(arguments) if arguments.corpus else measure(arguments), indent=1)
     print(text)

@@ -15,7 +15,8 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from importlib.resources import files
@@ -47,6 +48,7 @@ _MOST_UNITS = 40
 # What a third of all passages say tells no moments apart (nats).
 _LEAST_RARITY = 1.0
 _FILE = "reranking.json"
+_REST_OF_WORD = re.compile("[a-z0-9]*")
 # Folding accents takes longer than looking for words, and the same passages are near moments again and again.
 _folded = lru_cache(maxsize=20_000)(folded)
 
@@ -222,45 +224,32 @@ def _spoken_in(
     """(n, U) which counted units of a query each text says; (n,) whether it says the query in order."""
     words, joined = _Words(units, counted), {a + b: (a, b) for a, b in itertools.pairwise(units)}
     spoken, in_order = np.zeros((len(texts), len(counted)), np.bool_), np.zeros(len(texts), np.bool_)
-    for row, text in enumerate(texts):
-        if language:  # a stem need not be the beginning of its words
-            own = units_of(text, language)
-            present = set(own) | compounded_in(own, counted, language)
-            for both in joined.keys() & present:
-                present.update(joined[both])
-            flags = [unit in present for unit in counted]
-            spoken[row], in_order[row] = flags, all(flags) and stand_in_order(units, own)
-            continue
-        plain = text.lower() if text.isascii() else _folded(text)
-        # A unit is the beginning of its words, so that a text without it need not be taken apart.
-        there = [unit for unit in counted if unit in plain]
-        if not there:
-            continue
-        present = set(there) if DENSE_SCRIPT.search(there[0]) else words.units_in(plain)
+    if language:  # a stem need not be the beginning of its words
+        said = ((row, text, units_of(text, language)) for row, text in enumerate(texts))
+        units_said: Iterable[tuple[int, str, set[str]]] = (
+            (row, text, set(own) | compounded_in(own, counted, language)) for row, text, own in said
+        )
+    else:
+        units_said = words.units_said(texts)
+    for row, text, present in units_said:
         # "Block space" is said by "blockspace".
         for both in joined.keys() & present:
             present.update(joined[both])
         flags = [unit in present for unit in counted]
         spoken[row] = flags
-        in_order[row] = all(flags) and words.in_order(plain)
+        if all(flags):
+            in_order[row] = (
+                stand_in_order(units, units_of(text, language)) if language else words.in_order(text)
+            )
     return spoken, in_order
 
 
 class _Words:
-    """Looks for the words of a query in folded texts; quicker than taking every text apart.
-
-    Most passages have none of them, so patterns are compiled only for the first that has one.
-    """
+    """Looks for the words of a query in texts; quicker than taking every text apart."""
 
     def __init__(self, units: Sequence[str], counted: Sequence[str]) -> None:
         self._units, self._beginnings = units, tuple(counted)
         self._units_of: dict[str, list[str]] = {}
-
-    @cached_property
-    def _of_ascii(self) -> re.Pattern[str] | None:
-        """Any word that begins like a counted unit; None where no unit is ASCII."""
-        plain = "|".join(re.escape(unit) for unit in self._beginnings if unit.isascii())
-        return re.compile(rf"(?<![a-z0-9])(?:{plain})[a-z0-9]*") if plain else None
 
     @cached_property
     def _phrase(self) -> re.Pattern[str]:
@@ -268,12 +257,37 @@ class _Words:
         words = [re.escape(unit) + "[a-z0-9]*" for unit in self._units]
         return re.compile(r"(?<![a-z0-9])" + "[^a-z0-9]+".join(words))
 
-    def units_in(self, text: str) -> set[str]:
-        """The units of all words that begin like a counted unit."""
-        if not text.isascii():
-            words = {word for word in words_of(text) if word.startswith(self._beginnings)}
-        else:
-            words = set(self._of_ascii.findall(text)) if self._of_ascii else set()
+    def units_said(self, texts: Sequence[str]) -> Iterator[tuple[int, str, set[str]]]:
+        """The row and the folded text of each that may say a counted unit, and the units it says."""
+        plain = [(row, text.lower()) for row, text in enumerate(texts) if text.isascii()]
+        others = [(row, _folded(text)) for row, text in enumerate(texts) if not text.isascii()]
+        for place, words in self._words_said([text for _, text in plain]).items():
+            row, text = plain[place]
+            yield row, text, self._units_in(words)
+        for row, text in others:
+            # A unit is the beginning of its words, so that a text without it need not be taken apart.
+            there = [unit for unit in self._beginnings if unit in text]
+            if there and DENSE_SCRIPT.search(there[0]):
+                yield row, text, set(there)
+            elif there:
+                yield row, text, self._units_in(w for w in words_of(text) if w.startswith(self._beginnings))
+
+    def _words_said(self, texts: Sequence[str]) -> dict[int, set[str]]:
+        """Words of ASCII texts that begin like a counted unit, by the text's place; all texts are one."""
+        whole, by_text = "\n".join(texts), dict[int, set[str]]()
+        first = list(itertools.accumulate((len(text) + 1 for text in texts), initial=0))
+        for unit in filter(str.isascii, self._beginnings):
+            at = whole.find(unit)
+            while at >= 0:
+                if not (at and whole[at - 1].isalnum()):
+                    word = _REST_OF_WORD.match(whole, at)
+                    assert word is not None
+                    by_text.setdefault(bisect_right(first, at) - 1, set()).add(word.group())
+                at = whole.find(unit, at + 1)
+        return by_text
+
+    def _units_in(self, words: Iterable[str]) -> set[str]:
+        """The units of some words."""
         present: set[str] = set()
         for word in words:
             if word not in self._units_of:
@@ -282,7 +296,7 @@ class _Words:
         return present
 
     def in_order(self, text: str) -> bool:
-        """Whether a text says all units one after the other."""
+        """Whether a folded text says all units one after the other."""
         if text.isascii() and not self._phrase.search(text):
             return False
         return stand_in_order(self._units, units_of(text))
