@@ -28,7 +28,13 @@ def trim_heap() -> None:
 def resident_bytes() -> int:
     """How much memory this process has now; 0 where the system does not say."""
     try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+        file = os.open(
+            "/proc/self/statm", os.O_RDONLY
+        )  # asked twice a request: `Path` takes ten times as long
+        try:
+            pages = int(os.read(file, 200).split()[1])
+        finally:
+            os.close(file)
     except (OSError, ValueError):
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")

@@ -231,16 +231,19 @@ def _spoken_in(
         )
     else:
         units_said = words.units_said(texts)
+    rows, flags = list[int](), list[list[bool]]()
     for row, text, present in units_said:
         # "Block space" is said by "blockspace".
         for both in joined.keys() & present:
             present.update(joined[both])
-        flags = [unit in present for unit in counted]
-        spoken[row] = flags
-        if all(flags):
+        rows.append(row)
+        flags.append([unit in present for unit in counted])
+        if all(flags[-1]):
             in_order[row] = (
                 stand_in_order(units, units_of(text, language)) if language else words.in_order(text)
             )
+    if rows:
+        spoken[rows] = flags
     return spoken, in_order
 
 
@@ -259,12 +262,15 @@ class _Words:
 
     def units_said(self, texts: Sequence[str]) -> Iterator[tuple[int, str, set[str]]]:
         """The row and the folded text of each that may say a counted unit, and the units it says."""
-        plain = [(row, text.lower()) for row, text in enumerate(texts) if text.isascii()]
-        others = [(row, _folded(text)) for row, text in enumerate(texts) if not text.isascii()]
-        for place, words in self._words_said([text for _, text in plain]).items():
-            row, text = plain[place]
-            yield row, text, self._units_in(words)
-        for row, text in others:
+        whole = "\n".join(texts)
+        plain = [row for row, text in enumerate(texts) if text.isascii()] if not whole.isascii() else None
+        for place, words in self._words_said(
+            texts if plain is None else [texts[row] for row in plain]
+        ).items():
+            row = place if plain is None else plain[place]
+            yield row, texts[row].lower(), self._units_in(words)
+        for row in [] if plain is None else sorted({*range(len(texts))} - {*plain}):
+            text = _folded(texts[row])
             # A unit is the beginning of its words, so that a text without it need not be taken apart.
             there = [unit for unit in self._beginnings if unit in text]
             if there and DENSE_SCRIPT.search(there[0]):
@@ -274,7 +280,7 @@ class _Words:
 
     def _words_said(self, texts: Sequence[str]) -> dict[int, set[str]]:
         """Words of ASCII texts that begin like a counted unit, by the text's place; all texts are one."""
-        whole, by_text = "\n".join(texts), dict[int, set[str]]()
+        whole, by_text = "\n".join(texts).lower(), dict[int, set[str]]()
         first = list(itertools.accumulate((len(text) + 1 for text in texts), initial=0))
         for unit in filter(str.isascii, self._beginnings):
             at = whole.find(unit)
