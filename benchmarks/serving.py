@@ -5,6 +5,8 @@
         --seconds 30 --out benchmarks/results/serving_processes.json
     python -m benchmarks.serving --folder /tmp/serving --corpus /tmp/serving/corpus --before ../older/src \
         --out benchmarks/results/serving_before.json
+    python -m benchmarks.serving --folder /tmp/serving --corpus /tmp/serving/corpus --recall \
+        --out benchmarks/results/serving_recall.json
 
 The corpus is that of `scale.py` (generated vectors), but declared as made by the sentence encoder
 that comes with whenabouts, so that the real server with the real encoder answers: each search encodes its
@@ -36,11 +38,12 @@ from urllib.parse import quote
 
 import numpy as np
 from benchmarks.machine import describe_machine
-from benchmarks.scale import STREAM, write
+from benchmarks.scale import STREAM, K, nearest_of, queries, recall, truth, write
 
 from whenabouts.confidence.background import SENTENCES
 from whenabouts.encoders import open_text_encoder
 from whenabouts.product.corpus import Corpus
+from whenabouts.product.index.memory import ROWS_A_SEARCH
 from whenabouts.product.index.records import StreamInfo
 from whenabouts.product.index.store import Store
 
@@ -317,6 +320,33 @@ def before_and_now(arguments: argparse.Namespace, processes: int) -> dict[str, A
     }
 
 
+def recalled(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The share of the exact nearest clips that is found from the files, in memory, and for 16 at a time."""
+    asked = queries(arguments.queries)
+    truth(arguments.folder, arguments.rows, len(asked))
+    with np.load(arguments.folder / "truth.npz") as saved:
+        best, scores = saved["best"][0], saved["scores"][0]
+    files, kept = Store.open(arguments.corpus), Store.open(arguments.corpus)
+    files.keep_at_most(0)
+    for _ in range(arguments.rows // ROWS_A_SEARCH + 2):
+        nearest_of(kept, None, asked[0])
+    blocks = [kept.nearest_of_each(STREAM, list(asked[at : at + 16]), K) for at in range(0, len(asked), 16)]
+    if None in blocks:
+        raise SystemExit(f"{arguments.corpus} is not kept in memory: it has no index, or there is no room")
+    ways = {
+        "from the files": [nearest_of(files, None, query) for query in asked],
+        "in memory": [nearest_of(kept, None, query) for query in asked],
+        "in memory, 16 at a time": [hits for block in blocks for hits in block or ()],
+    }
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": describe_machine("lancedb", "numpy"),
+        "rows": arguments.rows,
+        "queries": len(asked),
+        "recall": {way: recall(hits, best, scores) for way, hits in ways.items()},
+    }
+
+
 COMPARED = ("p50_ms", "p99_ms", "processor_ms_a_search", "searches_a_second")
 """What is given as a ratio to the version before."""
 
@@ -359,8 +389,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="with --corpus")
     parser.add_argument("--before", type=Path, help="with --corpus: the source tree of an older version")
     parser.add_argument("--warm", type=float, default=30.0, help="seconds before the first round")
+    parser.add_argument(
+        "--recall", action="store_true", help="with --corpus: what is found of the exact nearest"
+    )
+    parser.add_argument("--queries", type=int, default=96, help="with --recall")
     arguments = parser.parse_args()
-    text = json.dumps(by_processes(arguments) if arguments.corpus else measure(arguments), indent=1)
+    run = recalled if arguments.recall else by_processes if arguments.corpus else measure
+    text = json.dumps(run(arguments), indent=1)
     print(text)
     if arguments.out:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)

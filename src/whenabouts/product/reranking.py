@@ -225,9 +225,9 @@ def _spoken_in(
     words, joined = _Words(units, counted), {a + b: (a, b) for a, b in itertools.pairwise(units)}
     spoken, in_order = np.zeros((len(texts), len(counted)), np.bool_), np.zeros(len(texts), np.bool_)
     if language:  # a stem need not be the beginning of its words
-        said = ((row, text, units_of(text, language)) for row, text in enumerate(texts))
+        taken_apart = ((row, text, units_of(text, language)) for row, text in enumerate(texts))
         units_said: Iterable[tuple[int, str, set[str]]] = (
-            (row, text, set(own) | compounded_in(own, counted, language)) for row, text, own in said
+            (row, text, set(own) | compounded_in(own, counted, language)) for row, text, own in taken_apart
         )
     else:
         units_said = words.units_said(texts)
