@@ -63,6 +63,16 @@ def test_a_folder_and_its_file_are_the_same_lists(tmp_path: Path) -> None:
     assert read(file) == read(tmp_path / "val_top100") == {"7": [("a", 2.0), ("b", 1.0)]}
 
 
+def test_videos_may_be_named_and_then_no_file_says_what_numbers_mean(tmp_path: Path) -> None:
+    lists = {"7": [["b", 2.0], ["a", 1.0]], "0": [], "8": [["a", 3.0]]}
+    path = write_lists(tmp_path / "lists", lists)
+    (tmp_path / "tvr_video2dur_idx.json").unlink()
+    assert read(path) == {name: [tuple(row) for row in rows] for name, rows in lists.items()}
+    mixed = write_lists(tmp_path / "mixed", {"7": [["b", 2.0], [4, 1.0]]})
+    with pytest.raises(FormatError, match=r"entry 2 has '4' where others have the name of a video"):
+        read(mixed)
+
+
 def test_only_the_first_two_fields_count(tmp_path: Path) -> None:
     path = write_lists(tmp_path / "lists", {"7": [[4, 2, 0.1, "x"], [9, 1.5, None]]})
     assert read(path) == {"7": [("a", 2.0), ("b", 1.5)]}

@@ -1,9 +1,11 @@
 """Lists of videos as HERO's program leaves them: LMDB, query id -> msgpack of [[video, score, ...], ...].
 
-CONQUER reads its first stage from such files. They name videos by number: the numbers stand in a file beside
-them whose name has `video2dur_idx` (TVR: `tvr_video2dur_idx.json`), {split: {video: [seconds, number]}}; one
-without splits is read too, and {video: number}. Numbers that mean other videos in other splits are read by
-the split that the name of the lists has in it (`val_top100`).
+CONQUER and SQuiDNet read their first stage from such files. They name videos by number: the numbers stand in
+a file beside them whose name has `video2dur_idx` (TVR: `tvr_video2dur_idx.json`), {split: {video: [seconds,
+number]}}; one without splits is read too, and {video: number}. Numbers that mean other videos in other splits
+are read by the split that the name of the lists has in it (`val_top100`).
+
+The ranked program of SQuiDNet names videos as they are called; then no other file is needed.
 
 Only the first two fields of an entry are read. HERO's program scores videos by exp(20 * cosine).
 """
@@ -69,15 +71,15 @@ def open_run(path: Path) -> RunSource:
     file = lmdb_file_in(path) or path
     if not is_lmdb(read_head(file).head):
         raise FormatError(file, "is no LMDB file", accepted=f"LMDB, query id -> {_ENTRY}")
-    lists = _Lists(_videos_of(path, file))
+    lists = _Lists(None if _names_videos(file) else _videos_of(path, file))
     return FileRun(file, str(path), ("VR",), lists.blocks, "lists")
 
 
 @dataclass(frozen=True)
 class _Lists:
-    """Reads the lists of an LMDB file; `videos` are the names of its numbers."""
+    """Reads the lists of an LMDB file; `videos` are the names of its numbers, None where it has names."""
 
-    videos: Mapping[int, str]
+    videos: Mapping[int, str] | None
 
     def blocks(self, path: Path) -> Iterator[RunBlock]:
         """Blocks of the lists, by query id, entries in their order."""
@@ -108,6 +110,18 @@ class _Lists:
         if not isinstance(entry, list) or len(entry) < 2:
             raise self._fault(path, query_id, f"entry {rank} is no video with a score: {str(entry)[:60]}")
         number, score = entry[:2]
+        if type(score) not in (int, float) or not np.isfinite(score):
+            raise self._fault(
+                path, query_id, f"entry {rank} has the score {str(score)[:20]}, no finite number"
+            )
+        return self._name(path, query_id, rank, number), np.nan, np.nan, float(score)
+
+    def _name(self, path: Path, query_id: str, rank: int, number: Any) -> str:
+        if self.videos is None:
+            if isinstance(number, str):
+                return number
+            fault = f"entry {rank} has {str(number)[:20]!r} where others have the name of a video"
+            raise self._fault(path, query_id, fault)
         if isinstance(number, float) and number.is_integer():
             number = int(number)
         if type(number) is not int or number not in self.videos:
@@ -117,14 +131,24 @@ class _Lists:
                 f"entry {rank} names video number {str(number)[:20]}, which the file of "
                 f"numbers does not have (it has {len(self.videos):,})",
             )
-        if type(score) not in (int, float) or not np.isfinite(score):
-            raise self._fault(
-                path, query_id, f"entry {rank} has the score {str(score)[:20]}, no finite number"
-            )
-        return self.videos[number], np.nan, np.nan, float(score)
+        return self.videos[number]
 
     def _fault(self, path: Path, query_id: str, problem: str) -> FormatError:
         return FormatError(path, problem, field=f"query {query_id!r}", accepted=_ENTRY)
+
+
+def _names_videos(file: Path) -> bool:
+    """Whether the first entry of a file names a video and does not number it."""
+    with _records(file) as records:
+        for key in records.all_keys():
+            try:
+                entries = msgspec.msgpack.decode(records.get(key))
+            except (msgspec.MsgspecError, RecursionError, ValueError):
+                return False  # told where it is read
+            if entries:
+                first = entries[0] if isinstance(entries, list) else None
+                return isinstance(first, list) and bool(first) and isinstance(first[0], str)
+    return False
 
 
 @contextmanager
