@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +16,8 @@ from torch import Tensor
 
 from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.models.protocol import Batch, ClipBatch, QueryEncoding, VideoEncoding
+from whenabouts.models.released.checkpoint_file import Checkpoint
+from whenabouts.models.released.settings import Overrides, Released
 from whenabouts.research.training.window_labels import sources_of
 
 from ..golden_folder import arrays_of, cases, told_inside
@@ -40,26 +41,6 @@ UNUSED = (
 """Parameters that the programs make and never read, or have twice."""
 UNUSED_IN = {"uvcom": ("global_rep_token",)}
 """Those of one program, by system."""
-_OPTIONS = {
-    "hidden_dim": "hidden",
-    "nheads": "heads",
-    "dim_feedforward": "feedforward",
-    "enc_layers": "encoder_layers",
-    "dec_layers": "decoder_layers",
-    "num_queries": "windows",
-    "n_input_proj": "projections",
-    "eos_coef": "weight_background",
-    "span_loss_coef": "weight_span",
-    "giou_loss_coef": "weight_giou",
-    "label_loss_coef": "weight_label",
-    "lw_saliency": "weight_saliency",
-    "saliency_margin": "saliency_margin",
-    "num_dummies": "dummies",
-    "total_prompts": "prompts",
-    "num_prompts": "prompts_taken",
-    "n_txt_mu": "text_centres",
-    "n_visual_mu": "video_centres",
-}
 
 
 @dataclass(frozen=True)
@@ -141,21 +122,19 @@ def detr_cases(system: str) -> list[Path]:
 
 @cache
 def opened(path: Path) -> DetrCase:
+    """A case with its model, of the sizes that its tensors have and the options that it tells."""
     told, arrays = told_inside(path), arrays_of(path)
     drawn = told.get("drawn", {})
     arrays.update(_drawn(ast.literal_eval(drawn) if isinstance(drawn, str) else drawn))
+    tensors = {name[3:]: value for name, value in arrays.items() if name.startswith("sd.")}
     system: Any = importlib.import_module(f"whenabouts.models.{told['model']}")
+    importer: Any = importlib.import_module(f"whenabouts.models.released.{told['model']}")
+    released = Released(Checkpoint(path, tensors, told["options"]), {}, Overrides(tef=True))
     streams = {f"v{at}": width for at, width in enumerate(told["sizes"]["v_dims"])}
-    settings = {
-        ours: told["options"][theirs] for theirs, ours in _OPTIONS.items() if theirs in told["options"]
-    }
-    if hasattr(system.Config, "text_layers"):
-        layer = re.compile(r"sd\.(?:transformer|CIM)\.t2v_encoder\.layers\.\d+\.linear1\.weight")
-        settings["text_layers"] = sum(layer.fullmatch(name) is not None for name in arrays)
-    config = system.Config(streams=streams, query_width=told["sizes"]["t_dim"], as_released=True, **settings)
+    config = system.Config(**{**importer.settings(released).config, "streams": streams, "as_released": True})
     model = system.Model(config).eval()
     names = system.released_names(config)
-    model.load_state_dict({ours: arrays[f"sd.{theirs}"] for ours, theirs in names.items()})
+    model.load_state_dict({ours: tensors[theirs] for ours, theirs in names.items()})
     return DetrCase(told, arrays, model, names)
 
 
