@@ -159,12 +159,12 @@ class ComparedWords(nn.Module):
         size = max(1, room // (words.shape[1] * clips[0].numel()))
         tables = []
         for rows in torch.split(order, size):
-            steps, said = _longest(lengths[rows], clips), _longest(word_mask[rows].sum(1), words)
-            seen, heard = clips[rows, :steps], words[rows, :said]
-            inner = functional.linear(seen[:, :, None] * heard[:, None], of_both)
-            inner += functional.linear(seen, of_clip)[:, :, None]
-            inner += functional.linear(heard, of_word)[:, None]
-            rest = (0, words.shape[1] - said, 0, clips.shape[1] - steps)
+            steps, tokens = _longest(lengths[rows], clips), _longest(word_mask[rows].sum(1), words)
+            some, their_words = clips[rows, :steps], words[rows, :tokens]
+            inner = functional.linear(some[:, :, None] * their_words[:, None], of_both)
+            inner += functional.linear(some, of_clip)[:, :, None]
+            inner += functional.linear(their_words, of_word)[:, None]
+            rest = (0, words.shape[1] - tokens, 0, clips.shape[1] - steps)
             tables.append(functional.pad(self.narrow(inner.relu_())[..., 0], rest))
         return torch.cat(tables)[order.argsort()]
 

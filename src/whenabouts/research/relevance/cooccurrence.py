@@ -72,9 +72,9 @@ class Cooccurrence:
 
     def is_usual(self, words: Words) -> bool:
         """Whether a query says what is usually said of a frequent noun."""
-        said, done = ({form for forms in some for form in forms} for some in words)
+        nouns, verbs = ({form for forms in some for form in forms} for some in words)
         first = [noun for noun, _ in zip(self.verbs, range(FIRST_NOUNS), strict=False)]
-        return any(self.verbs[noun] and self.verbs[noun][0][0] in done for noun in first if noun in said)
+        return any(self.verbs[noun] and self.verbs[noun][0][0] in verbs for noun in first if noun in nouns)
 
 
 def words_of(sentences: Iterable[str]) -> dict[str, Words]:
@@ -96,7 +96,7 @@ def _words(tagged: Sequence[tuple[str, str, str]]) -> Words:
 
 def _in_order(counts: Counter[Any]) -> list[Any]:
     """What was counted, most often first; equal counts by the alphabet."""
-    return sorted(counts, key=lambda one: (-counts[one], one))
+    return sorted(counts, key=lambda key: (-counts[key], key))
 
 
 def _verbs(path: Path, noun: str, entries: Any) -> list[tuple[str, float]]:

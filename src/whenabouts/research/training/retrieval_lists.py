@@ -125,7 +125,7 @@ def _check_measure(experiment: Experiment, opened: ExperimentData) -> None:
     with torch.device("meta"):
         model = new_model(experiment.system, config)
     measures = [parse_metric(name) for name in experiment.training.metrics]
-    beyond = [one.name for one in measures if one.task in ("VCMR", "VR")]
+    beyond = [measure.name for measure in measures if measure.task in ("VCMR", "VR")]
     if beyond and not can_retrieve(model):
         raise UsageError(
             f"{experiment.name} [training] metric is {beyond[0]!r}, of videos that {experiment.system} does "
@@ -148,12 +148,12 @@ def usual_queries(
     made = named == OF_QUERIES
     table = None if made else Cooccurrence.read(_path_of(named, data, opened.folder, "cooccurrence"))
     log(f"{'':12}whether queries say the usual: by {'their own words' if table is None else named}")
-    asked = np.unique(examples.query)
-    texts = [examples.queries[row].text for row in asked.tolist()]
+    rows = np.unique(examples.query)
+    texts = [examples.queries[row].text for row in rows.tolist()]
     words = words_of(texts)
     table = table or Cooccurrence.of(words[text] for text in texts)
     usual = np.zeros(len(examples.queries), bool)
-    usual[asked] = [table.is_usual(words[text]) for text in texts]
+    usual[rows] = [table.is_usual(words[text]) for text in texts]
     examples.note({"queries say what is usually said": int(usual.sum())})
     return usual
 
