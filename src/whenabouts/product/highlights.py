@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.budget import check_budget
 from whenabouts.confidence.background import SENTENCES
 from whenabouts.formats.files import write_atomically
 from whenabouts.models.peaks import Config, find_peaks
@@ -110,8 +111,11 @@ def highlights_of(corpus: Corpus, video: str, model: System, query: str = "", k:
 def _curve(system: IndexedSystem, video: MemoryCorpus, sentences: Sequence[str]) -> Floats:
     """(T,) the mean saliency of a video's clips over some sentences."""
     model, videos = system.trained.model, video.blocks[0]
+    curves = []
     with evaluating(model):
-        curves = [model.saliency(system.encode(text), videos)[0] for text in sentences]
+        for text in sentences:
+            check_budget()
+            curves.append(model.saliency(system.encode(text), videos)[0])
     whole = np.stack([curve.double().cpu().numpy() for curve in curves])
     return np.asarray(whole.mean(0)[videos.mask[0].cpu().numpy()], np.float64)
 
