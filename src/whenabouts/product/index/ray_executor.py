@@ -351,5 +351,5 @@ class RayExecutor:
         if self._losses[number] < _MOST_ATTEMPTS:
             self._queue.append(job.work)
         else:
-            told = f"{self._losses[number]} workers died while they had this file, the last was {why}"
-            take(Failed(number, f"{told}; it may need more memory than they have. --retry tries it again"))
+            reason = f"{self._losses[number]} workers died while they had this file, the last was {why}"
+            take(Failed(number, f"{reason}; it may need more memory than they have. --retry tries it again"))

@@ -139,11 +139,11 @@ def _seen(task: ReadTask) -> os.stat_result | Failed:
         why = f"has {status.st_size} bytes there, not {task.size}"
     except OSError as error:
         why = error.strerror or str(error)
-    told = (
+    refusal = (
         f"{printable(task.path)}: the node {about().node} does not see the file as it was planned ({why}); "
         "give paths that all machines of the cluster see, and run the same command again"
     )
-    return Failed(task.number, told, again=True)
+    return Failed(task.number, refusal, again=True)
 
 
 class EncodingWorker:
@@ -199,24 +199,24 @@ class EncodingWorker:
     def speech(self, work: Work, task: SpeechTask) -> Iterator[Message]:
         """The speech of a file, as `Executor.speech` says."""
         number = work.task.number
-        told: SimpleQueue[Message | None] = SimpleQueue()
+        messages: SimpleQueue[Message | None] = SimpleQueue()
 
         def hear() -> None:
             try:
                 seen = _seen(work.task)
                 if isinstance(seen, Failed):
-                    told.put(seen)
+                    messages.put(seen)
                     return
                 with self._hearing:
-                    track = recognised(transcribe, work, task, lambda now: told.put(Part(number, now)))
-                told.put(Part(number, track))
+                    track = recognised(transcribe, work, task, lambda now: messages.put(Part(number, now)))
+                messages.put(Part(number, track))
             except Exception as error:
-                told.put(failure(work, error))
+                messages.put(failure(work, error))
             finally:
-                told.put(None)
+                messages.put(None)
 
         threading.Thread(target=hear, daemon=True).start()
-        while (message := told.get()) is not None:
+        while (message := messages.get()) is not None:
             yield message
 
     def clips(self, work: Work, video: ReadVideo) -> Message:

@@ -290,7 +290,7 @@ def load_first_stage(model: torch.nn.Module, first_stage: Trained, name: str) ->
     """
     left = tuple(getattr(model, "left_behind", ()))
     weights, expected = first_stage.model.state_dict(), model.state_dict()
-    weights = {key: one for key, one in weights.items() if key in expected or not key.startswith(left)}
+    weights = {key: weight for key, weight in weights.items() if key in expected or not key.startswith(left)}
     for key in sorted({*weights, *expected}):
         if key not in weights or key not in expected:
             place = "the first stage" if key not in weights else "the second stage"
