@@ -91,6 +91,7 @@ def test_each_program_has_cases() -> None:
         "mmn",
         "conquer",
         "squidnet",
+        "hero",
         "ms_sl",
         "gmmformer",
         "moment_detr",
