@@ -7,13 +7,14 @@ that package's body to be run by whoever first asks it for a name; measured 1.07
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib
 import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -134,9 +135,18 @@ def rows_of_query(table: Any, query: Callable[[Any], Any]) -> Any:
     Asked of the table itself, a search goes to LanceDB's thread and back four times, and asks for the schema
     twice: 1 to 2 ms of processor time.
     """
+    return rows_of_queries(table, [query])[0]
+
+
+def rows_of_queries(table: Any, queries: Sequence[Callable[[Any], Any]]) -> list[Any]:
+    """Those of several queries, asked at the same time."""
     from lancedb.background_loop import LOOP
 
-    return LOOP.run(query(table._table).to_arrow())
+    async def together() -> list[Any]:
+        return await asyncio.gather(*(query(table._table).to_arrow() for query in queries))
+
+    rows: list[Any] = LOOP.run(together())
+    return rows
 
 
 @contextlib.contextmanager

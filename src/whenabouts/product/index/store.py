@@ -156,6 +156,7 @@ class Store:
         self, place: str, db: Any, description: Any, storage_options: Mapping[str, str] | None = None
     ) -> None:
         self.place = place
+        self._folder = None if is_remote(place) else folder_of(place)
         self._options = storage_options
         self._db = db
         self._description = description
@@ -243,11 +244,12 @@ class Store:
         A commit puts a file into the folder of versions, which changes the folder's time. Reading that is a
         thousandth of the work of asking LanceDB, which is much for a server with many clients.
         """
-        if is_remote(self.place):
+        if self._folder is None:
             return None
         try:
-            folders = [folder_of(self.place) / f"{name}.lance" for name in ("corpus", *self._tables)]
-            states = [(folder / "_versions").stat() for folder in folders]
+            states = [
+                (self._folder / f"{name}.lance" / "_versions").stat() for name in ("corpus", *self._tables)
+            ]
         except OSError:
             return None
         return [(status.st_mtime_ns, status.st_ino) for status in states]
