@@ -15,6 +15,7 @@ from whenabouts.models.decoding import Decoding, best_spans
 from whenabouts.models.hero import Config, Model
 from whenabouts.models.trained import Trained
 from whenabouts.product.cli.main import main
+from whenabouts.product.explanation.readout import pieces_for, token_weights
 from whenabouts.product.systems.stored_footage import transcript_of
 from whenabouts.types import UsageError
 
@@ -83,6 +84,17 @@ def test_segments_are_read_with_what_is_said_in_them(corpus: Corpus, hero: Train
     found = corpus.search(QUERY, 5, model=hero, segments=8)
     assert found.moments
     assert all(np.isfinite(one.score) for one in found.moments)
+
+
+def test_words_are_called_as_the_tokenizer_of_the_system_calls_them(hero: Trained) -> None:
+    pieces = pieces_for(hero, QUERY, "")
+    with torch.no_grad():
+        weights = token_weights(
+            hero, hero.model.encode_queries(hero.inputs.sentences([QUERY])), QUERY, pieces
+        )
+    assert weights is not None and weights.named
+    assert weights.words == tuple(QUERY.split())
+    assert sum(weights.weights["subtitle"]) == pytest.approx(1.0)
 
 
 def test_a_corpus_without_words_is_refused(hero: Trained, tmp_path: Path) -> None:

@@ -217,6 +217,12 @@ class Inputs:
         read = tokens.word_batch if self.reads_sentences else tokens.batch
         return read(texts, self.max_tokens)
 
+    def pieces(self, text: str) -> list[str]:
+        """What the `tokenizer` calls the ids of a query."""
+        from whenabouts.models._parts.text_encoder import tokens_of
+
+        return tokens_of(self.tokenizer).pieces(text, special=not self.reads_sentences)[: self.max_tokens]
+
     def _sentence_batch(
         self,
         transcripts: Sequence[Sequence[Sentence]] | None,

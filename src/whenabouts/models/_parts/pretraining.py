@@ -108,7 +108,10 @@ class Pretraining:
         """(N, N + others): products with what was hidden, then with what is told of the other clips."""
         predicted = self.predicted_clips(features, mask, sequences, hidden)
         others = ~hidden if self.as_released else mask & ~hidden
-        return predicted[hidden] @ torch.cat([features[hidden], predicted[others]]).T
+        # Sums of thousands of products: bfloat16 would lose what tells them apart.
+        with torch.autocast(mask.device.type, enabled=False):
+            predicted = predicted.float()
+            return predicted[hidden] @ torch.cat([features[hidden].float(), predicted[others]]).T
 
     def predicted_clips(self, features: Tensor, mask: Tensor, sequences: Sequences, hidden: Tensor) -> Tensor:
         """(V, T, F): what is told of every clip while some are hidden."""

@@ -133,6 +133,12 @@ class Tokens:
         ids = [encoding.ids for encoding in self._tokenizer.encode_batch(list(sentences))]
         return _padded(ids)
 
+    def pieces(self, text: str, *, special: bool) -> list[str]:
+        """What the tokenizer calls the ids of a text, its `special` tokens included or not."""
+        self._tokenizer.no_truncation()
+        names: list[str] = self._tokenizer.encode(text, add_special_tokens=special).tokens
+        return names
+
     def words(self, sentences: Sequence[str], most: int) -> list[list[int]]:
         """The ids of each sentence without special tokens, `most` at most; none for one without words.
 

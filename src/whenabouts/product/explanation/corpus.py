@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from whenabouts.product.explanation.explained import Explained, Ranked, TokenWeights
-from whenabouts.product.explanation.readout import borders, pieces_of, token_weights
+from whenabouts.product.explanation.readout import borders, pieces_for, token_weights
 from whenabouts.product.finder import RankedMoments
 from whenabouts.product.systems.opened import IndexedSystem
 from whenabouts.product.systems.search import TrainedSearch
@@ -40,4 +40,6 @@ def explained(
 
 def _weights(system: IndexedSystem, text: str) -> TokenWeights | None:
     """How much each word counts for a system; None where it does not say."""
-    return token_weights(system.trained, system.encode(text), text, pieces_of(text, system.encoder))
+    return token_weights(
+        system.trained, system.encode(text), text, pieces_for(system.trained, text, system.encoder)
+    )

@@ -13,6 +13,7 @@ from torch import Tensor
 from whenabouts.encoders import EncoderUnavailable, TextEncoder, WordPieces, open_text_encoder
 from whenabouts.models.decoding import Decoding, span_mask
 from whenabouts.models.protocol import Explainer, Named, QueryEncoding, SpanScores, VideoEncoding
+from whenabouts.models.trained import Trained
 from whenabouts.product.explanation.explained import Borders, TokenWeights
 from whenabouts.ranking.candidates import Candidates
 from whenabouts.ranking.encoded_corpus import MemoryCorpus, System, device_of, evaluating
@@ -42,6 +43,11 @@ def pieces_of(text: str, encoder: str | TextEncoder) -> list[str] | None:
         except EncoderUnavailable:
             return None
     return encoder.word_pieces([text])[0] if isinstance(encoder, WordPieces) else None
+
+
+def pieces_for(trained: Trained, text: str, encoder: str | TextEncoder) -> list[str] | None:
+    """The word pieces that a system reads: of its own tokenizer where it has one, else of the encoder."""
+    return trained.inputs.pieces(text) if trained.inputs.tokenizer else pieces_of(text, encoder)
 
 
 def token_weights(

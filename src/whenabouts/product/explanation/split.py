@@ -21,7 +21,7 @@ from whenabouts.product.explanation.explained import (
     TokenWeights,
     overlap_with,
 )
-from whenabouts.product.explanation.readout import borders, pieces_of, token_weights
+from whenabouts.product.explanation.readout import borders, pieces_for, token_weights
 from whenabouts.ranking.encoded_corpus import MemoryCorpus, Progress, device_of, evaluating
 from whenabouts.ranking.ranker import Ranker
 from whenabouts.ranking.split import Split, encode_split
@@ -209,7 +209,9 @@ class _QuerySystem:
     def _token_weights(self) -> TokenWeights | None:
         """The words that this system heeded; None where it tells none."""
         trained, text = self.system.trained, self.query.text
-        return token_weights(trained, self.encoded, text, pieces_of(text, trained.inputs.query.encoder))
+        return token_weights(
+            trained, self.encoded, text, pieces_for(trained, text, trained.inputs.query.encoder)
+        )
 
 
 def _like(name: str, names: Sequence[str]) -> str:
