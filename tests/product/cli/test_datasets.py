@@ -49,7 +49,7 @@ def test_the_known_data_sets_are_listed(word: tuple[str, ...], capsys: pytest.Ca
 def test_the_list_as_json_says_how_files_are_obtained(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("list", "--json") == 0
     listed = {entry["name"]: entry for entry in told(capsys)}
-    assert listed["didemo"]["splits"]["val"] == ["val_data.json"]
+    assert listed["didemo"]["splits"]["val"] == ["val_data.json", "didemo_val.db/query_data.jsonl"]
     assert "LisaAnne/LocalizingMoments" in listed["didemo"]["how"]
     assert listed["didemo"]["features"][0]["width"] == 4096
 
