@@ -126,7 +126,7 @@ def local_rows(likeness_corpus: Path) -> dict[str, Any]:
 
 
 def workers(kind: str) -> list[psutil.Process]:
-    return [p for p in psutil.process_iter() if p.name().startswith(f"ray::{kind}")]
+    return [p for p in psutil.process_iter(["name"]) if (p.info["name"] or "").startswith(f"ray::{kind}")]
 
 
 def indexed(
@@ -189,6 +189,43 @@ build._WRITE_VIDEOS = 1
 files = [Path(sys.argv[2]) / name for name in sys.argv[4:]]
 Corpus(sys.argv[1], create=True).add(*files, likeness=True, ray=sys.argv[3], processes=1)
 """
+
+
+GOING_AWAY = """
+import sys
+from pathlib import Path
+from whenabouts import Corpus
+from whenabouts.product.index.ray_executor import ClusterError
+try:
+    files = [Path(sys.argv[2]) / name for name in sys.argv[4:]]
+    Corpus(sys.argv[1], create=True).add(*files, likeness=True, ray=sys.argv[3])
+except ClusterError as error:
+    print(error, file=sys.stderr)
+    sys.exit(3)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_cluster_that_goes_away_is_told_and_what_is_finished_is_kept(
+    corpus_dir: Path, samples: Path
+) -> None:
+    with cluster_head() as head, nodes(head, None) as made:
+        address = head.address
+        command = [sys.executable, "-c", GOING_AWAY, str(corpus_dir), str(samples), address, *NAMES]
+        with subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as driver:
+            while driver.poll() is None and not workers("EncodingWorker"):
+                time.sleep(0.1)
+            for node in (head.head_node, *made):
+                node.kill_raylet()
+            _, told = driver.communicate()
+        assert driver.returncode == 3, told
+    assert f"the cluster {address} went away" in told
+    assert "the same command goes on" in told
+    with Corpus(corpus_dir).store.writing():
+        pass
 
 
 @pytest.mark.slow

@@ -165,7 +165,8 @@ class RayExecutor:
                 self._loop(take)
             finally:
                 for worker in [*self._workers, *self._starting.values()]:
-                    self._ray.kill(worker.actor)
+                    with contextlib.suppress(Exception):  # a cluster that went away took them along
+                        self._ray.kill(worker.actor)
 
     def speech(self, work: Work, task: SpeechTask) -> None:
         """As `Executor` says."""
@@ -253,10 +254,7 @@ class RayExecutor:
     def _loop(self, take: Take) -> None:
         idle_since = time.monotonic()
         while self._queue or self._jobs:
-            self._assign()
-            waited = [*self._jobs, *self._starting]
-            ready, _ = self._ray.wait(waited, num_returns=1, timeout=1.0) if waited else ([], [])
-            for reference in ready:
+            for reference in (ready := self._next_messages()):
                 if reference in self._starting:
                     self._welcome(reference)
                 elif reference in self._jobs:
@@ -269,6 +267,26 @@ class RayExecutor:
                     f"{self._ray.available_resources().get('CPU', 0):g} cores free: add machines, or wait "
                     "until other jobs are done. What is finished is kept"
                 )
+
+    def _next_messages(self) -> Sequence[Any]:
+        """Give work to workers that have none, and wait a second for messages."""
+        try:
+            self._assign()
+            waited = [*self._jobs, *self._starting]
+            ready = self._ray.wait(waited, num_returns=1, timeout=1.0)[0] if waited else ()
+            is_connected = ready or self._jobs or self._is_connected()
+        except (OSError, self._ray.exceptions.RayError):
+            ready, is_connected = (), False
+        if not is_connected:
+            raise ClusterError(
+                f"the cluster {self._address} went away, or the part of it on this machine. What is finished "
+                "is kept; once `ray status` finds it again, the same command goes on from there"
+            )
+        return ready
+
+    def _is_connected(self) -> bool:
+        here = self._ray.get_runtime_context().get_node_id()
+        return any(node["NodeID"] == here and node["Alive"] for node in self._ray.nodes())
 
     def _assign(self) -> None:
         """Give files to readers that have none, each with the encoder that has the fewest."""
