@@ -68,6 +68,7 @@ from whenabouts.models._parts.ranking_loss import (
 )
 from whenabouts.models._parts.relevant_content import RelevantContent, VideoLoss
 from whenabouts.models._parts.renaming import OF_BERT, renamed_by_place
+from whenabouts.models._parts.roberta_start import begin_as_roberta
 from whenabouts.models.protocol import (
     Batch,
     ClipBatch,
@@ -98,7 +99,8 @@ class Config:
     """Width of words' features; not used where there is a `text_encoder`."""
     text_encoder: str = ""
     """The tokenizer (RoBERTa's) of sentences and queries, by the name of a folder or of a hub's repository;
-    "": the head alone, which is given frames and words as features."""
+    a training begins with the weights that lie beside it, if any. "": the head alone, which is given frames
+    and words as features."""
     hidden: Size = 768
     heads: Size = 12
     """Those of the query's attention."""
@@ -208,6 +210,20 @@ class Model(nn.Module):
 
     left_behind = ("pretraining_heads.",)
     """What a training that begins with a pre-trained HERO does not take over."""
+
+    def begin(self) -> None:
+        """Before the first step: take the weights of the RoBERTa beside the tokenizer, if any."""
+        config = self.config
+        if self.encoder is None:
+            return
+        names = released_names(config)
+        of_words = {
+            names[name].removeprefix(_WORDS): parameter
+            for name, parameter in self.named_parameters()
+            if name.startswith("encoder.cross_modal.") and "clip_" not in name
+        }
+        layers = len(self.encoder.cross_modal.encoder.layers)
+        begin_as_roberta(of_words, config.text_encoder, layers, as_released=config.as_released)
 
     @property
     def video_weight(self) -> float:
