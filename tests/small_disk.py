@@ -26,7 +26,8 @@ def mounted(folder: Path, megabytes: int) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+        # Where a test failed it may be there twice: see `turn_read_only`.
+        subprocess.run(["umount", "--lazy", "--all-targets", str(folder)], check=True)
 
 
 def turn_read_only(folder: Path) -> None:
