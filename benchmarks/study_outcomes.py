@@ -1,13 +1,14 @@
 """What each training of a study answered to each query, as a small file, and the differences it shows.
 
-    python -m benchmarks.study_outcomes gather STUDY OUT --truth POOLS [--seeds 1,2,3] --to FILE.csv.gz
-    python -m benchmarks.study_outcomes table STUDY FILE.csv.gz
+    python -m benchmarks.study_outcomes gather STUDY OUT --truth POOLS [--beside FILE] --to FILE
+    python -m benchmarks.study_outcomes table STUDY FILE
 
-`gather` reads the answers that `benchmarks.studies` wrote below OUT. The file has a line for each query: its
-id, the video it is filed under, and for each training two digits: how many of IoU 0.3, 0.5 and 0.7 its first
-answer reaches in the pool, and in the given video. `table` needs nothing else: means over trainings with
-their deviation, and the study's `differences` with 95 % intervals over trainings and videos together
-(`whenabouts.research.evaluation.several_trainings`), p corrected by Holm over all of them.
+`gather` reads the answers that `benchmarks.studies` wrote below OUT. The file (.csv.gz) has a line for each
+query: its id, the video it is filed under, and for each training two digits: how many of IoU 0.3, 0.5 and 0.7
+its first answer reaches in the pool, and in the given video. Trainings whose answers are no longer below OUT
+are taken from the file that `--beside` names, gathered before. `table` needs nothing else: means over
+trainings with their deviation, and the study's `differences` with 95 % intervals over trainings and videos
+together (`whenabouts.research.evaluation.several_trainings`), p corrected by Holm over all of them.
 """
 
 from __future__ import annotations
@@ -72,6 +73,24 @@ def gathered(study: Study, out: Path, seeds: Sequence[str], truth: Path) -> Outc
             reached[system.name, seed] = np.stack([_digits(each, queries) for each in found], axis=1)
     videos = tuple(annotations.videos[filed[query]].id for query in queries)
     return Outcomes(queries, videos, reached)
+
+
+def joined(study: Study, before: Outcomes, more: Outcomes) -> Outcomes:
+    """The trainings of both, in the study's order.
+
+    Ends the program where they answer other queries, or where a training that both have differs.
+    """
+    if (before.queries, before.videos) != (more.queries, more.videos):
+        raise SystemExit("the outcomes gathered before are of other queries or videos")
+    for system, seed in before.reached.keys() & more.reached.keys():
+        if not np.array_equal(before.reached[system, seed], more.reached[system, seed]):
+            raise SystemExit(f"{system}-{seed}: answers otherwise than what was gathered before")
+    reached = {**before.reached, **more.reached}
+    order = [system.name for system in study.systems]
+    trainings_in_order = sorted(reached, key=lambda training: (order.index(training[0]), training[1]))
+    return Outcomes(
+        before.queries, before.videos, {training: reached[training] for training in trainings_in_order}
+    )
 
 
 def _digits(evaluation: Evaluation, queries: Sequence[str]) -> Digits:
@@ -161,6 +180,7 @@ def main() -> None:
     gather.add_argument("out", type=Path)
     gather.add_argument("--truth", type=Path, required=True)
     gather.add_argument("--seeds", default="1,2,3")
+    gather.add_argument("--beside", type=Path, help="outcomes gathered before, to be kept")
     gather.add_argument("--to", type=Path, required=True)
     table = actions.add_parser("table")
     table.add_argument("study")
@@ -168,7 +188,10 @@ def main() -> None:
     options = parser.parse_args()
     study = load_studies()[options.study]
     if options.action == "gather":
-        written(gathered(study, options.out, options.seeds.split(","), options.truth), options.to)
+        outcomes = gathered(study, options.out, options.seeds.split(","), options.truth)
+        if options.beside:
+            outcomes = joined(study, opened(options.beside), outcomes)
+        written(outcomes, options.to)
     else:
         print("\n".join(tables(study, opened(options.file))))
 

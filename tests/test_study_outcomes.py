@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 from benchmarks.studies import load_studies
-from benchmarks.study_outcomes import Outcomes, opened, tables, written
+from benchmarks.study_outcomes import Outcomes, joined, opened, tables, written
 
 STUDY = load_studies()["crocs-controls"]
 
@@ -47,3 +49,17 @@ def test_differences_are_told_of_systems_with_the_same_trainings() -> None:
     assert any(line.startswith("| mmn_more - mmn ") for line in lines)
     del outcomes.reached["mmn_more", "2"]  # type: ignore[attr-defined]
     assert not any(line.startswith("| mmn_more - mmn ") for line in tables(STUDY, outcomes))
+
+
+def test_trainings_gathered_before_stay_beside_new_ones() -> None:
+    whole = made()
+    before = {training: digits for training, digits in whole.reached.items() if training[1] != "2"}
+    more = {training: digits for training, digits in whole.reached.items() if training[1] != "1"}
+    both = joined(STUDY, replace(whole, reached=more), replace(whole, reached=before))
+    assert list(both.reached) == list(whole.reached)
+    assert list(tables(STUDY, both)) == list(tables(STUDY, whole))
+    other = {training: 3 - digits for training, digits in more.items()}
+    with pytest.raises(SystemExit, match="-3: answers otherwise"):
+        joined(STUDY, replace(whole, reached=before), replace(whole, reached=other))
+    with pytest.raises(SystemExit, match="other queries"):
+        joined(STUDY, whole, replace(whole, queries=whole.queries[::-1]))
