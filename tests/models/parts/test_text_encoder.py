@@ -66,7 +66,7 @@ def test_a_sentence_without_words_is_refused(folder: Path) -> None:
 
 
 def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"has no tokenizer\.json and no vocab\.txt"):
+    with pytest.raises(UsageError, match=r"has no tokenizer\.json, no vocab\.txt, and no vocab\.json"):
         Tokens(str(tmp_path))
 
 
