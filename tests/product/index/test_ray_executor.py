@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -126,7 +127,13 @@ def local_rows(likeness_corpus: Path) -> dict[str, Any]:
 
 
 def workers(kind: str) -> list[psutil.Process]:
-    return [p for p in psutil.process_iter(["name"]) if (p.info["name"] or "").startswith(f"ray::{kind}")]
+    """Those of the clusters of this test process; another's may run beside it."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.name().startswith(f"ray::{kind}"):
+                found.append(process)
+    return found
 
 
 def indexed(

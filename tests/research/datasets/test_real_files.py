@@ -450,5 +450,8 @@ def test_the_doctor_finds_the_real_files_right_and_says_what_is_missing(real_fol
     }
     assert fine == {(expected.name, expected.split) for expected in EXPECTED}
     missing = [finding for finding in found["didemo"].findings if finding.state == "missing"]
-    assert [finding.path for finding in missing] == ["train_data.json", "average_fc7.h5"]
+    assert [finding.path for finding in missing] == [
+        "train_data.json or didemo_train.db/query_data.jsonl",
+        "average_fc7.h5",
+    ]
     assert set(report.not_here) == {"mvmr-activitynet", "mvmr-tacos", "tvr", "tvr-ranking"}

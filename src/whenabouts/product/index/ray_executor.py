@@ -36,6 +36,8 @@ _log = logging.getLogger(__name__)
 
 _REACH_SECONDS, _HEALTH_SECONDS = 5.0, 30.0
 _START_SECONDS = 120.0
+# How long workers of one kind alone wait for one of the other before one of them makes room, and how often.
+_ROOM_SECONDS, _MOST_ROOMS = 10.0, 5
 _MOST_ATTEMPTS = 3
 _MOST_FAILED_STARTS = 5
 # What waits between workers on one machine; a batch of frames has 2 to 44 MB.
@@ -152,7 +154,7 @@ class RayExecutor:
         self._by_number: dict[int, _Job] = {}
         self._queue: deque[Work] = deque()
         self._losses = Counter[int]()
-        self._failed_starts = 0
+        self._failed_starts = self._rooms_made = 0
 
     def run(self, work: Sequence[Work], take: Take) -> None:
         """As `Executor` says. Raises ClusterError for a cluster that cannot do it."""
@@ -190,10 +192,9 @@ class RayExecutor:
         # On a cluster of one core a reader and an encoder share it.
         self._cores = min(1.0, max(cores, 1) / (encoders + readers))
         self._a_worker = math.ceil(readers / encoders)
-        for _ in range(encoders):
-            self._start(is_reader=False)
-        for _ in range(readers):
-            self._start(is_reader=True)
+        # One of each comes first: where there is less room than there seemed, these two do the work.
+        for is_reader in (False, True, *[False] * (encoders - 1), *[True] * (readers - 1)):
+            self._start(is_reader=is_reader)
 
     def _start(self, *, is_reader: bool) -> None:
         from whenabouts.product.index.ray_workers import EncodingWorker, ReadingWorker, ShippedRun
@@ -241,6 +242,13 @@ class RayExecutor:
         self._failed_starts = 0
         self._workers.append(worker)
 
+    def _make_room(self) -> None:
+        """Where only readers found room, or only encoders, let one of them wait behind those of the other."""
+        is_apart = len({worker.is_reader for worker in self._workers}) == 1
+        if is_apart and len(self._workers) > 1 and self._rooms_made < _MOST_ROOMS:
+            self._rooms_made += 1
+            self._replace(self._workers[-1])
+
     def _replace(self, worker: _Worker) -> None:
         """Another worker for one that is gone, wherever there is room now."""
         if not worker.is_dead:
@@ -252,16 +260,20 @@ class RayExecutor:
     # Files ------------------------------------------------------------------------------------------
 
     def _loop(self, take: Take) -> None:
-        idle_since = time.monotonic()
+        idle_since = room_made = time.monotonic()
         while self._queue or self._jobs:
             for reference in (ready := self._next_messages()):
                 if reference in self._starting:
                     self._welcome(reference)
                 elif reference in self._jobs:
                     self._step(reference, take)
+            now = time.monotonic()
             if ready or self._jobs:
-                idle_since = time.monotonic()
-            elif time.monotonic() - idle_since > _START_SECONDS:
+                idle_since = room_made = now
+            elif now - room_made > _ROOM_SECONDS:
+                self._make_room()
+                room_made = now
+            if now - idle_since > _START_SECONDS:
                 raise ClusterError(
                     f"the cluster {self._address} started no worker for {_START_SECONDS:.0f} s; it has "
                     f"{self._ray.available_resources().get('CPU', 0):g} cores free: add machines, or wait "
