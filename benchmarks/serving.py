@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gzip
 import json
 import os
 import re
@@ -99,13 +100,16 @@ class Connection:
     async def __aexit__(self, *_: object) -> None:
         self._writer.close()
 
-    async def get(self, target: str) -> tuple[int, bytes]:
-        """Status and body."""
+    async def get(self, target: str, *, decoded: bool = False) -> tuple[int, bytes]:
+        """Status and body, as it came unless it is to be `decoded`."""
         head = f"GET {target} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\r\n"
         self._writer.write(head.encode())
         lines = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower().split("\r\n")
         length = next(int(line.split(":")[1]) for line in lines if line.startswith("content-length:"))
-        return int(lines[0].split()[1]), await self._reader.readexactly(length)
+        body = await self._reader.readexactly(length)
+        if decoded and "content-encoding: gzip" in lines:
+            body = gzip.decompress(body)
+        return int(lines[0].split()[1]), body
 
 
 @dataclass
@@ -226,7 +230,7 @@ async def thumbnails(process: int, port: int) -> dict[str, Any]:
     times: dict[str, list[float]] = {}
     used = cpu_seconds(process)
     async with Connection(port) as connection:
-        videos = json.loads((await connection.get("/api/videos"))[1])["data"]
+        videos = json.loads((await connection.get("/api/videos", decoded=True))[1])["data"]
         for video in videos:
             if not video["has_picture"]:
                 continue
