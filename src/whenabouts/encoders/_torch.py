@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.encoders._weights import is_out_of_memory, out_of_memory
 from whenabouts.encoders.protocol import (
-    EncoderOutOfMemory,
     EncoderSettings,
     EncoderUnavailable,
     unit_length,
@@ -72,21 +72,12 @@ def in_batches(
             if not is_out_of_memory(error):
                 raise
             if len(part) == 1:
-                cause = str(error).strip().splitlines()[0] if str(error).strip() else "no memory"
-                raise EncoderOutOfMemory(f"out of memory ({cause}); {remedy}") from error
+                raise out_of_memory(error, remedy) from error
             size = len(part) // 2
         else:
             vectors[start : start + len(part)] = unit_length(features)
             start += len(part)
     return vectors
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Whether a device or the machine had no memory left; the processor's allocator says so in words only."""
-    import torch
-
-    is_said = "not enough memory" in str(error) or "can't allocate memory" in str(error)
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or is_said
 
 
 @contextmanager

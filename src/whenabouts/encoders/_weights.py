@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from whenabouts import hub
-from whenabouts.encoders.protocol import EncoderStatus, EncoderUnavailable, Role
+from whenabouts.encoders.protocol import EncoderOutOfMemory, EncoderStatus, EncoderUnavailable, Role
 from whenabouts.opening import open_regular
 
 _log = logging.getLogger(__name__)
@@ -26,6 +26,8 @@ _INPUT_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
 )
+# What libraries say in words only; the processor's allocator of PyTorch has the last two.
+_OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -158,7 +160,18 @@ def dual_model(folder: ModelFolder, dtype: Any, side: str, remedy: str) -> Any:
     """
     from transformers import AutoModel
 
-    model, loading = AutoModel.from_pretrained(
+    model, missing = opened_model(AutoModel, folder, dtype)
+    if not (hasattr(model, "get_text_features") and hasattr(model, f"get_{side}_features")):
+        raise EncoderUnavailable(
+            f"{folder.name}: a {type(model).__name__} has not both a text and an {side} side; {remedy}"
+        )
+    refuse_missing(folder, missing)
+    return model
+
+
+def opened_model(kind: Any, folder: ModelFolder, dtype: Any) -> tuple[Any, list[str]]:
+    """A model of `transformers`, opened by one of its Auto classes, and the weights that the file lacks."""
+    model, loading = kind.from_pretrained(
         str(folder.path),
         dtype=dtype,
         use_safetensors=True,
@@ -166,12 +179,7 @@ def dual_model(folder: ModelFolder, dtype: Any, side: str, remedy: str) -> Any:
         trust_remote_code=False,
         output_loading_info=True,
     )
-    if not (hasattr(model, "get_text_features") and hasattr(model, f"get_{side}_features")):
-        raise EncoderUnavailable(
-            f"{folder.name}: a {type(model).__name__} has not both a text and an {side} side; {remedy}"
-        )
-    refuse_missing(folder, sorted(loading["missing_keys"]))
-    return model
+    return model, sorted(loading["missing_keys"])
 
 
 def refuse_missing(folder: ModelFolder, missing: Sequence[str]) -> None:
@@ -267,7 +275,14 @@ def _missing(modules: Sequence[str]) -> str:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether a library's error says that memory ran out, of the machine or of its GPU."""
-    return isinstance(error, MemoryError) or "out of memory" in str(error).lower()
+    is_one = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return is_one or any(words in str(error).lower() for words in _OUT_OF_MEMORY)
+
+
+def out_of_memory(error: BaseException, remedy: str) -> EncoderOutOfMemory:
+    """What is raised where memory ran out: its first line, and the remedy."""
+    cause = next(iter(str(error).strip().splitlines()), "no memory")
+    return EncoderOutOfMemory(f"out of memory ({cause}); {remedy}")
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from whenabouts.encoders import _torch, _weights
 from whenabouts.encoders.protocol import (
-    EncoderOutOfMemory,
     EncoderSettings,
     EncoderStatus,
     EncoderUnavailable,
@@ -148,11 +147,10 @@ class SortformerDiarizer(Diarizer):
             with torch.inference_mode():
                 answer = self._model(**given, speaker_cache=cache or self._new_cache())
         except (MemoryError, RuntimeError) as error:
-            if not _torch.is_out_of_memory(error):
+            if not _weights.is_out_of_memory(error):
                 raise
-            cause = next(iter(str(error).strip().splitlines()), "no memory")
             remedy = f"take a smaller model than {self.name}, or a device with more memory"
-            raise EncoderOutOfMemory(f"out of memory ({cause}); {remedy}") from error
+            raise _weights.out_of_memory(error, remedy) from error
         logits = answer.logits[0].float().cpu().numpy()
         if not np.isfinite(logits).all():
             raise EncoderUnavailable(
@@ -184,13 +182,6 @@ def _load(folder: _weights.ModelFolder, dtype: torch.dtype) -> Any:
     """The model. Raises EncoderUnavailable where weights are missing."""
     from transformers import AutoModelForAudioFrameClassification
 
-    model, loading = AutoModelForAudioFrameClassification.from_pretrained(
-        str(folder.path),
-        dtype=dtype,
-        use_safetensors=True,
-        local_files_only=True,
-        trust_remote_code=False,
-        output_loading_info=True,
-    )
-    _weights.refuse_missing(folder, sorted(loading["missing_keys"]))
+    model, missing = _weights.opened_model(AutoModelForAudioFrameClassification, folder, dtype)
+    _weights.refuse_missing(folder, missing)
     return model

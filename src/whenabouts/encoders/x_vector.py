@@ -124,14 +124,7 @@ def _load(folder: _weights.ModelFolder, dtype: torch.dtype) -> Any:
     if not any(kind.endswith("ForXVector") for kind in kinds):
         kind = ", ".join(kinds) or str(config.get("model_type", "unknown"))
         raise EncoderUnavailable(f"{folder.name}: a model of type {kind} tells no voices apart; {_GIVE}")
-    model, loading = AutoModelForAudioXVector.from_pretrained(
-        str(folder.path),
-        dtype=dtype,
-        use_safetensors=True,
-        local_files_only=True,
-        trust_remote_code=False,
-        output_loading_info=True,
-    )
-    missing = sorted(key for key in loading["missing_keys"] if not key.startswith(_OF_TRAINING))
+    model, lacking = _weights.opened_model(AutoModelForAudioXVector, folder, dtype)
+    missing = [key for key in lacking if not key.startswith(_OF_TRAINING)]
     _weights.refuse_missing(folder, missing)
     return model
