@@ -13,8 +13,7 @@ from typing import Any
 
 from whenabouts.formats.files import FormatError
 from whenabouts.models.decoding import Decoding
-from whenabouts.models.inputs import Inputs
-from whenabouts.models.released.settings import QUERY, Released, Settings
+from whenabouts.models.released.settings import Released, Settings
 
 TITLE = "CONQUER, imported from a checkpoint of the authors' program"
 
@@ -28,7 +27,7 @@ _HEAD_WIDTH = 64
 def settings(released: Released) -> Settings:
     """Settings as the tensors and the program's options have them."""
     config = _config(released)
-    inputs = _inputs(released, config)
+    inputs = released.inputs_of_pictures(config, "CONQUER")
     nms = released.setting("nms_thd", 0.7)
     decoding = Decoding(
         min_clips=released.setting("min_pred_l", 0),
@@ -95,18 +94,3 @@ def _measure(released: Released) -> str:
             accepted=" or ".join(fitting),
         )
     return measure
-
-
-def _inputs(released: Released, config: dict[str, Any]) -> Inputs:
-    """How features are prepared: pictures brought to unit length, words left as they are."""
-    widths = config["streams"]
-    released.refuse_encoders(QUERY, *widths)
-    released.refuse_tef("CONQUER")
-    return Inputs(
-        released.stream(QUERY, config["query_width"], False),
-        {name: released.stream(name, width, name == "video") for name, width in widths.items()},
-        clip_seconds=released.clip_seconds,
-        max_clips=config["max_clips"],
-        max_tokens=config["max_tokens"],
-        long_videos="cut",
-    )

@@ -186,6 +186,20 @@ class Released:
         """An input, with the encoder that the caller names for it."""
         return StreamInput(width, normalise, self.overrides.encoders.get(name, ""))
 
+    def inputs_of_pictures(self, config: Mapping[str, Any], program: str) -> Inputs:
+        """How a program of CONQUER's family prepares features: only pictures are brought to unit length."""
+        widths = config["streams"]
+        self.refuse_encoders(QUERY, *widths)
+        self.refuse_tef(program)
+        return Inputs(
+            self.stream(QUERY, config["query_width"], False),
+            {name: self.stream(name, width, name == STREAMS[0]) for name, width in widths.items()},
+            clip_seconds=self.clip_seconds,
+            max_clips=config["max_clips"],
+            max_tokens=config["max_tokens"],
+            long_videos="cut",
+        )
+
     def shared(self, heads: int) -> dict[str, Any]:
         """Settings that our systems name alike; `heads` are the program's default."""
         return {

@@ -11,8 +11,7 @@ import re
 from typing import Any
 
 from whenabouts.models.decoding import Decoding
-from whenabouts.models.inputs import Inputs
-from whenabouts.models.released.settings import QUERY, Released, Settings
+from whenabouts.models.released.settings import Released, Settings
 
 TITLE = "SQuiDNet, imported from a checkpoint of the authors' program"
 
@@ -37,7 +36,9 @@ def settings(released: Released) -> Settings:
         spans_before_nms=released.setting("max_before_nms", 200),
     )
     unused = _VIDEO_SCORE if config["measure"] == "moment" else frozenset()
-    return Settings(config, _inputs(released, config), decoding, "inclusive", unused=unused)
+    return Settings(
+        config, released.inputs_of_pictures(config, "SQuiDNet"), decoding, "inclusive", unused=unused
+    )
 
 
 def _config(released: Released) -> dict[str, Any]:
@@ -69,18 +70,3 @@ def _measure(released: Released) -> str:
         released.guessed.append("the losses: moment_video (loss_measure in opt.json)")
     released.refuse_others("loss_measure", "moment_video", "moment")
     return released.setting("loss_measure", "moment_video")
-
-
-def _inputs(released: Released, config: dict[str, Any]) -> Inputs:
-    """How features are prepared: pictures brought to unit length, words left as they are."""
-    widths = config["streams"]
-    released.refuse_encoders(QUERY, *widths)
-    released.refuse_tef("SQuiDNet")
-    return Inputs(
-        released.stream(QUERY, config["query_width"], False),
-        {name: released.stream(name, width, name == "video") for name, width in widths.items()},
-        clip_seconds=released.clip_seconds,
-        max_clips=config["max_clips"],
-        max_tokens=config["max_tokens"],
-        long_videos="cut",
-    )
