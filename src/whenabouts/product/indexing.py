@@ -34,6 +34,7 @@ from whenabouts.video.objects import check_place, source_path
 
 if TYPE_CHECKING:
     from whenabouts.product.corpus import Corpus
+    from whenabouts.product.index.records import VideoRecord
 
 _MOST_PROCESSES = 8
 _LANGUAGE = "subtitle language"
@@ -82,12 +83,7 @@ def plan_index(
     for path in paths:
         check_place(os.fspath(path))
     files = [source_path(path) for path in paths]
-    corpus.store.refresh()
-    doubled = corpus.store.doubled()
-    # A row without a description of its file is that of a file to be done again.
-    ledger = [without_file(r) if r.video_id in doubled else r for r in corpus.store.videos()]
-    if doubled:
-        notes.append(f"two indexers wrote {number_of(len(doubled), 'video')} at once; done again")
+    ledger = _ledger(corpus, notes)
     if retry and not files:
         files = [source_path(record.path) for record in ledger if record.state == "failed"]
     return make_plan(
@@ -101,6 +97,15 @@ def plan_index(
         prune=prune,
         notes=notes,
     )
+
+
+def _ledger(corpus: Corpus, notes: list[str]) -> list[VideoRecord]:
+    """The rows of the corpus as they are now; those of videos to be done again describe no file."""
+    corpus.store.refresh()
+    doubled = corpus.store.doubled()
+    if doubled:
+        notes.append(f"two indexers wrote {number_of(len(doubled), 'video')} at once; done again")
+    return [without_file(row) if row.video_id in doubled else row for row in corpus.store.videos()]
 
 
 def _set_up(

@@ -38,21 +38,7 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
     )
     add_corpus(parser, several=True)
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen at (default 127.0.0.1; others need a token)"
-    )
-    parser.add_argument("--port", type=int, default=8765, help="port (default 8765; 0: any that is free)")
-    parser.add_argument(
-        "--token",
-        default=None,
-        help="secret that clients must send (default: $WHENABOUTS_TOKEN, which `ps` does not show to others)",
-    )
-    parser.add_argument(
-        "--token-file",
-        metavar="FILE",
-        type=Path,
-        help="read that secret from a file, as systemd, Compose and Kubernetes hand secrets over",
-    )
+    _add_access(parser)
     parser.add_argument(
         "--cache",
         metavar="DIR",
@@ -91,6 +77,25 @@ def add_parser(verbs: Any) -> None:
         "for more)",
     )
     add_check(parser, "let people have the best moments looked at once more by this model, and by no other")
+
+
+def _add_access(parser: argparse.ArgumentParser) -> None:
+    """Where the server listens, and what its clients must send."""
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen at (default 127.0.0.1; others need a token)"
+    )
+    parser.add_argument("--port", type=int, default=8765, help="port (default 8765; 0: any that is free)")
+    parser.add_argument(
+        "--token",
+        default=None,
+        help="secret that clients must send (default: $WHENABOUTS_TOKEN, which `ps` does not show to others)",
+    )
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        type=Path,
+        help="read that secret from a file, as systemd, Compose and Kubernetes hand secrets over",
+    )
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
