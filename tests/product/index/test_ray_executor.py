@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -20,7 +21,7 @@ import pytest
 
 from whenabouts import Corpus
 from whenabouts.product.index.progress import Progress, Summary
-from whenabouts.product.index.ray_executor import ClusterError, check_address
+from whenabouts.product.index.ray_executor import ClusterError, RayExecutor, _Worker, check_address
 from whenabouts.product.index.ray_workers import ReadingWorker, ShippedRun
 from whenabouts.product.index.reading import ReadTask
 from whenabouts.product.index.workers import Failed
@@ -53,6 +54,34 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ClusterError, match=r"pip install 'whenabouts\[cluster\]'"):
         check_address("local")
+
+
+@pytest.mark.parametrize("is_reader", [False, True])
+def test_workers_of_one_kind_alone_make_room_for_the_other_a_few_times(
+    is_reader: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = RayExecutor([], "local")
+    killed, begun = list[Any](), list[bool]()
+    executor._ray = SimpleNamespace(kill=killed.append)
+    executor._workers = [_Worker(name, is_reader) for name in ("first", "second")]
+
+    def start(*, is_reader: bool) -> None:
+        begun.append(is_reader)
+        executor._workers.append(_Worker("again", is_reader))  # it found room before the other kind did
+
+    monkeypatch.setattr(executor, "_start", start)
+    for _ in range(10):
+        executor._make_room()
+    assert killed == ["second", *["again"] * 4]
+    assert begun == [is_reader] * 5
+
+
+def test_a_reader_and_an_encoder_or_one_alone_make_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = RayExecutor([], "local")
+    monkeypatch.setattr(executor, "_replace", lambda worker: pytest.fail("nothing waits for room"))
+    for kinds in ([], [False], [True], [False, True], [True, False, True]):
+        executor._workers = [_Worker(None, is_reader) for is_reader in kinds]
+        executor._make_room()
 
 
 WITHOUT_RAY = """
