@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
 
@@ -39,3 +41,16 @@ def small_batch(
         **more,
     }
     return Batch(QueryBatch(words, said), ClipBatch(features, seen), own, **told)
+
+
+def with_more_padding(made: Batch) -> Batch:
+    """The same rows with four more padded words and three more padded clips."""
+    words, clips = made.queries, made.videos
+    return replace(
+        made,
+        queries=QueryBatch(functional.pad(words.tokens, (0, 0, 0, 4)), functional.pad(words.mask, (0, 4))),
+        videos=ClipBatch(
+            {name: functional.pad(rows, (0, 0, 0, 3)) for name, rows in clips.streams.items()},
+            functional.pad(clips.mask, (0, 3)),
+        ),
+    )

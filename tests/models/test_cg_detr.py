@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from whenabouts.models import config_of, new_model
 from whenabouts.models.cg_detr import Model, unlike_each_other
-from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
+from whenabouts.models.protocol import Batch
 from whenabouts.types import UsageError
 
-from .small_batches import small_batch
+from .small_batches import small_batch, with_more_padding
 
 SMALL = {"streams": {"vision": 6}, "query_width": 5, "hidden": 16, "heads": 2, "dummies": 3, "prompts": 4}
 
@@ -33,18 +32,6 @@ def batch(source: list[int] | None = None) -> Batch:
     if source:
         labels["source"] = torch.tensor(source)
     return small_batch({"vision": 6}, [5, 4, 6], [3, 5, 2], [0, 1, 2], spans=spans, labels=labels)
-
-
-def with_more_padding(made: Batch) -> Batch:
-    words, clips = made.queries, made.videos
-    return replace(
-        made,
-        queries=QueryBatch(functional.pad(words.tokens, (0, 0, 0, 4)), functional.pad(words.mask, (0, 4))),
-        videos=ClipBatch(
-            {name: functional.pad(rows, (0, 0, 0, 3)) for name, rows in clips.streams.items()},
-            functional.pad(clips.mask, (0, 3)),
-        ),
-    )
 
 
 @torch.no_grad()

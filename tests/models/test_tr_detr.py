@@ -11,9 +11,9 @@ from torch.nn import functional
 
 from whenabouts.models import config_of, new_model
 from whenabouts.models._parts.window_targets import Windows
-from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
+from whenabouts.models.protocol import Batch
 
-from .small_batches import small_batch
+from .small_batches import small_batch, with_more_padding
 
 
 def model(**settings: Any) -> Any:
@@ -35,18 +35,6 @@ def batch(**more: Any) -> Batch:
     spans = torch.tensor([[1, 2], [0, 1], [3, 4]])
     labels = {"saliency_pairs": torch.tensor([[[1, 2], [0, 4]], [[0, 1], [2, 3]], [[3, 4], [0, 1]]])}
     return small_batch({"vision": 6}, [5, 6], [3, 5, 2], [0, 0, 1], spans=spans, labels=labels, **more)
-
-
-def with_more_padding(made: Batch) -> Batch:
-    words, clips = made.queries, made.videos
-    return replace(
-        made,
-        queries=QueryBatch(functional.pad(words.tokens, (0, 0, 0, 4)), functional.pad(words.mask, (0, 4))),
-        videos=ClipBatch(
-            {name: functional.pad(rows, (0, 0, 0, 3)) for name, rows in clips.streams.items()},
-            functional.pad(clips.mask, (0, 3)),
-        ),
-    )
 
 
 @torch.no_grad()
