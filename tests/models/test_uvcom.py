@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -81,6 +82,58 @@ def test_sentences_that_are_true_for_a_video_are_no_wrong_ones() -> None:
     alike = torch.randn(2, 2)
     assert small()._among_videos(batch, alike) == 0
     assert small(as_released=True)._among_videos(batch, alike) < -0.1
+
+
+def test_from_its_epoch_on_the_wrong_sentence_is_the_one_least_like_the_video() -> None:
+    """By the mean of two softmaxes over the queries: of cosines with the whole video, and with its clips."""
+    batch = small_batch({"video": 6}, [7, 4, 6], [4, 2, 3, 5], [0, 1, 1, 2])
+    chosen = {}
+    for released in (False, True):
+        model = small(unlike_from_epoch=3, as_released=released)
+        queries = model.encode_queries(batch.queries)
+        own = model.encode_videos(batch.videos).take(batch.video_of)
+        found = model.detect(queries, own)
+        before, after = (
+            model.wrong_queries(replace(batch, epoch=epoch), found, own.mask).tolist() for epoch in (2, 3)
+        )
+        assert before == [1, 2, 3, 0]
+        assert after == [_least_alike(model, found.integrated, row, own.mask, batch) for row in range(4)]
+        chosen[released] = after
+    assert chosen[False][1] in (0, 3) and chosen[False][2] in (0, 3), "no sentence that is true for the video"
+
+
+def _least_alike(model: Any, integrated: Any, row: int, mask: torch.Tensor, batch: Any) -> int:
+    released = model.config.as_released
+    texts = [_unit(text) for text in model.compared_text(integrated.sentence)]
+    whole = _unit(model.compared_video(integrated.whole)[row])
+    clips = [
+        _unit(clip)
+        for clip, real in zip(model.compared_video(integrated.mixed)[row], mask[row], strict=True)
+        if real or released
+    ]
+    by_whole = _shares([_product(whole, text) for text in texts])
+    by_clips = _shares([sum(_product(clip, text) for clip in clips) / len(clips) for text in texts])
+    scores = [sum(pair) for pair in zip(by_whole, by_clips, strict=True)]
+    video = batch.video_of[row]
+    allowed = [query for query in range(4) if released or not batch.positives[query, video]]
+    return min(allowed, key=scores.__getitem__)
+
+
+def _product(one: list[float], other: list[float]) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True))
+
+
+def _shares(values: list[float]) -> list[float]:
+    whole = sum(math.exp(value) for value in values)
+    return [math.exp(value) / whole for value in values]
+
+
+def test_the_setting_changes_the_saliency_alone_and_only_from_its_epoch_on() -> None:
+    batch = small_batch({"video": 6}, [7, 4, 6], [4, 2, 3, 5], [0, 1, 1, 2])
+    always, never = (small(unlike_from_epoch=begins, dropout=0.0).loss(batch) for begins in (0, None))
+    assert {name for name in never if not torch.equal(always[name], never[name])} == {"saliency"}
+    late = small(unlike_from_epoch=1, dropout=0.0).loss(batch)
+    assert all(torch.equal(late[name], never[name]) for name in never)
 
 
 def test_all_windows_count_where_clips_are_told_from_others() -> None:

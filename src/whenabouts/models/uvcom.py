@@ -8,12 +8,14 @@ from the others of the video. Saliency is as in QD-DETR.
 
 Readings: the walk goes on to its end, as in the paper and the authors' program; lighthouse, whose
 checkpoints are published, takes one matrix for its inverse (`whole_walk` False, see `clustering.walked`).
-`negative` sentences by similarity, which the paper chooses from some epoch on, are always those of the next
-query: lighthouse never tells the model its epoch. A span is counted from the anchor that its layer mended.
+A wrong sentence is the next query's, and from the epoch `unlike_from_epoch` on the one of the batch that is
+least like the video, as in the authors' program (80 on QVHighlights, 70 on Charades-STA); lighthouse never
+tells its model the epoch. A span is counted from the anchor that its layer mended.
 
 `as_released` restores what lighthouse does: that walk; padding counts in the clusters, the mean of the words,
 the convolutions, the walk and the loss of clips (and see `padding_of_others`, `SlotAttention`); of several
-windows that loss sees the first alone, in whole clips; other queries of the same video are wrong ones.
+windows that loss sees the first alone, in whole clips; other queries of the same video are wrong ones, and
+so may be the video's own where it is the least alike.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from whenabouts.models._parts.slot_attention import SlotAttention, perceptron
 from whenabouts.models._parts.window_model import Detected
 from whenabouts.models._parts.window_targets import borders_of, relevant_clips, true_windows
 from whenabouts.models.protocol import Batch, Losses, QueryEncoding, VideoEncoding
-from whenabouts.models.settings import NotNegative, Size
+from whenabouts.models.settings import Count, NotNegative, Size
 
 __all__ = ["Config", "Model", "released_names"]
 
@@ -65,6 +67,8 @@ class Config(ContrastedSettings):
     """Width inside of the perceptrons that compare, and of that of the slots."""
     whole_walk: bool = True
     weight_similarity: NotNegative = 1.0
+    unlike_from_epoch: Count | None = None
+    """The first epoch, from 0, in which wrong sentences are those least like the video; None: never."""
 
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
@@ -182,13 +186,34 @@ class Model(ContrastedModel):
     def other_losses(self, batch: Batch, detected: Detected, videos: VideoEncoding) -> Losses:
         """Term `similarity`: videos told from others by sentences, and clips from others of their video."""
         assert isinstance(detected, WithSentence)
-        integrated = detected.integrated
-        text = functional.normalize(self.compared_text(integrated.sentence).float(), dim=-1)
-        whole = functional.normalize(self.compared_video(integrated.whole).float(), dim=-1)
-        clips = functional.normalize(self.compared_video(integrated.mixed).float(), dim=-1)
+        text, whole, clips = self._compared(detected.integrated)
         among = self._among_videos(batch, whole @ text.T)
         within = self._within_videos(batch, (clips @ text[..., None])[..., 0], videos.mask)
         return {"similarity": -self.config.weight_similarity * (among + within) / 2}
+
+    def _compared(self, integrated: Integrated) -> tuple[Tensor, Tensor, Tensor]:
+        """Unit vectors of the sentences and the whole videos (P, D), and of the clips (P, T, D)."""
+        given = (
+            self.compared_text(integrated.sentence),
+            self.compared_video(integrated.whole),
+            self.compared_video(integrated.mixed),
+        )
+        text, whole, clips = (functional.normalize(rows.float(), dim=-1) for rows in given)
+        return text, whole, clips
+
+    @torch.no_grad()
+    def wrong_queries(self, batch: Batch, detected: Detected, mask: Tensor) -> Tensor:
+        """(Q,) the next query, or the one least like the pair's video (see `Config.unlike_from_epoch`)."""
+        begins = self.config.unlike_from_epoch
+        if begins is None or batch.epoch < begins:
+            return super().wrong_queries(batch, detected, mask)
+        assert isinstance(detected, WithSentence)
+        text, whole, clips = self._compared(detected.integrated)
+        mean = _mean(clips, None if self.config.as_released else mask)
+        alike = (whole @ text.T).softmax(1) + (mean @ text.T).softmax(1)
+        if not self.config.as_released:
+            alike = alike.masked_fill(batch.positives[:, batch.video_of].T, torch.inf)
+        return alike.argmin(1)
 
     def _among_videos(self, batch: Batch, alike: Tensor) -> Tensor:
         """The mean log-probability of the pairs (Q, Q), each way; known positives are no negatives."""

@@ -84,6 +84,7 @@ STEPS: Mapping[str, Step] = {
     "prem_localizer, negatives": Step("prem_localizer", batch=HARD),
     "crocs, second stage": Step("crocs", {"stage": "second"}, HARD),
     "xml, one video": Step("xml", batch=one_video()),
+    "uvcom, unlike": Step("uvcom", {"unlike_from_epoch": 0}),
     "hero, hardest": Step("hero", {"pool": 2, "pool_from_epoch": 0}),
 }
 

@@ -55,7 +55,7 @@ class ContrastedModel(AnchoredModel):
     ) -> Tensor:
         """The hinge of Moment-DETR, the contrast of ratings and what wrong words' saliency lacks."""
         hinge = super().saliency_loss(batch, detected, queries, videos)
-        wrong = torch.arange(len(batch), device=videos.mask.device).roll(-1)
+        wrong = self.wrong_queries(batch, detected, videos.mask)
         scores, others = detected.saliency.float(), self.saliency_for(queries.take(wrong), videos).float()
         negative = self._is_negative(batch, wrong)[:, None] & videos.mask
         low = (functional.softplus(others) * negative).sum(1).mean()
@@ -67,6 +67,10 @@ class ContrastedModel(AnchoredModel):
             self.config.temperature,
         )
         return hinge + contrast + low
+
+    def wrong_queries(self, batch: Batch, detected: Detected, mask: Tensor) -> Tensor:
+        """(Q,) the query whose words each pair is asked with a second time: the next. `mask` (Q, T)."""
+        return torch.arange(len(batch), device=mask.device).roll(-1)
 
     def _is_negative(self, batch: Batch, wrong: Tensor) -> Tensor:
         """(Q,) bool: whether the other query's words are wrong for the query's video."""
