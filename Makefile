@@ -24,15 +24,19 @@ $(STAMP): pyproject.toml constraints.txt
 demo: venv
 	$(BIN)/python samples/demo.py
 
+# Kills, clusters and browsers may fail for the machine's sake: a failed test is tried once more and
+# then listed as RERUN: one to be looked at.
+RERUNS := --reruns 1 --reruns-delay 1
+
 # Types are checked beside the tests, which wait now and then for programs that they start.
 test: venv lint
 	@mkdir -p build; $(BIN)/mypy > build/types.txt 2>&1 & types=$$!; \
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder \
+	$(BIN)/python -m pytest -q $(RERUNS) -n 2 --dist loadfile --no-loadscope-reorder \
 		--durations 15 --durations-min 1; tests=$$?; \
 	wait $$types; types=$$?; [ $$types = 0 ] || cat build/types.txt; exit $$((tests | types))
 
 test-slow: venv
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q $(RERUNS) -m slow
 
 # Two attacks at a time, by chance, for so many minutes.
 attack: venv

@@ -1,7 +1,7 @@
 """Simulated clip features of a data set, from a text model that no system and no filter of ours reads.
 
     python -m benchmarks.simulated_features OUT --prefix e5_charades \
-        --train charades_train.json --test charades_test.json [--subtitles]
+        --train charades_train.json --test charades_test.json [--also didemo=didemo_test.jsonl] [--subtitles]
 
 Annotations and times are real; what the clips hold is made of the vectors of the captions. The simulator
 before (`simulate_features.py`, not part of this repository) took them from MiniLM, which also makes the
@@ -16,7 +16,8 @@ clip has the video's scene and white noise besides. `Settings` has the amounts: 
 
 OUT gets, under names that begin with the prefix: `_train`, `_val` (a tenth of the training videos, chosen by
 the hash of their ids) and `_test` `.jsonl`; the stores `_video` and, with --subtitles, `_sub`; the words of
-all queries, `_words`, by MiniLM; `_settings.json`.
+all queries, `_words`, by MiniLM; `_settings.json`. `--also` has another data set's videos made by the same
+network, to be tested on. `--videos` and `--test-videos` take the videos with the lowest hashes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import argparse
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -250,18 +251,31 @@ def moments_of(annotations: Annotations) -> dict[str, list[Moment]]:
 
 def is_held_out(video: str) -> bool:
     """Whether a training video is for validation: one in ten, by the hash of its id."""
-    return hashlib.sha256(video.encode()).digest()[0] * 10 < 256
+    return _digest(video)[0] * 10 < 256
 
 
-def some_videos(annotations: Annotations, name: str, *, held_out: bool) -> Annotations:
-    """The annotations of the videos that are held out, or of the others."""
+def _digest(video: str) -> bytes:
+    return hashlib.sha256(video.encode()).digest()
+
+
+def fewer_videos(annotations: Annotations, count: int | None) -> Annotations:
+    """The annotations of so many videos, those whose ids' hashes are lowest in all but their first byte."""
+    if count is None or count >= len(annotations.videos):
+        return annotations
+    # The first byte says who is held out.
+    names = sorted((video.id for video in annotations.videos), key=lambda video: _digest(video)[1:])
+    return some_videos(annotations, annotations.name, frozenset(names[:count]).__contains__)
+
+
+def some_videos(annotations: Annotations, name: str, is_chosen: Callable[[str], bool]) -> Annotations:
+    """The annotations of the videos that are chosen by their ids."""
     builder = AnnotationBuilder(name)
     for video in annotations.videos:
-        if is_held_out(video.id) == held_out:
+        if is_chosen(video.id):
             builder.add_video(video.id, video.duration)
     for number, video_number, start, end, relevance in judgement_rows(annotations):
         query, video = annotations.queries[number], annotations.videos[video_number]
-        if is_held_out(video.id) == held_out:
+        if is_chosen(video.id):
             builder.add_query(query.id, query.text)
             builder.judge(query.id, video.id, start, end, relevance)
     return builder.annotations()
@@ -330,6 +344,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--train", type=Path, required=True, help="judgements in any format, with durations")
     parser.add_argument("--val", type=Path, help="likewise; default: a tenth of the training videos")
     parser.add_argument("--test", type=Path, required=True)
+    parser.add_argument("--also", action="append", default=[], metavar="NAME=FILE", help="a further split")
+    parser.add_argument("--videos", type=int, help="how many to train and validate on; default: all")
+    parser.add_argument("--test-videos", type=int, help="how many of --test and each --also; default: all")
     parser.add_argument("--generator", default=GENERATOR, help="the text model that clips are made from")
     parser.add_argument("--subtitles", action="store_true")
     parser.add_argument("--noise", type=float, default=Settings.noise)
@@ -338,11 +355,19 @@ def _options() -> argparse.Namespace:
 
 
 def _splits(options: argparse.Namespace) -> dict[str, Annotations]:
-    train, test = read_annotations(options.train), read_annotations(options.test)
+    train = fewer_videos(read_annotations(options.train), options.videos)
+    also = dict(item.split("=", 1) for item in options.also)
+    tests = {
+        name: fewer_videos(read_annotations(Path(file)), options.test_videos)
+        for name, file in {"test": options.test, **also}.items()
+    }
     if options.val is not None:
-        return {"train": train, "val": read_annotations(options.val), "test": test}
-    parts = {name: some_videos(train, name, held_out=name == "val") for name in ("train", "val")}
-    return {**parts, "test": test}
+        return {"train": train, "val": read_annotations(options.val), **tests}
+    validation = some_videos(train, "val", is_held_out)
+    return {
+        "train": some_videos(train, "train", lambda video: not is_held_out(video)),
+        "val": validation,
+    } | tests
 
 
 def _refuse_shared_ids(splits: Mapping[str, Annotations]) -> None:

@@ -4,8 +4,13 @@
     python -m benchmarks.studies STUDY FEATURES OUT --table
     python -m benchmarks.studies STUDY FEATURES OUT --commands
 
-`studies.toml` beside this file has the studies: what each compares, and on which files. FEATURES is the
-folder of the feature files (simulated ones are made by a program that is not part of this repository).
+`study/STUDY.toml` says what a study compares, on which files; FEATURES is the folder of the feature files.
+A row `extends` an experiment below experiments/, or a row above it, by the settings in `set` (as with --set),
+after the study's own `set`. A setting "KEY=row:NAME" is the folder of that row's training of the same seed,
+which comes first. `measure` is one of MEASURES, or "truths": the corpus under several decodings, and graded
+truths where FEATURES has them. `shown` are the columns of --table; `tested` those of `study_outcomes`, which
+also tells the `differences`: pairs of rows, the first held against the second.
+
 Everything is done by commands of `whenabouts` that anyone can give: `train` with the settings of a row,
 `run`, and the evaluation of `evaluate`. A training is one thread in a process of its own; what is finished
 is not done again, what was cut short goes on. The means are added to OUT/results.jsonl: a line per system
@@ -28,7 +33,17 @@ from typing import Any, Literal
 import msgspec
 from benchmarks import trainings
 
-STUDIES = Path(__file__).with_suffix(".toml")
+STUDIES = Path(__file__).with_name("study")
+MEASURES = {
+    "corpus": {"": ("answers.json", "tvr")},
+    "ranked": {"": ("answers.jsonl", "rvmr")},
+    "pools": {"": ("mvmr.jsonl", "mvmr"), "VMR ": ("vmr.jsonl", "mvmr")},
+}
+"""Measure -> what stands before the names of its metrics -> the file of answers, and the protocol.
+
+"corpus" has all lists that a system makes of the test split, "ranked" graded truths, "pools" the answers in
+the pools of --pools and in the given video.
+"""
 ROW = "row:"
 """Before the name of a row, where the folder of its training is meant."""
 TRUTHS = {
@@ -47,10 +62,11 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Table(msgspec.Struct, forbid_unknown_fields=True):
-    measure: Literal["corpus", "pools", "truths"]
+    measure: Literal["corpus", "ranked", "pools", "truths"]
     shown: tuple[str, ...]
     rows: dict[str, _Row]
     set: tuple[str, ...] = ()
+    tested: tuple[str, ...] = ()
     differences: tuple[tuple[str, str], ...] = ()
 
 
@@ -81,20 +97,25 @@ class System:
 class Study:
     """Systems that are compared on the same files, how they are measured, and the metrics that are shown.
 
-    `differences` are pairs of systems, chosen before they are seen: the first is held against the second.
+    `differences` are pairs of systems, chosen before they are seen: the first is held against the second by
+    the metrics in `tested`.
     """
 
     name: str
     systems: tuple[System, ...]
     measure: str
     shown: tuple[str, ...]
+    tested: tuple[str, ...] = ()
     differences: tuple[tuple[str, str], ...] = ()
 
 
-def load_studies(path: Path = STUDIES) -> dict[str, Study]:
-    """The studies of a file, by name. Raises ValueError for a row that extends nothing."""
-    tables = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), dict[str, _Table])
-    return {name: _study(name, table) for name, table in tables.items()}
+def load_studies(folder: Path = STUDIES) -> dict[str, Study]:
+    """The studies of a folder, by name. Raises ValueError for a row that extends nothing."""
+    files = sorted(folder.glob("*.toml"))
+    return {
+        file.stem: _study(file.stem, msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), _Table))
+        for file in files
+    }
 
 
 def _study(name: str, table: _Table) -> Study:
@@ -110,7 +131,7 @@ def _study(name: str, table: _Table) -> Study:
     strange = {row for pair in table.differences for row in pair} - set(systems)
     if strange:
         raise ValueError(f"{name}: differences name {', '.join(sorted(strange))}: no row")
-    return Study(name, tuple(systems.values()), table.measure, table.shown, table.differences)
+    return Study(name, tuple(systems.values()), table.measure, table.shown, table.tested, table.differences)
 
 
 def main() -> None:
@@ -193,25 +214,23 @@ def _train(
         for more in _under_truths(options, run, done):
             trainings.add_result(options.out, line | more)
     elif not done:
-        metrics = (
-            _in_pools(options, run) if study.measure == "pools" else _in_corpus(options, run, system, seed)
-        )
-        trainings.add_result(options.out, line | {"metrics": metrics})
+        trainings.add_result(options.out, line | {"metrics": _measured(options, study, system, seed, run)})
 
 
-def _in_corpus(options: argparse.Namespace, run: Path, system: System, seed: str) -> dict[str, Any]:
-    """Means of all lists that the system makes of the test split, after its retriever where it has one."""
-    has_lists = any(setting.startswith(f"data.retrieved.lists={ROW}") for setting in system.settings)
-    retriever = ["--retriever", str(options.out / f"{system.after}-{seed}")] if has_lists else []
-    return _means(_judgements(options, run), _answers(options, run, "answers.json", retriever), "tvr")
-
-
-def _in_pools(options: argparse.Namespace, run: Path) -> dict[str, Any]:
-    """Recall in the pools and, with `VMR` before its name, in the given video."""
-    pools = ["--pools", str(options.pools)]
-    metrics = _means(options.pools, _answers(options, run, "mvmr.jsonl", pools), "mvmr")
-    given = _answers(options, run, "vmr.jsonl", [*pools, "--task", "svmr"])
-    return metrics | {f"VMR {name}": value for name, value in _means(options.pools, given, "mvmr").items()}
+def _measured(
+    options: argparse.Namespace, study: Study, system: System, seed: str, run: Path
+) -> dict[str, float | None]:
+    """Means of what a system answers, after its retriever where it has one."""
+    more = [] if study.measure != "pools" else ["--pools", str(options.pools)]
+    if any(setting.startswith(f"data.retrieved.lists={ROW}") for setting in system.settings):
+        more += ["--retriever", str(options.out / f"{system.after}-{seed}")]
+    truth = options.pools if study.measure == "pools" else judgements(run, options.features)
+    metrics: dict[str, float | None] = {}
+    for prefix, (name, protocol) in MEASURES[study.measure].items():
+        task = ["--task", "svmr"] if prefix else []
+        means = _means(truth, _answers(options, run, name, [*more, *task]), protocol)
+        metrics |= {f"{prefix}{metric}": value for metric, value in means.items()}
+    return metrics
 
 
 def _under_truths(
@@ -263,15 +282,15 @@ def _means(truth: Any, answers: Path, protocol: str) -> dict[str, Any]:
     return dict(evaluate(truth, answers, protocol=protocol).means())
 
 
-def _judgements(options: argparse.Namespace, run: Path) -> Any:
+def judgements(run: Path, features: Path) -> Any:
     """The test split's judgements: of the data set that the experiment names, or its file."""
     from whenabouts.research.datasets import open_dataset
     from whenabouts.research.training.experiment import load_experiment
 
     data = load_experiment(run / "experiment.toml").data
     if data.dataset:
-        return open_dataset(data.dataset, data.beside(options.features, "")).annotations(data.test)
-    return data.beside(options.features, data.test)
+        return open_dataset(data.dataset, data.beside(features, "")).annotations(data.test)
+    return data.beside(features, data.test)
 
 
 def tables(study: Study, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:

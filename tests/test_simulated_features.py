@@ -12,6 +12,7 @@ from benchmarks.simulated_features import (
     Moment,
     Settings,
     Simulator,
+    fewer_videos,
     is_held_out,
     moments_of,
     rank_correlation,
@@ -103,12 +104,18 @@ def test_held_out_videos_are_about_a_tenth_and_no_query_is_in_both_parts() -> No
         builder.add_query(f"q{number}", f"text {number}")
         builder.judge(f"q{number}", f"v{number}", 1, 5)
     whole = builder.annotations()
-    train, val = (some_videos(whole, "part", held_out=held) for held in (False, True))
+    val = some_videos(whole, "val", is_held_out)
+    train = some_videos(whole, "train", lambda video: not is_held_out(video))
     assert len(train.videos) + len(val.videos) == 300
     assert 15 <= len(val.videos) <= 45
     assert all(is_held_out(video.id) for video in val.videos)
     assert {query.id for query in train.queries}.isdisjoint(query.id for query in val.queries)
     assert moments_of(val)[val.videos[0].id] == [Moment(val.queries[0].text, 1, 5)]
+    fewer, fewest = (fewer_videos(whole, count) for count in (100, 20))
+    assert (len(fewer.videos), len(fewest.queries)) == (100, 20)
+    assert {video.id for video in fewest.videos} < {video.id for video in fewer.videos}
+    assert 2 <= len(some_videos(fewer, "val", is_held_out).videos) <= 25
+    assert fewer_videos(whole, None) is whole
 
 
 def test_a_model_agrees_with_itself_and_not_with_a_stranger(captions: Captions) -> None:

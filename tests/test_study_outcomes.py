@@ -17,49 +17,52 @@ def made() -> Outcomes:
     random = np.random.default_rng(0)
     queries = tuple(f"v{number // 2}#{number}" for number in range(200))
     luck = random.random((200, 2))
-    reached = {
-        (system, seed): ((luck + 0.1 * random.random((200, 2)) + gain > 0.8) * 3).astype(np.int8)
+    values = {
+        (system, seed): (luck + 0.1 * random.random((200, 2)) + gain > 0.8).astype(np.float64)
         for system, gain in (("mmn", 0.0), ("mmn_more", 0.0), ("crocs_first", 0.3))
         for seed in ("1", "2", "3")
     }
-    return Outcomes(queries, tuple(query.partition("#")[0] for query in queries), reached)
+    videos = tuple(query.partition("#")[0] for query in queries)
+    return Outcomes(("R@1,IoU=0.3", "nDCG@10,IoU=0.3"), queries, videos, values)
 
 
 def test_a_written_file_is_read_as_it_was_and_is_the_same_each_time(tmp_path: Path) -> None:
     outcomes = made()
+    outcomes.values["mmn", "1"][:, 1] *= 0.1234
     written(outcomes, tmp_path / "a.csv.gz")
     written(outcomes, tmp_path / "b.csv.gz")
     assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
     again = opened(tmp_path / "a.csv.gz")
-    assert (again.queries, again.videos, list(again.reached)) == (
+    assert (again.metrics, again.queries, again.videos) == (
+        outcomes.metrics,
         outcomes.queries,
         outcomes.videos,
-        list(outcomes.reached),
     )
-    for training, digits in outcomes.reached.items():
-        np.testing.assert_array_equal(again.reached[training], digits)
+    assert list(again.values) == list(outcomes.values)
+    for training, values in outcomes.values.items():
+        np.testing.assert_array_equal(again.values[training], values)
 
 
 def test_differences_are_told_of_systems_with_the_same_trainings() -> None:
     outcomes = made()
     lines = list(tables(STUDY, outcomes))
     better = next(line for line in lines if line.startswith("| crocs_first - mmn "))
-    gain = 100 * (outcomes.hits("crocs_first", 0, 2) - outcomes.hits("mmn", 0, 2)).mean()
+    gain = 100 * (outcomes.of("crocs_first") - outcomes.of("mmn"))[:, :, 0].mean()
     assert f"{gain:+.1f} (+" in better
     assert any(line.startswith("| mmn_more - mmn ") for line in lines)
-    del outcomes.reached["mmn_more", "2"]  # type: ignore[attr-defined]
+    del outcomes.values["mmn_more", "2"]  # type: ignore[attr-defined]
     assert not any(line.startswith("| mmn_more - mmn ") for line in tables(STUDY, outcomes))
 
 
 def test_trainings_gathered_before_stay_beside_new_ones() -> None:
     whole = made()
-    before = {training: digits for training, digits in whole.reached.items() if training[1] != "2"}
-    more = {training: digits for training, digits in whole.reached.items() if training[1] != "1"}
-    both = joined(STUDY, replace(whole, reached=more), replace(whole, reached=before))
-    assert list(both.reached) == list(whole.reached)
+    before = {training: values for training, values in whole.values.items() if training[1] != "2"}
+    more = {training: values for training, values in whole.values.items() if training[1] != "1"}
+    both = joined(STUDY, replace(whole, values=more), replace(whole, values=before))
+    assert list(both.values) == list(whole.values)
     assert list(tables(STUDY, both)) == list(tables(STUDY, whole))
-    other = {training: 3 - digits for training, digits in more.items()}
+    other = {training: 1 - values for training, values in more.items()}
     with pytest.raises(SystemExit, match="-3: answers otherwise"):
-        joined(STUDY, replace(whole, reached=before), replace(whole, reached=other))
-    with pytest.raises(SystemExit, match="other queries"):
+        joined(STUDY, replace(whole, values=before), replace(whole, values=other))
+    with pytest.raises(SystemExit, match="other metrics, queries"):
         joined(STUDY, whole, replace(whole, queries=whole.queries[::-1]))
