@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from whenabouts.models._parts.cross_modal import sequences_of
-from whenabouts.models._parts.pretraining import Hidden, Pretraining
+from whenabouts.models._parts.cross_modal import Sequences, sequences_of
+from whenabouts.models._parts.pretraining import TASKS, Hidden, Pretraining
 from whenabouts.models.hero import Model, released_names
 from whenabouts.models.protocol import ClipBatch
 
 from ..golden_folder import golden_folder
 from .hero_cases import CASES, Golden, opened, sentence_batch
 
-EVERY = {"mlm": 1.0, "mfm": 1.0, "fom": 1.0, "vsm": 1.0}
+EVERY: dict[str, float] = dict.fromkeys(TASKS, 1.0)
 
 
 @pytest.fixture(params=CASES, ids=lambda path: path.stem)
@@ -85,13 +85,18 @@ def test_hidden_words_are_told_as_released(case: Golden) -> None:
     _assert_gradients(case, model, "mlm")
 
 
-def test_hidden_clips_are_told_as_released(case: Golden) -> None:
-    model, videos = _model(case), case.videos("mfm")
-    hidden = case.arrays["mfm.in.c_v_masks"]
+def _hidden_clips(case: Golden, model: Model) -> tuple[Tensor, Tensor, Sequences, Tensor]:
+    """Features, mask, sequences, and which clips are hidden."""
+    videos, hidden = case.videos("mfm"), case.arrays["mfm.in.c_v_masks"]
     # The stored features are hidden already.
     features = videos.streams["frames"].clone()
     features[hidden] = case.arrays["mfm.in.feat_targets"]
-    drawn = (features, videos.mask, model.sequences(videos), hidden)
+    return features, videos.mask, model.sequences(videos), hidden
+
+
+def test_hidden_clips_are_told_as_released(case: Golden) -> None:
+    model = _model(case)
+    *_, hidden = drawn = _hidden_clips(case, model)
     predicted = _learned(model).predicted_clips(*drawn)
     case.near("mfm.out.masked_prediction", predicted[hidden])
     case.near("mfm.out.unmasked_prediction", predicted[~hidden])
@@ -102,6 +107,16 @@ def test_hidden_clips_are_told_as_released(case: Golden) -> None:
     case.near("mfm.loss.nce.mean", losses.mean(), atol=0.0, rtol=1e-4)
     losses.mean().backward()  # type: ignore[no-untyped-call]
     _assert_gradients(case, model, "mfm_nce")
+
+
+def test_features_of_hidden_clips_are_told_as_released(case: Golden) -> None:
+    model = _model(case)
+    losses = _learned(model).regression_loss(*_hidden_clips(case, model))
+    # The program keeps the squares of the features apart until it takes the root of their sum.
+    torch.testing.assert_close(losses.detach() ** 2, case.arrays["mfm.loss.regression.each"].sum(1))
+    case.near("mfm.loss.regression.mean", losses.mean(), atol=0.0)
+    losses.mean().backward()  # type: ignore[no-untyped-call]
+    _assert_gradients(case, model, "mfm_regression")
 
 
 def test_old_places_are_told_as_released(case: Golden) -> None:

@@ -296,7 +296,7 @@ class Model(nn.Module):
     def task_terms(self, task: str, batch: Batch) -> Losses:
         """The terms of one task of pre-training, of the videos of a batch; one with nothing to do is 0.
 
-        `mlm`, `mfm`, `fom`, or those of queries for "vsm", behind `vsm_`.
+        `mlm`, `mfm`, `mffr`, `fom`, or those of queries for "vsm", behind `vsm_`.
         """
         config, videos = self.config, batch.videos
         if task == "vsm":
@@ -321,8 +321,9 @@ class Model(nn.Module):
             )
             return {task: _nothing(videos) if hidden is None else learned.word_loss(features, hidden).mean()}
         drawn = (features, mask, self.sequences(videos))
-        if task == "mfm":
-            return {task: learned.clip_loss(*drawn, some_of(mask, config.hidden_share)).mean()}
+        if task in ("mfm", "mffr"):
+            loss = learned.clip_loss if task == "mfm" else learned.regression_loss
+            return {task: loss(*drawn, some_of(mask, config.hidden_share)).mean()}
         return {task: learned.order_loss(*drawn, new_places(mask, config.hidden_share))}
 
     def _span_term(self, batch: Batch, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:

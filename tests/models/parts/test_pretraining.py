@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -107,6 +108,28 @@ def test_padded_clips_are_negatives_only_as_released(released: bool) -> None:
     assert logits.shape == (3, 27 if released else int(videos.mask.sum()))
 
 
+@pytest.mark.parametrize("released", [False, True])
+def test_regression_counts_how_far_what_is_told_lies_from_the_features(released: bool) -> None:
+    """Value and gradient by hand; the output layer's bias moves all that is told alike."""
+    model, videos = _model(as_released=released), _videos()
+    learned, (features, mask, sequences) = _learned(model, videos)
+    hidden = torch.zeros_like(mask)
+    hidden[0, 3] = hidden[1, :2] = True
+    told = learned.predicted_clips(features, mask, sequences, hidden)[hidden].tolist()
+    apart = [
+        [a - b for a, b in zip(*pair, strict=True)]
+        for pair in zip(told, features[hidden].tolist(), strict=True)
+    ]
+    lengths = [math.hypot(*row) for row in apart]
+    losses = learned.regression_loss(features, mask, sequences, hidden)
+    expected = lengths if released else [length**2 for length in lengths]
+    torch.testing.assert_close(losses.detach(), torch.tensor(expected))
+    losses.mean().backward()  # type: ignore[no-untyped-call]
+    slopes = [1 / length if released else 2.0 for length in lengths]
+    gradient = [sum(slope * row[at] for slope, row in zip(slopes, apart, strict=True)) / 3 for at in range(9)]
+    torch.testing.assert_close(learned.heads.clip_out.bias.grad, torch.tensor(gradient))
+
+
 @torch.no_grad()
 def test_what_is_told_of_a_hidden_clip_does_not_see_it() -> None:
     model, videos = _model(), _videos()
@@ -161,7 +184,7 @@ def _stepped(model: Model, task: str, batch: Batch, optimizer: torch.optim.Optim
     optimizer.zero_grad()
     total: Tensor = torch.stack(list(model.task_terms(task, batch).values())).sum()
     total.backward()  # type: ignore[no-untyped-call]
-    heads = {"mlm": "word_", "mfm": "clip_", "fom": "order_", "vsm": "span_query"}
+    heads = {"mlm": "word_", "mfm": "clip_", "mffr": "clip_", "fom": "order_", "vsm": "span_query"}
     learned = {name for name, one in model.named_parameters() if one.grad is not None and one.grad.any()}
     assert any(heads[task] in name for name in learned)
     optimizer.step()
@@ -183,7 +206,7 @@ def test_tasks_are_drawn_by_their_shares_and_wrong_ones_are_named() -> None:
     drawn = [drawn_task({"mlm": 3.0, "vsm": 1.0, "fom": 0.0}) for _ in range(200)]
     assert 0.65 < drawn.count("mlm") / 200 < 0.85
     assert "fom" not in drawn
-    with pytest.raises(UsageError, match="pretraining has no task 'mrm'; it has mlm, mfm, fom, vsm"):
+    with pytest.raises(UsageError, match="pretraining has no task 'mrm'; it has mlm, mfm, mffr, fom, vsm"):
         _model(pretraining={"mrm": 1.0})
     with pytest.raises(UsageError, match="the shares of all tasks of pretraining are 0"):
         _model(pretraining={"mlm": 0.0})

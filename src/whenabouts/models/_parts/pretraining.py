@@ -1,15 +1,18 @@
-"""HERO's pre-training on videos and their sentences (Li et al., section 3.2): four tasks, and their heads.
+"""HERO's pre-training on videos and their sentences (Li et al., section 3.2): five tasks, and their heads.
 
 - "mlm", masked language modelling: words of a sentence are hidden, and told from the others and its clips.
 - "mfm", masked frame modelling: clips are hidden, and each is told from the clips that are not (a contrast).
+- "mffr", the same by regression: the features of each hidden clip are told.
 - "fom", frame order modelling: clips change places before the temporal transformer, which tells the old ones.
 - "vsm", video-subtitle matching: sentences, taken out of their videos, are queries for them (`matched`).
 
 What is drawn is drawn apart from what is computed of it: `hidden_words`, `hidden_clips`, `new_places`,
-`matched`; then `word_loss`, `clip_loss`, `order_loss`.
+`matched`; then `word_loss`, `clip_loss`, `regression_loss`,
+`order_loss`.
 
-`as_released` restores the program: padded clips are negatives of hidden ones; a vector that nothing trains is
-added to clips that are not hidden; a sentence of one clip is to end at the next.
+`as_released` restores the program: padded clips are negatives of hidden ones; regression counts distances
+and not their squares; a vector that nothing trains is added to clips that are not hidden; a sentence of one
+clip is to end at the next.
 
 Shapes as in `cross_modal`; F features of a clip, N what is hidden.
 """
@@ -29,8 +32,8 @@ from whenabouts.models._parts.layers import check_length
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, SentenceBatch
 from whenabouts.types import UsageError
 
-Task = Literal["mlm", "mfm", "fom", "vsm"]
-TASKS: tuple[Task, ...] = ("mlm", "mfm", "fom", "vsm")
+Task = Literal["mlm", "mfm", "mffr", "fom", "vsm"]
+TASKS: tuple[Task, ...] = ("mlm", "mfm", "mffr", "fom", "vsm")
 FRAMES_OF_ORDER = 100
 """Places that frame order modelling tells apart."""
 _FIRST_WORD = 4
@@ -112,6 +115,11 @@ class Pretraining:
         with torch.autocast(mask.device.type, enabled=False):
             predicted = predicted.float()
             return predicted[hidden] @ torch.cat([features[hidden].float(), predicted[others]]).T
+
+    def regression_loss(self, features: Tensor, mask: Tensor, sequences: Sequences, hidden: Tensor) -> Tensor:
+        """(N,): the squared distance of what is told of each hidden clip from its features."""
+        apart = self.predicted_clips(features, mask, sequences, hidden)[hidden].float() - features[hidden]
+        return apart.norm(dim=1) if self.as_released else apart.square().sum(1)
 
     def predicted_clips(self, features: Tensor, mask: Tensor, sequences: Sequences, hidden: Tensor) -> Tensor:
         """(V, T, F): what is told of every clip while some are hidden."""
