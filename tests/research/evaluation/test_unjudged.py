@@ -145,7 +145,7 @@ LISTS = st.lists(MOMENT, max_size=6).map(lambda ms: [ScoredMoment(m, -float(n)) 
 
 
 @settings(max_examples=40)
-@given(TRUTH, LISTS, st.sampled_from(sorted(set(PROTOCOLS) - {"mvmr", "mvmr-as-released"})))
+@given(TRUTH, LISTS, st.sampled_from(sorted(set(PROTOCOLS) - {"mvmr", "mvmr-as-released", "didemo"})))
 def test_what_stands_lies_between_the_bounds_and_these_in_0_and_1(
     truth: Any, answers: list[ScoredMoment], protocol: str
 ) -> None:

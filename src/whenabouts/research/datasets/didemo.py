@@ -99,8 +99,8 @@ DATASET = Declaration(
         "29 videos of val and 33 of test stand under two file names (.mov and .mp4): their id is the name "
         "without its last ending.",
         "HERO's queries (didemo_SPLIT.db/query_data.jsonl) are read where the authors' file is not there. "
-        "Their times are taken for seconds, with the same rule of two annotators; HERO's evaluation counts a "
-        "span that overlaps the marks of two annotators enough, which is another rule.",
+        "Their times are taken for seconds, with the same rule of two annotators. HERO's evaluation counts a "
+        "span that overlaps the marks of two annotators enough, which is another rule: protocol `didemo`.",
         "The files hold no lengths: a video's is 5 s times its segments, which may be up to 5 s too long.",
     ),
 )

@@ -72,8 +72,11 @@ class Truth:
 def truth_of(annotations: Annotations, protocol: Protocol) -> Truth:
     """The judgements that count under a protocol.
 
-    Raises UsageError for judgements that a protocol cannot work with: no pools, grades without bounds.
+    Raises UsageError for judgements that a protocol cannot work with: no pools, grades without bounds, none
+    of several annotators.
     """
+    if protocol.annotators > 1:
+        annotations = _of_annotators(annotations, protocol)
     if protocol.full_pools and not annotations.pools:
         raise UsageError(
             f"{annotations.name}: {protocol.name} needs the pool of each query, and there is none; "
@@ -108,6 +111,31 @@ def truth_of(annotations: Annotations, protocol: Protocol) -> Truth:
         left_out=left_out,
         given_video=given_video,
         pool_keys=_pool_keys(annotations, video_codes) if protocol.full_pools else None,
+    )
+
+
+def _of_annotators(annotations: Annotations, protocol: Protocol) -> Annotations:
+    """The judged queries with what each annotator marked, in the video of their first judgement."""
+    judged, first = np.unique(annotations.query, return_index=True)
+    marks = [annotations.queries[number].metadata.get("annotated", ()) for number in judged.tolist()]
+    counts = [len(spans) for spans in marks]
+    if min(counts, default=protocol.annotators) < protocol.annotators:
+        lacking = annotations.queries[int(judged[int(np.argmin(counts))])].id
+        raise UsageError(
+            f"{annotations.name}: {protocol.name} needs what each annotator marked, and query {lacking!r} "
+            f"has {min(counts)} spans of annotators; give DiDeMo's own JSON or HERO's query_data.jsonl; "
+            "vcmr takes judgements as they are"
+        )
+    spans = np.array([span for own in marks for span in own], np.float64).reshape(-1, 2)
+    return replace(
+        annotations,
+        query=np.repeat(judged, counts),
+        video=np.repeat(annotations.video[first], counts),
+        start=spans[:, 0],
+        end=spans[:, 1],
+        relevance=np.ones(len(spans)),
+        similarity=None,
+        captions=None,
     )
 
 
@@ -306,8 +334,12 @@ def first_ranks(rows: Rows, hits: Mask) -> Indices:
     return ranks
 
 
-def best_iou(rows: Rows, pairs: Pairs) -> NDArray[Any]:
-    """(N,) the highest IoU of each row with a judged moment; 0 where its video has none."""
+def best_iou(rows: Rows, pairs: Pairs, nth: int = 1) -> NDArray[Any]:
+    """(N,) the highest IoU of each row with a judged moment, or the nth highest; 0 where there are fewer."""
+    if nth > 1:
+        order = np.lexsort((-pairs.iou, pairs.row))
+        lower = order[ranks_within(pairs.row[order]) >= nth - 1]
+        pairs = Pairs(pairs.row[lower], pairs.moment[lower], pairs.iou[lower])
     best = np.zeros(len(rows.query), pairs.iou.dtype)
     if len(pairs.row):
         leads = np.flatnonzero(np.diff(pairs.row, prepend=-1))

@@ -109,8 +109,8 @@ class Listing:
 
     @cached_property
     def best(self) -> NDArray[Any]:
-        """(N,) the highest IoU of each row with a judged moment."""
-        return best_iou(self.rows, self.pairs)
+        """(N,) the highest IoU of each row with a judged moment, or with so many annotators' spans."""
+        return best_iou(self.rows, self.pairs, self.protocol.annotators)
 
     @cached_property
     def first_right_video(self) -> Indices:
@@ -297,8 +297,20 @@ def parse_metric(text: str) -> Metric:
 
 
 def metrics_of(protocol: Protocol, names: Iterable[str] = ()) -> tuple[Metric, ...]:
-    """The metrics of those names, each once; the protocol's own where there are no names."""
-    return tuple(dict.fromkeys(parse_metric(name) for name in tuple(names) or protocol.metrics))
+    """The metrics of those names, each once; the protocol's own where there are no names.
+
+    Raises UsageError for one that counts moments one by one under a protocol whose moments are several
+    annotators' word on one.
+    """
+    metrics = tuple(dict.fromkeys(parse_metric(name) for name in tuple(names) or protocol.metrics))
+    if protocol.annotators > 1:
+        for metric in metrics:
+            if metric.measure not in ("R", "mIoU") or metric.length is not None:
+                raise UsageError(
+                    f"metric {metric.name!r}: counts moments one by one, and those of {protocol.name} are "
+                    'what several annotators say of one; accepted: R@K as in "R@1,IoU=0.7", mIoU'
+                )
+    return metrics
 
 
 def _settings(text: str, written: str) -> dict[str, str]:

@@ -41,6 +41,9 @@ class Protocol:
     missing: Literal["zero", "left out"] = "zero"
     given_video: bool = False
     """Whether a query's video is given, so that of a run that lists moments in it alone these are read."""
+    annotators: int = 1
+    """How many annotators' spans a hit overlaps enough. Where it is more than one, the truth of a query is
+    what each annotator marked (the query's metadata, `annotated`), and no longer what they agree on."""
     by_score: bool = False
     """Whether mAP reads the list by score; else in the order of the list."""
     truth_as_released: bool = False
@@ -87,6 +90,17 @@ _PROTOCOLS = (
         slack=1e-9,
         spanless=False,
         notes=("IoU in float64, at least the threshold; decimals that are equal on paper are equal.",),
+    ),
+    Protocol(
+        name="didemo",
+        version=1,
+        summary="DiDeMo as HERO's program evaluates it: a hit overlaps the spans of two annotators enough",
+        metrics=_TVR,
+        over="hull",
+        single=True,
+        annotators=2,
+        list_depth=100,
+        notes=("A hit overlaps the spans of two annotators enough; these need not be alike.",),
     ),
     Protocol(
         name="mvmr",

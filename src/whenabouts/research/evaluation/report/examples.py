@@ -200,7 +200,7 @@ def _rows_of(
         rows = listed(block, positives, protocol)
         first, behind = judged_moments(rows, positives)
         right = first < behind
-        best = best_iou(rows, pairs_of(rows, positives, protocol))
+        best = best_iou(rows, pairs_of(rows, positives, protocol), protocol.annotators)
         names = [*positives.video_codes, *block.video_ids]
         bounds = np.searchsorted(rows.query, np.arange(len(rows.queries) + 1))
         for local, number in enumerate(rows.queries.tolist()):
