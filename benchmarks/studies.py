@@ -126,12 +126,22 @@ def _study(name: str, table: _Table) -> Study:
             raise ValueError(f"{name}: {row_name} extends {row.extends!r}: no file, no row above")
         if base is None:
             base = System("", trainings.EXPERIMENTS / row.extends, table.set)
-        settings = (*base.settings, *row.set)
+        settings = _merged(*base.settings, *row.set)
         systems[row_name] = System(row_name, base.experiment, settings, f"{row_name}, study {name}")
     strange = {row for pair in table.differences for row in pair} - set(systems)
     if strange:
         raise ValueError(f"{name}: differences name {', '.join(sorted(strange))}: no row")
     return Study(name, tuple(systems.values()), table.measure, table.shown, table.tested, table.differences)
+
+
+def _merged(*settings: str) -> tuple[str, ...]:
+    """Settings without those that a later one replaces: which row comes before is what the last one says."""
+    last: dict[str, str] = {}
+    for setting in settings:
+        key = setting.partition("=")[0]
+        last.pop(key, None)
+        last[key] = setting
+    return tuple(last.values())
 
 
 def main() -> None:

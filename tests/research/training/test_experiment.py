@@ -89,6 +89,10 @@ def test_a_row_of_a_study_changes_what_it_says_and_names_what_comes_before() -> 
     crocs = studies["charades-pools"].systems[-1]
     assert crocs.after == "crocs_first"
     assert "data.first_stage=out/crocs_first-3" in crocs.settings_in(Path("out"), "3")
+    # A row that comes after another than the row it extends.
+    conquer = next(row for row in studies["two-stages"].systems if row.name == "conquer_xml")
+    assert conquer.after == "xml"
+    assert conquer.settings_in(Path("out"), "3")[-2:] == ["data.retrieved.lists=out/xml-3", "model.alpha=20"]
 
 
 CELLS_AND_TEXT = {"clips_per_cell", "text_encoder"}
