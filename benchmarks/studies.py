@@ -5,11 +5,14 @@
     python -m benchmarks.studies STUDY FEATURES OUT --commands
 
 `study/STUDY.toml` says what a study compares, on which files; FEATURES is the folder of the feature files.
-A row `extends` an experiment below experiments/, or a row above it, by the settings in `set` (as with --set),
-after the study's own `set`. A setting "KEY=row:NAME" is the folder of that row's training of the same seed,
-which comes first. `measure` is one of MEASURES, or "truths": the corpus under several decodings, and graded
-truths where FEATURES has them. `shown` are the columns of --table; `tested` those of `study_outcomes`, which
-also tells the `differences`: pairs of rows, the first held against the second.
+A row `extends` an experiment below experiments/, a row above it, or a "STUDY/ROW" of a file that comes
+before by its name, by the settings in `set` (as with --set), after the study's own `set`. A setting
+"KEY=row:NAME" is the folder of that row's training of the same seed, which comes first. A row with a
+`retriever` is not trained: the row that it extends answers once more, in the `top_videos` videos that this
+other row's training puts first. Studies with the same rows may share OUT. `measure` is one of MEASURES, or
+"truths": the corpus under several decodings, and graded truths where FEATURES has them. `shown` are the
+columns of --table; `tested` those of `study_outcomes`, which also tells the `differences`: pairs of rows,
+the first held against the second.
 
 Everything is done by commands of `whenabouts` that anyone can give: `train` with the settings of a row,
 `run`, and the evaluation of `evaluate`. A training is one thread in a process of its own; what is finished
@@ -38,12 +41,14 @@ MEASURES = {
     "corpus": {"": ("answers.json", "tvr")},
     "ranked": {"": ("answers.jsonl", "rvmr")},
     "pools": {"": ("mvmr.jsonl", "mvmr"), "VMR ": ("vmr.jsonl", "mvmr")},
+    "pools-only": {"": ("mvmr.jsonl", "mvmr")},
 }
 """Measure -> what stands before the names of its metrics -> the file of answers, and the protocol.
 
 "corpus" has all lists that a system makes of the test split, "ranked" graded truths, "pools" the answers in
-the pools of --pools and in the given video.
+the pools of --pools and in the given video, "pools-only" the former.
 """
+IN_POOLS = ("pools", "pools-only")
 ROW = "row:"
 """Before the name of a row, where the folder of its training is meant."""
 TRUTHS = {
@@ -59,10 +64,12 @@ SINGLE = next(iter(TRUTHS))
 class _Row(msgspec.Struct, forbid_unknown_fields=True):
     extends: str
     set: tuple[str, ...] = ()
+    retriever: str = ""
+    top_videos: int = 0
 
 
 class _Table(msgspec.Struct, forbid_unknown_fields=True):
-    measure: Literal["corpus", "ranked", "pools", "truths"]
+    measure: Literal["corpus", "ranked", "pools", "pools-only", "truths"]
     shown: tuple[str, ...]
     rows: dict[str, _Row]
     set: tuple[str, ...] = ()
@@ -72,18 +79,30 @@ class _Table(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class System:
-    """A row of a study: an experiment with settings; `after` is the row that must be trained before."""
+    """A row of a study: an experiment with settings; `after` is the row that must be trained before.
+
+    With a `retriever` it is not trained: the row `trained` answers in the `top_videos` of that one.
+    """
 
     name: str
     experiment: Path
     settings: tuple[str, ...] = ()
     title: str = ""
+    trained: str = ""
+    retriever: str = ""
+    top_videos: int = 0
 
     @property
     def after(self) -> str:
         """The row that a setting names; "" for none."""
         values = (setting.partition("=")[2] for setting in self.settings)
         return next((value.removeprefix(ROW) for value in values if value.startswith(ROW)), "")
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The rows that come before."""
+        rows = (self.trained, self.retriever) if self.retriever else (self.after,)
+        return tuple(filter(None, rows))
 
     def settings_in(self, out: Path, seed: str) -> list[str]:
         """The settings of one training, with the folder of the row that comes before."""
@@ -111,23 +130,36 @@ class Study:
 
 def load_studies(folder: Path = STUDIES) -> dict[str, Study]:
     """The studies of a folder, by name. Raises ValueError for a row that extends nothing."""
-    files = sorted(folder.glob("*.toml"))
-    return {
-        file.stem: _study(file.stem, msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), _Table))
-        for file in files
-    }
+    studies: dict[str, Study] = {}
+    elsewhere: dict[str, System] = {}
+    for file in sorted(folder.glob("*.toml"), key=lambda file: file.stem):
+        table = msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), _Table)
+        study = studies[file.stem] = _study(file.stem, table, elsewhere)
+        elsewhere |= {f"{study.name}/{system.name}": system for system in study.systems}
+    return studies
 
 
-def _study(name: str, table: _Table) -> Study:
+def _study(name: str, table: _Table, elsewhere: Mapping[str, System]) -> Study:
     systems: dict[str, System] = {}
     for row_name, row in table.rows.items():
-        base = systems.get(row.extends)
+        base = systems.get(row.extends) or elsewhere.get(row.extends)
         if base is None and not row.extends.endswith(".toml"):
             raise ValueError(f"{name}: {row_name} extends {row.extends!r}: no file, no row above")
         if base is None:
             base = System("", trainings.EXPERIMENTS / row.extends, table.set)
-        settings = _merged(*base.settings, *row.set)
-        systems[row_name] = System(row_name, base.experiment, settings, f"{row_name}, study {name}")
+        if row.retriever and not (row.extends in systems and row.retriever in systems and row.top_videos > 0):
+            raise ValueError(
+                f"{name}: {row_name}: its retriever and what it extends are rows above, with top_videos"
+            )
+        systems[row_name] = System(
+            row_name,
+            base.experiment,
+            _merged(*base.settings, *row.set),
+            f"{row_name}, study {name}",
+            row.extends if row.retriever else row_name,
+            row.retriever,
+            row.top_videos,
+        )
     strange = {row for pair in table.differences for row in pair} - set(systems)
     if strange:
         raise ValueError(f"{name}: differences name {', '.join(sorted(strange))}: no row")
@@ -153,21 +185,22 @@ def main() -> None:
     systems = [system for system in study.systems if system.name in names]
     seeds = options.seeds.split(",")
     if options.table:
-        print("\n".join(tables(study, trainings.results(options.out))))
+        print("\n".join(tables(study, _results(options, study))))
         return
     if options.commands:
         for system in systems:
-            print(shlex.join(["whenabouts", *_training(options, system, seeds[0])]))
+            if not system.retriever:
+                print(shlex.join(["whenabouts", *_training(options, system, seeds[0])]))
         return
-    if study.measure == "pools" and options.pools is None:
+    if study.measure in IN_POOLS and options.pools is None:
         raise SystemExit(f"{options.study}: give --pools FILE: a file of MVMR, of the test split")
     options.out.mkdir(parents=True, exist_ok=True)
     before: dict[tuple[str, str], Future[None]] = {}
     with ThreadPoolExecutor(options.jobs) as workers:
         # A row that comes after another waits for it; those that wait for nothing are handed out first.
-        for system in sorted(systems, key=lambda system: system.after != ""):
+        for system in sorted(systems, key=lambda system: bool(system.needs)):
             for seed in seeds:
-                first = before.get((system.after, seed))
+                first = [before[need, seed] for need in system.needs if (need, seed) in before]
                 before[system.name, seed] = workers.submit(_train, options, study, system, seed, first)
     for job in before.values():
         job.result()
@@ -205,19 +238,22 @@ def _training(options: argparse.Namespace, system: System, seed: str) -> list[st
 
 
 def _train(
-    options: argparse.Namespace, study: Study, system: System, seed: str, first: Future[None] | None
+    options: argparse.Namespace, study: Study, system: System, seed: str, first: Sequence[Future[None]]
 ) -> None:
     """Train one system with one seed, once what it comes after is there, and measure it."""
-    if first is not None:
-        first.result()
-    run = options.out / f"{system.name}-{seed}"
-    trainings.train(_training(options, system, seed), run)
+    for job in first:
+        job.result()
+    run = options.out / f"{system.trained}-{seed}"
+    if not system.retriever:
+        trainings.train(_training(options, system, seed), run)
     if not trainings.is_finished(run):
         raise SystemExit(f"{run}: is not trained; see {run}.log")
+    if study.measure == "pools-only" and any(other.retriever == system.name for other in study.systems):
+        return  # It finds videos, and pools are asked for moments.
     line = {"study": study.name, "system": system.name, "seed": seed}
     done = [
         result.get("truth")
-        for result in trainings.results(options.out)
+        for result in _results(options, study)
         if (result["system"], result["seed"]) == (system.name, seed)
     ]
     if study.measure == "truths":
@@ -230,15 +266,20 @@ def _train(
 def _measured(
     options: argparse.Namespace, study: Study, system: System, seed: str, run: Path
 ) -> dict[str, float | None]:
-    """Means of what a system answers, after its retriever where it has one."""
-    more = [] if study.measure != "pools" else ["--pools", str(options.pools)]
-    if any(setting.startswith(f"data.retrieved.lists={ROW}") for setting in system.settings):
+    """Means of what a system answers, after its retriever where it has one; `run` is its checkpoint."""
+    more = [] if study.measure not in IN_POOLS else ["--pools", str(options.pools)]
+    if system.retriever:
+        more += ["--retriever", str(options.out / f"{system.retriever}-{seed}")]
+        more += ["--top-videos", str(system.top_videos)]
+    elif any(setting.startswith(f"data.retrieved.lists={ROW}") for setting in system.settings):
         more += ["--retriever", str(options.out / f"{system.after}-{seed}")]
-    truth = options.pools if study.measure == "pools" else judgements(run, options.features)
+    truth = options.pools if study.measure in IN_POOLS else judgements(run, options.features)
+    folder = options.out / f"{system.name}-{seed}"
+    folder.mkdir(exist_ok=True)
     metrics: dict[str, float | None] = {}
     for prefix, (name, protocol) in MEASURES[study.measure].items():
         task = ["--task", "svmr"] if prefix else []
-        means = _means(truth, _answers(options, run, name, [*more, *task]), protocol)
+        means = _means(truth, _answers(options, run, folder / name, [*more, *task]), protocol)
         metrics |= {f"{prefix}{metric}": value for metric, value in means.items()}
     return metrics
 
@@ -277,8 +318,7 @@ def _decodings(own: Any, truth: str) -> Iterator[tuple[str, Any]]:
         yield from ((name, replace(own, ends=name)) for name in ("as-released", "exclusive"))
 
 
-def _answers(options: argparse.Namespace, run: Path, name: str, more: Sequence[str]) -> Path:
-    answers: Path = run / name
+def _answers(options: argparse.Namespace, run: Path, answers: Path, more: Sequence[str]) -> Path:
     command = ["run", "--checkpoint", str(run), "--features", str(options.features), "--split", "test"]
     command += ["--data", str(options.data)] if options.data else []
     if trainings.whenabouts([*command, "--out", str(answers), *more], run.with_name(f"{run.name}.log")):
@@ -301,6 +341,11 @@ def judgements(run: Path, features: Path) -> Any:
     if data.dataset:
         return open_dataset(data.dataset, data.beside(features, "")).annotations(data.test)
     return data.beside(features, data.test)
+
+
+def _results(options: argparse.Namespace, study: Study) -> list[dict[str, Any]]:
+    """The study's lines among those that OUT holds."""
+    return [line for line in trainings.results(options.out) if line["study"] == study.name]
 
 
 def tables(study: Study, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:

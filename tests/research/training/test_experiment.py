@@ -95,6 +95,33 @@ def test_a_row_of_a_study_changes_what_it_says_and_names_what_comes_before() -> 
     assert conquer.settings_in(Path("out"), "3")[-2:] == ["data.retrieved.lists=out/xml-3", "model.alpha=20"]
 
 
+STUDY = """
+measure = "pools-only"
+shown = []
+set = ["training.epochs=3"]
+[rows]
+mmn = { extends = "simulated_charades/mmn.toml" }
+"""
+
+
+def test_a_row_after_a_retriever_is_a_training_of_another_row_that_may_be_of_another_study(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.toml").write_text(STUDY)
+    late = STUDY.replace("simulated_charades/mmn.toml", "a/mmn").replace("=3", "=4")
+    first = 'ms_sl = { extends = "simulated_charades/ms_sl.toml" }\n'
+    after = 'mmn_5 = { extends = "mmn", retriever = "ms_sl", top_videos = 5 }\n'
+    (tmp_path / "a-b.toml").write_text(late + first + after)
+    mmn, ms_sl, mmn_5 = load_studies(tmp_path)["a-b"].systems
+    assert load_experiment(mmn.experiment, mmn.settings).training.epochs == 3
+    assert load_experiment(ms_sl.experiment, ms_sl.settings).training.epochs == 4
+    assert (mmn.trained, mmn.needs) == ("mmn", ())
+    assert (mmn_5.trained, mmn_5.needs, mmn_5.top_videos) == ("mmn", ("mmn", "ms_sl"), 5)
+    (tmp_path / "a-b.toml").write_text(late + after + first)
+    with pytest.raises(ValueError, match="mmn_5: its retriever"):
+        load_studies(tmp_path)
+
+
 CELLS_AND_TEXT = {"clips_per_cell", "text_encoder"}
 
 
