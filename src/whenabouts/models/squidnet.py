@@ -26,12 +26,13 @@ Readings and differences. The paper was not at hand: this is written from what t
 default nothing depends on padding, and a negative that is known to answer is left out. `as_released` pads
 every video to `max_clips` and every query to `max_tokens`, counts padded words in the pooling, padded clips
 in the maximum for the video's own score, lets padded clips see all words alike, and takes negatives that
-answer. Of the ranked program these are faults of its evaluation, and are not here: its 40 candidates are
-drawn at random from the list as if for training, without the row's own video, so that this can never be
-found; there is a row for each relevant moment, and the last row of a query overwrites the others; over the
-whole corpus it stops after 11 queries, and names videos in the order of the file whose features it shuffled;
-an evaluation before the first step leaves dropout off for the rest of the epoch. Its draws are for each row,
-by the rank of the row's video; ours are for each query, by the best rank of its videos.
+answer. The ranked program draws negatives for each row, by the rank of the row's video; ours are for each
+query, by the best rank of its videos (`[data.retrieved] draws`). These are faults of its evaluation: its 40
+candidates are drawn at random from the list as if for training, without the row's own video, so that this can
+never be found; there is a row for each relevant moment, and the last row of a query overwrites the others
+(`validation_draws` validates so). Not here at all: over the whole corpus it stops after 11 queries, and names
+videos in the order of the file whose features it shuffled; an evaluation before the first step leaves dropout
+off for the rest of the epoch.
 
 Shapes as in `protocol`; S streams, H the width inside.
 """

@@ -100,7 +100,7 @@ def test_what_scores_like_the_truth_is_drawn_more_often_than_what_scores_apart_f
 def test_a_batch_is_given_its_own_videos_first_and_places_of_what_was_drawn() -> None:
     hard = made()
     query, videos = np.array([7, 2, 5]), np.array([2, 0])
-    found, table = hard.drawn(query, videos, 1), hard.of_epoch(1)
+    found, table = hard.drawn(query, query, videos, 1), hard.of_epoch(1)
     assert found.videos[:2].tolist() == [2, 0]
     assert len(set(found.videos.tolist())) == len(found.videos)
     assert np.array_equal(found.videos[found.negatives], table.videos[query])
@@ -112,7 +112,7 @@ def test_a_batch_is_given_its_own_videos_first_and_places_of_what_was_drawn() ->
 def test_a_batch_that_shares_has_no_more_videos_than_were_asked_for_and_spares_known_pairs() -> None:
     hard, known = made(share="batch", videos=4, queries=5), is_known()
     query, videos = np.array([0, 3, 6, 9, 10]), np.array([0, 3, 1, 4])
-    found = hard.drawn(query, videos, 2)
+    found = hard.drawn(query, query, videos, 2)
     others = found.videos[4:]
     assert len(np.unique(found.negatives[found.negatives >= 0])) <= 4
     assert len(others) <= 4
@@ -149,7 +149,8 @@ def test_blocks_of_another_size_draw_no_known_pair_either(monkeypatch: pytest.Mo
 
 
 def test_none_are_drawn_where_none_are_asked_for() -> None:
-    found = made(videos=0, queries=0).drawn(np.array([1, 2]), np.array([1, 2]), 0)
+    rows = np.array([1, 2])
+    found = made(videos=0, queries=0).drawn(rows, rows, rows, 0)
     assert found.videos.tolist() == [1, 2]
     assert found.negatives.shape == (2, 0)
     assert found.negative_queries.shape == (2, 0)

@@ -171,6 +171,27 @@ def test_a_localizer_is_validated_in_the_videos_that_lists_name(tiny: Any, tmp_p
     assert {one["video_id"] for line in answers for one in json.loads(line)["moments"]} == {"v6"}
 
 
+def test_the_ranked_program_validates_in_drawn_videos_and_never_finds_the_right_one(
+    tiny: Any, tmp_path: Path
+) -> None:
+    lists = write_list(tmp_path / "lists.jsonl", {str(query): ["v6", "v5"] for query in range(20, 28)})
+    found = begun(
+        tiny,
+        tmp_path / "run",
+        *SQUIDNET,
+        *VALIDATED[1:],
+        f"data.retrieved.lists={lists}",
+        f"data.retrieved.validation={lists}",
+        "data.retrieved.cooccurrence=queries",
+        "data.retrieved.draws=example",
+        "data.retrieved.validation_draws=1",
+    )
+    assert found.steps == 3
+    assert found.metrics["VR R@100"] == 0
+    answers = (tmp_path / "run" / "validation.run.jsonl").read_text().splitlines()
+    assert {one["video_id"] for line in answers for one in json.loads(line)["moments"]} == {"v5", "v6"}
+
+
 def test_a_trained_retriever_ranks_the_validation_split_too(
     tiny: Any, tmp_path: Path, retriever: Path
 ) -> None:

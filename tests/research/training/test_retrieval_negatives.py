@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from whenabouts import formats
 from whenabouts.formats.runs import MemoryRun, RunBlock, RunSource, Task
 from whenabouts.research.relevance.cooccurrence import Cooccurrence, Words
 from whenabouts.research.training.experiment import RetrievedSettings
-from whenabouts.research.training.retrieval_negatives import RetrievalNegatives
+from whenabouts.research.training.retrieval_negatives import RetrievalNegatives, drawn_candidates
 from whenabouts.research.training.tables import converted
 from whenabouts.types import Query, UsageError, Video
 
@@ -148,7 +149,7 @@ def test_every_candidate_is_drawn_equally_often() -> None:
 def test_a_batch_holds_its_own_videos_first_and_what_was_drawn_behind() -> None:
     found = made(depth=4)
     query, own = np.array([4, 1, 2]), np.array([4, 1, 2])
-    drawn = found.drawn(query, own, epoch=0)
+    drawn = found.drawn(query, own, own, epoch=0)
     assert drawn.videos[:3].tolist() == [4, 1, 2]
     assert len(set(drawn.videos.tolist())) == len(drawn.videos)
     assert np.array_equal(drawn.videos[drawn.negatives], found.of_epoch(query, 0))
@@ -158,7 +159,7 @@ def test_a_batch_holds_its_own_videos_first_and_what_was_drawn_behind() -> None:
 
 def test_the_own_video_of_another_query_may_be_drawn_and_is_not_held_twice() -> None:
     found = made(run_of(block_of(whole(changed={"q1": [4, 1, 2]}))))
-    drawn = found.drawn(np.array([1, 4]), np.array([1, 4]), epoch=0)
+    drawn = found.drawn(*[np.array([1, 4])] * 3, epoch=0)
     assert sorted(drawn.videos[drawn.negatives[0][:2]].tolist()) == [2, 4]
     assert drawn.negatives[0, 2] == -1
     assert len(set(drawn.videos.tolist())) == len(drawn.videos)
@@ -175,7 +176,7 @@ def test_fewer_candidates_than_are_asked_for_are_all_drawn_and_counted() -> None
 
 def test_no_candidates_at_all_are_no_fault_of_a_batch() -> None:
     found = made(run_of(block_of({f"q{query}": [] for query in range(5)})))
-    drawn = found.drawn(np.arange(5), np.arange(5), 0)
+    drawn = found.drawn(*[np.arange(5)] * 3, 0)
     assert (drawn.negatives == -1).all()
     assert drawn.videos.tolist() == [0, 1, 2, 3, 4]
 
@@ -337,6 +338,81 @@ def test_pools_are_those_of_squidnets_program() -> None:
             drawn = told["told"]["train_video_lists"][at]
             assert drawn[0] == names[own[at]]
             assert set(drawn[1:]) <= set(pool["pool"])
+
+
+TWO_MOMENTS: dict[str, Any] = {"query": np.array([0, 1, 2, 3, 4, 4]), "video": np.array([0, 1, 2, 3, 4, 9])}
+"""Query 4 asks for video 4, of rank 7, and for video 9, of rank 2."""
+
+
+def test_each_own_video_of_a_query_may_have_draws_by_its_own_rank() -> None:
+    """Its own video is taken out, and what else is judged to answer: 3 answers query 0."""
+    found = made(split=_Split(**TWO_MOMENTS), beyond_own=1, draws="example")
+    first, second, zero = found.units(np.array([4, 4, 0]), np.array([4, 9, 0])).tolist()
+    assert found.candidates(first).tolist() == [11, 10, 9, 8, 7, 6, 5, 3]
+    assert found.candidates(second).tolist() == [11, 10, 8]
+    assert found.candidates(zero).tolist() == [11, 10, 9, 8, 7, 6, 5, 4, 2, 1]
+    assert found.ranks.tolist() == [11, 10, 9, 8, 7, 2]
+
+
+def test_a_batch_draws_for_each_of_its_examples() -> None:
+    found = made(split=_Split(**TWO_MOMENTS), beyond_own=1, draws="example", videos=4)
+    query, own = np.array([4, 4, 2]), np.array([9, 4, 2])
+    for epoch in range(20):
+        drawn = found.drawn(query, own, own, epoch)
+        rows = [set(drawn.videos[row[row >= 0]].tolist()) for row in drawn.negatives]
+        assert rows[0] == {11, 10, 8}
+        assert rows[1] <= {11, 10, 9, 8, 7, 6, 5, 3} and len(rows[1]) == 4
+        assert 2 not in rows[2]
+    assert found.counts["pairs of a query and its video have fewer than 4 videos to draw from"] == 1
+
+
+def _split_of(query: Any, video: Any, videos: int) -> Any:
+    return SimpleNamespace(
+        name="val",
+        query=query,
+        video=video,
+        queries=tuple(Query(f"q{at}", "words") for at in range(int(query.max()) + 1)),
+        videos=tuple(Video(f"v{at}", 10.0) for at in range(videos)),
+        positive_pairs=(query, video),
+    )
+
+
+def test_a_video_that_is_not_listed_is_of_rank_100_to_the_ranked_program() -> None:
+    """120 videos are listed, and not the own one: 100 + 2 of them are drawn from."""
+    ids, scores = tuple(f"v{at}" for at in range(130)), -np.arange(120.0)
+    block = RunBlock(("q0",), np.array([0, 120]), ids, np.arange(120, dtype=np.int32), scores, scores, scores)
+    split = _split_of(np.array([0]), np.array([125]), 130)
+    found = made(run_of(block), split, beyond_own=2, draws="example")
+    assert found.candidates(0).tolist() == list(range(102))
+
+
+def test_candidates_are_drawn_by_the_last_moment_of_a_query_as_by_the_ranked_program() -> None:
+    told = RetrievedSettings(videos=2, beyond_own=1, validation_draws=3)
+    split: Any = _Split(**TWO_MOMENTS)
+    found = [drawn_candidates(run_of(block_of(whole())), split, told, seed) for seed in range(12)]
+    assert all(set(one.lists) == {f"q{query}" for query in range(6)} for one in found)
+    assert all(set(one.lists["q4"][0]) == {"v11", "v10", "v8"} for one in found)
+    assert all(len(set(one.lists["q1"][0])) == 3 and "v1" not in one.lists["q1"][0] for one in found)
+    assert len({frozenset(one.lists["q1"][0]) for one in found}) > 1
+    assert all(one.lists["q5"][0] == () for one in found), "a query that asks for nothing"
+
+
+def test_draws_are_from_the_pools_of_the_ranked_program() -> None:
+    files = [path for path in cases("squidnet", "*.npz") if "ranked" in told_inside(path)["told"]]
+    if not files:
+        pytest.skip(f"{golden_folder()} has no ranked case of squidnet")
+    for told in map(told_inside, files):
+        names, numbers = ([video[key] for video in told["videos"]] for key in ("name", "idx"))
+        queries = {query["desc_id"]: query["bmr"] for query in told["queries"]}
+        lists = {f"q{at}": [numbers.index(one) for one, _ in bmr] for at, bmr in enumerate(queries.values())}
+        rows = told["told"]["ranked"]["candidate_rows"]
+        query = np.array([list(queries).index(row["desc_id"]) for row in rows])
+        own = np.array([names.index(row["own_video"]) for row in rows])
+        split, allowance = _split_of(query, own, len(names)), told["bmr_allowance"]
+        found = made(run_of(block_of(lists)), split, beyond_own=allowance, draws="example")
+        for row, unit in zip(rows, found.units(query, own).tolist(), strict=True):
+            pool = {names[video] for video in found.candidates(unit).tolist()}
+            assert set(row["candidates"]) <= pool and row["own_video"] not in pool
 
 
 def words_told(query: Mapping[str, Any]) -> Words:

@@ -46,8 +46,8 @@ _BATCHES_SORTED = 16
 class Negatives(Protocol):
     """What draws negatives for a batch: `HardNegatives`, `RetrievalNegatives`."""
 
-    def drawn(self, query: Indices, videos: Indices, epoch: int) -> DrawnNegatives:
-        """The negatives of a batch of queries (Q,) and their videos (V,) in an epoch."""
+    def drawn(self, query: Indices, own: Indices, videos: Indices, epoch: int) -> DrawnNegatives:
+        """The negatives of a batch of queries (Q,), their own videos (Q,), each once (V,), in an epoch."""
         ...
 
 
@@ -232,7 +232,7 @@ class Examples:
         """Some examples as a model reads them; a video that several of them share comes once."""
         query, video = self.query[examples], self.video[examples]
         videos, video_of = _in_order(video)
-        drawn = None if self._negatives is None else self._negatives.drawn(query, videos, epoch)
+        drawn = None if self._negatives is None else self._negatives.drawn(query, video, videos, epoch)
         if drawn is not None:
             videos = drawn.videos
         own = video_of[:, None] == np.arange(len(videos))

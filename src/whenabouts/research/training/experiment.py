@@ -80,15 +80,19 @@ class RetrievedSettings:
     command have it. "{seed}" in it stands for the seed. `videos` are drawn for each query and epoch (PREM: 4
     on TVR, 2 on DiDeMo; CONQUER: 3); 0: none. They are drawn from the first `depth` of the list (PREM: 100);
     or, with `beyond_own` (CONQUER: 1000), from its first (rank of the query's own video + so many), and from
-    all of it where that video is not listed. A query of several own videos has the rank of the best.
-    `own_within` (CONQUER: 100): examples whose own video is not among the first so many are left out.
+    all of it where that video is not listed. A query of several own videos has the rank of the best; with
+    `draws` "example" (the ranked SQuiDNet) each of them has draws of its own, by its own rank, and with
+    `positives` "own" it alone is taken out. `own_within` (CONQUER: 100): examples whose own video is not
+    among the first so many are left out.
 
     `cooccurrence` (SQuiDNet): queries that say what is usually said (`research.relevance.cooccurrence`) have
     `beyond_own_usual` in place of `beyond_own`. "queries" has the table made of the training queries; else it
     is the table's file.
 
     `validation`, a place as `lists`: a localizer's moments are validated in the videos that it lists for the
-    validation queries; "": in their given videos alone (SVMR).
+    validation queries; "": in their given videos alone (SVMR). `validation_draws`: in so many that are drawn
+    from these lists as for training, by the query's last moment, whose video is then never found (the ranked
+    SQuiDNet's program: 40); 0: in the first ones.
     """
 
     lists: str = ""
@@ -98,7 +102,9 @@ class RetrievedSettings:
     own_within: Size | None = None
     cooccurrence: str = ""
     beyond_own_usual: Size = 50
+    draws: Literal["query", "example"] = "query"
     validation: str = ""
+    validation_draws: CountOrZero = 0
 
     def __post_init__(self) -> None:
         if self.cooccurrence and self.beyond_own is None:
@@ -120,7 +126,7 @@ class RetrievedSettings:
             depth = f"(rank of its own video + {self.beyond_own:,})"
             if self.cooccurrence:
                 depth = f"{depth[:-1]}, or {self.beyond_own_usual:,} where it says the usual)"
-        return f"{self.videos} for each query and epoch, of the first {depth} videos"
+        return f"{self.videos} for each {self.draws} and epoch, of the first {depth} videos"
 
     @property
     def reach(self) -> int | None:

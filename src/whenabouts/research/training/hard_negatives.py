@@ -125,7 +125,7 @@ class HardNegatives:
             scores, examples.positive_pairs, (true // scores.shape[1], true % scores.shape[1]), settings, seed
         )
 
-    def drawn(self, query: Indices, videos: Indices, epoch: int) -> DrawnNegatives:
+    def drawn(self, query: Indices, own: Indices, videos: Indices, epoch: int) -> DrawnNegatives:
         """The negatives of a batch of queries (Q,) and their videos (V,) in an epoch."""
         table = self.of_epoch(epoch)
         for_queries, for_videos = table.videos[query], table.queries[videos]

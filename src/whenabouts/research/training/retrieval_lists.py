@@ -35,7 +35,7 @@ from whenabouts.research.training.data import ExperimentData
 from whenabouts.research.training.devices import DeviceSetup
 from whenabouts.research.training.examples import Examples
 from whenabouts.research.training.experiment import STAGE, DataSettings
-from whenabouts.research.training.retrieval_negatives import RetrievalNegatives
+from whenabouts.research.training.retrieval_negatives import RetrievalNegatives, drawn_candidates
 from whenabouts.research.training.run_folder import EXPERIMENT
 from whenabouts.types import UsageError
 
@@ -106,10 +106,12 @@ def lists_of_validation(
         _check_measure(experiment, opened)
         return None
     with seen_folder(place, run, experiment.training.seed, setup) as lists:
-        log(f"{'validation':12}in the first {experiment.decoding.top_videos} videos that {lists} lists")
-        depth = experiment.decoding.top_videos
-        with opened_lists(lists, data, opened, depth, setup.device, "validation") as source:
-            ranked = RankedVideos.of(source)
+        draws, depth = data.retrieved.validation_draws, experiment.decoding.top_videos
+        which = f"{draws} videos drawn of those" if draws else f"the first {depth} videos"
+        log(f"{'validation':12}in {which} that {lists} lists")
+        reach = data.retrieved.reach if draws else depth
+        with opened_lists(lists, data, opened, reach, setup.device, "validation") as source:
+            ranked = _drawn(source, experiment, opened, log) if draws else RankedVideos.of(source)
     lacking = [query.id for query in opened.split("validation").queries if query.id not in ranked.lists]
     if lacking:
         raise UsageError(
@@ -117,6 +119,15 @@ def lists_of_validation(
             "others); rank videos for every query of that split, such as with `whenabouts run --task vr`"
         )
     return ranked
+
+
+def _drawn(
+    source: RunSource, experiment: Experiment, opened: ExperimentData, log: Callable[[str], None]
+) -> RankedVideos:
+    """The candidates of a validation that draws them."""
+    usual = usual_queries(experiment.data, opened, log, "validation")
+    settings, seed = experiment.data.retrieved, experiment.training.seed
+    return drawn_candidates(source, opened.split("validation"), settings, seed, source.name, usual)
 
 
 def _check_measure(experiment: Experiment, opened: ExperimentData) -> None:
@@ -135,27 +146,35 @@ def _check_measure(experiment: Experiment, opened: ExperimentData) -> None:
 
 
 def usual_queries(
-    data: DataSettings, opened: ExperimentData, log: Callable[[str], None]
+    data: DataSettings, opened: ExperimentData, log: Callable[[str], None], split: str = "train"
 ) -> NDArray[np.bool_] | None:
-    """(Q,) which queries of the training split say what is usually said; None where nothing asks for it.
+    """(Q,) which queries of a split say what is usually said; None where nothing asks for it.
+
+    A table that is to be made is made of the training queries.
 
     Raises UsageError for a table that is not there, FormatError for a file that is none, and
     PhrasesUnavailable without what tags words.
     """
-    named, examples = data.retrieved.cooccurrence, opened.split("train")
+    named, examples = data.retrieved.cooccurrence, opened.split(split)
     if not named:
         return None
     made = named == OF_QUERIES
     table = None if made else Cooccurrence.read(_path_of(named, data, opened.folder, "cooccurrence"))
-    log(f"{'':12}whether queries say the usual: by {'their own words' if table is None else named}")
-    rows = np.unique(examples.query)
-    texts = [examples.queries[row].text for row in rows.tolist()]
-    words = words_of(texts)
-    table = table or Cooccurrence.of(words[text] for text in texts)
+    log(f"{'':12}whether queries say the usual: by {'training queries' if table is None else named}")
+    rows, texts = _queries_of(examples)
+    of_training = texts if table is not None or split == "train" else _queries_of(opened.split("train"))[1]
+    words = words_of([*texts, *of_training])
+    table = table or Cooccurrence.of(words[text] for text in of_training)
     usual = np.zeros(len(examples.queries), bool)
     usual[rows] = [table.is_usual(words[text]) for text in texts]
     examples.note({"queries say what is usually said": int(usual.sum())})
     return usual
+
+
+def _queries_of(examples: Examples) -> tuple[NDArray[np.int64], list[str]]:
+    """Rows and sentences of the queries that have an example."""
+    rows = np.unique(examples.query)
+    return rows, [examples.queries[row].text for row in rows.tolist()]
 
 
 def check_lists(experiment: Experiment, features: str | Path) -> None:

@@ -8,7 +8,9 @@ the batches, nor on where a training was broken off.
 - CONQUER (the released program): 3 of HERO's list up to the rank of the query's own video + 1,000; queries
   whose own video is not among the first 100 are no examples.
 - SQuiDNet (the released program): 15 of the list of a biased retriever up to that rank + 500, or + 50 for
-  queries that say what is usually said; the same are no examples.
+  queries that say what is usually said; the same are no examples. The ranked program (TVR-Ranking) draws for
+  each own video of a query, by its own rank (100 where it is not listed), and leaves out that video alone.
+  Two moments of a query in one video share what is drawn here; there they do not.
 
 Rules for odd lists, each counted in what `train` prints: a video that comes twice counts once, where it is
 best; scores that contradict the order of the rows decide (equal scores stay as they stand; JSON lines, TREC
@@ -16,7 +18,8 @@ and HERO's files are sorted as they are read, which their readers log); a query 
 than are to be drawn gets those that there are. A list with a video that is not of the training split, and a
 query without a list, are errors.
 
-Shapes: Q queries, V videos and N examples of a split; K candidates of all queries.
+Shapes: Q queries, V videos and N examples of a split; U units that are drawn for: its queries, or with draws
+"example" its pairs of a query and an own video; K candidates of all units.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +35,7 @@ from numpy.typing import NDArray
 
 from whenabouts.formats.annotations import Floats
 from whenabouts.formats.runs import RunBlock, RunSource, Task
+from whenabouts.ranking.candidates import RankedVideos
 from whenabouts.research.training.examples import Indices
 from whenabouts.research.training.experiment import RetrievedSettings
 from whenabouts.research.training.hard_negatives import DrawnNegatives
@@ -42,6 +47,8 @@ if TYPE_CHECKING:
 
 _NOT_LISTED = 1 << 40
 """The rank of a video that a list does not have."""
+_RANK_OF_UNLISTED = 99
+"""What the ranked SQuiDNet takes it for: it draws from the first 100 + `beyond_own` then."""
 _TWICE = "videos come twice in a list and count once, where they are best"
 _UNSORTED = "lists were not in the order of their scores; the scores count"
 
@@ -74,9 +81,13 @@ class RetrievalNegatives:
         for block in source.blocks(reader.takes(source)):
             reader.read(block)
         self._videos, self._starts, self._counts = reader.candidates()
+        self.units = reader.units
         self.ranks = reader.ranks_of(examples.query, examples.video)
-        short = int((self._counts[np.unique(examples.query)] < settings.videos).sum())
-        fewer = f"queries have fewer than {settings.videos} videos to draw from"
+        short = int(
+            (self._counts[np.unique(self.units(examples.query, examples.video))] < settings.videos).sum()
+        )
+        whose = "queries" if settings.draws == "query" else "pairs of a query and its video"
+        fewer = f"{whose} have fewer than {settings.videos} videos to draw from"
         self.counts: Mapping[str, int] = {**reader.counts, fewer: short}
 
     @property
@@ -85,32 +96,32 @@ class RetrievalNegatives:
         most = self.settings.own_within
         return np.asarray(self.ranks < (_NOT_LISTED + 1 if most is None else most))
 
-    def candidates(self, query: int) -> Indices:
-        """(K,) the videos that may be drawn for a query, best first."""
-        start = int(self._starts[query])
-        return self._videos[start : start + int(self._counts[query])].astype(np.int64)
+    def candidates(self, unit: int) -> Indices:
+        """(K,) the videos that may be drawn for a unit, best first."""
+        start = int(self._starts[unit])
+        return self._videos[start : start + int(self._counts[unit])].astype(np.int64)
 
-    def drawn(self, query: Indices, videos: Indices, epoch: int) -> DrawnNegatives:
-        """The negatives of a batch of queries (Q,) and their videos (V,) in an epoch; no other queries."""
+    def drawn(self, query: Indices, own: Indices, videos: Indices, epoch: int) -> DrawnNegatives:
+        """See `examples.Negatives`; no other queries."""
         nothing = np.full((len(videos), 0), -1, np.int64)
-        return DrawnNegatives.of(videos, self.of_epoch(query, epoch), nothing)
+        return DrawnNegatives.of(videos, self.of_epoch(self.units(query, own), epoch), nothing)
 
-    def of_epoch(self, query: Indices, epoch: int) -> Indices:
-        """(Q, `videos`) rows of videos that are drawn for queries in an epoch, -1 where there are fewer."""
-        drawn = np.full((len(query), self.settings.videos), -1, np.int64)
-        counts = self._counts[query]
+    def of_epoch(self, units: Indices, epoch: int) -> Indices:
+        """(U, `videos`) rows of videos that are drawn for units in an epoch, -1 where there are fewer."""
+        drawn = np.full((len(units), self.settings.videos), -1, np.int64)
+        counts = self._counts[units]
         width = int(counts.max(initial=0))
         count = min(self.settings.videos, width)
         if not count:
             return drawn
         # The candidates with the smallest of as many hashes are a uniform draw without replacement.
-        keys = _keys(_base(self.seed, epoch), query, width)
+        keys = _keys(_base(self.seed, epoch), units, width)
         keys[np.arange(width) >= counts[:, None]] = np.iinfo(np.uint64).max
         smallest = np.argpartition(keys, count - 1, axis=1)[:, :count]
         order = np.argsort(np.take_along_axis(keys, smallest, 1), axis=1, kind="stable")
         smallest = np.take_along_axis(smallest, order, 1)
         exists = smallest < counts[:, None]
-        places = np.where(exists, self._starts[query][:, None] + smallest, 0)
+        places = np.where(exists, self._starts[units][:, None] + smallest, 0)
         drawn[:, :count] = np.where(exists, self._videos[places], -1)
         return drawn
 
@@ -132,13 +143,17 @@ class _Reader:
         self._ids = [query.id for query in examples.queries]
         self._query_of = {self._ids[row]: row for row in self._queries.tolist()}
         self._video_of = {video.id: row for row, video in enumerate(examples.videos)}
-        positives = examples.positive_pairs
+        self._of_pairs = settings.draws == "example"
+        # The examples' own pairs stand first: each is taken out of its own draws alone.
+        first = len(examples.query) if self._of_pairs else 0
+        positives = [column[first:] for column in examples.positive_pairs]
         self._positives = np.unique(positives[0] * self._videos + positives[1])
         self._own = np.unique(examples.query * self._videos + examples.video)
         self._ranks = np.full(len(self._own), _NOT_LISTED, np.int64)
         self._kept = bytearray()
-        self._starts = np.full(len(self._ids), -1, np.int64)
-        self._sizes = np.zeros(len(self._ids), np.int64)
+        units = len(self._own) if self._of_pairs else len(self._ids)
+        self._starts = np.full(units, -1, np.int64)
+        self._sizes = np.zeros(units, np.int64)
         self._is_moments = False
         self._rows_of: tuple[tuple[str, ...], Indices] = ((), np.zeros(0, np.int64))
 
@@ -165,15 +180,28 @@ class _Reader:
         rank = np.arange(len(number)) - np.searchsorted(number, number)
         keys = query_of[number] * self._videos + video
         first = self._note_own(number, keys, rank, len(block))
-        candidate = (rank < self._reach(first, query_of)[number]) & ~is_in(self._positives, keys)
+        candidate = ~is_in(self._positives, keys)
+        if self._of_pairs:
+            self._keep_of_pairs(query_of, number, np.where(candidate, video, -1))
+            return
+        candidate &= rank < self._reach(first, query_of)[number]
         self._keep(query_of, number[candidate], video[candidate])
+
+    def units(self, query: Indices, video: Indices) -> Indices:
+        """(N,) the units of pairs of a query and an own video."""
+        if not self._of_pairs:
+            return query
+        return np.searchsorted(self._own, query * self._videos + video)
 
     def candidates(self) -> tuple[NDArray[np.int32], Indices, Indices]:
         """Videos (K,) of all queries, and of each query (Q,) where its own begin and how many they are.
 
         Raises UsageError for a query of the split whose list was not read.
         """
-        missing = self._queries[self._starts[self._queries] < 0]
+        of_query = (
+            np.searchsorted(self._own, self._queries * self._videos) if self._of_pairs else self._queries
+        )
+        missing = self._queries[self._starts[of_query] < 0]
         if len(missing):
             raise UsageError(
                 f"{self.name}: has no list for query {self._ids[missing[0]]!r} of {self._split} (and "
@@ -248,6 +276,49 @@ class _Reader:
         self._starts[query_of[of_split]] = there + ends[:-1][of_split]
         self._sizes[query_of[of_split]] = np.diff(ends)[of_split]
         self._kept += video.astype(np.int32).tobytes()
+
+    def _keep_of_pairs(self, query_of: Indices, number: Indices, video: Indices) -> None:
+        """The same for each own video of the queries of a block; a video that is -1 is no candidate."""
+        ends = np.searchsorted(number, np.arange(len(query_of) + 1))
+        for at in np.flatnonzero(query_of >= 0).tolist():
+            query, listed = query_of[at : at + 1], video[ends[at] : ends[at + 1]]
+            pairs = range(
+                *np.searchsorted(self._own, [query[0] * self._videos, (query[0] + 1) * self._videos])
+            )
+            for pair in pairs:
+                rank = self._ranks[pair : pair + 1]
+                reach = self._reach(np.where(rank == _NOT_LISTED, _RANK_OF_UNLISTED, rank), query)[0]
+                near = listed[:reach]
+                kept = near[(near >= 0) & (near != self._own[pair] % self._videos)]
+                self._starts[pair], self._sizes[pair] = len(self._kept) // 4, len(kept)
+                self._kept += kept.astype(np.int32).tobytes()
+
+
+def drawn_candidates(
+    source: RunSource,
+    examples: Examples,
+    settings: RetrievedSettings,
+    seed: int,
+    name: str | None = None,
+    usual: NDArray[np.bool_] | None = None,
+) -> RankedVideos:
+    """`settings.validation_draws` videos for each query of a split, drawn for its last example.
+
+    So the ranked program of SQuiDNet makes the candidates of its evaluation: as if for training. Parameters
+    and errors are those of `RetrievalNegatives`; all videos score 0. A query without an example has none.
+    """
+    drawing = replace(settings, videos=settings.validation_draws, draws="example")
+    negatives = RetrievalNegatives(source, examples, drawing, seed, name, usual)
+    queries, behind = np.unique(examples.query[::-1], return_index=True)
+    last = len(examples.query) - 1 - behind
+    rows = negatives.of_epoch(negatives.units(queries, examples.video[last]), 0)
+    names = [video.id for video in examples.videos]
+    lists: dict[str, tuple[str, ...]] = {query.id: () for query in examples.queries}
+    lists |= {
+        examples.queries[query].id: tuple(names[video] for video in row if video >= 0)
+        for query, row in zip(queries.tolist(), rows.tolist(), strict=True)
+    }
+    return RankedVideos(name or source.name, {key: (own, np.zeros(len(own))) for key, own in lists.items()})
 
 
 def _base(seed: int, epoch: int) -> np.uint64:
