@@ -33,7 +33,7 @@ def ledger_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         reads.append(len(table))
         return records_of(table)
 
-    monkeypatch.setattr("whenabouts.product.index.store.records_of", counted)
+    monkeypatch.setattr("whenabouts.product.index.reads.records_of", counted)
     return reads
 
 

@@ -30,8 +30,9 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from whenabouts.product.index.handle import SideTable
 from whenabouts.product.index.records import ClipHits, VideoRecord, vector_field
-from whenabouts.product.index.store import SideTable, Store
+from whenabouts.product.index.store import Store
 from whenabouts.product.index.upkeep import Distance
 from whenabouts.types import UsageError
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from whenabouts.product.index.handle import SideTable
 from whenabouts.product.index.ledger import Ledger
 from whenabouts.product.index.lock import Holder
 from whenabouts.product.index.lookup import (
@@ -34,7 +35,7 @@ from whenabouts.product.index.records import (
     VideoRecord,
 )
 from whenabouts.product.index.stemming import has_stems
-from whenabouts.product.index.store import SideTable, Store
+from whenabouts.product.index.store import Store
 from whenabouts.product.index.word_statistics import TableWords, UnitedWords
 from whenabouts.types import UsageError
 
@@ -73,7 +74,7 @@ class SideBySide(Store):
     def _having(self, stream: str) -> list[Store]:
         return [store for store in self.stores if stream in store.streams]
 
-    def beside(self) -> Store:
+    def beside(self) -> SideBySide:
         """Other handles for another thread."""
         return SideBySide([store.beside() for store in self.stores], self._kept)
 
