@@ -299,7 +299,7 @@ def simulated(
 def main() -> None:
     """Read, encode, simulate, write."""
     options = _options()
-    settings = Settings(seed=options.seed, noise=options.noise)
+    settings = Settings(seed=options.seed, noise=options.noise, clip_seconds=options.clip_seconds)
     splits = _splits(options)
     _refuse_shared_ids(splits)
     queries = [query for split in splits.values() for query in split.queries]
@@ -350,6 +350,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--generator", default=GENERATOR, help="the text model that clips are made from")
     parser.add_argument("--subtitles", action="store_true")
     parser.add_argument("--noise", type=float, default=Settings.noise)
+    parser.add_argument("--clip-seconds", type=float, default=Settings.clip_seconds)
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 

@@ -319,6 +319,8 @@ def _decodings(own: Any, truth: str) -> Iterator[tuple[str, Any]]:
 
 
 def _answers(options: argparse.Namespace, run: Path, answers: Path, more: Sequence[str]) -> Path:
+    if answers.exists():  # by a study that shares OUT
+        return answers
     command = ["run", "--checkpoint", str(run), "--features", str(options.features), "--split", "test"]
     command += ["--data", str(options.data)] if options.data else []
     if trainings.whenabouts([*command, "--out", str(answers), *more], run.with_name(f"{run.name}.log")):
