@@ -54,6 +54,15 @@ def test_rows_in_order_are_not_copied() -> None:
     assert best_first(block) is block
 
 
+def test_scores_that_tie_are_not_said_to_contradict_their_order() -> None:
+    tied = built([[("v", 4.0, 5.0, 0.5), ("v", 2.0, 3.0, 0.5)], [("v", 1.0, 2.0, 0.5), ("v", 2.0, 3.0, 0.5)]])
+    losses = Losses(None)  # type: ignore[arg-type]
+    assert in_order_of_scores(tied, losses).score.tolist() == [2.0, 1.0, 0.5, 0.5]
+    assert losses.counts == {
+        "queries had equal scores that leave their order open; they are written with the scores n .. 1": 1
+    }
+
+
 @given(blocks)
 def test_scores_for_an_order_give_that_order_back(
     lists: list[list[tuple[str, float, float, float]]],

@@ -450,6 +450,7 @@ def test_an_order_that_scores_contradict_is_written_so_that_it_comes_back(
         "fine": [("a", 1.0, 2.0, 0.1)],
     }
     assert "1 queries had scores that contradict their order" in caplog.text
+    assert "equal scores" not in caplog.text
     assert "1 spans without length" in caplog.text
     assert "list left out: VR" in caplog.text
 

@@ -72,6 +72,20 @@ def test_a_window_within_one_clip_is_answered_whatever_ends_are() -> None:
     assert found(inside, ends="as-released", max_clips=1)[0] == [(1.0, 2.0, -1.0)]
 
 
+def test_windows_of_equal_scores_are_ordered_by_start_and_end() -> None:
+    """As rounded windows are, too: a run that is sorted by score, then moment, keeps this order."""
+    rows = [[2.0, 4.0, -1.0], [1.2, 3.0, -1.0], [0.8, 3.6, -1.0], [0.8, 2.0, -1.0], [3.0, 4.0, -0.5]]
+    windows, clips, video = torch.tensor([[rows]]), torch.full((1, 1), 4), torch.zeros(1, 1)
+    best = best_windows(windows, clips, video, Decoding(), 4)
+    assert best.borders is not None
+    expected = torch.tensor([[3.0, 4.0], [0.8, 2.0], [0.8, 3.6], [1.2, 3.0]])
+    torch.testing.assert_close(best.borders[0], expected)
+    assert best.first.tolist() == [[3, 0, 0, 1]] and best.last.tolist() == [[3, 1, 3, 2]]
+    rounded = best_windows(windows, clips, video, Decoding(ends="as-released"), 5).borders
+    assert rounded is not None
+    assert rounded[0].tolist() == [[3.0, 4.0], [1.0, 2.0], [1.0, 3.0], [1.0, 4.0], [2.0, 4.0]]
+
+
 def test_windows_of_several_videos_are_ranked_together() -> None:
     windows = torch.tensor([[[[0.0, 1.0, -1.0]], [[2.0, 3.0, -2.0]], [[1.0, 2.0, -1.0]]]])
     video = torch.tensor([[0.0, 1.5, -torch.inf]])

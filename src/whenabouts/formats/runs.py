@@ -276,10 +276,13 @@ def refuse_empty(path: Path, answered: bool) -> None:
         raise FormatError(path, "holds no answers", accepted="a run with at least one query")
 
 
+_REPLACED = "they are written with the scores n .. 1"
+
+
 def in_order_of_scores(block: RunBlock, losses: Losses) -> RunBlock:
     """The same rows, with scores that give their order back when they are sorted by score, then moment.
 
-    Queries whose scores contradict the order (or tie against it) get the scores n .. 1.
+    Queries whose scores contradict the order, or tie against that of their moments, get the scores n .. 1.
     """
     ranked = best_first(block)
     if ranked is block:
@@ -291,8 +294,9 @@ def in_order_of_scores(block: RunBlock, losses: Losses) -> RunBlock:
     queries = np.unique(query[moved])
     if not len(queries):
         return block
-    what = "queries had scores that contradict their order; they are written with the scores n .. 1"
-    losses.count(what, len(queries))
+    against = count_rising(block)
+    losses.count(f"queries had scores that contradict their order; {_REPLACED}", against)
+    losses.count(f"queries had equal scores that leave their order open; {_REPLACED}", len(queries) - against)
     again = np.isin(query, queries)
     return replace(block, score=np.where(again, falling_scores(np.diff(block.offsets)), block.score))
 

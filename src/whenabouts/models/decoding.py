@@ -208,7 +208,7 @@ def best_over_videos(scores: SpanScores, video: Tensor, decoding: Decoding, k: i
 
 
 def best_windows(windows: Tensor, clips: Tensor, video: Tensor, decoding: Decoding, k: int) -> BestSpans:
-    """The k best windows of each of R queries over its N videos; equal scores by place, then as given.
+    """The k best windows of each of R queries over its N videos; equal scores by place, start and end.
 
     `windows` (R, N, M, 3) start, end and score, `clips` (R, N) how many clips each video has, to which its
     windows are cut; `video` (R, N) is added to the scores. A window that is empty, touches a number of clips
@@ -226,9 +226,13 @@ def best_windows(windows: Tensor, clips: Tensor, video: Tensor, decoding: Decodi
     scores = (windows[..., 2] + video[..., None]).masked_fill(~allowed, -torch.inf)
     if not queries or not videos * number:
         return replace(_nothing(queries, k, windows[..., 2]), borders=windows.new_zeros((queries, k, 2)))
-    score, at = ranked(scores.flatten(1), k)
     if decoding.ends == "as-released":
         borders = borders.round()
+    # A fresh system finds all windows about as good, so that some scores are equal in float32.
+    order = _by_borders(borders)
+    first, last, scores = (column.gather(2, order) for column in (first, last, scores))
+    borders = borders.gather(2, order[..., None].expand_as(borders))
+    score, at = ranked(scores.flatten(1), k)
     exists = score > -torch.inf
     columns = [
         column.flatten(1).gather(1, at).where(exists, 0)
@@ -238,6 +242,12 @@ def best_windows(windows: Tensor, clips: Tensor, video: Tensor, decoding: Decodi
     first, last, start, end = (pad(column, more) for column in columns)
     place = pad((at // number).where(exists, 0), more)
     return BestSpans(first, last, pad(score, more, value=-torch.inf), place, torch.stack([start, end], -1))
+
+
+def _by_borders(borders: Tensor) -> Tensor:
+    """(R, N, M) the windows (R, N, M, 2) of each video by start, then end."""
+    order = borders[..., 1].argsort(dim=2, stable=True)
+    return order.gather(2, borders[..., 0].gather(2, order).argsort(dim=2, stable=True))
 
 
 def ranked(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
