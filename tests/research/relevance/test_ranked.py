@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,7 @@ def test_grades_begin_at_their_bands() -> None:
     nothing = np.zeros(len(values), np.int64)
     ranked = RankedSet(Annotations.from_qrels({}), nothing, nothing, values, "x")
     assert ranked.grades().tolist() == [0, 1, 2, 3, 4, 4, 0]
+    assert replace(ranked, bands=(0.99,)).grades().tolist() == [0, 0, 0, 0, 0, 1, 0]
 
 
 @pytest.mark.parametrize("graded", [False, True])

@@ -39,7 +39,8 @@ class RankedSet:
 
     `annotations` are what moments and queries are taken from; row i says that the moment of its judgement
     `moment[i]` has a caption of `similarity[i]` to query `query[i]`. `removed` counts queries that were left
-    out because they are asked elsewhere, `made_by` is the encoder's fingerprint.
+    out because they are asked elsewhere, `made_by` is the encoder's fingerprint. Pseudo grades 1 to 4 begin
+    at the similarities `bands`, which are other ones for another encoder.
     """
 
     annotations: Annotations
@@ -48,13 +49,14 @@ class RankedSet:
     similarity: Floats
     made_by: str
     removed: int = 0
+    bands: tuple[float, ...] = BANDS
 
     def __len__(self) -> int:
         return len(self.query)
 
-    def grades(self, bands: Sequence[float] = BANDS) -> NDArray[np.int64]:
+    def grades(self) -> NDArray[np.int64]:
         """(N,) pseudo grades 0 to 4: how many of the bands a similarity reaches."""
-        return np.searchsorted(np.array(bands) - _TIED, self.similarity, side="right")
+        return np.searchsorted(np.array(self.bands) - _TIED, self.similarity, side="right")
 
     def judgements(self, about: Mapping[str, Any], *, graded: bool = False) -> Annotations:
         """The pairs as judgements with similarity and caption; the first query says what they are `about`.
@@ -91,7 +93,7 @@ class RankedSet:
         queries = len(np.unique(self.query))
         held = {"mean similarity": round(float(self.similarity.mean()), 4)}
         if graded:
-            counts = np.bincount(self.grades(), minlength=len(BANDS) + 1)
+            counts = np.bincount(self.grades(), minlength=len(self.bands) + 1)
             held = {f"pairs of pseudo grade {grade}": int(count) for grade, count in enumerate(counts)}
         return {
             "pairs": len(self),
@@ -262,7 +264,7 @@ def write_ranked(ranked: RankedSet, path: Path, *, graded: bool = False) -> None
     source = Path(ranked.annotations.name).name
     about: dict[str, Any] = {"pseudo": True, "made_by": ranked.made_by, "from": source}
     if graded:
-        about["grades begin at a similarity of"] = list(BANDS)
+        about["grades begin at a similarity of"] = list(ranked.bands)
     if path.is_dir():
         jsonl.write_annotations(ranked.judgements(about, graded=graded), path)
         return
