@@ -2,6 +2,7 @@
 
     python -m benchmarks.simulated_features OUT --prefix e5_charades \
         --train charades_train.json --test charades_test.json [--also didemo=didemo_test.jsonl] [--subtitles]
+        [--also-train didemo=didemo_val.json]
 
 Annotations and times are real; what the clips hold is made of the vectors of the captions. The simulator
 before (`simulate_features.py`, not part of this repository) took them from MiniLM, which also makes the
@@ -17,7 +18,8 @@ clip has the video's scene and white noise besides. `Settings` has the amounts: 
 OUT gets, under names that begin with the prefix: `_train`, `_val` (a tenth of the training videos, chosen by
 the hash of their ids) and `_test` `.jsonl`; the stores `_video` and, with --subtitles, `_sub`; the words of
 all queries, `_words`, by MiniLM; `_settings.json`. `--also` has another data set's videos made by the same
-network, to be tested on. `--videos` and `--test-videos` take the videos with the lowest hashes.
+network, to be tested on; `--also-train NAME=FILE` to be trained on: `_NAME_train` and `_NAME_val`. `--videos`
+and `--test-videos` take the videos with the lowest hashes.
 """
 
 from __future__ import annotations
@@ -345,6 +347,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--val", type=Path, help="likewise; default: a tenth of the training videos")
     parser.add_argument("--test", type=Path, required=True)
     parser.add_argument("--also", action="append", default=[], metavar="NAME=FILE", help="a further split")
+    parser.add_argument("--also-train", action="append", default=[], metavar="NAME=FILE")
     parser.add_argument("--videos", type=int, help="how many to train and validate on; default: all")
     parser.add_argument("--test-videos", type=int, help="how many of --test and each --also; default: all")
     parser.add_argument("--generator", default=GENERATOR, help="the text model that clips are made from")
@@ -356,19 +359,30 @@ def _options() -> argparse.Namespace:
 
 
 def _splits(options: argparse.Namespace) -> dict[str, Annotations]:
-    train = fewer_videos(read_annotations(options.train), options.videos)
-    also = dict(item.split("=", 1) for item in options.also)
-    tests = {
-        name: fewer_videos(read_annotations(Path(file)), options.test_videos)
-        for name, file in {"test": options.test, **also}.items()
-    }
+    splits = _training_splits("", options.train, options.videos)
     if options.val is not None:
-        return {"train": train, "val": read_annotations(options.val), **tests}
-    validation = some_videos(train, "val", is_held_out)
+        splits = {
+            "train": fewer_videos(read_annotations(options.train), options.videos),
+            "val": read_annotations(options.val),
+        }
+    for name, file in _named(options.also_train).items():
+        splits |= _training_splits(f"{name}_", Path(file), options.videos)
+    for name, file in {"test": options.test, **_named(options.also)}.items():
+        splits[name] = fewer_videos(read_annotations(Path(file)), options.test_videos)
+    return splits
+
+
+def _named(items: Sequence[str]) -> dict[str, str]:
+    return dict(item.split("=", 1) for item in items)
+
+
+def _training_splits(prefix: str, file: Path, videos: int | None) -> dict[str, Annotations]:
+    """What is trained on, and the tenth of it that is held out."""
+    whole = fewer_videos(read_annotations(file), videos)
     return {
-        "train": some_videos(train, "train", lambda video: not is_held_out(video)),
-        "val": validation,
-    } | tests
+        f"{prefix}train": some_videos(whole, "train", lambda video: not is_held_out(video)),
+        f"{prefix}val": some_videos(whole, "val", is_held_out),
+    }
 
 
 def _refuse_shared_ids(splits: Mapping[str, Annotations]) -> None:

@@ -9,10 +9,11 @@ A row `extends` an experiment below experiments/, a row above it, or a "STUDY/RO
 before by its name, by the settings in `set` (as with --set), after the study's own `set`. A setting
 "KEY=row:NAME" is the folder of that row's training of the same seed, which comes first. A row with a
 `retriever` is not trained: the row that it extends answers once more, in the `top_videos` videos that this
-other row's training puts first. Studies with the same rows may share OUT. `measure` is one of MEASURES, or
-"truths": the corpus under several decodings, and graded truths where FEATURES has them. `shown` are the
-columns of --table; `tested` those of `study_outcomes`, which also tells the `differences`: pairs of rows,
-the first held against the second.
+other row's training puts first. Studies with the same rows may share OUT. `asks` names a file below FEATURES
+that the trainings answer in place of their own test split: data not used before. `measure` is one of
+MEASURES, or "truths": the corpus under several decodings, and graded truths where FEATURES has them. `shown`
+are the columns of --table; `tested` those of `study_outcomes`, which also tells the `differences`: pairs of
+rows, the first held against the second.
 
 Everything is done by commands of `whenabouts` that anyone can give: `train` with the settings of a row,
 `run`, and the evaluation of `evaluate`. A training is one thread in a process of its own; what is finished
@@ -75,6 +76,7 @@ class _Table(msgspec.Struct, forbid_unknown_fields=True):
     set: tuple[str, ...] = ()
     tested: tuple[str, ...] = ()
     differences: tuple[tuple[str, str], ...] = ()
+    asks: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ class Study:
     """Systems that are compared on the same files, how they are measured, and the metrics that are shown.
 
     `differences` are pairs of systems, chosen before they are seen: the first is held against the second by
-    the metrics in `tested`.
+    the metrics in `tested`. `asks` is the file that is answered; "" for the test split.
     """
 
     name: str
@@ -126,6 +128,21 @@ class Study:
     shown: tuple[str, ...]
     tested: tuple[str, ...] = ()
     differences: tuple[tuple[str, str], ...] = ()
+    asks: str = ""
+
+    def answers(self, run: Path, name: str) -> Path:
+        """The file of a training's answers."""
+        return run / (f"{Path(self.asks).stem}_{name}" if self.asks else name)
+
+    def judgements(self, run: Path, features: Path) -> Any:
+        """What answers are held against: `asks`, or the test split of the training's data set or files."""
+        from whenabouts.research.datasets import open_dataset
+        from whenabouts.research.training.experiment import load_experiment
+
+        data = load_experiment(run / "experiment.toml").data
+        if data.dataset and not self.asks:
+            return open_dataset(data.dataset, data.beside(features, "")).annotations(data.test)
+        return data.beside(features, self.asks or data.test)
 
 
 def load_studies(folder: Path = STUDIES) -> dict[str, Study]:
@@ -163,7 +180,8 @@ def _study(name: str, table: _Table, elsewhere: Mapping[str, System]) -> Study:
     strange = {row for pair in table.differences for row in pair} - set(systems)
     if strange:
         raise ValueError(f"{name}: differences name {', '.join(sorted(strange))}: no row")
-    return Study(name, tuple(systems.values()), table.measure, table.shown, table.tested, table.differences)
+    rows = tuple(systems.values())
+    return Study(name, rows, table.measure, table.shown, table.tested, table.differences, table.asks)
 
 
 def _merged(*settings: str) -> tuple[str, ...]:
@@ -273,13 +291,15 @@ def _measured(
         more += ["--top-videos", str(system.top_videos)]
     elif any(setting.startswith(f"data.retrieved.lists={ROW}") for setting in system.settings):
         more += ["--retriever", str(options.out / f"{system.after}-{seed}")]
-    truth = options.pools if study.measure in IN_POOLS else judgements(run, options.features)
+    if study.asks:
+        more += ["--experiment", str(_asking(study, run))]
+    truth = options.pools if study.measure in IN_POOLS else study.judgements(run, options.features)
     folder = options.out / f"{system.name}-{seed}"
     folder.mkdir(exist_ok=True)
     metrics: dict[str, float | None] = {}
     for prefix, (name, protocol) in MEASURES[study.measure].items():
         task = ["--task", "svmr"] if prefix else []
-        means = _means(truth, _answers(options, run, folder / name, [*more, *task]), protocol)
+        means = _means(truth, _answers(options, run, study.answers(folder, name), [*more, *task]), protocol)
         metrics |= {f"{prefix}{metric}": value for metric, value in means.items()}
     return metrics
 
@@ -318,6 +338,16 @@ def _decodings(own: Any, truth: str) -> Iterator[tuple[str, Any]]:
         yield from ((name, replace(own, ends=name)) for name in ("as-released", "exclusive"))
 
 
+def _asking(study: Study, run: Path) -> Path:
+    """The experiment of a training with another test file, written beside it."""
+    from whenabouts.research.training.experiment import load_experiment
+
+    experiment = load_experiment(run / "experiment.toml", [f"data.test={study.asks}"])
+    path = study.answers(run, "experiment.toml")
+    path.write_text(experiment.to_toml(), encoding="utf-8")
+    return path
+
+
 def _answers(options: argparse.Namespace, run: Path, answers: Path, more: Sequence[str]) -> Path:
     if answers.exists():  # by a study that shares OUT
         return answers
@@ -332,17 +362,6 @@ def _means(truth: Any, answers: Path, protocol: str) -> dict[str, Any]:
     from whenabouts.research.evaluation.evaluate import evaluate
 
     return dict(evaluate(truth, answers, protocol=protocol).means())
-
-
-def judgements(run: Path, features: Path) -> Any:
-    """The test split's judgements: of the data set that the experiment names, or its file."""
-    from whenabouts.research.datasets import open_dataset
-    from whenabouts.research.training.experiment import load_experiment
-
-    data = load_experiment(run / "experiment.toml").data
-    if data.dataset:
-        return open_dataset(data.dataset, data.beside(features, "")).annotations(data.test)
-    return data.beside(features, data.test)
 
 
 def _results(options: argparse.Namespace, study: Study) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks import trainings
-from benchmarks.studies import MEASURES, Study, judgements, load_studies
+from benchmarks.studies import MEASURES, Study, load_studies
 from numpy.typing import NDArray
 
 from whenabouts.formats.annotations import Annotations
@@ -63,14 +63,16 @@ def gathered(
     runs = {(system.name, seed): out / f"{system.name}-{seed}" for system in study.systems for seed in seeds}
     files = [name for name, _ in MEASURES[study.measure].values()]
     finished = {
-        training: run for training, run in runs.items() if all((run / name).exists() for name in files)
+        training: run
+        for training, run in runs.items()
+        if all(study.answers(run, name).exists() for name in files)
     }
     for system, seed in runs.keys() - finished.keys():
         print(f"{system}-{seed}: has no answers")
     if not finished:
         raise SystemExit(f"{out}: no training of {study.name} has answers")
     protocol = find_protocol(next(iter(MEASURES[study.measure].values()))[1])
-    truth = annotations_of(pools or judgements(next(iter(finished.values())), features), protocol)
+    truth = annotations_of(pools or study.judgements(next(iter(finished.values())), features), protocol)
     values: dict[tuple[str, str], Values] = {}
     queries: tuple[str, ...] = ()
     for training, run in finished.items():
@@ -90,7 +92,7 @@ def _of_run(
         if not metrics:
             continue
         asked = [metric.removeprefix(prefix) for metric in metrics]
-        evaluation = evaluate(truth, run / name, asked, protocol=protocol)
+        evaluation = evaluate(truth, study.answers(run, name), asked, protocol=protocol)
         queries = queries or tuple(sorted(evaluation.query_ids))
         row = {query: number for number, query in enumerate(evaluation.query_ids)}
         if set(row) != set(queries):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from benchmarks.simulated_features import (
     Moment,
     Settings,
     Simulator,
+    _splits,
     fewer_videos,
     is_held_out,
     moments_of,
@@ -20,7 +23,8 @@ from benchmarks.simulated_features import (
 )
 from numpy.typing import NDArray
 
-from whenabouts.formats.annotations import AnnotationBuilder
+from whenabouts.formats import write_annotations
+from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 
 TEXTS = [f"somebody does {number}" for number in range(30)]
 QUIET = Settings(
@@ -97,13 +101,17 @@ def test_what_is_said_stands_in_the_moment_and_is_zero_elsewhere(captions: Capti
     assert spoken.max() < 25
 
 
-def test_held_out_videos_are_about_a_tenth_and_no_query_is_in_both_parts() -> None:
+def annotated(prefix: str) -> Annotations:
     builder = AnnotationBuilder("made")
     for number in range(300):
-        builder.add_video(f"v{number}", 30)
-        builder.add_query(f"q{number}", f"text {number}")
-        builder.judge(f"q{number}", f"v{number}", 1, 5)
-    whole = builder.annotations()
+        builder.add_video(f"{prefix}{number}", 30)
+        builder.add_query(f"q{prefix}{number}", f"text {number}")
+        builder.judge(f"q{prefix}{number}", f"{prefix}{number}", 1, 5)
+    return builder.annotations()
+
+
+def test_held_out_videos_are_about_a_tenth_and_no_query_is_in_both_parts() -> None:
+    whole = annotated("v")
     val = some_videos(whole, "val", is_held_out)
     train = some_videos(whole, "train", lambda video: not is_held_out(video))
     assert len(train.videos) + len(val.videos) == 300
@@ -121,3 +129,20 @@ def test_held_out_videos_are_about_a_tenth_and_no_query_is_in_both_parts() -> No
 def test_a_model_agrees_with_itself_and_not_with_a_stranger(captions: Captions) -> None:
     assert rank_correlation(captions, Encoder(), 20) > 0.8  # type: ignore[arg-type]  # not centred there
     assert abs(rank_correlation(captions, Encoder(7), 20)) < 0.3  # type: ignore[arg-type]
+
+
+def test_another_data_set_is_trained_on_and_held_out_as_the_first_is(tmp_path: Path) -> None:
+    files = {name: tmp_path / f"{name}.jsonl" for name in "abcd"}
+    for name, file in files.items():
+        write_annotations(annotated(name), file, "tvr")
+    others = {"also": [f"other_test={files['d']}"], "also_train": [f"other={files['c']}"]}
+    sizes = {"videos": 200, "test_videos": 50}
+    made = _splits(Namespace(train=files["a"], val=None, test=files["b"], **others, **sizes))
+    assert set(made) == {"train", "val", "other_train", "other_val", "test", "other_test"}
+    assert len(made["test"].videos) == len(made["other_test"].videos) == 50
+    for prefix in ("", "other_"):
+        parts = [made[f"{prefix}{part}"].videos for part in ("train", "val")]
+        assert sum(map(len, parts)) == 200
+        assert [is_held_out(video.id) for own in parts for video in own] == [False] * len(parts[0]) + [
+            True
+        ] * len(parts[1])

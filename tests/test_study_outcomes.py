@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.studies import load_studies
+from benchmarks.studies import _asking, load_studies
 from benchmarks.study_outcomes import Outcomes, joined, opened, tables, written
+
+from whenabouts.research.training.experiment import load_experiment
 
 STUDY = load_studies()["crocs-controls"]
 
@@ -66,3 +68,20 @@ def test_trainings_gathered_before_stay_beside_new_ones() -> None:
         joined(STUDY, replace(whole, values=before), replace(whole, values=other))
     with pytest.raises(SystemExit, match="other metrics, queries"):
         joined(STUDY, whole, replace(whole, queries=whole.queries[::-1]))
+
+
+def test_trainings_of_a_study_answer_the_file_that_another_study_asks(tmp_path: Path) -> None:
+    trained, asking = (load_studies()[name] for name in ("relevant-pairs", "relevant-pairs-elsewhere"))
+    same = {system.name: (system.experiment, system.settings) for system in trained.systems}
+    for system in asking.systems:
+        assert (system.experiment, system.settings) == same[system.name]
+        kept = tmp_path / "experiment.toml"
+        kept.write_text(load_experiment(system.experiment, system.settings).to_toml())
+        own, asked = (load_experiment(path) for path in (kept, _asking(asking, tmp_path)))
+        assert asked.data == replace(own.data, test=asking.asks)
+        assert {**asked.tables(), "data": {}} == {**own.tables(), "data": {}}
+    features = Path("features")
+    assert trained.judgements(tmp_path, features) == features / "pairs_test.jsonl"
+    assert asking.judgements(tmp_path, features) == features / "pairs_didemo_test.jsonl"
+    assert trained.answers(tmp_path, "answers.json") == tmp_path / "answers.json"
+    assert asking.answers(tmp_path, "answers.json") == tmp_path / "pairs_didemo_test_answers.json"
