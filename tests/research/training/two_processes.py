@@ -19,7 +19,8 @@ from tests.models.test_systems import STREAMS, Case, make_batch, make_queries, u
 from torch import Tensor, distributed
 
 from whenabouts.models import config_of, model_names
-from whenabouts.models.protocol import Batch
+from whenabouts.models._parts.pretraining import TASKS
+from whenabouts.models.protocol import Batch, ClipBatch, SentenceBatch
 from whenabouts.research.training import distributed as shared_steps
 from whenabouts.research.training.devices import DeviceSetup
 
@@ -75,6 +76,35 @@ HARD = {
 RANKED = {"confidence": _relevant, "weight": lambda: torch.tensor([1.0, 0.5, 0.9, 0.2, 0.7])}
 LATE = {"epoch": 60, "progress": 0.7}
 
+
+def spoken_videos() -> ClipBatch:
+    """The usual videos with three sentences each, of words of a small vocabulary."""
+    videos, generator = usual_batch(WIDTHS).videos, torch.Generator().manual_seed(8)
+    lengths = torch.tensor([[3, 1, 4], [2, 0, 1], [5, 2, 2], [1, 1, 0], [2, 4, 3]])
+    said = torch.arange(5) < lengths[..., None]
+    words = torch.randint(4, VOCABULARY - 1, said.shape, generator=generator)
+    places = torch.arange(videos.mask.shape[1])
+    of_clips = torch.where(videos.mask & (places < 6), places // 2, -1)
+    return replace(videos, sentences=SentenceBatch(words, said, of_clips))
+
+
+VOCABULARY = 30
+WHOLE_HERO: Mapping[str, Any] = {
+    "text_encoder": "numbers",
+    "cross_modal": {
+        "layers": 1,
+        "heads": 4,
+        "feedforward": 24,
+        "vocabulary": VOCABULARY,
+        "word_places": 20,
+    },
+    "temporal": {"layers": 1, "heads": 4, "feedforward": 24, "places": 16},
+    "mask_token": VOCABULARY - 1,
+    "sentences_per_video": 2,
+}
+UNSHARED = frozenset({"hero, mlm", "hero, mfm", "hero, mffr", "hero, fom"})
+"""Tasks of pre-training that every process computes whole: their rows are words and clips that are hidden."""
+
 STEPS: Mapping[str, Step] = {
     **{name: Step(name) for name in model_names()},
     **{f"{name}, late": Step(name, batch=LATE) for name in ("xml", "reloclnet", "ms_sl", "gmmformer", "mmn")},
@@ -86,6 +116,10 @@ STEPS: Mapping[str, Step] = {
     "xml, one video": Step("xml", batch=one_video()),
     "uvcom, unlike": Step("uvcom", {"unlike_from_epoch": 0}),
     "hero, hardest": Step("hero", {"pool": 2, "pool_from_epoch": 0}),
+    **{
+        f"hero, {task}": Step("hero", {**WHOLE_HERO, "pretraining": {task: 1.0}}, {"videos": spoken_videos})
+        for task in TASKS
+    },
 }
 
 
