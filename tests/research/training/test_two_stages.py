@@ -104,8 +104,8 @@ def test_the_second_stage_draws_for_every_batch_and_no_pair_that_is_known(
     drawn: list[tuple[int, Any]] = []
     draw: Callable[..., Any] = HardNegatives.drawn
 
-    def heard(self: HardNegatives, query: Any, videos: Any, epoch: int) -> Any:
-        found = draw(self, query, videos, epoch)
+    def heard(self: HardNegatives, query: Any, own: Any, videos: Any, epoch: int) -> Any:
+        found = draw(self, query, own, videos, epoch)
         drawn.append((epoch, (query, found)))
         return found
 
