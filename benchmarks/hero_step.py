@@ -1,0 +1,141 @@
+"""How long a step of HERO's fine-tuning takes at the released size, against the same written down plainly.
+
+    python -m benchmarks.hero_step [--batch 8] [--rounds 3] [--threads 1]
+                                   [--out benchmarks/results/hero_step.json]
+
+A step is forward, backward and AdamW on so many random queries with a video each, in the shape of TVR: clips
+as in `training_step`, of 4,352 dimensions; sentences of 1 to 5 clips one after the other, a tenth of the
+clips in none; 4 words and 3 for each clip, give or take 3, which is about what two lines of subtitles have
+with the speaker's name; queries of 6 to 29 tokens. These lengths are drawn, not TVR's own. Every step learns
+borders. Ours and the plain version (`plain_hero`; a test holds its losses and gradients equal) take turns;
+see `step_ratio` for what is told, and `places` for how many places of sentences each computes. The released
+batch is 32 queries; the step grows with their number, and the padding of the plain version with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+from benchmarks.plain_hero import Collated, Losses, PlainHero, collated
+from benchmarks.step_ratio import in_turns, stepping, told
+from benchmarks.training_step import lengths_as_in_tvr
+from torch import Tensor
+from torch.nn import functional
+
+from whenabouts.models.hero import Config, Model
+from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, SentenceBatch
+from whenabouts.research.training.devices import use_large_pages
+from whenabouts.research.training.experiment import TrainingSettings
+from whenabouts.research.training.optimizer import new_optimizer
+
+WIDTH, FIRST_WORD, WORDS = 4352, 4, 50_000
+Settings = dict[str, Any]
+
+
+def random_batch(count: int) -> Batch:
+    """So many queries with a video each."""
+    random = torch.Generator().manual_seed(0)
+    lengths = lengths_as_in_tvr(random)[:count]
+    mask = torch.arange(int(lengths.max())) < lengths[:, None]
+    of_clips, said = _sentences(lengths.tolist(), random)
+    heard = torch.arange(int(said.max())) < said[..., None]
+    asked = torch.randint(6, 30, (count,), generator=random)
+    asked_mask = torch.arange(int(asked.max())) < asked[:, None]
+
+    def words(shape: torch.Size) -> Tensor:
+        return torch.randint(FIRST_WORD, WORDS, shape, generator=random)
+
+    rows = torch.randn(*mask.shape, WIDTH, generator=random)
+    first = (torch.rand(count, generator=random) * 0.8 * lengths).long()
+    own = torch.arange(count)
+    return Batch(
+        QueryBatch(words(asked_mask.shape), asked_mask),
+        ClipBatch(
+            {"frames": functional.normalize(rows, dim=-1) * mask[..., None]},
+            mask,
+            sentences=SentenceBatch(words(heard.shape), heard, of_clips),
+        ),
+        own,
+        torch.stack([first, first + lengths // 8], 1),
+        own[:, None] == own,
+    )
+
+
+def _sentences(lengths: list[int], random: torch.Generator) -> tuple[Tensor, Tensor]:
+    """The sentence of each clip (V, T), and how many words each has (V, S)."""
+    of_clips, words = torch.full((len(lengths), max(lengths)), -1), []
+    for video, length in enumerate(lengths):
+        own: list[int] = []
+        at = 0
+        while at < length:
+            clips = min(int(torch.randint(1, 6, (), generator=random)), length - at)
+            if float(torch.rand((), generator=random)) < 0.1:
+                at += clips
+                continue
+            of_clips[video, at : at + clips] = len(own)
+            own.append(4 + 3 * clips + int(torch.randint(-3, 4, (), generator=random)))
+            at += clips
+        words.append(torch.tensor(own))
+    return of_clips, torch.nn.utils.rnn.pad_sequence(words, batch_first=True)
+
+
+def laid_out(batch: Batch, config: Config) -> Collated:
+    """The batch as the plain version wants it; sentences without clips are left out."""
+    sentences = batch.videos.sentences
+    assert sentences is not None
+    words: list[list[list[int]]] = []
+    frames: list[list[list[int]]] = []
+    for ids, mask, of_clips in zip(sentences.words, sentences.mask, sentences.of_clips, strict=True):
+        owned = [(of_clips == number).nonzero()[:, 0].tolist() for number in range(len(ids))]
+        words.append(
+            [
+                [config.sentence_token, *one[real].tolist()]
+                for one, real, own in zip(ids, mask, owned, strict=True)
+                if own
+            ]
+        )
+        frames.append([own for own in owned if own])
+    rows = torch.cat([batch.videos.streams[name] for name in config.streams], 2)
+    queries = functional.pad(batch.queries.tokens, (1, 0), value=config.query_token)
+    heard = functional.pad(batch.queries.mask, (1, 0), value=True)
+    return collated(words, frames, (rows, batch.videos.mask), (queries, heard), batch.spans)
+
+
+def heads_of(config: Config) -> tuple[int, int, int]:
+    """Heads of the cross-modal and of the temporal transformer, and of the query's attention."""
+    return config.cross_modal.get("heads", 12), config.temporal.get("heads", 12), config.heads
+
+
+def main() -> None:
+    """Measure, show, and write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, usual in (("batch", 8), ("rounds", 3), ("threads", 1)):
+        parser.add_argument(f"--{name}", type=int, default=usual)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    use_large_pages()
+    config, batch = Config(streams={"frames": WIDTH}, text_encoder="numbers"), random_batch(options.batch)
+    torch.manual_seed(0)
+    ours = Model(config).train()
+    weights = {name: one.detach().clone().requires_grad_() for name, one in ours.named_parameters()}
+    system, made = PlainHero(weights, heads_of(config), config.dropout), laid_out(batch, config)
+    steps = (
+        stepping(new_optimizer(TrainingSettings(optimizer="adamw"), ours), lambda: ours.loss(batch).values()),
+        stepping(
+            torch.optim.AdamW(weights.values(), lr=1e-4, foreach=False),
+            lambda: system.losses(made, Losses()),
+        ),
+    )
+    places = {"ours": int(made.mask.sum()), "plain": made.mask.numel()}
+    result = in_turns(*steps, options.rounds)
+    told({"batch": options.batch, "hidden": config.hidden, "places": places, **result}, options.out)
+
+
+if __name__ == "__main__":
+    main()
