@@ -123,7 +123,12 @@ class WindowModel(nn.Module, ABC):
         return VideoEncoding(videos.mask, parts={"rows": rows})
 
     def clips_of(self, videos: VideoEncoding) -> Tensor:
-        """(V, T, D) clips of the width inside, which know where in their video they are."""
+        """(V, T, D) clips of the width inside, which know where in their video they are.
+
+        Part `clips`, where they have been made: a step may look at them several times.
+        """
+        if "clips" in videos.parts:
+            return videos.parts["clips"]
         clips: Tensor = self.clip_projection(self.with_endpoints(videos))
         return clips
 
@@ -162,6 +167,7 @@ class WindowModel(nn.Module, ABC):
         """Terms `span`, `giou`, `label` of the last layer, those of each layer before, and `saliency`."""
         queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
         own = videos.take(batch.video_of)
+        own = VideoEncoding(own.mask, parts={**own.parts, "clips": WindowModel.clips_of(self, own)})
         return self.losses_of(batch, self.detect(queries, own), queries, own)
 
     def losses_of(
