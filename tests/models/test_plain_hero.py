@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
-from benchmarks.hero_step import heads_of, laid_out
+from benchmarks.hero_step import first_laid_out, first_of, heads_of, laid_out
 from benchmarks.plain_hero import Losses, PlainHero
 
 from whenabouts.models.hero import Config, Model
@@ -14,7 +15,8 @@ from .small_batches import mask_of
 OF_CLIPS = [[0, 0, -1, 2, 2, 1, -1, -1], [0, 1, 1, 1, 2, 2, 3, 3], [0, 0, 0, 0, -1, -1, -1, -1]]
 
 
-def test_both_have_the_same_losses_and_gradients() -> None:
+@pytest.mark.parametrize("count", [3, 2])
+def test_both_have_the_same_losses_and_gradients(count: int) -> None:
     torch.manual_seed(0)
     config = Config(
         streams={"frames": 6},
@@ -42,7 +44,8 @@ def test_both_have_the_same_losses_and_gradients() -> None:
     )
     plain = PlainHero(dict(model.named_parameters()), heads_of(config), 0.0)
     terms = Losses(config.margin, config.weight_negative_videos, config.lambda_tl)
-    theirs, ours = plain.losses(laid_out(batch, config), terms), model.loss(batch)
+    made = first_laid_out(laid_out(batch, config), count)
+    theirs, ours = plain.losses(made, terms), model.loss(first_of(batch, count))
     names = ("spans", "negative_videos", "negative_queries")
     for name, term in zip(names, theirs, strict=True):
         torch.testing.assert_close(ours[name], term, atol=1e-6, rtol=1e-5, msg=name)
