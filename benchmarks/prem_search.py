@@ -7,16 +7,16 @@ Generated corpus: videos of 100 clips of 1.5 seconds, each clip with a vector fo
 one for what is said (384 wide; of a fifth of the clips nothing is). The systems are those of `models/` at the
 published sizes (PREM, two systems: hidden 384, 4 heads, 100 clips; HERO whole: hidden 768, 12 heads, 6 and 3
 layers), with random weights: what they find means nothing, what they cost is what trained ones cost. What
-HERO keeps of videos is drawn, because its encoder takes long, and is no part of a search. PREM's
-retriever's keys choose, its localizer looks into 10 videos; HERO's keys choose 300, whose moments it scores
-all, and of the best 40 every pair of borders.
+HERO keeps of videos is drawn, because its encoder takes long and is no part of a search. The keys of PREM's
+retriever choose, its localizer looks into 10 videos; HERO's keys choose 300, whose best moments choose 40.
 
 Both are asked in turns. The time of a query is that of `TrainedSearch.find`, for PREM without the encoder
 that makes word vectors of its words (HERO reads words itself); each query is asked twice, for videos that
 were read are remembered. Parts are measured in the same calls, by clocks around the functions named in
 `PARTS`. "needs" counts what a query has to compute and to read once, and what that takes at the rates of a
-large product and of a long sum on this machine: `times_of_need` is how far a query is from it. A corpus that
-is in `folder` already is used as it is; beside it lies a folder of words for HERO's tokenizer.
+large product and of a long sum on this machine: `times_of_need` is how many times that a query takes, in
+processor time (the machine may be busy). A corpus that is in `folder` already is used as it is; beside it
+lies a folder of words for HERO's tokenizer.
 """
 
 from __future__ import annotations
@@ -281,7 +281,7 @@ def needs(search: Asked, keys: int) -> dict[str, float]:
 
 
 def rates() -> tuple[float, float]:
-    """Operations a second of a large product, and bytes a second of a long sum, with the threads set."""
+    """Operations of a large product and bytes of a long sum in a second of a processor."""
     left, right, many = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE), torch.randn(1 << 26)
     product = min(_seconds(lambda: left @ right) for _ in range(7))
     total = min(_seconds(lambda: many.sum()) for _ in range(7))
@@ -289,9 +289,9 @@ def rates() -> tuple[float, float]:
 
 
 def _seconds(work: Callable[[], Any]) -> float:
-    began = time.perf_counter()
+    began = time.process_time()
     work()
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
 def threads_tried(model: Any, trained: Trained, queries: int) -> dict[str, Any]:
@@ -359,7 +359,7 @@ def measure(store: Store, folder: Path, videos: int, queries: int) -> dict[str, 
         results[name] = {when: spent[name].told() for when, spent in rounds.items()}
         needed = needs(search, videos * CLIPS * widths[name])
         least = needed["ms of operations"] + needed["ms of bytes"]
-        busy = results[name]["asked again"]["ms"]["p50"]
+        busy = results[name]["asked again"]["processor ms"]["p50"]
         results[name]["needs"] = {**needed, "times_of_need": round(busy / least, 1)}
     for when in rounds:
         medians = [results[name][when][kind]["p50"] for kind in ("ms", "processor ms") for name in searches]
