@@ -129,9 +129,11 @@ def test_nearest_keys_choose_the_videos_that_score_best(corpus: Corpus, count: i
     assert rows[0] not in indexed.nearest(vectors, count, without)[0]
 
 
-@pytest.mark.parametrize("system", ["xml", "reloclnet"])
+@pytest.mark.parametrize(
+    ("system", "part_bytes", "parts"), [("xml", None, [8]), ("xml", 1, [1] * 8), ("reloclnet", None, [8])]
+)
 def test_few_candidates_find_what_many_find(
-    corpus: Corpus, monkeypatch: pytest.MonkeyPatch, system: str
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch, system: str, part_bytes: int | None, parts: list[int]
 ) -> None:
     trained = small_system(system)
     everything = spans_of(corpus.search(QUERY, 3, model=trained))
@@ -146,9 +148,11 @@ def test_few_candidates_find_what_many_find(
     monkeypatch.setattr(trained.model, "score_spans", counted)
     monkeypatch.setattr(trained_search, "CANDIDATE_VIDEOS", 8)
     monkeypatch.setattr(trained_search, "EXACT_VIDEOS", 6)
+    if part_bytes is not None:
+        monkeypatch.setattr(trained_search, "_PART_BYTES", part_bytes)
     assert spans_of(corpus.search(QUERY, 3, model=trained)) == everything
-    assert looked_at[0] == 8
-    assert sum(looked_at[1:]) == 6
+    assert looked_at[: len(parts)] == parts
+    assert sum(looked_at[len(parts) :]) == 6
 
 
 def test_filters_and_k_hold(corpus: Corpus, run: Path) -> None:
