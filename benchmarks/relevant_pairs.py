@@ -1,8 +1,8 @@
 """What training with potentially relevant pairs does to scores: where positives, pairs and negatives end up.
 
-    python -m benchmarks.relevant_pairs FEATURES RUN [RUN ...]
+    python -m benchmarks.relevant_pairs FEATURES RUN [RUN ...] [--study simulated-charades]
 
-RUNs are folders that `benchmarks.studies simulated-charades` trained. Each encodes the same 20 batches of
+RUNs are folders that `benchmarks.studies` trained for the study. Each encodes the same 20 batches of
 128 training queries with the pairs of the row `xml_pr`. Printed as Markdown: the mean cosine of a query
 with its own video, with those of relevant pairs and with all others; how often equation 12 holds (a
 relevant pair stays below C times its positive) and equation 11 (C times a relevant pair lies a margin above
@@ -29,9 +29,9 @@ BATCHES, MARGIN = 20, 0.1
 COLUMNS = ("own", "relevant", "others", "eq. 12 holds", "eq. 11 holds", "relevant above own")
 
 
-def batches(folder: Path) -> Iterator[Batch]:
+def batches(folder: Path, study: str) -> Iterator[Batch]:
     """The same batches for every system."""
-    systems = load_studies()["simulated-charades"].systems
+    systems = load_studies()[study].systems
     xml_pr = next(system for system in systems if system.name == "xml_pr")
     experiment = load_experiment(xml_pr.experiment, xml_pr.settings)
     with ExperimentData.open(experiment.data, experiment.features, folder, splits=("train",)) as data:
@@ -74,10 +74,11 @@ def main() -> None:
     )
     parser.add_argument("features", type=Path)
     parser.add_argument("runs", type=Path, nargs="+")
+    parser.add_argument("--study", default="simulated-charades", help="whose row `xml_pr` names the pairs")
     options = parser.parse_args()
     systems = {run.name: Trained.from_pretrained(run) for run in options.runs}
     found: dict[str, list[Tensor]] = {name: [] for name in systems}
-    for batch in batches(options.features):
+    for batch in batches(options.features, options.study):
         for name, trained in systems.items():
             found[name].append(measured(trained, batch))
     print(f"| run | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}")
