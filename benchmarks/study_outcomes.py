@@ -33,6 +33,7 @@ from whenabouts.research.evaluation.evaluate import annotations_of, evaluate
 from whenabouts.research.evaluation.protocols import find_protocol
 from whenabouts.research.evaluation.several_trainings import over_trainings
 from whenabouts.research.evaluation.significance import corrected
+from whenabouts.types import UsageError
 
 Values = NDArray[np.float64]
 _DECIMALS = 4
@@ -59,7 +60,9 @@ class Outcomes:
 def gathered(
     study: Study, features: Path, out: Path, seeds: Sequence[str], pools: Path | None = None
 ) -> Outcomes:
-    """Read what the trainings of a study answered; those that are not finished are left out, and told."""
+    """Read what the trainings of a study answered; others are left out, and told: those that are not
+    finished, and those that cannot tell what is tested.
+    """
     runs = {(system.name, seed): out / f"{system.name}-{seed}" for system in study.systems for seed in seeds}
     files = [name for name, _ in MEASURES[study.measure].values()]
     finished = {
@@ -76,7 +79,12 @@ def gathered(
     values: dict[tuple[str, str], Values] = {}
     queries: tuple[str, ...] = ()
     for training, run in finished.items():
-        queries, values[training] = _of_run(study, truth, run, queries)
+        try:
+            queries, values[training] = _of_run(study, truth, run, queries)
+        except UsageError as error:  # a retriever tells nothing of moments
+            print(f"{'-'.join(training)} is left out: {error}")
+    if not values:
+        raise SystemExit(f"{out}: no training of {study.name} answers what is tested")
     filed = clusters_of(truth)
     videos = tuple(truth.videos[filed[query]].id for query in queries)
     return Outcomes(study.tested, queries, videos, values)

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.studies import _asking, load_studies
-from benchmarks.study_outcomes import Outcomes, joined, opened, tables, written
+from benchmarks import study_outcomes
+from benchmarks.studies import Study, _asking, load_studies
+from benchmarks.study_outcomes import Outcomes, gathered, joined, opened, tables, written
 
 from whenabouts.research.training.experiment import load_experiment
+from whenabouts.types import UsageError
 
 STUDY = load_studies()["crocs-controls"]
 
@@ -85,3 +87,27 @@ def test_trainings_of_a_study_answer_the_file_that_another_study_asks(tmp_path: 
     assert asking.judgements(tmp_path, features) == features / "pairs_didemo_test.jsonl"
     assert trained.answers(tmp_path, "answers.json") == tmp_path / "answers.json"
     assert asking.answers(tmp_path, "answers.json") == tmp_path / "pairs_didemo_test_answers.json"
+
+
+def test_a_training_that_cannot_tell_what_is_tested_is_left_out_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = load_studies()["two-stages"]
+    truth = tmp_path / "truth.jsonl"
+    truth.write_text('{"vid_name": "a", "duration": 9, "desc": "b", "desc_id": 1, "ts": [0, 3]}\n')
+    for system in ("retriever", "xml"):
+        (tmp_path / f"{system}-1").mkdir()
+        (tmp_path / f"{system}-1" / "answers.json").touch()
+
+    def of_run(study: Study, truth: object, run: Path, queries: object) -> tuple[tuple[str], np.ndarray]:
+        if run.name.startswith("retriever"):
+            raise UsageError("it holds VR alone")
+        return ("1",), np.ones((1, len(study.tested)))
+
+    monkeypatch.setattr(study_outcomes, "_of_run", of_run)
+    outcomes = gathered(study, tmp_path, tmp_path, ["1"], truth)
+    assert (list(outcomes.values), outcomes.videos) == ([("xml", "1")], ("a",))
+    assert "retriever-1 is left out: it holds VR alone" in capsys.readouterr().out
+    (tmp_path / "xml-1" / "answers.json").unlink()
+    with pytest.raises(SystemExit, match="answers what is tested"):
+        gathered(study, tmp_path, tmp_path, ["1"], truth)
