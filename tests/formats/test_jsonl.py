@@ -259,6 +259,20 @@ def test_a_run_without_times_is_one_of_videos(tmp_path: Path, rows: Rows) -> Non
         list(source.blocks())
 
 
+def test_moments_in_the_own_video_of_each_query_say_so(tmp_path: Path, rows: Rows) -> None:
+    answer = {"a": [ScoredMoment(Moment("v", 1.0, 2.0), 0.5)]}
+    block = MemoryRun.from_run(answer).lists["VCMR"][0]
+    formats.write_run(MemoryRun("own", {"SVMR": (block,)}), tmp_path / "own.jsonl", "jsonl")
+    source = formats.open_run(tmp_path / "own.jsonl")
+    assert source.tasks == ("SVMR",)
+    assert rows(source, "SVMR") == {"a": [("v", 1.0, 2.0, 0.5)]}
+    mixed = written(
+        tmp_path, {"query_id": "a", "moments": []}, {"query_id": "b", "moments": [], "task": "SVMR"}
+    )
+    with pytest.raises(FormatError, match=r"line 2: task: is another than before: 'SVMR'; accepted: VCMR"):
+        list(formats.open_run(mixed).blocks())
+
+
 def test_scores_decide_and_a_contradicting_order_is_told_once(
     tmp_path: Path, rows: Rows, caplog: pytest.LogCaptureFixture
 ) -> None:

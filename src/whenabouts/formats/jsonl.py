@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import msgspec
 import numpy as np
@@ -124,6 +124,7 @@ class _RunLine(msgspec.Struct, gc=False):
     query_id: Id
     moments: list[_RunMoment]
     confidence: Share | None = None
+    task: Literal["VCMR", "SVMR", "VR"] = "VCMR"
 
 
 _decode_line = msgspec.json.Decoder(_RunLine).decode
@@ -283,7 +284,9 @@ def open_run(path: Path) -> RunSource:
 
 
 def _tasks_of(head: FileHead) -> tuple[Task, ...]:
-    """VR where moments are seen and none of them has times."""
+    """What the first line says; else VR where moments are seen and none of them has times."""
+    if isinstance(head.first_value, dict) and head.first_value.get("task") == "SVMR":
+        return ("SVMR",)
     whole_lines = head.head.split(b"\n")[1:-1]
     seen: list[Any] = [head.first_value.get("moments") if isinstance(head.first_value, dict) else None]
     for raw in whole_lines if not seen[0] else []:
@@ -305,10 +308,13 @@ def blocks_of_lines(stream: IO[bytes], path: Path) -> Iterator[RunBlock]:
     """Blocks of the lines of a run, rows in the order of the file. The first fault of a file is blamed."""
     seen: dict[str, int] = {}
     waiting: list[tuple[int, _RunLine]] = []
-    rows = 0
+    rows, task = 0, ""
     for number, raw in numbered_lines(stream, path):
         try:
             line = _run_line(path, number, raw)
+            task = task or line.task
+            if line.task != task:
+                raise Origin(path, number, "task").error("is another than before:", line.task, task)
             first = seen.setdefault(str(line.query_id), number)
             if first != number:
                 problem = f"comes a second time (first in line {first}):"
@@ -425,10 +431,15 @@ def _judgement_lines(annotations: Annotations) -> Iterator[dict[str, Any]]:
 
 
 def write_run(source: RunSource, path: Path, annotations: Annotations | None = None) -> None:
-    """Write run.jsonl, best first. Of several lists the moments of the corpus are written (VCMR)."""
+    """Write run.jsonl, best first. Of several lists the moments of the corpus are written (VCMR).
+
+    Lines of moments in each query's own video say so (`"task": "SVMR"`): they are no answers of a corpus.
+    """
     losses = Losses(path)
-    _, blocks = list_to_write(source, losses)
-    _write_lines(path, chain.from_iterable(_run_lines(block, losses) for block in blocks))
+    task, blocks = list_to_write(source, losses)
+    about = {"task": task} if task == "SVMR" else {}
+    lines = chain.from_iterable(_run_lines(block, losses) for block in blocks)
+    _write_lines(path, (line | about for line in lines))
     losses.log()
 
 

@@ -18,7 +18,8 @@ from sklearn.metrics import ndcg_score
 import whenabouts
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.formats.runs import MemoryRun
-from whenabouts.research.evaluation.evaluate import evaluate
+from whenabouts.research.evaluation.comparison import clusters_of, compare
+from whenabouts.research.evaluation.evaluate import GIVEN_VIDEO, evaluate
 from whenabouts.research.evaluation.protocols import PROTOCOLS, Protocol, protocol_for
 from whenabouts.types import Judgement, Moment, ScoredMoment, UsageError
 
@@ -344,6 +345,27 @@ def test_where_the_video_is_given_its_list_is_what_the_protocol_reads() -> None:
     assert only.metrics[:3] == ("R@1,IoU=0.5", "R@1,IoU=0.7", "mAP")
     with pytest.raises(UsageError, match="holds SVMR alone, which cannot tell 'VR R@1'"):
         evaluate(ONE, MemoryRun("only", {"SVMR": (block,)}), ["VR R@1"], protocol="qvh")
+
+
+def test_answers_in_the_own_video_are_not_taken_for_answers_in_a_pool() -> None:
+    truth = judged(full=["v", "w"], short=["w", "v"]).annotations()
+    run = {q: [ScoredMoment(Moment("v", 0.0, 10.0), 1.0)] for q in ("full", "short")}
+    block = MemoryRun.from_run(run).lists["VCMR"][0]
+    own = evaluate(truth, MemoryRun("given", {"SVMR": (block,)}), protocol="mvmr")
+    pooled = evaluate(truth, MemoryRun("pooled", {"VCMR": (block,)}), protocol="mvmr")
+    assert own.means() == pooled.means()
+    assert GIVEN_VIDEO in own.notes
+    assert GIVEN_VIDEO not in pooled.notes
+    with pytest.raises(UsageError, match="given answers in each query's own video, pooled in its pool"):
+        compare([pooled, own], clusters_of(truth))
+
+
+def test_lists_that_are_read_for_another_task_are_told() -> None:
+    block = MemoryRun.from_run(ANSWER).lists["VCMR"][0]
+    of_corpus = evaluate(ONE, MemoryRun("one", {"VCMR": (block,)}), protocol="vcmr")
+    assert any(note.startswith("SVMR and VR: read from") for note in of_corpus.notes)
+    own = evaluate(ONE, MemoryRun("two", {"VCMR": (block,), "SVMR": (block,)}), protocol="vcmr")
+    assert any(note.startswith("VR: read from") for note in own.notes)
 
 
 def test_what_python_hands_over_must_be_moments_with_finite_scores() -> None:

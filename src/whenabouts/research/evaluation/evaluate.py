@@ -33,6 +33,9 @@ from whenabouts.types import Qrels, Run, UsageError, number_of
 _LEAST_JUDGED = 0.01
 
 
+GIVEN_VIDEO = "The run answers in each query's own video: it did not have to find it in a pool."
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """The numbers of one run under one protocol.
@@ -282,6 +285,18 @@ def _evaluated(
     return _result(annotations, source, metrics, protocol, truth, tally)
 
 
+def _of_lists(metrics: tuple[Metric, ...], protocol: Protocol, source: RunSource) -> Iterator[str]:
+    """Notes on metrics whose list is another than their name says."""
+    read = {(metric.task, _list_of(metric, protocol, source)) for metric in metrics if metric.task != "HL"}
+    if ("VCMR", "SVMR") in read and protocol.full_pools:
+        yield GIVEN_VIDEO
+    if others := sorted(task for task, own in read if own == "VCMR" and task != "VCMR"):
+        yield (
+            f"{' and '.join(others)}: read from the run's moments of the corpus, so far as these go; "
+            "`run --out FILE.json` writes the lists of all tasks."
+        )
+
+
 def _columns_by_list(
     metrics: tuple[Metric, ...], protocol: Protocol, source: RunSource
 ) -> dict[Task, list[int]]:
@@ -397,6 +412,7 @@ def _result(
         unjudged=tally.unjudged and tally.unjudged.finished(tally.values, metrics, truth, kept),
         notes=(
             *protocol.notes,
+            *_of_lists(metrics, protocol, source),
             *(f"judgements: {times:,} {rule}" for rule, times in annotations.counts.items()),
         ),
     )

@@ -40,7 +40,7 @@ class Protocol:
     """Whether queries whose judged moments all have no length count (as 0, they cannot be hit)."""
     missing: Literal["zero", "left out"] = "zero"
     given_video: bool = False
-    """Whether a query's video is given, so that of a run that lists moments in it alone these are read."""
+    """Whether a query's video may be given, so that of a run that lists moments in it alone these count."""
     annotators: int = 1
     """How many annotators' spans a hit overlaps enough. Where it is more than one, the truth of a query is
     what each annotator marked (the query's metadata, `annotated`), and no longer what they agree on."""
@@ -110,6 +110,7 @@ _PROTOCOLS = (
         over="hull",
         single=True,
         full_pools=True,
+        given_video=True,
         as_released="mvmr-as-released",
         notes=(
             "A hit is any positive of the query. Moments of videos outside the query's pool are set aside, "
@@ -124,6 +125,7 @@ _PROTOCOLS = (
         over="hull",
         single=True,
         full_pools=True,
+        given_video=True,
         missing="left out",
         truth_as_released=True,
         notes=("Extra positives of a file in frames are compared as if they were seconds.",),
