@@ -201,7 +201,7 @@ def test_who_answered_is_told(ran: Called, place: Path, tmp_path: Path, capsys: 
 
 
 def test_the_command_to_go_on_with_measures_what_was_written(ran: Called, place: Path, capsys: Any) -> None:
-    """A file of moments in given videos does not say that it is one."""
+    """Not every format says that its moments are of given videos."""
     for task, metrics in (("svmr", {"SVMR R@1,IoU=0.5", "SVMR R@1,IoU=0.7"}), ("vr", {"VR R@1"})):
         ran("--checkpoint", place / "prem", "--task", task, "--json")
         _, verb, *options = shlex.split(json.loads(capsys.readouterr().out)["evaluate"])
@@ -334,6 +334,27 @@ def test_what_a_system_lacks_is_told_by_the_option_that_gives_it(place: Path, tm
         with pytest.raises(UsageError, match=f"prem_{stage} cannot answer VCMR; .*{remedy}"):
             called(run, "--checkpoint", place / "prem" / f"prem_{stage}", *features)
     assert not (tmp_path / "a.jsonl").exists()
+
+
+def test_a_localizer_alone_says_that_it_was_given_the_videos(
+    place: Path, tmp_path: Path, capsys: Any
+) -> None:
+    out = tmp_path / "a.jsonl"
+    called(run, "--checkpoint", place / "mmn", "--features", place / "features", "--out", out, "--table")
+    called(
+        run,
+        "--checkpoint",
+        place / "prem" / "prem_localizer",
+        "--features",
+        place / "features",
+        "--out",
+        out,
+        "--table",
+    )
+    assert (
+        capsys.readouterr().out.count("this system finds moments in a given video; with --retriever RUN") == 1
+    )
+    assert json.loads(out.read_text().splitlines()[0])["task"] == "SVMR"
 
 
 def test_explain_wants_a_trained_retriever(place: Path, tmp_path: Path) -> None:

@@ -359,6 +359,10 @@ def _show(options: argparse.Namespace, report: dict[str, Any]) -> None:
     if report["videos_not_found"]:
         silent = report["videos_not_found"]
         notes.insert(0, f"videos of which nothing is read, and which are not found: {silent:,}")
+    if report["tasks"] == ["SVMR"] and options.task is None:
+        notes.insert(
+            0, "this system finds moments in a given video; with --retriever RUN it searches all of them"
+        )
     for note in notes:
         out.print(for_terminal(note), markup=False, soft_wrap=True)
     if report["evaluate"]:
