@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
@@ -27,6 +27,21 @@ def number_of(count: int, noun: str, plural: str = "") -> str:
     """
     several = plural or (noun.removesuffix("y") + "ies" if noun.endswith("y") else noun + "s")
     return f"{count:,} {noun if count == 1 else several}"
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """The end of an error for an unknown name: the one of `names` that is nearest; "" where none is near.
+
+    >>> did_you_mean("qvhighlights", ["tvr", "qvh"])
+    "; did you mean 'qvh'?"
+    """
+    import difflib
+
+    known, low = list(names), name.lower()
+    begin = [other for other in known if other and (low.startswith(other) or other.startswith(low))]
+    near = sorted(begin, key=len)[-1:] if low else []
+    near = near or difflib.get_close_matches(low, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import pytest
 
 from whenabouts import formats
 from whenabouts.formats.annotations import Annotations
+from whenabouts.formats.conversion import convert
 from whenabouts.formats.files import FormatError, read_head
 from whenabouts.formats.runs import MemoryRun
 from whenabouts.types import UsageError, WhenaboutsError
@@ -359,6 +360,26 @@ def test_a_file_of_no_format_is_told_what_every_command_can_do_about_it(read: An
     assert "pools.json: a file that begins with '{}' is in no format that is known for" in told
     assert "`whenabouts convert" in told and "--from NAME`" in told
     assert ("--truth-format" in told) == (read is formats.read_annotations)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ({"desc_id": 1, "ts": [0, 1]}, "; it lacks 'desc' to be tvr;"),
+        ({"query_id": 1, "ts": [0, 1]}, "; it lacks 'video_id' to be jsonl;"),
+        ([{"annotation_id": 1, "times": []}], "; it lacks 'description' to be didemo;"),
+        ({"start": 1}, "); if it is in one"),
+    ],
+)
+def test_the_key_that_a_file_lacks_is_named(line: Any, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps(line) + "\n")
+    with pytest.raises(UsageError) as caught:
+        formats.read_annotations(path)
+    assert told in str(caught.value)
+    with pytest.raises(UsageError) as caught:
+        convert(path, tmp_path / "out.jsonl", "jsonl")
+    assert told.removesuffix(";").removesuffix(" if it is in one").removeprefix(")") in str(caught.value)
 
 
 def test_a_file_of_pools_that_is_taken_for_a_run_is_called_what_it_is(tmp_path: Path) -> None:

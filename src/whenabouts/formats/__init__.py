@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -264,10 +264,28 @@ def _not_known(head: FileHead, path: str, way: str) -> UsageError:
                 return UsageError(
                     f"{path}: is a file of {kind} ({module.NAME}); accepted here: {what} ({names}){pools}"
                 )
+    near = nearest(head, [way])
     return UsageError(
-        f"{path}: {head.describe()} is in no format that is known for {what} ({names}); "
+        f"{path}: {head.describe()} is in no format that is known for {what} ({names}){near}; "
         f"if it is in one of them, name it: {option} of `whenabouts evaluate`, or `whenabouts convert {path} "
         "OUT.jsonl --to jsonl --from NAME`, whose file every command reads"
+    )
+
+
+def nearest(head: FileHead, ways: Sequence[str]) -> str:
+    """What a file lacks to be in the formats that it is nearest to, for an error; "" where near none."""
+    lacking: list[tuple[float, str]] = []
+    for module in all_formats():
+        for sign in (sign for way in ways for sign in module.SIGNS.get(way, ())):
+            needed = set(sign.keys.split())
+            missing = [key for key in sign.keys.split() if key not in head.keys]
+            if missing and len(missing) < len(needed) and head.keys.isdisjoint(sign.without.split()):
+                keys = " and ".join(repr(key.rpartition("/")[2]) for key in missing)
+                lacking.append((len(missing) / len(needed), f"{keys} to be {module.NAME}"))
+    fewest = min(lacking, default=(0.0, ""))[0]
+    return "".join(
+        f"{', or' if number else '; it lacks'} {what}"
+        for number, what in enumerate(dict.fromkeys(what for share, what in lacking if share == fewest))
     )
 
 

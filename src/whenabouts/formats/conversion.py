@@ -111,7 +111,8 @@ def _kind_of(source: Path, name: str | None) -> tuple[Any, Kind]:
         raise UsageError(f"format {name!r} is not known")
     both = sorted({*formats.format_names("read_annotations"), *formats.format_names("open_run")})
     raise UsageError(
-        f"{source}: {head.describe()} is in no format of judgements or runs; name it with --from, one of "
+        f"{source}: {head.describe()} is in no format of judgements or runs"
+        f"{formats.nearest(head, ['read_annotations', 'open_run'])}; name it with --from, one of "
         + ", ".join(both)
     )
 

@@ -69,6 +69,7 @@ from whenabouts.models._parts.ranking_loss import (
 from whenabouts.models._parts.relevant_content import RelevantContent, VideoLoss
 from whenabouts.models._parts.renaming import OF_BERT, renamed_by_place
 from whenabouts.models._parts.roberta_start import begin_as_roberta
+from whenabouts.models._parts.text_encoder import tokens_of
 from whenabouts.models.protocol import (
     Batch,
     ClipBatch,
@@ -224,6 +225,27 @@ class Model(nn.Module):
         }
         layers = len(self.encoder.cross_modal.encoder.layers)
         begin_as_roberta(of_words, config.text_encoder, layers, as_released=config.as_released)
+
+    def check_tokenizer(self) -> None:
+        """Before the first step: UsageError where there are words or tokens that the model does not know."""
+        if self.encoder is None:
+            return
+        config, known = self.config, self.encoder.cross_modal.words.num_embeddings
+        largest = tokens_of(config.text_encoder).largest_id
+        if largest >= known:
+            raise UsageError(
+                f"hero: the tokenizer {config.text_encoder} ([features] query) has words up to id {largest}; "
+                f"the model knows {known}: set model.cross_modal.vocabulary = {largest + 1}, or name its own "
+                "tokenizer"
+            )
+        names = ["query_token", "sentence_token", *(["mask_token"] if config.pretraining.get("mlm") else [])]
+        for name in names:
+            if (token := getattr(config, name)) >= known:
+                raise UsageError(
+                    f"hero: model.{name} is {token}, and the model knows {known} words "
+                    f"(model.cross_modal.vocabulary), 0 to {known - 1}: set model.{name} to the tokenizer's "
+                    "id of that token"
+                )
 
     @property
     def video_weight(self) -> float:

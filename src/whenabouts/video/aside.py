@@ -23,12 +23,15 @@ class WriteError(WhenaboutsError):
 def written_aside(path: Path, *, force: bool = False) -> Iterator[Path]:
     """A new empty file beside `path` to write to; it takes that name when the block is done.
 
+    Its folder is made if need be, as by every option that names a file to write.
+
     Whatever ends the block early, nothing is left under either name, and what stood there stands there still.
     Raises UsageError where `path` is taken and `force` is not given, WriteError where it cannot be written.
     """
     check_free(path, force=force)
     aside = path.with_name(f".{path.stem[:_LONGEST_STEM]}-{secrets.token_hex(6)}.part")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(aside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         yield aside
         check_free(path, force=force)
@@ -64,8 +67,8 @@ def write_error(path: Path, error: OSError) -> WriteError:
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return WriteError(f"{name}: {folder} may not be written to; choose another folder")
-    if error.errno in (errno.ENOENT, errno.ENOTDIR):
-        return WriteError(f"{name}: there is no folder {folder}; make it first")
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EEXIST):
+        return WriteError(f"{name}: there is no folder {folder}, and none can be made; choose another")
     if error.errno == errno.ENAMETOOLONG:
         return WriteError(f"{name}: the name is too long; give a shorter one")
     return WriteError(f"{name}: could not be written ({error.strerror or error})")

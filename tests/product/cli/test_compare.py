@@ -167,6 +167,14 @@ def test_runs_of_several_trainings_are_compared_as_systems(
     assert "3 trainings" in latex
 
 
+def test_a_file_is_not_taken_for_two_trainings(bare: Whenabouts, truth: str, tmp_path: Path) -> None:
+    one, other, third = (answers(tmp_path / f"{seed}.jsonl", 0.5, seed) for seed in (1, 2, 3))
+    (tmp_path / "link.jsonl").symlink_to(other)
+    for twice in (one, str(tmp_path / "link.jsonl")):
+        done = bare("compare", "--truth", truth, one, other, third, twice, "--trainings", "2", *ONE)
+        assert done.code == 2 and f"{twice}: is named twice" in done.err
+
+
 def test_trainings_that_do_not_fill_the_systems_are_told(
     bare: Whenabouts, truth: str, runs: list[str]
 ) -> None:

@@ -299,8 +299,13 @@ def test_nothing_is_replaced_or_half_written(
     with pytest.raises(WriteError, match="no room left"):
         write([moment], out, force=True)
     assert out.read_bytes() == whole and [path.name for path in tmp_path.iterdir()] == ["list.edl"]
-    with pytest.raises(WriteError, match="no folder"):
-        write([moment], tmp_path / "nowhere" / "list.edl")
+    with pytest.raises(WriteError, match="there is no folder"):
+        write([moment], out / "list.edl")
+
+
+def test_the_folder_of_a_list_is_made(films: dict[str, Film], make: Make, tmp_path: Path) -> None:
+    write([make(films["25"].path, 1, 2)], tmp_path / "new" / "list.edl")
+    assert (tmp_path / "new" / "list.edl").read_bytes().startswith(b"TITLE")
 
 
 def test_every_error_is_one_of_ours(tmp_path: Path, make: Make) -> None:

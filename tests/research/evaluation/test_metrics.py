@@ -97,6 +97,8 @@ def test_the_metrics_of_a_protocol_are_metrics_and_its_twin_exists(name: str) ->
 
 
 def test_unknown_protocols_and_versions_are_refused_by_name() -> None:
+    with pytest.raises(UsageError, match=r"'qvhighlights' is no protocol; .*; did you mean 'qvh'"):
+        find_protocol("qvhighlights")
     with pytest.raises(UsageError, match="'tvrr' is no protocol; known: tvr, vcmr"):
         find_protocol("tvrr")
     with pytest.raises(UsageError, match="version 9 is not here, tvr@1 is"):

@@ -18,10 +18,11 @@ from whenabouts.ranking.units import Units
 from whenabouts.research.training.data import DataSettings, ExperimentData, FeatureSettings
 from whenabouts.research.training.devices import open_device
 from whenabouts.research.training.experiment import load_experiment
+from whenabouts.research.training.hard_negatives import refuse_other_tokenizer
 from whenabouts.research.training.launch import launch
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, WhenaboutsError
 
-from ...number_words import write_number_words
+from ...number_words import write_number_words, write_words
 
 DATA = DataSettings(train="train.jsonl", validation="val.jsonl")
 SILENT = "v6"
@@ -124,11 +125,62 @@ def test_a_pre_training_on_sentences_is_gone_on_with(hero: Any, tmp_path: Path) 
     assert {"mlm", "mfm", "fom", "vsm_spans"} <= terms
     more = [f"data.first_stage={place}", "data.negatives.videos=0", "data.negatives.queries=0"]
     second = load_experiment(hero.experiment, [*more, "training.epochs=1"])
+    words = write_words(tmp_path / "words", [f"word{number}" for number in range(50)])
+    other = load_experiment(hero.experiment, [*more, f"features.query=tokenizer:{words}"])
+    with pytest.raises(UsageError, match="their files differ; name the first stage's"):
+        launch(other, hero.folder, tmp_path / "other", open_device("cpu"))
     assert launch(second, hero.folder, tmp_path / "tuned", open_device("cpu")).score is not None
     tuned, first = (Trained.from_pretrained(one).model for one in (tmp_path / "tuned", place))
     assert first.pretraining_heads is not None and tuned.pretraining_heads is None
     apart = tuned.encoder.cross_modal.words.weight - first.encoder.cross_modal.words.weight
     assert 0 < apart.abs().max() < 0.1
+
+
+def _tokenizer_of(hero: Any, name: str) -> str:
+    features = replace(_features(hero), query=f"tokenizer:{name}")
+    return ExperimentData.check(DATA, features, hero.folder).tokenizer
+
+
+def test_a_tokenizer_is_sought_below_the_features_then_as_it_is_given(
+    hero: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    below, here = hero.folder / "numbers", write_number_words(tmp_path / "here" / "words", 50)
+    assert _tokenizer_of(hero, "numbers") == str(below)
+    assert _tokenizer_of(hero, "here/words") == str(here)
+    write_number_words(tmp_path / "numbers", 50)
+    assert _tokenizer_of(hero, "numbers") == str(below)
+    with pytest.raises(UsageError, match=r"no folder .*/tiny/gone/x, none .*/gone/x, .*models get gone/x`"):
+        _tokenizer_of(hero, "gone/x")
+    with pytest.raises(UsageError, match=r"there is no folder .*give the folder of the tokenizer$"):
+        _tokenizer_of(hero, "../gone")
+    with pytest.raises(UsageError, match=r"here: has no tokenizer\.json, no vocab\.txt"):
+        _tokenizer_of(hero, "here")
+
+
+def test_a_first_stages_tokenizer_is_told_by_its_content(hero: Any, tmp_path: Path) -> None:
+    inputs = ExperimentData.check(DATA, _features(hero), hero.folder)
+    copy, other = write_number_words(tmp_path / "copy", 50), write_number_words(tmp_path / "other", 49)
+    refuse_other_tokenizer(replace(inputs, tokenizer=str(copy)), inputs)
+    with pytest.raises(UsageError, match=r"the tokenizer .*other, this training .*numbers, and their files"):
+        refuse_other_tokenizer(replace(inputs, tokenizer=str(other)), inputs)
+    with pytest.raises(WhenaboutsError, match=r"gone: there is no such folder; .*config\.json"):
+        refuse_other_tokenizer(replace(inputs, tokenizer=str(tmp_path / "gone")), inputs)
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("model.pretraining={ mlm = 1, vsm = 1000000 }", "model.mask_token is 50264, and the model knows 50"),
+        ("model.cross_modal.vocabulary=49", r"words up to id 49; .* set model.cross_modal.vocabulary = 50"),
+    ],
+)
+def test_words_that_the_model_does_not_know_are_named_before_the_first_step(
+    hero: Any, tmp_path: Path, setting: str, told: str
+) -> None:
+    with pytest.raises(UsageError, match=told):
+        launch(load_experiment(hero.experiment, [setting]), hero.folder, tmp_path / "run", open_device("cpu"))
+    assert not (tmp_path / "run" / "state.safetensors").exists()
 
 
 def test_what_is_missing_is_named(hero: Any) -> None:

@@ -12,6 +12,7 @@ from whenabouts.models.trained import Trained
 from whenabouts.research.training.devices import open_device
 from whenabouts.research.training.experiment import load_experiment
 from whenabouts.research.training.launch import launch
+from whenabouts.types import UsageError
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments" / "qvhighlights"
 SMALL = (
@@ -54,6 +55,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             asked += 1
         (folder / "data" / f"highlight_{split}_release.jsonl").write_text("\n".join(lines) + "\n")
     return folder
+
+
+def test_a_split_without_public_labels_is_no_training_set(folder: Path, tmp_path: Path) -> None:
+    changes = [f"data.folder={folder / 'data'}", "data.train=test"]
+    experiment = load_experiment(EXPERIMENTS / "qd_detr.toml", changes)
+    with pytest.raises(
+        UsageError, match=r"test: has no example .*: this split of qvhighlights has no public"
+    ):
+        launch(experiment, folder / "features", tmp_path / "run", open_device("cpu"))
 
 
 @pytest.mark.slow

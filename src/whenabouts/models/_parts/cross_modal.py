@@ -161,8 +161,9 @@ class CrossModalTransformer(PackedModule):
         check_length(words.shape[-1], self.word_places.num_embeddings, "word_places")
         if words.numel() and int(words.max()) >= self.words.num_embeddings:
             raise UsageError(
-                f"a word has the id {int(words.max())}; the model knows {self.words.num_embeddings} words: "
-                "is the tokenizer that of the model?"
+                f"a word has the id {int(words.max())}; the model knows {self.words.num_embeddings} words "
+                "(model.cross_modal.vocabulary): is the tokenizer of [features] query that of the model, and "
+                "model.mask_token its hidden word?"
             )
         places = torch.arange(words.shape[-1], device=words.device)
         embedded = self.words(words) + self.word_places(places) + self.types.weight[_TYPE]

@@ -6,6 +6,7 @@ with `tokenizers` alone.
 
 from __future__ import annotations
 
+import hashlib
 import html
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -29,6 +30,9 @@ SIZES: Mapping[str, int] = {
 }
 """The sizes of distilbert-base-uncased, by the names of its configuration."""
 _EXTRA = 'it needs the package transformers: pip install "whenabouts[vision]"'
+
+_FILES = (("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt"))
+"""What a tokenizer is read from: the first of these that a folder has whole."""
 
 
 class Words(nn.Module):
@@ -163,6 +167,11 @@ class Tokens:
         self._tokenizer.no_truncation()
         return [len(encoding.ids) for encoding in self._tokenizer.encode_batch(list(sentences))]
 
+    @property
+    def largest_id(self) -> int:
+        """The largest id that a word can have."""
+        return max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
+
 
 def _padded(ids: Sequence[Sequence[int]]) -> QueryBatch:
     """(Q, L) ids, zeros behind the end, and their mask."""
@@ -181,32 +190,57 @@ def tokens_of(name: str) -> Tokens:
 def _open(name: str) -> Any:
     from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer, Tokenizer
 
-    folder = Path(name).expanduser()
-    if not folder.is_dir():
-        return _from_hub(name)
-    whole, words, pairs = (folder / file for file in ("tokenizer.json", "vocab.txt", "merges.txt"))
-    if whole.is_file():
-        tokenizer = Tokenizer.from_file(str(whole))
+    files = tokenizer_files(name)
+    if files[0].name == "tokenizer.json":
+        tokenizer = Tokenizer.from_file(str(files[0]))
         tokenizer.no_padding()
         return tokenizer
-    if words.is_file():
-        return BertWordPieceTokenizer(str(words))._tokenizer
-    if pairs.is_file() and (vocabulary := folder / "vocab.json").is_file():
-        return ByteLevelBPETokenizer(str(vocabulary), str(pairs))._tokenizer
+    kind = BertWordPieceTokenizer if files[0].name == "vocab.txt" else ByteLevelBPETokenizer
+    return kind(*map(str, files))._tokenizer
+
+
+def tokenizer_files(name: str) -> list[Path]:
+    """The files that a tokenizer is read from: those of a folder, or of a hub's repository that is here.
+
+    Raises UsageError for a folder without any, WhenaboutsError where neither is on this machine.
+    """
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        folder = _folder_from_hub(name)
+    for names in _FILES:
+        files = [folder / file for file in names]
+        if all(file.is_file() for file in files):
+            return files
     raise UsageError(
         f"{folder}: has no tokenizer.json, no vocab.txt, and no vocab.json with merges.txt; expected a "
         "tokenizer's folder"
     )
 
 
-def _from_hub(name: str) -> Any:
+def same_tokenizer(one: str, other: str) -> bool:
+    """Whether two names mean one tokenizer: their files hold the same. Raises as `tokenizer_files` does."""
+    if one == other:
+        return True
+    mine, theirs = tokenizer_files(one), tokenizer_files(other)
+    return [_content(file) for file in mine] == [_content(file) for file in theirs]
+
+
+def _content(file: Path) -> tuple[str, str]:
+    with file.open("rb") as stream:
+        return file.name, hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _folder_from_hub(name: str) -> Path:
     def has_tokenizer(folder: Path) -> bool:
         return any((folder / file).is_file() for file in ("tokenizer.json", "vocab.txt", "merges.txt"))
 
     try:
-        return _open(str(hub.folder_of(name, has_tokenizer)))
+        return hub.folder_of(name, has_tokenizer)
     except hub.HubError as error:
-        raise WhenaboutsError(f"tokenizer {error}") from None
+        why = str(error) if hub.is_name(name) else f"{name}: there is no such folder"
+        raise WhenaboutsError(
+            f"tokenizer {why}; a trained system has the path in its config.json, as inputs.tokenizer"
+        ) from None
 
 
 def _first_line(error: BaseException) -> str:

@@ -110,6 +110,8 @@ def compare_files(
     """
     settings = settings or Settings()
     _check_settings(settings, len(runs))
+    if settings.trainings > 1:
+        _refuse_twice(runs)
     chosen = find_protocol(protocol) if protocol else None
     annotations = annotations_of(truth, chosen, truth_format)
     chosen = chosen or protocol_for(annotations)
@@ -245,6 +247,18 @@ def _averaged(evaluations: Sequence[Evaluation], trainings: int) -> list[Evaluat
             )
         )
     return averages
+
+
+def _refuse_twice(runs: Sequence[str | Path]) -> None:
+    """UsageError where one file is to be two trainings: their luck would look smaller than it is."""
+    seen: dict[Path, str | Path] = {}
+    for run in runs:
+        if (file := Path(run).resolve()) in seen:
+            raise UsageError(
+                f"{run}: is named twice{'' if run == seen[file] else f' (also as {seen[file]})'}; expected a "
+                "file of its own for each training"
+            )
+        seen[file] = run
 
 
 def _check_settings(settings: Settings, runs: int) -> None:

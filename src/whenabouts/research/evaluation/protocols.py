@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from whenabouts.formats.annotations import Annotations
@@ -209,7 +209,9 @@ def find_protocol(name: str, *, as_released: bool = False) -> Protocol:
             f'vcmr --truth FILE --run FILE`, with --metric "{metric}" that alone'
         )
     if protocol is None:
-        raise UsageError(f"{name!r} is no protocol; known: {', '.join(PROTOCOLS)}")
+        raise UsageError(
+            f"{name!r} is no protocol; known: {', '.join(PROTOCOLS)}{did_you_mean(bare, PROTOCOLS)}"
+        )
     if at and version != str(protocol.version):
         raise UsageError(f"{name!r}: version {version} is not here, {protocol.label} is")
     if not as_released or bare.endswith("-as-released"):

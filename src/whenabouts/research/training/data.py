@@ -18,12 +18,13 @@ from whenabouts.features.cache import CachedRows, open_cached_copy
 from whenabouts.formats import read_annotations
 from whenabouts.formats.annotations import Annotations
 from whenabouts.formats.sentences import Transcripts, read_sentences
+from whenabouts.hub import is_name
 from whenabouts.models.inputs import Inputs, StreamInput
-from whenabouts.research.datasets import open_dataset
+from whenabouts.research.datasets import declaration_named, open_dataset
 from whenabouts.research.relevance.pairs import RelevantPairs
 from whenabouts.research.training.examples import Examples, ItemRows
 from whenabouts.research.training.experiment import DataSettings, FeatureSettings
-from whenabouts.types import Query, UsageError, Video
+from whenabouts.types import Query, UsageError, Video, WhenaboutsError
 
 __all__ = ["SPLITS", "DataSettings", "Examples", "ExperimentData", "FeatureSettings"]
 
@@ -75,7 +76,7 @@ class ExperimentData:
         annotations = _annotations(data, folder, splits)
         with _opened(features, folder, annotations) as (files, sources, stack):
             if inputs is None:
-                inputs = _inputs(features, sources)
+                inputs = _inputs(features, sources, folder)
             else:
                 _refuse_others(inputs, features, sources)
             rows = files.rows_of(sources, annotations)
@@ -94,8 +95,7 @@ class ExperimentData:
                 for split, judged in annotations.items()
             }
             if "train" in examples and not len(examples["train"]):
-                counts = "; ".join(f"{n:,} {rule}" for rule, n in examples["train"].summary.counts.items())
-                raise UsageError(f"{data.train}: has no example to train on ({counts})")
+                raise _nothing_to_learn(data, examples["train"])
             return cls(inputs, examples, stack.pop_all(), folder)
 
     @staticmethod
@@ -119,7 +119,7 @@ class ExperimentData:
             for stream, by_split in sources.items():
                 for split, source in by_split.items():
                     files.refuse_missing(stream, split, source, annotations[split])
-            return _inputs(features, sources)
+            return _inputs(features, sources, folder)
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -279,7 +279,34 @@ def _annotations(data: DataSettings, folder: Path, splits: Sequence[str]) -> dic
     return {split: read[path] for split, path in paths.items()}
 
 
-def _inputs(features: FeatureSettings, sources: _Sources) -> Inputs:
+def _tokenizer(features: FeatureSettings, folder: Path) -> str:
+    """The tokenizer of [features] query: its folder's whole path, or a hub's name; "" where there is none.
+
+    A folder is sought as other files are, below `folder`, then as it is given. Raises UsageError where
+    neither it nor such a model is on this machine.
+    """
+    from whenabouts.models._parts.text_encoder import tokenizer_files
+
+    if not features.tokenizer:
+        return ""
+    given = Path(features.tokenizer).expanduser()
+    place = next((place for place in (folder / given, given) if place.is_dir()), None)
+    name = features.tokenizer if place is None else str(place.resolve())
+    try:
+        tokenizer_files(name)
+    except UsageError:
+        raise
+    except WhenaboutsError:
+        fetch = f", or fetch that model: `whenabouts models get {name}`" if is_name(name) else ""
+        raise UsageError(
+            f"[features] query = {features.query!r}: there is no folder {folder / given}, none "
+            f"{given.absolute()}, and no such model of a hub on this machine; give the folder of the "
+            f"tokenizer{fetch}"
+        ) from None
+    return name
+
+
+def _inputs(features: FeatureSettings, sources: _Sources, folder: Path) -> Inputs:
     """How the features are made ready, with what made them."""
     files = {name: list(dict.fromkeys(by_split.values())) for name, by_split in sources.items()}
     query = files.pop(_QUERY, None)
@@ -294,7 +321,7 @@ def _inputs(features: FeatureSettings, sources: _Sources) -> Inputs:
         long_videos=features.long_videos,
         tef=features.tef,
         clips_per_cell=features.clips_per_cell,
-        tokenizer=features.tokenizer,
+        tokenizer=_tokenizer(features, folder),
         reads_sentences=bool(features.sentences),
     )
 
@@ -355,6 +382,18 @@ def _examples(
         ),
     }
     return Examples(split, annotations, inputs, tokens, streams, data, pairs, counts, transcripts)
+
+
+def _nothing_to_learn(data: DataSettings, examples: Examples) -> UsageError:
+    """The error for a training split without examples: why there are none."""
+    why = ""
+    if not (examples.annotations.relevance > 0).any():
+        why = ": none of its moments are judged"
+        if data.dataset:
+            note = declaration_named(data.dataset).split(data.train).note
+            why = f": this split of {data.dataset} has no public labels. {note}".rstrip(". ")
+    counts = "; ".join(f"{n:,} {rule}" for rule, n in examples.summary.counts.items())
+    return UsageError(f"{data.train}: has no example to train on{why} ({counts})")
 
 
 def _token_counts(inputs: Inputs, annotations: Annotations) -> NDArray[np.int64]:

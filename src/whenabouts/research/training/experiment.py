@@ -194,9 +194,10 @@ class FeatureSettings:
     """The table `[features]` of an experiment: files below the features folder, and how rows are made ready.
 
     `query` is the file of token features, or "tokenizer:NAME" for a system with a text encoder of its own (a
-    folder, or a hub's repository). `streams` are stream name -> file; "{split}" in a name stands for
-    train, validation or test. `sentences` is the file of what is said, for a system that reads the words of
-    videos by its tokenizer (HERO; see `features.sentences`).
+    folder, sought below the features folder and then as it is given, or a hub's repository). `streams` are
+    stream name -> file; "{split}" in a name stands for train, validation or test. `sentences` is the file of
+    what is said, for a system that reads the words of videos by its tokenizer (HERO; see
+    `features.sentences`).
     A video may lack the streams in `optional` (rows of zeros, counted).
     `clip_seconds` is the length of a row where the files do not tell. `memory_mb` bounds what is held in
     memory; larger files are read as they are needed. `normalise` brings rows to unit length, those of all

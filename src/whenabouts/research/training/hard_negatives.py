@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from whenabouts.models._parts.cross_directional import draw, draw_logits, golden_means
+from whenabouts.models._parts.text_encoder import same_tokenizer
 from whenabouts.models.inputs import Inputs
 from whenabouts.models.protocol import QueryEncoding, SpanScores, VideoEncoding, joined
 from whenabouts.models.trained import Trained
@@ -273,13 +274,25 @@ def open_first_stage(place: str, seed: int) -> Trained:
 
 def _refuse_other_inputs(theirs: Inputs, ours: Inputs) -> None:
     """Raise where a first stage was trained on other features, or on other ways to make them ready."""
+    refuse_other_tokenizer(theirs, ours)
     for option in dataclasses.fields(ours):
         before, now = getattr(theirs, option.name), getattr(ours, option.name)
-        if before != now:
+        if before != now and option.name != "tokenizer":
             raise UsageError(
                 f"the first stage has {option.name} = {before!r}, this training {now!r}; take the same "
                 "[features], or a first stage that was trained on these"
             )
+
+
+def refuse_other_tokenizer(theirs: Inputs, ours: Inputs) -> None:
+    """Raise UsageError where a first stage reads words by a tokenizer of another content."""
+    before, now = theirs.tokenizer, ours.tokenizer
+    if before != now and not (before and now and same_tokenizer(before, now)):
+        of_features = "none (features of words)"
+        raise UsageError(
+            f"the first stage has the tokenizer {before or of_features}, this training {now or of_features}, "
+            "and their files differ; name the first stage's in [features] query"
+        )
 
 
 def load_first_stage(model: torch.nn.Module, first_stage: Trained, name: str) -> None:

@@ -141,6 +141,8 @@ class _Training:
 
     def _begin(self, resume: bool) -> None:
         """Give the model its first weights: those that were kept, those of a first stage, or fresh ones."""
+        if hasattr(self.model, "check_tokenizer"):
+            self.model.check_tokenizer()
         first_stage = self._first_stage()
         if resume:
             self.setup.by_first(lambda: self.folder.check_same(self.experiment))
@@ -161,12 +163,17 @@ class _Training:
         self.experiment.check_negatives(self.model.config)
         if not self.experiment.data.first_stage:
             return None
-        from whenabouts.research.training.hard_negatives import load_first_stage, open_first_stage
+        from whenabouts.research.training.hard_negatives import (
+            load_first_stage,
+            open_first_stage,
+            refuse_other_tokenizer,
+        )
         from whenabouts.research.training.retrieval_lists import seen_folder
 
         named, seed = self.experiment.data.first_stage, self.settings.seed
         with seen_folder(named, self.folder.path, seed, self.setup) as place:
             first_stage = open_first_stage(place, seed)
+            refuse_other_tokenizer(first_stage.inputs, self.data.inputs)
             load_first_stage(self.model, first_stage, place)
         return first_stage
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import difflib
 import json
 import tomllib
 import types
@@ -17,7 +16,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from whenabouts.formats.files import FormatError, read_document
 from whenabouts.models.settings import value_as
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, did_you_mean
 
 Made = TypeVar("Made")
 
@@ -73,8 +72,7 @@ def refuse_unknown(keys: Iterable[str], names: Iterable[str], where: str) -> Non
     names = list(names)
     for key in keys:
         if key not in names:
-            near = difflib.get_close_matches(key, names, n=1)
-            meant = f"; did you mean {near[0]!r}?" if near else "."
+            meant = did_you_mean(key, names) or "."
             raise UsageError(f"{where}: there is no {key!r}{meant} There are: {', '.join(names)}")
 
 
