@@ -37,10 +37,10 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     """
     import difflib
 
-    known, low = list(names), name.lower()
-    begin = [other for other in known if other and (low.startswith(other) or other.startswith(low))]
+    accepted, low = list(names), name.lower()
+    begin = [other for other in accepted if other and (low.startswith(other) or other.startswith(low))]
     near = sorted(begin, key=len)[-1:] if low else []
-    near = near or difflib.get_close_matches(low, known, n=1)
+    near = near or difflib.get_close_matches(low, accepted, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 

@@ -230,20 +230,20 @@ class Model(nn.Module):
         """Before the first step: UsageError where there are words or tokens that the model does not know."""
         if self.encoder is None:
             return
-        config, known = self.config, self.encoder.cross_modal.words.num_embeddings
+        config, vocabulary = self.config, self.encoder.cross_modal.words.num_embeddings
         largest = tokens_of(config.text_encoder).largest_id
-        if largest >= known:
+        if largest >= vocabulary:
             raise UsageError(
                 f"hero: the tokenizer {config.text_encoder} ([features] query) has words up to id {largest}; "
-                f"the model knows {known}: set model.cross_modal.vocabulary = {largest + 1}, or name its own "
+                f"the model knows {vocabulary}: set model.cross_modal.vocabulary = {largest + 1}, or name its own "
                 "tokenizer"
             )
         names = ["query_token", "sentence_token", *(["mask_token"] if config.pretraining.get("mlm") else [])]
         for name in names:
-            if (token := getattr(config, name)) >= known:
+            if (token := getattr(config, name)) >= vocabulary:
                 raise UsageError(
-                    f"hero: model.{name} is {token}, and the model knows {known} words "
-                    f"(model.cross_modal.vocabulary), 0 to {known - 1}: set model.{name} to the tokenizer's "
+                    f"hero: model.{name} is {token}, and the model knows {vocabulary} words "
+                    f"(model.cross_modal.vocabulary), 0 to {vocabulary - 1}: set model.{name} to the tokenizer's "
                     "id of that token"
                 )
 

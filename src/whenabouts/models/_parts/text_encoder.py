@@ -217,11 +217,11 @@ def tokenizer_files(name: str) -> list[Path]:
     )
 
 
-def same_tokenizer(one: str, other: str) -> bool:
+def same_tokenizer(name: str, other: str) -> bool:
     """Whether two names mean one tokenizer: their files hold the same. Raises as `tokenizer_files` does."""
-    if one == other:
+    if name == other:
         return True
-    mine, theirs = tokenizer_files(one), tokenizer_files(other)
+    mine, theirs = tokenizer_files(name), tokenizer_files(other)
     return [_content(file) for file in mine] == [_content(file) for file in theirs]
 
 
