@@ -235,16 +235,16 @@ class Model(nn.Module):
         if largest >= vocabulary:
             raise UsageError(
                 f"hero: the tokenizer {config.text_encoder} ([features] query) has words up to id {largest}; "
-                f"the model knows {vocabulary}: set model.cross_modal.vocabulary = {largest + 1}, or name its own "
-                "tokenizer"
+                f"the model knows {vocabulary}: set model.cross_modal.vocabulary = {largest + 1}, or name "
+                "its own tokenizer"
             )
         names = ["query_token", "sentence_token", *(["mask_token"] if config.pretraining.get("mlm") else [])]
         for name in names:
             if (token := getattr(config, name)) >= vocabulary:
                 raise UsageError(
                     f"hero: model.{name} is {token}, and the model knows {vocabulary} words "
-                    f"(model.cross_modal.vocabulary), 0 to {vocabulary - 1}: set model.{name} to the tokenizer's "
-                    "id of that token"
+                    f"(model.cross_modal.vocabulary), 0 to {vocabulary - 1}: set model.{name} to the "
+                    "tokenizer's id of that token"
                 )
 
     @property

@@ -390,7 +390,8 @@ def _nothing_to_learn(data: DataSettings, examples: Examples) -> UsageError:
     if not (examples.annotations.relevance > 0).any():
         why = ": none of its moments are judged"
         if data.dataset:
-            note = declaration_named(data.dataset).split(data.train).note
+            split = declaration_named(data.dataset).split(data.train)
+            note = split.note if split else ""
             why = f": this split of {data.dataset} has no public labels. {note}".rstrip(". ")
     counts = "; ".join(f"{n:,} {rule}" for rule, n in examples.summary.counts.items())
     return UsageError(f"{data.train}: has no example to train on{why} ({counts})")
