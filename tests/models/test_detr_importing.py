@@ -10,12 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from whenabouts.encoders import open_image_encoder, token_fingerprint
 from whenabouts.formats.files import FormatError
 from whenabouts.models import config_of, new_model
 from whenabouts.models.released.importing import Imported, import_checkpoint
 from whenabouts.models.released.settings import Overrides
 from whenabouts.models.trained import Trained
+from whenabouts.types import UsageError
 
+from ..small_clip import write_clip
 from .detr_cases import SYSTEMS, DetrCase, detr_cases, opened
 from .small_batches import small_batch
 
@@ -24,10 +27,10 @@ class EasyDict(dict):  # type: ignore[type-arg]
     """Stands for the class of that name, whose package is not here when a checkpoint is read."""
 
 
-def small(system: str) -> Any:
+def small(system: str, **streams: int) -> Any:
     torch.manual_seed(0)
     settings = {
-        "streams": {"vision": 510},
+        "streams": streams or {"vision": 510},
         "query_width": 5,
         "hidden": 8,
         "heads": 2,
@@ -57,8 +60,7 @@ def imported(path: Path, system: str, **asked: Any) -> Imported:
 
 
 def answered(model: Any) -> Tensor:
-    stream = next(iter(model.config.streams))
-    batch = small_batch({stream: model.config.streams[stream]}, [9, 4], [5, 3], [0, 1])
+    batch = small_batch(model.config.streams, [9, 4], [5, 3], [0, 1])
     with torch.no_grad():
         found: Tensor = model.score_spans(
             model.encode_queries(batch.queries), model.encode_videos(batch.videos)
@@ -91,10 +93,74 @@ def test_what_the_file_does_not_tell_is_guessed_and_told(system: str, tmp_path: 
     assert found.trained.model.config.streams == {"vision": 512}
 
 
-def test_a_checkpoint_of_another_system_is_refused_by_name(tmp_path: Path) -> None:
-    path = write(tmp_path / "best.ckpt", small("qd_detr"), "qd_detr")
-    with pytest.raises(FormatError, match="has left over global_rep_pos"):
-        imported(path, "moment_detr")
+PAIR = {"vision": 512, "motion": 2304}
+
+
+@pytest.mark.parametrize(
+    ("folders", "order"),
+    [
+        (("../slowfast_of_clips/clip", "../slowfast_of_clips/slowfast"), ["vision", "motion"]),
+        (("../features/slowfast_features", "../features/clip_features/"), ["motion", "vision"]),
+    ],
+)
+def test_streams_lie_in_the_order_of_the_folders_that_the_file_names(
+    folders: tuple[str, str], order: list[str], tmp_path: Path
+) -> None:
+    model = small("qd_detr", **{name: PAIR[name] for name in order})
+    path = write(tmp_path / "best.ckpt", model, "qd_detr", v_feat_dirs=list(folders), ctx_mode="video_tef")
+    found = import_checkpoint("qd_detr", path)
+    assert (list(found.trained.model.config.streams.items()), found.guessed) == (
+        [(name, PAIR[name]) for name in order],
+        (),
+    )
+    assert found.to_json()["tef"] is True
+    assert torch.equal(answered(found.trained.model), answered(model))
+
+
+def test_an_order_that_the_file_does_not_tell_is_guessed_or_given(tmp_path: Path) -> None:
+    path = write(tmp_path / "best.ckpt", small("qd_detr", **PAIR), "qd_detr")
+    guessed = imported(path, "qd_detr")
+    assert list(guessed.trained.model.config.streams.items()) == list(PAIR.items())
+    assert "--stream motion=2304 --stream vision=512" in guessed.guessed[0]
+    given = imported(path, "qd_detr", tef=None, streams={"motion": 2304, "vision": 512})
+    assert (list(given.trained.inputs.streams), given.guessed) == (["motion", "vision"], ())
+    assert given.trained.fingerprint != guessed.trained.fingerprint  # rows of the one are not the other's
+    with pytest.raises(UsageError, match="streams given have 2826 values together; its features have 2816"):
+        imported(path, "qd_detr", streams={"motion": 2304, "vision": 522})
+
+
+def test_endpoint_features_are_not_taken_for_a_stream(tmp_path: Path) -> None:
+    path = write(tmp_path / "best.ckpt", small("qd_detr", vision=512), "qd_detr")
+    with pytest.raises(UsageError, match=r"features of 514 values are 512 and 2 temporal .*give --tef"):
+        imported(path, "qd_detr", tef=False)
+    assert imported(path, "qd_detr").to_json()["tef"] is True
+
+
+def test_an_encoder_in_a_folder_is_known_by_its_place_and_its_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    folder = write_clip(tmp_path / "clip")
+    (tmp_path / "slowfast").mkdir()
+    path = write(tmp_path / "best.ckpt", small("qd_detr", **PAIR), "qd_detr")
+    encoders = {"query": "clip", "vision": "clip", "motion": "slowfast"}
+    inputs = imported(path, "qd_detr", encoders=encoders).trained.inputs
+    pictures = open_image_encoder("clip")
+    assert inputs.query.encoder == inputs.streams["vision"].encoder == pictures.name == str(folder.resolve())
+    assert inputs.streams["vision"].fingerprint == pictures.fingerprint
+    assert inputs.query.fingerprint == token_fingerprint(pictures)
+    assert (inputs.streams["motion"].encoder, inputs.streams["motion"].fingerprint) == ("slowfast", "")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"), [("moment_detr", "has left over global_rep_pos"), ("tr_detr", "lacks parameter")]
+)
+def test_a_checkpoint_of_another_system_is_refused_and_named(asked: str, said: str, tmp_path: Path) -> None:
+    other = "qd_detr" if asked == "moment_detr" else "moment_detr"
+    path = write(tmp_path / "best.ckpt", small(other), other)
+    with pytest.raises(FormatError, match=f"{said}.*it looks like a checkpoint of {other}$"):
+        imported(path, asked)
 
 
 def test_a_head_whose_two_copies_differ_is_refused(tmp_path: Path) -> None:

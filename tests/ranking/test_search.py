@@ -13,6 +13,7 @@ import torch
 
 from whenabouts import Corpus
 from whenabouts.confidence.chance import Thresholds
+from whenabouts.encoders import EncoderUnavailable
 from whenabouts.formats.files import FormatError
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.inputs import StreamInput
@@ -303,6 +304,31 @@ def test_what_a_checkpoint_does_not_say_is_noted(corpus: Corpus) -> None:
         "xml: stream subtitle: the system does not say which encoder it was trained with; "
         "taken for letters-16",
     )
+
+
+def test_queries_of_an_unnamed_encoder_take_one_of_the_corpus_that_fits(corpus: Corpus) -> None:
+    expected = corpus.search(QUERY, 3, model=small_xml())
+    found = corpus.search(QUERY, 3, model=small_xml(query=StreamInput(WIDTH)))
+    assert spans_of(found) == spans_of(expected)
+    assert found.notes[0].endswith("does not say which encoder it was trained with; taken for letters-16")
+    wide = small_xml(query=StreamInput(WIDTH + 1))
+    with pytest.raises(
+        EncoderMismatch, match=r"17 values .*here are letters-16 \(16\).*--encoder query=NAME"
+    ):
+        corpus.search(QUERY, model=wide)
+
+
+def test_an_encoder_of_queries_that_has_moved_is_known_by_its_weights(corpus: Corpus) -> None:
+    moved = StreamInput(WIDTH, True, "/gone/letters", f"{Letters.fingerprint}:tokens")
+    assert corpus.search(QUERY, 3, model=small_xml(query=moved)).moments
+    with pytest.raises(EncoderUnavailable, match="/gone/letters"):
+        corpus.search(QUERY, model=small_xml(query=StreamInput(WIDTH, True, "/gone/letters")))
+
+
+def test_one_encoder_by_two_names_is_imported_by_that_of_the_corpus(corpus: Corpus) -> None:
+    named = small_xml(streams={"subtitle": StreamInput(WIDTH, True, "other")})
+    with pytest.raises(EncoderMismatch, match="import the checkpoint with --encoder subtitle=letters-16"):
+        corpus.search(QUERY, model=named)
 
 
 LINE = f"letters weights={'a' * 64} dimension=16"

@@ -147,6 +147,8 @@ class Trained:
         for the systems there are.
         """
         settings = {**self._config(), "model": _unusual(self.model.config)}
+        if getattr(self.model, "lays_side_by_side", False) and len(self.inputs.streams) > 1:
+            settings["order"] = list(self.model.config.streams)
         digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
         for name, tensor in sorted(self._weights().items()):
             digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -66,6 +67,20 @@ class EncoderRegistry:
             if encoder.name == (name or DEFAULT_TEXT_ENCODER):
                 return encoder
         return self.adopt(open_text_encoder(name), None)
+
+    def of_tokens(self, first: Collection[str]) -> Iterator[TextEncoder]:
+        """The encoders of streams that encode words one by one, those of the streams `first` before others.
+
+        One that cannot be used here is left out.
+        """
+        from whenabouts.encoders import TokenEncoder
+
+        for name, info in sorted(self._store.streams.items(), key=lambda item: item[0] not in first):
+            if info.dimension and stream(name).meets:
+                with suppress(WhenaboutsError):
+                    encoder = self.encoder_of(info)
+                    if isinstance(encoder, TokenEncoder):
+                        yield encoder
 
     def for_queries(self) -> dict[str, TextEncoder]:
         """What queries are encoded with, for each stream that has vectors.

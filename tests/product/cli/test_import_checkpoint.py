@@ -79,6 +79,10 @@ def test_what_the_file_does_not_tell_is_said_or_given(
         (["reloclnet", "{file}", "--opt", "gone.json"], "gone.json: cannot be read"),
         (["reloclnet", "{file}", "--encoder", "bert"], "--encoder 'bert': give NAME=ENCODER"),
         (["reloclnet", "{file}", "--clip-seconds", "-1"], "clip_seconds is -1.0"),
+        (["reloclnet", "{file}", "--stream", "video=0"], "--stream 'video=0': give NAME=WIDTH"),
+        (["reloclnet", "{file}", "--stream", "a=1", "--stream", "a=2"], "--stream: a is given twice"),
+        (["reloclnet", "{file}", "--stream", "sub=5"], "tells its streams itself: video (6), sub (5)"),
+        (["hero", "{file}"], "it is no checkpoint of this program; it looks like a checkpoint of reloclnet"),
     ],
 )
 def test_a_fault_is_one_line_and_nothing_is_written(
@@ -127,3 +131,5 @@ def test_help_does_not_load_pytorch() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "--heads" in done.stdout
+    shown = " ".join(done.stdout.split())
+    assert "else 1.5, DETR family 2.0" in shown and "DETR family: vision, motion" in shown

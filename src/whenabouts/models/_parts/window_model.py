@@ -99,6 +99,9 @@ class Detected:
 class WindowModel(nn.Module, ABC):
     """A localizer (see `protocol`) that answers windows."""
 
+    lays_side_by_side = True
+    """The order of its streams counts (see `Trained.fingerprint`)."""
+
     def __init__(self, config: WindowSettings) -> None:
         super().__init__()
         self.config = config

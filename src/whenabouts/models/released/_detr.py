@@ -1,4 +1,4 @@
-"""Settings of checkpoints of the DETR family, as lighthouse writes them."""
+"""Settings of checkpoints of the DETR family, as lighthouse and the authors write them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Any
 
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.inputs import Inputs
+from whenabouts.models.released._detr_features import features_of
 from whenabouts.models.released.settings import QUERY, Released, Settings
 
-STREAM = "vision"
-"""What the first source of features is called: as the stream of pictures of a corpus."""
-_CLIP_WIDTH = 512
 _CLIP_SECONDS = 2.0
 _MOST_CLIPS = 100_000
 _OPTIONS = {
@@ -40,24 +38,12 @@ def settings(
 
     `windows` is the parameter with a row for each window, `encoder` and `decoder` are the names of these.
 
-    Features of CLIP come first and are the stream `vision`, what else there is (SlowFast, 2,304 wide) is
-    `motion`. Both are brought to unit length, as in training: the package's own predictor computes that and
+    Each stream is brought to unit length, as in training: the package's own predictor computes that and
     then hands on the features as they were.
     """
-    released.refuse_encoders(QUERY, STREAM, "motion")
     released.refuse_others("span_loss_type", "l1")
-    width = released.size(_PROJECTION.format(0), 1)
-    tef = released.overrides.tef
-    if tef is None:
-        tef = width % 2 == 0 and width - 2 in (_CLIP_WIDTH, _CLIP_WIDTH + 2304)
-        released.guessed.append(
-            f"features of {width} values: {'with' if tef else 'without'} temporal endpoint features "
-            "(--tef, --no-tef)"
-        )
-    width -= 2 * tef
-    streams = (
-        {STREAM: width} if width <= _CLIP_WIDTH else {STREAM: _CLIP_WIDTH, "motion": width - _CLIP_WIDTH}
-    )
+    streams, tef = features_of(released, released.size(_PROJECTION.format(0), 1))
+    released.refuse_encoders(QUERY, *streams)
     hidden = released.size(_PROJECTION.format(0), 0)
     config = {
         "streams": streams,
@@ -91,7 +77,8 @@ def text_layers(released: Released) -> int:
 
 
 def layers_of(released: Released, encoder: str) -> int:
-    """How many layers an encoder or decoder has."""
+    """How many layers an encoder or decoder has; FormatError where there is none."""
+    released.size(f"{encoder}.layers.0.linear1.weight", 0)
     return _numbered(released, rf"{re.escape(encoder)}\.layers\.\d+\.linear1\.weight")
 
 

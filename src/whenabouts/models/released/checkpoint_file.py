@@ -291,7 +291,7 @@ class _Contents:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a setting is a number, a text, a truth value, nothing, or a short list of whole numbers."""
+    """Whether a setting is a number, a text, a truth value, nothing, or a short list of numbers or texts."""
     if isinstance(value, list | tuple):
-        return len(value) <= 100 and all(type(item) is int for item in value)
+        return len(value) <= 100 and all(type(item) in (int, str) for item in value)
     return value is None or isinstance(value, bool | int | float | str)

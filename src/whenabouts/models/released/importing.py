@@ -17,7 +17,7 @@ from whenabouts.formats.files import FormatError, read_json
 from whenabouts.models import config_of, new_model
 from whenabouts.models.released import program_names
 from whenabouts.models.released.checkpoint_file import Checkpoint, read_checkpoint
-from whenabouts.models.released.settings import Overrides, Released
+from whenabouts.models.released.settings import Overrides, Released, Settings
 from whenabouts.models.trained import Trained
 from whenabouts.opening import open_regular
 from whenabouts.types import UsageError, WhenaboutsError
@@ -59,7 +59,7 @@ class Imported:
             "hidden": trained.model.config.hidden,
             "heads": getattr(trained.model.config, "heads", None),
             "clip_seconds": trained.inputs.clip_seconds,
-            "tef": trained.inputs.tef,
+            "tef": trained.inputs.tef or getattr(trained.model.config, "tef", False),
             "epoch": trained.about.get("epoch"),
             "guessed": list(self.guessed),
         }
@@ -88,16 +88,16 @@ def import_checkpoint(
     importer: Any = importlib.import_module(f"whenabouts.models.released.{program}")
     checkpoint = _without_prefix(read_checkpoint(path))
     released = Released(checkpoint, _read_options(path, options), overrides or Overrides())
-    settings = importer.settings(released)
     try:
-        config = config_of(program, settings.config)
-        with torch.random.fork_rng(devices=[]):
-            model = new_model(program, config)
-    except (TypeError, ValueError, RuntimeError, UsageError) as error:
-        raise FormatError(path, f"its settings make no model: {error}") from None
-    names = importlib.import_module(f"whenabouts.models.{program}").released_names(config)
-    checkpoint = _shortened(checkpoint, settings.used_rows)
-    model.load_state_dict(_renamed(checkpoint, names, model.state_dict(), settings.unused))
+        settings = importer.settings(released)
+        _refuse_streams(released.overrides.streams, settings)
+        model = _model(program, checkpoint, settings)
+    except FormatError as error:
+        others = _programs_like(checkpoint)
+        if not others or program in others:
+            raise
+        problem = str(error).removeprefix(f"{path}: ")
+        raise FormatError(path, f"{problem}; it looks like a checkpoint of {' or '.join(others)}") from None
     about = {
         "title": importer.TITLE,
         "imported from": path.name,
@@ -107,6 +107,49 @@ def import_checkpoint(
     }
     trained = Trained(program, model.eval(), settings.inputs, settings.decoding, settings.labels, about)
     return Imported(trained, tuple(released.guessed))
+
+
+def _model(program: str, checkpoint: Checkpoint, settings: Settings) -> Any:
+    """The system with the weights of the checkpoint."""
+    try:
+        config = config_of(program, settings.config)
+        with torch.random.fork_rng(devices=[]):
+            model = new_model(program, config)
+    except (TypeError, ValueError, RuntimeError, UsageError) as error:
+        raise FormatError(checkpoint.path, f"its settings make no model: {error}") from None
+    names = _names(program, config)
+    shortened = _shortened(checkpoint, settings.used_rows)
+    model.load_state_dict(_renamed(shortened, names, model.state_dict(), settings.unused))
+    return model
+
+
+def _names(program: str, config: Any) -> Mapping[str, str]:
+    """Our names of the parameters of a program's system -> those of the program."""
+    names: Mapping[str, str] = importlib.import_module(f"whenabouts.models.{program}").released_names(config)
+    return names
+
+
+def _programs_like(checkpoint: Checkpoint) -> list[str]:
+    """The programs whose parameters have the names of those in the checkpoint."""
+    return [program for program in program_names() if _is_like(program, checkpoint)]
+
+
+def _is_like(program: str, checkpoint: Checkpoint) -> bool:
+    importer: Any = importlib.import_module(f"whenabouts.models.released.{program}")
+    try:
+        settings: Settings = importer.settings(Released(checkpoint, {}, Overrides()))
+        theirs = set(_names(program, config_of(program, settings.config)).values())
+    except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError, WhenaboutsError):
+        return False
+    return theirs <= set(checkpoint.tensors) <= theirs | settings.unused
+
+
+def _refuse_streams(given: Mapping[str, int], settings: Settings) -> None:
+    """UsageError where the caller names streams of a program whose parameters tell them."""
+    own = {name: stream.width for name, stream in settings.inputs.streams.items()}
+    if given and list(given.items()) != list(own.items()):
+        streams = ", ".join(f"{name} ({width})" for name, width in own.items())
+        raise UsageError(f"the checkpoint tells its streams itself: {streams}; leave --stream")
 
 
 def _read_options(path: Path, named: Path | None) -> Mapping[str, Any]:

@@ -9,8 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from whenabouts.encoders import (
+    EncoderUnavailable,
+    open_image_encoder,
+    open_text_encoder,
+    token_fingerprint,
+)
 from whenabouts.formats.files import FormatError
 from whenabouts.models.decoding import Decoding, Ends
 from whenabouts.models.inputs import Inputs, LongVideos, StreamInput
@@ -39,8 +46,9 @@ _SHAPES = (
 class Overrides:
     """Settings that the caller gives in place of the checkpoint's; None: not given.
 
-    `encoders` names what made the features of "query", "video" and "sub"; `dataset` is what the checkpoint
-    was trained on, for programs whose settings go by it.
+    `encoders` names what made the features of "query" and of each stream; `dataset` is what the checkpoint
+    was trained on, for programs whose settings go by it; `streams` are those that lie side by side in the
+    features, in their order, each with its width.
     """
 
     heads: int | None = None
@@ -48,6 +56,7 @@ class Overrides:
     tef: bool | None = None
     encoders: Mapping[str, str] = field(default_factory=dict)
     dataset: str = ""
+    streams: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.heads is not None and self.heads < 1:
@@ -157,6 +166,12 @@ class Released:
             )
         return value
 
+    def texts(self, name: str) -> list[str]:
+        """A setting that is a list of texts; empty where it is not given, or is another thing."""
+        value = self._settings.get(name)
+        is_texts = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+        return list(value) if is_texts and value else []
+
     def refuse_others(self, name: str, *offered: Any) -> None:
         """Raise FormatError where a setting has a value that our system does not have."""
         value = self._settings.get(name, offered[0])
@@ -184,7 +199,8 @@ class Released:
 
     def stream(self, name: str, width: int, normalise: bool) -> StreamInput:
         """An input, with the encoder that the caller names for it."""
-        return StreamInput(width, normalise, self.overrides.encoders.get(name, ""))
+        encoder = self.overrides.encoders.get(name, "")
+        return StreamInput(width, normalise, *_identity(encoder, is_query=name == QUERY))
 
     def inputs_of_pictures(self, config: Mapping[str, Any], program: str) -> Inputs:
         """How a program of CONQUER's family prepares features: only pictures are brought to unit length."""
@@ -281,3 +297,21 @@ class Released:
                     field=name,
                     value=self._settings[name],
                 )
+
+
+def _identity(name: str, *, is_query: bool) -> tuple[str, str]:
+    """Name and fingerprint of an encoder that lies in a folder here, as a corpus keeps them.
+
+    Of any other, and of a folder that holds none: the name as it was given, and no fingerprint.
+    """
+    folder = name.partition(":")[2] or name
+    if not name or not Path(folder).expanduser().is_dir():
+        return name, ""
+    try:
+        if is_query:
+            words = open_text_encoder(name)
+            return words.name, token_fingerprint(words)
+        pictures = open_image_encoder(name)
+        return pictures.name, pictures.fingerprint
+    except EncoderUnavailable:
+        return name, ""

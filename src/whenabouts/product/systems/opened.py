@@ -5,15 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.encoders import TextEncoder, TokenEncoder, encode_tokens, token_fingerprint
+from whenabouts.encoders import (
+    EncoderUnavailable,
+    TextEncoder,
+    TokenEncoder,
+    encode_tokens,
+    token_fingerprint,
+)
 from whenabouts.models import staged
-from whenabouts.models.inputs import StreamInput
+from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.models.protocol import QueryEncoding
 from whenabouts.models.trained import CONFIG, WEIGHTS, Trained
 from whenabouts.product.index.even_grid import check_stream
@@ -266,24 +273,70 @@ class IndexedSystem:
 def open_indexed(
     store: Store, registry: EncoderRegistry, model: OpenedModel, segment_clips: int = 0
 ) -> IndexedSystem:
-    """A system with the encoder of its queries.
+    """A system with the encoder of its queries: the one it names, else one of the corpus that fits.
 
     Raises UsageError, EncoderUnavailable; EncoderMismatch, naming both, where the encoder of that name has
     other weights or another width than the one that the system was trained with.
     """
-    trained, name = model.trained, model.name
-    query = trained.inputs.query
-    encoder, notes = registry.by_name(query.encoder or None), []
-    if not trained.inputs.tokenizer:  # else words become vectors inside the system
-        width = encode_tokens(encoder, ["a"])[0].shape[1]
-        problem, note = check_features(query, encoder.name, token_fingerprint(encoder), width)
-        if problem:
-            raise EncoderMismatch(
-                f"{name} reads queries of another encoder: {problem}; install that encoder, or train on "
-                "`whenabouts features tokens` made with this one"
-            )
+    inputs, name, notes = model.trained.inputs, model.name, []
+    if inputs.tokenizer:  # words become vectors inside the system
+        encoder = registry.by_name(inputs.query.encoder or None)
+    elif inputs.query.encoder:
+        encoder = _named(registry, inputs, name)
+    else:
+        encoder = _of_corpus(registry, inputs, name)
+        _, note = _fit_of(inputs.query, encoder)
         notes = [f"{name}: queries: {note}"] if note else []
     return IndexedSystem(store, model, encoder, notes, segment_clips)
+
+
+_NAME_IT = "name the one it was trained with (`import-checkpoint … --encoder query=NAME`)"
+
+
+def _named(registry: EncoderRegistry, inputs: Inputs, name: str) -> TextEncoder:
+    """The encoder that a system names, or where it is not here one of the corpus with the same weights."""
+    query = inputs.query
+    try:
+        encoder = registry.by_name(query.encoder)
+    except EncoderUnavailable:
+        own = registry.of_tokens(inputs.streams) if query.fingerprint else ()
+        for encoder in own:
+            if not _fit_of(query, encoder)[0]:
+                return encoder
+        raise
+    # Without a hash the name decides, and this is what it means here.
+    problem, _ = _fit_of(replace(query, encoder=encoder.name), encoder)
+    if problem:
+        remedy = "install that encoder" if query.fingerprint else _NAME_IT
+        raise EncoderMismatch(
+            f"{name} reads queries of another encoder: {problem}; {remedy}, or train on "
+            "`whenabouts features tokens` made with this one"
+        )
+    return encoder
+
+
+def _of_corpus(registry: EncoderRegistry, inputs: Inputs, name: str) -> TextEncoder:
+    """For a system that names no encoder: the first of the corpus that fits, else the default if it does."""
+    seen: list[TextEncoder] = []
+    default = map(registry.by_name, [None])  # opened only where it is needed
+    for encoder in chain(registry.of_tokens(inputs.streams), default):
+        if not _fit_of(inputs.query, encoder)[0]:
+            return encoder
+        seen.append(encoder)
+    here = ", ".join(f"{encoder.name} ({_token_width(encoder)})" for encoder in seen)
+    raise EncoderMismatch(
+        f"{name} reads {inputs.query.width} values a token and does not say which encoder makes them; "
+        f"here are {here}; {_NAME_IT}"
+    )
+
+
+def _token_width(encoder: TextEncoder) -> int:
+    return int(encode_tokens(encoder, ["a"])[0].shape[1])
+
+
+def _fit_of(query: StreamInput, encoder: TextEncoder) -> tuple[str, str]:
+    """What `check_features` says of an encoder's tokens."""
+    return check_features(query, encoder.name, token_fingerprint(encoder), _token_width(encoder))
 
 
 def _remedy(lacking: Sequence[str]) -> str:
@@ -316,6 +369,8 @@ def check_fit(store: Store, trained: Trained, name: str) -> list[str]:
     for stream, trained_on in inputs.streams.items():
         info = check_stream(store, stream, inputs.clip_seconds)
         problem, note = check_features(trained_on, info.encoder, info.fingerprint, info.dimension)
+        if problem and not trained_on.fingerprint and trained_on.width == info.dimension:
+            problem += f" (if they are one, import the checkpoint with --encoder {stream}={info.encoder})"
         wrong += [f"stream {stream}: {problem}"] if problem else []
         notes += [f"{name}: stream {stream}: {note}"] if note else []
     if wrong:

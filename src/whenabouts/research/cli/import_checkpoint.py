@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ examples:
   whenabouts import-checkpoint xml results/tvr-video_sub/model.ckpt --out xml-released
   whenabouts import-checkpoint mmn charades.pth --dataset charades --out mmn
   whenabouts import-checkpoint reloclnet model.ckpt --heads 8 --encoder query=my-bert --out reloclnet"""
+
+_CLIP_HELP = "length of a clip (default: the file's; else 1.5, DETR family 2.0, mmn by --dataset)"
 
 
 def add_parser(verbs: Any) -> None:
@@ -36,7 +39,7 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("--out", metavar="DIR", required=True, help="folder to make")
     parser.add_argument("--opt", metavar="FILE", help="the program's options (default: opt.json beside FILE)")
     parser.add_argument("--heads", type=int, metavar="N", help="heads of attention")
-    parser.add_argument("--clip-seconds", type=float, metavar="S", help="length of a clip (default: 1.5)")
+    parser.add_argument("--clip-seconds", type=float, metavar="S", help=_CLIP_HELP)
     parser.add_argument(
         "--tef",
         action=argparse.BooleanOptionalAction,
@@ -48,7 +51,16 @@ def add_parser(verbs: Any) -> None:
         metavar="NAME=ENCODER",
         action="append",
         default=[],
-        help="what made the features of query, video or sub; may be given again",
+        help="what made the features of query or of a stream (video, sub; DETR family: vision, motion); may "
+        "be given again",
+    )
+    parser.add_argument(
+        "--stream",
+        metavar="NAME=WIDTH",
+        action="append",
+        default=[],
+        help="DETR family: a stream of the features; given again for the next, in the order in which they "
+        "lie side by side (default: as the file's v_feat_dirs, else guessed by the width)",
     )
     parser.add_argument(
         "--dataset", metavar="NAME", default="", help="mmn: charades, activitynet or tacos, whose map it has"
@@ -64,7 +76,9 @@ def run(options: argparse.Namespace) -> int:
     out = Path(options.out)
     check_free(out)
     encoders = _encoders(options.encoder)
-    overrides = Overrides(options.heads, options.clip_seconds, options.tef, encoders, options.dataset)
+    overrides = Overrides(
+        options.heads, options.clip_seconds, options.tef, encoders, options.dataset, _streams(options.stream)
+    )
     opt = Path(options.opt) if options.opt else None
     imported = import_checkpoint(options.program, Path(options.file), overrides, opt)
     imported.write(out)
@@ -88,3 +102,15 @@ def _encoders(given: list[str]) -> dict[str, str]:
             raise UsageError(f"--encoder {pair!r}: give NAME=ENCODER, such as query=all-MiniLM-L6-v2")
         encoders[name] = encoder
     return encoders
+
+
+def _streams(given: list[str]) -> dict[str, int]:
+    streams: dict[str, int] = {}
+    for pair in given:
+        name, _, width = pair.partition("=")
+        if not (name and re.fullmatch("[1-9][0-9]{0,6}", width)):
+            raise UsageError(f"--stream {pair!r}: give NAME=WIDTH, such as vision=512")
+        if name in streams:
+            raise UsageError(f"--stream: {name} is given twice")
+        streams[name] = int(width)
+    return streams
