@@ -48,9 +48,9 @@ class Outcomes:
     videos: tuple[str, ...]
     values: Mapping[tuple[str, str], Values]
 
-    def of(self, system: str) -> Values:
-        """(S, Q, M) of a system's trainings."""
-        return np.stack([own for (name, _), own in self.values.items() if name == system])
+    def of(self, system: str, seeds: Sequence[str] | None = None) -> Values:
+        """(S, Q, M) of a system's trainings, or of those with certain seeds."""
+        return np.stack([self.values[system, seed] for seed in seeds or self.seeds(system)])
 
     def seeds(self, system: str) -> tuple[str, ...]:
         """Those of a system's trainings, in their order."""
@@ -171,28 +171,28 @@ def tables(study: Study, outcomes: Outcomes) -> Iterator[str]:
 
 
 def differences(study: Study, outcomes: Outcomes) -> Iterator[str]:
-    """A line for each of the study's differences whose systems have the same trainings, two or more."""
+    """A line for each of the study's differences, by the trainings that both systems have, two or more."""
     _, clusters = np.unique(outcomes.videos, return_inverse=True)
-    pairs = [
-        pair
-        for pair in study.differences
-        if outcomes.seeds(pair[0]) == outcomes.seeds(pair[1]) and len(outcomes.seeds(pair[0])) > 1
-    ]
+    shared = {
+        (system, baseline): [seed for seed in outcomes.seeds(system) if seed in outcomes.seeds(baseline)]
+        for system, baseline in study.differences
+    }
+    pairs = {pair: seeds for pair, seeds in shared.items() if len(seeds) > 1}
     if not pairs:
         return
     found = []
-    for system, baseline in pairs:
-        values = outcomes.of(system) - outcomes.of(baseline)
+    for (system, baseline), seeds in pairs.items():
+        values = outcomes.of(system, seeds) - outcomes.of(baseline, seeds)
         found.append((values.mean(axis=(0, 1)), over_trainings(values, clusters)))
     p = corrected(np.stack([told.p for _, told in found]))
-    yield f"| difference | {' | '.join(outcomes.metrics)} |"
-    yield "|" + "---|" * (len(outcomes.metrics) + 1)
-    for (system, baseline), (means, told), own in zip(pairs, found, p, strict=True):
+    yield f"| difference | trainings | {' | '.join(outcomes.metrics)} |"
+    yield "|" + "---|" * (len(outcomes.metrics) + 2)
+    for ((system, baseline), seeds), (means, told), own in zip(pairs.items(), found, p, strict=True):
         cells = (
             f"{100 * mean:+.1f} ({100 * low:+.1f} to {100 * high:+.1f}; p = {value:.2g})"
             for mean, (low, high), value in zip(means, told.ends, own, strict=True)
         )
-        yield f"| {system} - {baseline} | {' | '.join(cells)} |"
+        yield f"| {system} - {baseline} | {len(seeds)} | {' | '.join(cells)} |"
 
 
 def main() -> None:

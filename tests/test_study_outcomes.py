@@ -47,14 +47,17 @@ def test_a_written_file_is_read_as_it_was_and_is_the_same_each_time(tmp_path: Pa
         np.testing.assert_array_equal(again.values[training], values)
 
 
-def test_differences_are_told_of_systems_with_the_same_trainings() -> None:
+def test_differences_are_told_of_the_trainings_that_both_systems_have() -> None:
     outcomes = made()
     lines = list(tables(STUDY, outcomes))
     better = next(line for line in lines if line.startswith("| crocs_first - mmn "))
     gain = 100 * (outcomes.of("crocs_first") - outcomes.of("mmn"))[:, :, 0].mean()
     assert f"{gain:+.1f} (+" in better
-    assert any(line.startswith("| mmn_more - mmn ") for line in lines)
+    assert any(line.startswith("| mmn_more - mmn | 3 |") for line in lines)
     del outcomes.values["mmn_more", "2"]  # type: ignore[attr-defined]
+    change = 100 * (outcomes.of("mmn_more") - outcomes.of("mmn", ["1", "3"]))[:, :, 0].mean()
+    assert any(line.startswith(f"| mmn_more - mmn | 2 | {change:+.1f} (") for line in tables(STUDY, outcomes))
+    del outcomes.values["mmn", "3"]  # type: ignore[attr-defined]
     assert not any(line.startswith("| mmn_more - mmn ") for line in tables(STUDY, outcomes))
 
 
