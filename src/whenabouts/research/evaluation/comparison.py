@@ -21,7 +21,7 @@ from whenabouts.research.evaluation.compared import (
     Verdict,
 )
 from whenabouts.research.evaluation.compared_pools import PooledComparison, possible_difference
-from whenabouts.research.evaluation.evaluate import GIVEN_VIDEO, Evaluation, annotations_of, evaluate
+from whenabouts.research.evaluation.evaluate import Evaluation, annotations_of, evaluate
 from whenabouts.research.evaluation.protocols import find_protocol, protocol_for
 from whenabouts.research.evaluation.several_trainings import over_trainings
 from whenabouts.research.evaluation.significance import (
@@ -306,8 +306,8 @@ def _check_same(evaluations: Sequence[Evaluation]) -> None:
                 f"{names[0]} was evaluated under {first.protocol}, {name} under {other.protocol}; "
                 "only numbers of one protocol can be compared"
             )
-        if (GIVEN_VIDEO in first.notes) != (GIVEN_VIDEO in other.notes):
-            given, pooled = (names[0], name) if GIVEN_VIDEO in first.notes else (name, names[0])
+        if first.is_given != other.is_given:
+            given, pooled = (names[0], name) if first.is_given else (name, names[0])
             raise UsageError(
                 f"{given} answers in each query's own video, {pooled} in its pool: only answers to one "
                 "task can be compared (`evaluate --given` shows the drop from one to the other)"

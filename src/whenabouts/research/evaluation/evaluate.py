@@ -33,9 +33,6 @@ from whenabouts.types import Qrels, Run, UsageError, number_of
 _LEAST_JUDGED = 0.01
 
 
-GIVEN_VIDEO = "The run answers in each query's own video: it did not have to find it in a pool."
-
-
 @dataclass(frozen=True)
 class Evaluation:
     """The numbers of one run under one protocol.
@@ -66,6 +63,8 @@ class Evaluation:
     """Sentences a reader of the numbers must know."""
     unjudged: Unjudged | None = None
     """What was not judged, where the judgements come from pools."""
+    is_given: bool = False
+    """Whether the run was given each query's own video where the protocol asks for it in a pool."""
 
     def means(self, queries: Mask | None = None) -> dict[str, float]:
         """Metric -> mean over the queries to which it applies, unrounded; NaN where there are none.
@@ -285,11 +284,17 @@ def _evaluated(
     return _result(annotations, source, metrics, protocol, truth, tally)
 
 
+def _is_given(metrics: tuple[Metric, ...], protocol: Protocol, source: RunSource) -> bool:
+    """Whether a protocol of pools reads a run that was given each query's own video."""
+    moments = [metric for metric in metrics if metric.task == "VCMR"]
+    return protocol.full_pools and any(_list_of(metric, protocol, source) == "SVMR" for metric in moments)
+
+
 def _of_lists(metrics: tuple[Metric, ...], protocol: Protocol, source: RunSource) -> Iterator[str]:
     """Notes on metrics whose list is another than their name says."""
     read = {(metric.task, _list_of(metric, protocol, source)) for metric in metrics if metric.task != "HL"}
-    if ("VCMR", "SVMR") in read and protocol.full_pools:
-        yield GIVEN_VIDEO
+    if _is_given(metrics, protocol, source):
+        yield "The run answers in each query's own video: it did not have to find it in a pool."
     if others := sorted(task for task, own in read if own == "VCMR" and task != "VCMR"):
         yield (
             f"{' and '.join(others)}: read from the run's moments of the corpus, so far as these go; "
@@ -408,6 +413,7 @@ def _result(
         unknown_queries=tally.unknown_queries,
         unknown_videos=tally.unknown_videos,
         left_out=truth.left_out,
+        is_given=_is_given(metrics, protocol, source),
         groups={"type": np.array(kinds)} if kinds and all(kinds) else {},
         unjudged=tally.unjudged and tally.unjudged.finished(tally.values, metrics, truth, kept),
         notes=(
