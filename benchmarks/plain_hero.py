@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from benchmarks.plain_layers import PlainLayers
 from torch import Tensor
 from torch.nn import functional
 
@@ -53,11 +54,11 @@ class Losses:
     spans: float = 0.01
 
 
-class PlainHero:
+class PlainHero(PlainLayers):
     """The losses of a batch with a query a video, from weights by their names."""
 
     def __init__(self, weights: Weights, heads: tuple[int, int, int], dropout: float) -> None:
-        self.weights, self.dropout = weights, dropout
+        super().__init__(weights, dropout)
         self.cross_heads, self.temporal_heads, self.query_heads = heads
 
     def losses(self, batch: Collated, terms: Losses) -> tuple[Tensor, Tensor, Tensor]:
@@ -153,16 +154,6 @@ class PlainHero:
     def _placed(self, name: str, rows: Tensor) -> Tensor:
         places = self.weights[f"{name}.table.weight"][: rows.shape[1]]
         return self._dropped(self._norm(f"{name}.norm", rows + places))
-
-    def _linear(self, name: str, rows: Tensor) -> Tensor:
-        return functional.linear(rows, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
-
-    def _norm(self, name: str, rows: Tensor, epsilon: float = 1e-5) -> Tensor:
-        weight, bias = self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
-        return functional.layer_norm(rows, weight.shape, weight, bias, epsilon)
-
-    def _dropped(self, rows: Tensor) -> Tensor:
-        return functional.dropout(rows, self.dropout)
 
 
 def collated(

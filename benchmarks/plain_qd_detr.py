@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from benchmarks.plain_layers import PlainLayers
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.nn import functional
@@ -45,12 +46,12 @@ class Asked:
     lower: Tensor
 
 
-class PlainQDDetr:
+class PlainQDDetr(PlainLayers):
     """The losses of a batch, from weights by their names."""
 
     def __init__(self, weights: Weights, heads: int, dropouts: tuple[float, float], layers: int = 2) -> None:
-        self.weights, self.heads, self.layers = weights, heads, layers
-        self.input_dropout, self.dropout = dropouts
+        super().__init__(weights, dropouts[1])
+        self.heads, self.layers, self.input_dropout = heads, layers, dropouts[0]
 
     def losses(self, asked: Asked) -> dict[str, Tensor]:
         """All terms, weights applied; those of layers before the last carry their number."""
@@ -222,16 +223,6 @@ class PlainQDDetr:
 
     def _headed(self, rows: Tensor) -> Tensor:
         return rows.unflatten(2, (self.heads, -1)).transpose(1, 2)  # type: ignore[no-untyped-call,no-any-return]
-
-    def _linear(self, name: str, rows: Tensor) -> Tensor:
-        return functional.linear(rows, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
-
-    def _norm(self, name: str, rows: Tensor) -> Tensor:
-        weight, bias = self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
-        return functional.layer_norm(rows, weight.shape, weight, bias)
-
-    def _dropped(self, rows: Tensor) -> Tensor:
-        return functional.dropout(rows, self.dropout)
 
 
 def _saliency_loss(scores: Tensor, others: Tensor, asked: Asked) -> Tensor:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from benchmarks.plain_layers import PlainLayers
 from torch import Tensor
 from torch.nn import functional
 
@@ -20,11 +21,12 @@ FAR_BELOW = -1e10
 Weights = Mapping[str, Tensor]
 
 
-class PlainSQuiDNet:
+class PlainSQuiDNet(PlainLayers):
     """The losses of some queries, each with its own video first, from weights by their names."""
 
     def __init__(self, weights: Weights, heads: int, dropout: float) -> None:
-        self.weights, self.heads, self.dropout = weights, heads, dropout
+        super().__init__(weights, dropout)
+        self.heads = heads
 
     def losses(
         self,
@@ -134,13 +136,3 @@ class PlainSQuiDNet:
         rows = self._norm(f"{name}.attention.norm", rows + mixed)
         inner = functional.gelu(self._linear(f"{name}.wide", rows))
         return self._norm(f"{name}.norm", rows + self._dropped(self._linear(f"{name}.narrow", inner)))
-
-    def _linear(self, name: str, rows: Tensor) -> Tensor:
-        return functional.linear(rows, self.weights[f"{name}.weight"], self.weights[f"{name}.bias"])
-
-    def _norm(self, name: str, rows: Tensor) -> Tensor:
-        weight, bias = self.weights[f"{name}.weight"], self.weights[f"{name}.bias"]
-        return functional.layer_norm(rows, weight.shape, weight, bias)
-
-    def _dropped(self, rows: Tensor) -> Tensor:
-        return functional.dropout(rows, self.dropout)
