@@ -17,7 +17,9 @@ clip has the video's scene and white noise besides. `Settings` has the amounts: 
 
 OUT gets, under names that begin with the prefix: `_train`, `_val` (a tenth of the training videos, chosen by
 the hash of their ids) and `_test` `.jsonl`; the stores `_video` and, with --subtitles, `_sub`; the words of
-all queries, `_words`, by MiniLM; `_settings.json`. `--also` has another data set's videos made by the same
+all queries, `_words`, by MiniLM; `_settings.json`. With --subtitles also what is said word by word, drawn by
+itself (`simulated_sentences`): `_said.jsonl` of all videos, `_said_train.jsonl` of those to train on, the
+tokenizer `_tokenizer`, `_said_settings.json`. `--also` has another data set's videos made by the same
 network, to be tested on; `--also-train NAME=FILE` to be trained on: `_NAME_train` and `_NAME_val`. `--videos`
 and `--test-videos` take the videos with the lowest hashes.
 """
@@ -34,6 +36,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.simulated_moments import Moment, draws, moments_of
+from benchmarks.simulated_sentences import Amounts, write_speech
 from numpy.typing import NDArray
 
 from whenabouts.clips import clip_counts
@@ -78,26 +82,11 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Moment:
-    """A caption and the seconds in which it is true."""
-
-    text: str
-    start: float
-    end: float
-
-
-@dataclass(frozen=True)
 class SimulatedVideo:
     """What is seen (T, width) and what is said (T, text width; zeros where nothing is)."""
 
     seen: Floats
     said: Floats
-
-
-def draws(*names: object) -> np.random.Generator:
-    """A generator that depends on names alone, not on what was drawn before."""
-    digest = hashlib.sha256("\n".join(map(str, names)).encode()).digest()
-    return np.random.default_rng(np.frombuffer(digest, np.uint32))
 
 
 class Captions:
@@ -239,18 +228,6 @@ def _direction(width: int, random: np.random.Generator) -> Floats:
     return vector / np.linalg.norm(vector)
 
 
-def moments_of(annotations: Annotations) -> dict[str, list[Moment]]:
-    """Video -> its captions' first true moments; every video is there, in the order of the file."""
-    moments: dict[str, list[Moment]] = {video.id: [] for video in annotations.videos}
-    seen: set[int] = set()
-    for query, video, start, end, _ in judgement_rows(annotations):
-        if query not in seen and start < end:
-            seen.add(query)
-            name = annotations.videos[video].id
-            moments[name].append(Moment(annotations.queries[query].text, start, end))
-    return moments
-
-
 def is_held_out(video: str) -> bool:
     """Whether a training video is for validation: one in ten, by the hash of its id."""
     return _digest(video)[0] * 10 < 256
@@ -322,6 +299,7 @@ def main() -> None:
     if options.subtitles:
         said = ((name, video.said) for name, video in simulated(splits, simulator))
         write_store(_path(options, "sub"), said, made_by, half)
+        write_speech(splits, Amounts(seed=options.seed), lambda name: _path(options, name))
     counts = {name: [len(own.videos), len(own.queries)] for name, own in splits.items()}
     alike = round(rank_correlation(captions, open_text_encoder(WORDS)), 3)
     told = json.dumps(

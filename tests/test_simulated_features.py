@@ -11,16 +11,15 @@ import pytest
 from benchmarks.simulated_features import (
     Appearance,
     Captions,
-    Moment,
     Settings,
     Simulator,
     _splits,
     fewer_videos,
     is_held_out,
-    moments_of,
     rank_correlation,
     some_videos,
 )
+from benchmarks.simulated_moments import Moment, moments_of
 from numpy.typing import NDArray
 
 from whenabouts.formats import write_annotations
