@@ -31,7 +31,8 @@ from typing import Any
 
 import numpy as np
 from benchmarks import trainings
-from benchmarks.simulated_features import GENERATOR, WORDS, draws, fewer_videos
+from benchmarks.simulated_features import GENERATOR, WORDS, fewer_videos
+from benchmarks.simulated_moments import draws
 from benchmarks.studies import load_studies
 from numpy.typing import NDArray
 
