@@ -16,25 +16,20 @@ the first videos of the released batch of 32, padded as in that batch: a whole s
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from benchmarks.plain_hero import Collated, Losses, PlainHero, collated
-from benchmarks.step_ratio import in_turns, stepping, told
+from benchmarks.step_ratio import in_turns, options, steps_of, told
 from benchmarks.training_step import lengths_as_in_tvr
 from torch import Tensor
 from torch.nn import functional
 
 from whenabouts.models.hero import Config, Model
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, SentenceBatch
-from whenabouts.research.training.devices import use_large_pages
-from whenabouts.research.training.experiment import TrainingSettings
-from whenabouts.research.training.optimizer import new_optimizer
 
 WIDTH, FIRST_WORD, WORDS, BATCH = 4352, 4, 50_000, 32
 SHARES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
@@ -146,42 +141,19 @@ def heads_of(config: Config) -> tuple[int, int, int]:
 
 def main() -> None:
     """Measure, show, and write."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    for name, usual in (("videos", 4), ("rounds", 3), ("threads", 1)):
-        parser.add_argument(f"--{name}", type=int, default=usual)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    use_large_pages()
+    chosen = options(__doc__, videos=4, rounds=3)
     config, whole = Config(streams={"frames": WIDTH}, text_encoder="numbers"), random_batch()
-    batch = first_of(whole, options.videos)
-    made = first_laid_out(laid_out(whole, config), options.videos)
+    batch = first_of(whole, chosen.videos)
+    made = first_laid_out(laid_out(whole, config), chosen.videos)
     del whole
     torch.manual_seed(0)
     ours = Model(config).train()
     weights = {name: one.detach().clone().requires_grad_() for name, one in ours.named_parameters()}
     system = PlainHero(weights, heads_of(config), config.dropout)
-    steps = (
-        stepping(new_optimizer(TrainingSettings(optimizer="adamw"), ours), lambda: ours.loss(batch).values()),
-        stepping(
-            torch.optim.AdamW(weights.values(), lr=1e-4, foreach=False),
-            lambda: system.losses(made, Losses()),
-        ),
-    )
+    steps = steps_of(ours, lambda: ours.loss(batch).values(), weights, lambda: system.losses(made, Losses()))
+    size = {"videos": chosen.videos, "of_a_batch_of": BATCH, "hidden": config.hidden}
     places = {"ours": int(made.mask.sum()), "plain": made.mask.numel()}
-    result = in_turns(*steps, options.rounds)
-    told(
-        {
-            "videos": options.videos,
-            "of_a_batch_of": BATCH,
-            "hidden": config.hidden,
-            "places": places,
-            **result,
-        },
-        options.out,
-    )
+    told({**size, "places": places, **in_turns(steps, chosen.rounds)}, chosen.out)
 
 
 if __name__ == "__main__":

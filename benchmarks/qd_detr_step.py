@@ -12,12 +12,9 @@ losses and gradients equal) take turns; see `step_ratio` for what is told.
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
 import torch
 from benchmarks.plain_qd_detr import Asked, PlainQDDetr
-from benchmarks.step_ratio import in_turns, stepping, told
+from benchmarks.step_ratio import in_turns, options, steps_of, told
 from torch import Tensor
 from torch.nn import functional
 
@@ -25,9 +22,6 @@ from whenabouts.models._parts.window_model import endpoints
 from whenabouts.models._parts.window_targets import saliency_labels, saliency_pairs, true_windows
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
 from whenabouts.models.qd_detr import Config, Model
-from whenabouts.research.training.devices import use_large_pages
-from whenabouts.research.training.experiment import TrainingSettings
-from whenabouts.research.training.optimizer import new_optimizer
 
 CLIPS, WIDTH, MOST_TOKENS, MOST_WINDOWS = 75, 512, 32, 3
 
@@ -90,30 +84,15 @@ def laid_out(batch: Batch) -> Asked:
 
 def main() -> None:
     """Measure, show, and write."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    for name, usual in (("batch", 32), ("rounds", 7), ("threads", 1)):
-        parser.add_argument(f"--{name}", type=int, default=usual)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    use_large_pages()
-    config, batch = Config(streams={"vision": WIDTH}), random_batch(options.batch)
+    chosen = options(__doc__, batch=32, rounds=7)
+    config, batch = Config(streams={"vision": WIDTH}), random_batch(chosen.batch)
     torch.manual_seed(0)
     ours = Model(config).train()
     weights = {name: one.detach().clone().requires_grad_() for name, one in ours.named_parameters()}
     system = PlainQDDetr(weights, config.heads, (config.input_dropout, config.dropout))
     asked = laid_out(batch)
-    steps = (
-        stepping(new_optimizer(TrainingSettings(optimizer="adamw"), ours), lambda: ours.loss(batch).values()),
-        stepping(
-            torch.optim.AdamW(weights.values(), lr=1e-4, foreach=False),
-            lambda: system.losses(asked).values(),
-        ),
-    )
-    result = in_turns(*steps, options.rounds)
-    told({"batch": options.batch, "hidden": config.hidden, **result}, options.out)
+    steps = steps_of(ours, lambda: ours.loss(batch).values(), weights, lambda: system.losses(asked).values())
+    told({"batch": chosen.batch, "hidden": config.hidden, **in_turns(steps, chosen.rounds)}, chosen.out)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,19 @@ def test_the_learned_relu_is_that_of_pytorch_with_its_gradients() -> None:
         torch.testing.assert_close(found, expected)
 
 
+def test_the_learned_relu_sums_the_gradient_of_its_weight_in_full_precision() -> None:
+    torch.manual_seed(0)
+    relu, values = LearnedReLU(), torch.randn(64, 64, requires_grad=True)
+    expected = _with_gradients(relu, relu(values), values)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        halved = relu(values.bfloat16())
+    found = _with_gradients(relu, halved, values)
+    assert halved.dtype == torch.bfloat16
+    assert found[2].dtype == torch.float32
+    torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2, check_dtype=False)
+    torch.testing.assert_close(found[2], expected[2], rtol=5e-3, atol=0)
+
+
 def test_attention_is_that_of_pytorch_with_its_gradients() -> None:
     torch.manual_seed(0)
     attention = Attention(8, 2, 0.3).eval()

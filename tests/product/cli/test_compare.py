@@ -173,6 +173,10 @@ def test_a_file_is_not_taken_for_two_trainings(bare: Whenabouts, truth: str, tmp
     for twice in (one, str(tmp_path / "link.jsonl")):
         done = bare("compare", "--truth", truth, one, other, third, twice, "--trainings", "2", *ONE)
         assert done.code == 2 and f"{twice}: is named twice" in done.err
+    copy = tmp_path / "copy.jsonl"
+    copy.write_bytes(Path(third).read_bytes())
+    done = bare("compare", "--truth", truth, one, other, third, str(copy), "--trainings", "2", *ONE)
+    assert done.code == 2 and f"{copy}: is a copy of {third}" in done.err
 
 
 def test_trainings_that_do_not_fill_the_systems_are_told(

@@ -66,7 +66,7 @@ class LearnedReLU(nn.PReLU):
 
     def forward(self, values: Tensor) -> Tensor:
         """The same shape."""
-        if values.device.type != "cpu" or values.dtype != torch.float32:
+        if values.device.type != "cpu":
             return super().forward(values)
         activated: Tensor = _LearnedReLU.apply(values, self.weight)  # type: ignore[no-untyped-call]
         return activated
@@ -81,7 +81,11 @@ class _LearnedReLU(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         values, weight = ctx.saved_tensors
-        below = torch.dot(gradient.flatten(), values.clamp(max=0).flatten())
+        negative = values.clamp(max=0)
+        if values.dtype == torch.float32:
+            below = torch.dot(gradient.flatten(), negative.flatten())
+        else:  # the sum of millions, not in half precision
+            below = (gradient * negative).sum(dtype=weight.dtype)
         onward = torch.ops.aten.leaky_relu_backward(gradient, values, float(weight), False)
         return onward, below.expand_as(weight)
 

@@ -115,6 +115,14 @@ def _add_ranked(kinds: Any) -> None:
         "--graded", action="store_true", help="write grades from 0 to 4 beside similarities: a test set"
     )
     parser.add_argument(
+        "--bands",
+        type=float,
+        nargs=4,
+        metavar="COSINE",
+        help="with --graded: where grades 1, 2, 3 and 4 begin (default: 0.5 0.65 0.8 0.92, chosen for the "
+        "default encoder; another one needs its own)",
+    )
+    parser.add_argument(
         "--leave-out",
         action="append",
         default=[],
@@ -240,11 +248,18 @@ def run_pairs(options: argparse.Namespace) -> int:
 
 def run_ranked(options: argparse.Namespace) -> int:
     """Rank, write, count."""
-    from whenabouts.encoders import open_text_encoder
+    from whenabouts.encoders import DEFAULT_TEXT_ENCODER, open_text_encoder
     from whenabouts.formats import read_annotations
     from whenabouts.formats.files import refuse_overwriting
     from whenabouts.formats.jsonl import FILES
-    from whenabouts.research.relevance.ranked import rank_moments, write_ranked
+    from whenabouts.research.relevance.ranked import BANDS, rank_moments, write_ranked
+
+    if options.graded and options.bands is None and options.encoder not in (None, DEFAULT_TEXT_ENCODER):
+        raise UsageError(
+            f"--graded --encoder {options.encoder}: grades begin at cosines that were chosen for "
+            f"{DEFAULT_TEXT_ENCODER}. Give --bands with four that suit this encoder (make a set without "
+            "--graded and read its pairs)"
+        )
 
     outs = _outputs(options)
     for place in outs.values():
@@ -256,7 +271,14 @@ def run_ranked(options: argparse.Namespace) -> int:
         for files in (options.leave_out, options.asked_in)
     )
     encoder = open_text_encoder(options.encoder)
-    ranked = rank_moments(annotations, encoder, max(outs), asked_elsewhere=elsewhere or (), asked_in=inside)
+    ranked = rank_moments(
+        annotations,
+        encoder,
+        max(outs),
+        asked_elsewhere=elsewhere or (),
+        asked_in=inside,
+        bands=options.bands or BANDS,
+    )
     sets = {str(out): ranked.first(top) for top, out in outs.items()}
     for out, part in sets.items():
         write_ranked(part, Path(out), graded=options.graded)

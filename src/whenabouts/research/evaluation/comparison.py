@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -111,7 +112,7 @@ def compare_files(
     settings = settings or Settings()
     _check_settings(settings, len(runs))
     if settings.trainings > 1:
-        _refuse_twice(runs)
+        _refuse_twice(runs, settings.trainings)
     chosen = find_protocol(protocol) if protocol else None
     annotations = annotations_of(truth, chosen, truth_format)
     chosen = chosen or protocol_for(annotations)
@@ -249,16 +250,26 @@ def _averaged(evaluations: Sequence[Evaluation], trainings: int) -> list[Evaluat
     return averages
 
 
-def _refuse_twice(runs: Sequence[str | Path]) -> None:
-    """UsageError where one file is to be two trainings: their luck would look smaller than it is."""
+def _refuse_twice(runs: Sequence[str | Path], trainings: int) -> None:
+    """UsageError where a file or its copy is to be two trainings: their luck would look too small."""
     seen: dict[Path, str | Path] = {}
-    for run in runs:
+    for number, run in enumerate(runs):
         if (file := Path(run).resolve()) in seen:
             raise UsageError(
                 f"{run}: is named twice{'' if run == seen[file] else f' (also as {seen[file]})'}; expected a "
                 "file of its own for each training"
             )
         seen[file] = run
+        for other in runs[number - number % trainings : number]:
+            if _same_bytes(file, Path(other)):
+                raise UsageError(
+                    f"{run}: is a copy of {other}; no two trainings answer the same to the byte. "
+                    "Name the answers of another training"
+                )
+
+
+def _same_bytes(file: Path, other: Path) -> bool:
+    return file.is_file() and other.is_file() and filecmp.cmp(file, other, shallow=False)
 
 
 def _check_settings(settings: Settings, runs: int) -> None:

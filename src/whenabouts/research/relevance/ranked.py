@@ -112,6 +112,7 @@ def rank_moments(
     *,
     asked_elsewhere: Sequence[str] = (),
     asked_in: Sequence[str] | None = None,
+    bands: Sequence[float] = BANDS,
 ) -> RankedSet:
     """The `top` moments of each query, by the cosine of query and caption, below 0 cut to 0.
 
@@ -121,10 +122,15 @@ def rank_moments(
     test; case, blanks and a full stop do not count) are left out and counted; their moments stay, as in
     paper 004. `asked_in` ranks no query but those whose text is among these, compared likewise: with the same
     file for both, the sets to train on and to test on know the same moments and share no query, as those of
-    paper 004. Raises UsageError where there is nothing to rank.
+    paper 004. `bands` as of `RankedSet`. Raises UsageError where there is nothing to rank.
     """
     if top < 1:
         raise UsageError(f"top {top}: a ranked set needs at least 1 moment a query")
+    if len(bands) != len(BANDS) or not all(low < high for low, high in pairwise((0.0, *bands, 1.0))):
+        raise UsageError(
+            f"bands {', '.join(f'{band:g}' for band in bands)}: expected the {len(BANDS)} similarities "
+            "between 0 and 1 at which grades 1, 2, 3 and 4 begin, each higher than the one before"
+        )
     usable = np.flatnonzero((annotations.start < annotations.end) & (annotations.relevance > 0))
     captions, caption_of = distinct_captions(annotations.queries)
     left_out = {_same(text) for text in asked_elsewhere}
@@ -149,6 +155,7 @@ def rank_moments(
         similarity=similarity[order],
         made_by=encoder.fingerprint,
         removed=len(annotations.queries) - len(kept),
+        bands=tuple(bands),
     )
 
 
