@@ -383,6 +383,19 @@ def test_features_that_are_no_numbers_are_found_before_the_first_step(tiny: Any,
     assert not (tmp_path / "run").exists()
 
 
+def test_a_validation_without_labels_is_refused_before_the_first_step(tiny: Any, tmp_path: Path) -> None:
+    lines = map(json.loads, (tiny.folder / "val.jsonl").read_text().splitlines())
+    unlabelled = [
+        {key: value for key, value in line.items() if key not in ("ts", "vid_name")} for line in lines
+    ]
+    (tiny.folder / "val.jsonl").write_text("".join(json.dumps(line) + "\n" for line in unlabelled))
+    with pytest.raises(
+        UsageError, match=r"data\.validation = .val\.jsonl.: none of its queries has a moment"
+    ):
+        begun(tiny, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_what_is_refused_before_a_state_is_kept_leaves_no_folder(tiny: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"training\.rates: no parameter's name begins with 'nosuch'"):
         begun(tiny, tmp_path / "run", "training.rates={nosuch=3.0}")

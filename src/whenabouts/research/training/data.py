@@ -262,7 +262,7 @@ def _item_rows(gathered: CachedRows, number_of: Mapping[str, int], ids: Sequence
 
 
 def _annotations(data: DataSettings, folder: Path, splits: Sequence[str]) -> dict[str, Annotations]:
-    """Annotations by split, of those that the experiment names."""
+    """Annotations by split, of those that the experiment names; a training's validation has labels."""
     named = {split: getattr(data, split) for split in splits if getattr(data, split)}
     if not named:
         others = [split for split in SPLITS if getattr(data, split)]
@@ -272,11 +272,31 @@ def _annotations(data: DataSettings, folder: Path, splits: Sequence[str]) -> dic
         )
     if data.dataset:
         dataset = open_dataset(data.dataset, data.beside(folder, ""))
-        return {split: dataset.annotations(name) for split, name in named.items()}
-    # Two splits may be one file, which is then read once.
-    paths = {split: data.beside(folder, name) for split, name in named.items()}
-    read = {path: read_annotations(path) for path in dict.fromkeys(paths.values())}
-    return {split: read[path] for split, path in paths.items()}
+        found = {split: dataset.annotations(name) for split, name in named.items()}
+    else:  # Two splits may be one file, which is then read once.
+        paths = {split: data.beside(folder, name) for split, name in named.items()}
+        read = {path: read_annotations(path) for path in dict.fromkeys(paths.values())}
+        found = {split: read[path] for split, path in paths.items()}
+    if "train" in found and "validation" in found and not _is_judged(found["validation"]):
+        raise UsageError(
+            f"data.validation = {data.validation!r}: none of its queries has a moment that answers it, so "
+            f"that no weights are better than others{_without_labels(data, data.validation)}. Name a split "
+            'with labels, or "" to keep the last weights'
+        )
+    return found
+
+
+def _is_judged(annotations: Annotations) -> bool:
+    return bool((annotations.relevance > 0).any())
+
+
+def _without_labels(data: DataSettings, split: str) -> str:
+    """What a data set says of a split without labels, for an error."""
+    if not data.dataset:
+        return ""
+    declared = declaration_named(data.dataset).split(split)
+    note = declared.note if declared else ""
+    return f": this split of {data.dataset} has no public labels. {note}".rstrip(". ")
 
 
 def _tokenizer(features: FeatureSettings, folder: Path) -> str:
@@ -387,12 +407,8 @@ def _examples(
 def _nothing_to_learn(data: DataSettings, examples: Examples) -> UsageError:
     """The error for a training split without examples: why there are none."""
     why = ""
-    if not (examples.annotations.relevance > 0).any():
-        why = ": none of its moments are judged"
-        if data.dataset:
-            split = declaration_named(data.dataset).split(data.train)
-            note = split.note if split else ""
-            why = f": this split of {data.dataset} has no public labels. {note}".rstrip(". ")
+    if not _is_judged(examples.annotations):
+        why = _without_labels(data, data.train) or ": none of its moments are judged"
     counts = "; ".join(f"{n:,} {rule}" for rule, n in examples.summary.counts.items())
     return UsageError(f"{data.train}: has no example to train on{why} ({counts})")
 
