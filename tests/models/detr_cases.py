@@ -22,7 +22,6 @@ from whenabouts.research.training.window_labels import sources_of
 
 from ..golden_folder import arrays_of, cases, told_inside
 
-CLIP_SECONDS = 2.0
 SYSTEMS = (
     "moment_detr",
     "qd_detr",
@@ -57,6 +56,10 @@ class DetrCase:
         return len(self.told["sizes"]["clips"])
 
     @property
+    def clip_seconds(self) -> float:
+        return float(self.told["options"].get("clip_length", 2.0))
+
+    @property
     def batch(self) -> Batch:
         """The training batch, with the pairs of clips that the program drew."""
         read = self.inputs()
@@ -75,16 +78,19 @@ class DetrCase:
     def raw(self, name: str) -> Any:
         return self.arrays[name].numpy()
 
-    def inputs(self, *, normalise: bool = True, tokens: int | None = None) -> Inputs:
-        """How features are made ready: as in training, or as the package's predictor does."""
+    def inputs(self, *, normalise: bool = True, most: int | None = None) -> Inputs:
+        """How features are made ready: as in training, or as the package's predictor does, which cuts none.
+
+        `most`: clips, and words.
+        """
         widths, options = self.told["sizes"]["v_dims"], self.told["options"]
         streams = {f"v{at}": StreamInput(width, normalise) for at, width in enumerate(widths)}
         return Inputs(
             StreamInput(self.told["sizes"]["t_dim"]),
             streams,
-            clip_seconds=CLIP_SECONDS,
-            max_clips=options.get("max_v_l", 75),
-            max_tokens=tokens or options.get("max_q_l", 32),
+            clip_seconds=self.clip_seconds,
+            max_clips=most or options.get("max_v_l", 75),
+            max_tokens=most or options.get("max_q_l", 32),
             long_videos="cut",
         )
 
@@ -124,13 +130,13 @@ def detr_cases(system: str) -> list[Path]:
 def opened(path: Path) -> DetrCase:
     """A case with its model, of the sizes that its tensors have and the options that it tells."""
     told, arrays = told_inside(path), arrays_of(path)
-    drawn = told.get("drawn", {})
-    arrays.update(_drawn(ast.literal_eval(drawn) if isinstance(drawn, str) else drawn))
+    arrays.update(_drawn(literal(told.get("drawn", {}))))
     tensors = {name[3:]: value for name, value in arrays.items() if name.startswith("sd.")}
     system: Any = importlib.import_module(f"whenabouts.models.{told['model']}")
     importer: Any = importlib.import_module(f"whenabouts.models.released.{told['model']}")
-    released = Released(Checkpoint(path, tensors, told["options"]), {}, Overrides(tef=True))
     streams = {f"v{at}": width for at, width in enumerate(told["sizes"]["v_dims"])}
+    tef = tensors["input_vid_proj.0.net.1.weight"].shape[1] > sum(streams.values())
+    released = Released(Checkpoint(path, tensors, told["options"]), {}, Overrides(tef=tef))
     config = system.Config(**{**importer.settings(released).config, "streams": streams, "as_released": True})
     model = system.Model(config).eval()
     names = system.released_names(config)
@@ -151,8 +157,6 @@ def _drawn(rules: Mapping[str, Any]) -> dict[str, Tensor]:
     }
 
 
-def lengths_of(told: Mapping[str, Any]) -> Mapping[str, float]:
-    """The lengths of gradients that a case tells, by the released names."""
-    lengths: Any = told["told"]["grad_l2"]
-    told_lengths: Mapping[str, float] = ast.literal_eval(lengths) if isinstance(lengths, str) else lengths
-    return told_lengths
+def literal(value: Any) -> Any:
+    """What a case tells; some cases tell it as a text."""
+    return ast.literal_eval(value) if isinstance(value, str) else value

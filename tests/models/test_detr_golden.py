@@ -5,18 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
+from whenabouts.models._parts.window_targets import matched, true_windows
 from whenabouts.models.decoding import Decoding, best_spans
 
 from ..golden_folder import golden_folder
-from .detr_cases import CLIP_SECONDS, SYSTEMS, UNUSED, UNUSED_IN, DetrCase, detr_cases, lengths_of, opened
+from .detr_cases import SYSTEMS, UNUSED, UNUSED_IN, DetrCase, detr_cases, literal, opened
 
 _THEIRS = {"align": "ms_align", "orthogonal": "orthogonal_dummy", "similarity": "sim"}
 _ADDITIONAL = ("clip_text", "video_text")
 """Terms of TR-DETR that its program adds up beside the others."""
+_NOISY = ("tr_detr", "uvcom")
+"""Whose gradients move by 2e-3 where weights move by 1e-7, as the folder's README says."""
+_LATEST = 150.0
+"""Seconds at which the program's evaluation cuts windows off."""
+_ANY = 10_000
 CASES = [path for system in SYSTEMS for path in detr_cases(system)]
 
 
@@ -46,7 +52,7 @@ def test_features_are_made_ready_as_released(case: DetrCase) -> None:
         pytest.skip("a case of real widths stores no inputs")
     batch = case.batch
     streams = torch.cat(list(batch.videos.streams.values()), -1)
-    near(streams, case.arrays["in.src_vid"][..., :-2])
+    near(streams, case.arrays["in.src_vid"][..., : streams.shape[-1]])
     near(batch.queries.tokens, case.arrays["in.src_txt"])
     assert torch.equal(batch.videos.mask, case.arrays["in.src_vid_mask"].bool())
     assert torch.equal(batch.queries.mask, case.arrays["in.src_txt_mask"].bool())
@@ -57,14 +63,31 @@ def test_features_are_made_ready_as_released(case: DetrCase) -> None:
 def test_windows_and_saliency_are_the_released_ones(case: DetrCase, mode: str) -> None:
     queries, videos = case.encoded()
     found = case.model.detect(queries, videos)
-    near(found.layers[-1].logits, case.arrays[f"{mode}.pred_logits"])
+    near(found.layers[-1].logits, case.arrays[f"{mode}.pred_logits"], atol=1e-4)
     near(found.layers[-1].spans, case.arrays[f"{mode}.pred_spans"])
     stored = case.arrays[f"{mode}.saliency_scores"]
-    near(found.saliency[videos.mask], stored[videos.mask])
-    for layer, windows in enumerate(found.layers[:-1]):
-        if mode == "train":
-            near(windows.logits, case.arrays[f"train.aux{layer}.pred_logits"])
-            near(windows.spans, case.arrays[f"train.aux{layer}.pred_spans"])
+    near(found.saliency[videos.mask], stored[videos.mask], atol=1e-4)
+    each_layer = mode == "train" and case.model.config.each_layer
+    for layer, windows in enumerate(found.layers[:-1] if each_layer else ()):
+        near(windows.logits, case.arrays[f"train.aux{layer}.pred_logits"], atol=1e-4)
+        near(windows.spans, case.arrays[f"train.aux{layer}.pred_spans"])
+
+
+@torch.no_grad()
+def test_true_windows_are_matched_as_released(case: DetrCase) -> None:
+    if "target.span_labels.0.spans" not in case.arrays:
+        pytest.skip("a case of real widths stores no labels")
+    queries, videos = case.encoded()
+    layers = case.model.detect(queries, videos).layers
+    truth = true_windows(case.batch, videos.mask.sum(1))
+    told = literal(case.told["told"]["matched_query_target"])
+    for number, windows in enumerate(layers):
+        name = "last" if number == len(layers) - 1 else f"aux{number}"
+        if name != "last" and not case.model.config.each_layer:
+            continue
+        pair, prediction, target = matched(windows, truth, case.model.config.costs)
+        found = [[prediction[pair == at].tolist(), target[pair == at].tolist()] for at in range(case.pairs)]
+        assert found == [list(map(list, one)) for one in told[name]], name
 
 
 def test_losses_and_gradients_are_the_released_ones(case: DetrCase) -> None:
@@ -85,39 +108,63 @@ def test_losses_and_gradients_are_the_released_ones(case: DetrCase) -> None:
     total = torch.stack(list(losses.values())).sum()
     near(total.detach(), case.arrays["loss.total"])
     total.backward()  # type: ignore[no-untyped-call]
-    lengths = lengths_of(case.told)
+    lengths = literal(case.told["told"]["grad_l2"])
+    within = 5e-3 if case.told["model"] in _NOISY else 1e-3
     for name, parameter in case.model.named_parameters():
         own = 0.0 if parameter.grad is None else parameter.grad.norm().item()
         theirs = case.names[name]
         length = lengths.get(theirs) or lengths.get(f"transformer.decoder.{theirs}") or 0.0
-        assert own == pytest.approx(length, rel=1e-3, abs=1e-5), name
+        assert own == pytest.approx(length, rel=within, abs=1e-5), name
+
+
+def same_windows(times: Tensor, scores: Tensor, stored: Tensor) -> None:
+    """Rows (N, 2) and their scores as in (N, 3), but that rows of nearly the same score may change places."""
+    near(scores.double(), stored[:, 2], atol=1e-4)
+    left = list(range(len(stored)))
+    for row, score in zip(times.double(), scores.double(), strict=True):
+        like = ((stored[:, :2] - row).abs() <= 2e-3).all(1) & ((stored[:, 2] - score).abs() <= 2e-4)
+        found = [at for at in left if like[at]]
+        assert found, (row, score)
+        left.remove(found[0])
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("rounded", [False, True], ids=["windows as found", "rounded to clips"])
-def test_best_windows_are_those_of_the_released_evaluation(case: DetrCase, rounded: bool) -> None:
-    """Its durations are annotated ones, and empty windows stay in its list; ours are left out."""
+def test_best_windows_are_those_of_the_released_evaluation(case: DetrCase) -> None:
+    """The program stretches shares of the clips over the annotated duration, and keeps empty windows."""
     queries, videos = case.encoded()
-    scores = case.model.score_spans(queries, videos)
-    ends = Decoding(ends="as-released" if rounded else "inclusive")
-    best = best_spans(scores, ends, case.model.config.windows)
+    best = best_spans(case.model.score_spans(queries, videos), Decoding(), case.model.config.windows)
+    assert best.borders is not None
     for at, note in enumerate(case.told["annotations"]):
-        clips = int(videos.mask[at].sum())
-        if note["duration"] != clips * CLIP_SECONDS:
-            continue  # cut off: the program stretches what it found over what it has not seen
-        stored = case.arrays["post.windows" if rounded else "post.windows_before"][at]
-        stored = stored[stored[:, 0] < note["duration"]]
-        real = stored[stored[:, 0].clamp(min=0) < stored[:, 1]]
-        assert best.borders is not None
+        stored = case.arrays["post.windows_before"][at]
+        stored = stored[
+            (stored[:, 0] < note["duration"]) & (stored[:, 0].clamp(min=0) < stored[:, 1])
+        ].double()
+        stored[:, :2] = stored[:, :2].clamp(0, note["duration"])
         there = best.score[at] > -torch.inf
-        times = best.borders[at][there] * CLIP_SECONDS
-        if rounded:
-            inside = stored[:, :2].clamp(max=note["duration"])  # the program's bound is 150 s for all
-            near(times[times[:, 0] < times[:, 1]].double(), inside[inside[:, 0] < inside[:, 1]])
+        times = best.borders[at][there] / videos.mask[at].sum() * note["duration"]
+        same_windows(times, best.score[at][there].exp(), stored)
+
+
+@torch.no_grad()
+def test_windows_are_rounded_to_clips_as_by_the_released_evaluation(case: DetrCase) -> None:
+    """Videos that were cut, and borders half a clip from the next, which may go either way, are left out."""
+    queries, videos = case.encoded()
+    ends, compared = Decoding(ends="as-released"), 0
+    best = best_spans(case.model.score_spans(queries, videos), ends, case.model.config.windows)
+    assert best.borders is not None
+    for at, note in enumerate(case.told["annotations"]):
+        before, stored = (case.arrays[f"post.windows{when}"][at].double() for when in ("_before", ""))
+        halves = (before[:, :2] / case.clip_seconds) % 1 - 0.5
+        if note["duration"] != videos.mask[at].sum() * case.clip_seconds or (halves.abs() < 1e-3).any():
             continue
-        near(best.score[at][there].exp().double(), real[:, 2], atol=1e-4)
-        held = real[:, :2].clamp(0, note["duration"])
-        near(times.double(), held, atol=2e-3)
+        latest = min(note["duration"], _LATEST)
+        stored[:, :2] = stored[:, :2].clamp(0, latest)
+        there = best.score[at] > -torch.inf
+        times = (best.borders[at][there] * case.clip_seconds).clamp(max=latest)
+        real = times[:, 0] < times[:, 1]
+        same_windows(times[real], best.score[at][there][real].exp(), stored[stored[:, 0] < stored[:, 1]])
+        compared += 1
+    assert compared
 
 
 @torch.no_grad()
@@ -125,31 +172,28 @@ def test_best_windows_are_those_of_the_released_evaluation(case: DetrCase, round
 def test_the_released_predictor_is_met_where_it_is_asked_video_by_video(
     case: DetrCase, monkeypatch: pytest.MonkeyPatch, as_released: bool
 ) -> None:
-    """It hands raw features of videos to the model, and does not cut the words.
+    """It hands raw features of videos to the model, and cuts neither words nor clips.
 
     What the programs do to padding and to other pairs of a batch does nothing to a pair alone. (UVCOM's walk
     is that of the program here, as an imported checkpoint has it.)
     """
-    monkeypatch.setattr(case.model, "config", replace(case.model.config, as_released=as_released))
-    read = case.inputs(normalise=False, tokens=10_000)
-    raw = replace(read)
-    for number in range(2):
-        clips = case.clips(raw)
-        if f"predictor{number}.windows" not in case.arrays or case.told["sizes"]["clips"][number] > 75:
-            continue
-        videos = case.model.encode_videos(clips).take(torch.tensor([number]))
+    config = replace(case.model.config, as_released=as_released, longest_clips=_ANY)
+    monkeypatch.setattr(case.model, "config", config)
+    read = case.inputs(normalise=False, most=_ANY)
+    encoded = case.model.encode_videos(case.clips(read))
+    numbers = [n for n in range(case.pairs) if f"predictor{n}.windows" in case.arrays]
+    assert numbers
+    for number in numbers:
+        videos = encoded.take(torch.tensor([number]))
         count = int(videos.mask.sum())
         videos = type(videos)(videos.mask[:, :count], parts={"rows": videos.parts["rows"][:, :count]})
-        words = raw.queries([case.raw(f"raw.q.{number}")])
-        scores = case.model.score_spans(case.model.encode_queries(words), videos)
-        best = best_spans(scores, Decoding(), 10)
+        queries = case.model.encode_queries(read.queries([case.raw(f"raw.q.{number}")]))
+        best = best_spans(case.model.score_spans(queries, videos), Decoding(), 10)
         stored = case.arrays[f"predictor{number}.windows"]
-        real = stored[stored[:, 0] < stored[:, 1]]
+        real = stored[stored[:, 0] < stored[:, 1]].double()
         there = best.score[0] > -torch.inf
         assert best.borders is not None
-        near((best.borders[0][there] * CLIP_SECONDS).double(), real[:, :2], atol=2e-3)
-        near(best.score[0][there].exp().double(), real[:, 2], atol=1e-4)
-        curve = case.model.saliency(case.model.encode_queries(words), videos)[0]
-        np.testing.assert_allclose(
-            curve.numpy(), case.arrays[f"predictor{number}.saliency"].numpy(), atol=2e-3, rtol=2e-3
-        )
+        times, scores = best.borders[0][there] * case.clip_seconds, best.score[0][there].exp()
+        same_windows(times[: len(real)], scores[: len(real)], real)  # its ten best count empty ones
+        curve = case.model.saliency(queries, videos)[0]
+        near(curve, case.arrays[f"predictor{number}.saliency"], atol=2e-3, rtol=2e-3)

@@ -184,6 +184,8 @@ def test_golden_weights_are_imported(path: Path, tmp_path: Path) -> None:
     }
     options = {**case.told["options"], "nheads": case.model.config.heads}
     torch.save({"model": tensors, "epoch": 0, "opt": options}, tmp_path / "best.ckpt")
-    found = import_checkpoint(case.told["model"], tmp_path / "best.ckpt", Overrides(tef=True))
+    asked = Overrides(tef=case.model.config.tef)
+    found = import_checkpoint(case.told["model"], tmp_path / "best.ckpt", asked)
+    assert found.trained.inputs.clip_seconds == case.clip_seconds
     theirs = found.trained.model.state_dict()
     assert all(torch.equal(value, theirs[name]) for name, value in case.model.state_dict().items())

@@ -185,7 +185,7 @@ class Model(WindowModel):
         rows = self.with_endpoints(videos)
         events = events_of(rows, videos.mask, as_released=self.config.as_released)
         weight = self.config.weight_event
-        losses = assigned_spans(detected.events, events, self.config.weights)
+        losses = assigned_spans(detected.events, events, self.config.weights, self.config.costs)
         return {f"event_{name}": weight * loss for name, loss in losses.items()}
 
 

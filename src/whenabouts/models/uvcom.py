@@ -10,7 +10,8 @@ Readings: the walk goes on to its end, as in the paper and the authors' program;
 checkpoints are published, takes one matrix for its inverse (`whole_walk` False, see `clustering.walked`).
 A wrong sentence is the next query's, and from the epoch `unlike_from_epoch` on the one of the batch that is
 least like the video, as in the authors' program (80 on QVHighlights, 70 on Charades-STA); lighthouse never
-tells its model the epoch. A span is counted from the anchor that its layer mended.
+tells its model the epoch. A span is counted from the anchor that its layer mended. `projections` counts the
+layers of words; clips have two, of which the one of that number has no ReLU, as in lighthouse.
 
 `as_released` restores what lighthouse does: that walk; padding counts in the clusters, the mean of the words,
 the convolutions, the walk and the loss of clips (and see `padding_of_others`, `SlotAttention`); of several
@@ -29,7 +30,13 @@ from torch.nn import functional
 
 from whenabouts.models._parts.clustering import clustered, walked
 from whenabouts.models._parts.contrasted_model import ContrastedModel, ContrastedSettings
-from whenabouts.models._parts.detr_layers import SelfLayer, TextToVideoLayer, padding_of_others, places_of
+from whenabouts.models._parts.detr_layers import (
+    Projection,
+    SelfLayer,
+    TextToVideoLayer,
+    padding_of_others,
+    places_of,
+)
 from whenabouts.models._parts.detr_names import (
     OF_ANCHOR_DECODER,
     OF_SELF_LAYERS,
@@ -47,6 +54,7 @@ from whenabouts.models.settings import Count, NotNegative, Size
 __all__ = ["Config", "Model", "released_names"]
 
 _SLOT_ROUNDS = 5
+_CLIP_LAYERS = 2
 
 
 @dataclass(frozen=True)
@@ -104,6 +112,9 @@ class Model(ContrastedModel):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         hidden, inner = config.hidden, (config.inner, config.inner)
+        if config.projections != _CLIP_LAYERS:
+            width, bare = sum(config.streams.values()) + 2 * config.tef, config.projections - 1
+            self.clip_projection = Projection(width, hidden, _CLIP_LAYERS, config.input_dropout, bare)
         sizes = (hidden, config.heads, config.feedforward, config.dropout)
         layers = range(config.text_layers)
         self.text_to_video = nn.ModuleList(TextToVideoLayer(*sizes, learned=True) for _ in layers)
@@ -258,7 +269,8 @@ def _first_window(windows: Tensor, clips: Tensor, mask: Tensor) -> Tensor:
 
 def released_names(config: Config) -> Mapping[str, str]:
     """Our name of each parameter -> its name in lighthouse's program."""
-    return renamed_parameters(lambda: Model(config), (*projection_names(config.projections), *_RELEASED))
+    names = projection_names(config.projections, _CLIP_LAYERS)
+    return renamed_parameters(lambda: Model(config), (*names, *_RELEASED))
 
 
 _RELEASED = (

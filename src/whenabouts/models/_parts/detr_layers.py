@@ -35,14 +35,21 @@ def places_of(mask: Tensor, width: int) -> Tensor:
 
 
 class Projection(nn.Sequential):
-    """Several times LayerNorm, dropout, linear layer and ReLU; behind the last linear layer is no ReLU."""
+    """Several times LayerNorm, dropout, linear layer and ReLU; behind the last linear layer is no ReLU.
 
-    def __init__(self, features: int, width: int, layers: int, dropout: float) -> None:
+    `bare`: behind which one there is none instead, counted from 0 (there may be no such layer).
+    """
+
+    def __init__(
+        self, features: int, width: int, layers: int, dropout: float, bare: int | None = None
+    ) -> None:
         steps: list[nn.Module] = []
         for layer in range(layers):
             wide = features if layer == 0 else width
-            steps += [nn.LayerNorm(wide), Dropout(dropout), nn.Linear(wide, width), nn.ReLU()]
-        super().__init__(*steps[:-1])
+            last = layer == (layers - 1 if bare is None else bare)
+            active = nn.Identity() if last else nn.ReLU()
+            steps += [nn.LayerNorm(wide), Dropout(dropout), nn.Linear(wide, width), active]
+        super().__init__(*steps)
 
 
 class FeedForward(nn.Module):

@@ -14,11 +14,14 @@ def _layer_names(ours: str, theirs: str, steps: Mapping[int, int]) -> Patterns:
     return [(rf"^{ours}\.{step}\.", f"{theirs}.layers.{layer}.") for step, layer in steps.items()]
 
 
-def projection_names(layers: int) -> Patterns:
-    """What `Projection` calls its parts -> what the released programs do."""
+def projection_names(layers: int, of_clips: int | None = None) -> Patterns:
+    """What `Projection` calls its parts -> what the released programs do; `of_clips`: its layers there."""
     names = []
-    for ours, theirs in (("clip_projection", "input_vid_proj"), ("word_projection", "input_txt_proj")):
-        for layer in range(layers):
+    for ours, theirs, count in (
+        ("clip_projection", "input_vid_proj", layers if of_clips is None else of_clips),
+        ("word_projection", "input_txt_proj", layers),
+    ):
+        for layer in range(count):
             names += [
                 (rf"^{ours}\.{4 * layer}\.", f"{theirs}.{layer}.LayerNorm."),
                 (rf"^{ours}\.{4 * layer + 2}\.", f"{theirs}.{layer}.net.1."),

@@ -48,7 +48,8 @@ class WindowSettings:
 
     `streams` are laid side by side in their order, and `tef` appends where each clip begins and ends, as
     shares of the video. `windows`: how many are predicted. A video of more than `longest_clips` (150 s in
-    QVHighlights) is read in pieces that overlap by half. `alpha`: how often the score of the video, which
+    QVHighlights) is read in pieces that overlap by half. `cost_...`: what true windows are matched by, whatever
+    the terms weigh in the loss. `each_layer`: the decoder's layers before the last learn too. `alpha`: how often the score of the video, which
     another system gives, counts in a moment's score; these systems never saw a video without an answer, so
     that their own probabilities say little about which video is right.
     """
@@ -71,6 +72,10 @@ class WindowSettings:
     weight_label: NotNegative = 4.0
     weight_background: NotNegative = 0.1
     weight_saliency: NotNegative = 1.0
+    cost_span: NotNegative = 10.0
+    cost_giou: NotNegative = 1.0
+    cost_label: NotNegative = 4.0
+    each_layer: bool = True
     saliency_margin: NotNegative = 0.2
     alpha: NotNegative = 20.0
     as_released: bool = False
@@ -81,8 +86,13 @@ class WindowSettings:
 
     @property
     def weights(self) -> Weights:
-        """Of the terms of windows."""
+        """Of the terms of windows in the loss."""
         return Weights(self.weight_span, self.weight_giou, self.weight_label)
+
+    @property
+    def costs(self) -> Weights:
+        """Of the same in the matching."""
+        return Weights(self.cost_span, self.cost_giou, self.cost_label)
 
 
 @dataclass(frozen=True)
@@ -187,11 +197,14 @@ class WindowModel(nn.Module, ABC):
         return {}
 
     def losses_of_layers(self, layers: tuple[Windows, ...], truth: Tensor) -> dict[str, Tensor]:
-        """The terms of windows of all layers; those before the last carry their number."""
-        terms = {}
+        """The terms of windows of all layers that learn; those before the last carry their number."""
+        terms, config = {}, self.config
         for number, windows in enumerate(layers):
-            suffix = "" if number == len(layers) - 1 else f"_{number}"
-            losses = window_losses(windows, truth, self.config.weights, self.class_loss)
+            is_last = number == len(layers) - 1
+            if not (is_last or config.each_layer):
+                continue
+            suffix = "" if is_last else f"_{number}"
+            losses = window_losses(windows, truth, config.weights, config.costs, self.class_loss)
             terms.update({f"{name}{suffix}": loss for name, loss in losses.items()})
         return terms
 

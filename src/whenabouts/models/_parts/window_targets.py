@@ -31,7 +31,7 @@ class Windows:
 
 @dataclass(frozen=True)
 class Weights:
-    """How much the terms count, in the matching and in the loss."""
+    """How much the terms count, in the loss or in the matching."""
 
     span: float = 10.0
     giou: float = 1.0
@@ -69,7 +69,7 @@ def generalized_iou(first: Tensor, second: Tensor) -> Tensor:
     return shared / union - (around - union) / around
 
 
-def matched(predicted: Windows, truth: Tensor, weights: Weights) -> tuple[Tensor, Tensor, Tensor]:
+def matched(predicted: Windows, truth: Tensor, costs: Weights) -> tuple[Tensor, Tensor, Tensor]:
     """The cheapest assignment of true windows to predictions: rows (M,) of query, prediction and truth.
 
     A pair costs `span` times the L1 distance, less `giou` times the generalized IoU, less `label` times the
@@ -80,8 +80,8 @@ def matched(predicted: Windows, truth: Tensor, weights: Weights) -> tuple[Tensor
         filled = truth.nan_to_num(0.5)[:, None]
         spans = predicted.spans.float()[:, :, None]
         probability = predicted.logits.float().softmax(-1)[..., FOREGROUND]
-        cost = weights.span * (spans - filled).abs().sum(-1)
-        cost = cost - weights.giou * generalized_iou(spans, filled) - weights.label * probability[..., None]
+        cost = costs.span * (spans - filled).abs().sum(-1)
+        cost = cost - costs.giou * generalized_iou(spans, filled) - costs.label * probability[..., None]
     table, counts = cost.cpu().numpy(), exists.sum(1).tolist()
     pairs = [
         (query, prediction, target)
@@ -93,14 +93,18 @@ def matched(predicted: Windows, truth: Tensor, weights: Weights) -> tuple[Tensor
 
 
 def window_losses(
-    predicted: Windows, truth: Tensor, weights: Weights, class_loss: Callable[[Tensor, Tensor], Tensor]
+    predicted: Windows,
+    truth: Tensor,
+    weights: Weights,
+    costs: Weights,
+    class_loss: Callable[[Tensor, Tensor], Tensor],
 ) -> dict[str, Tensor]:
     """Terms `span` (L1), `giou` and `label` of one layer's predictions, weights applied.
 
-    The first two are means over the matched windows, the first over both of their numbers as well. Every
-    prediction that is not matched is background; `class_loss` takes logits and classes (Q, N).
+    The first two are means over the windows matched at those `costs`, the first over both of their numbers as
+    well. Every prediction that is not matched is background; `class_loss` takes logits and classes (Q, N).
     """
-    rows = matched(predicted, truth, weights)
+    rows = matched(predicted, truth, costs)
     query, prediction, _ = rows
     classes = torch.full(predicted.logits.shape[:2], BACKGROUND, device=truth.device)
     classes[query, prediction] = FOREGROUND
@@ -108,10 +112,10 @@ def window_losses(
     return {**_span_losses(predicted.spans, truth, rows, weights), "label": weights.label * label}
 
 
-def assigned_spans(spans: Tensor, truth: Tensor, weights: Weights) -> dict[str, Tensor]:
+def assigned_spans(spans: Tensor, truth: Tensor, weights: Weights, costs: Weights) -> dict[str, Tensor]:
     """Terms `span` and `giou` of spans (Q, N, 2) without classes; 0 where there is nothing to match."""
     predicted = Windows(torch.zeros_like(spans), spans)
-    return _span_losses(spans, truth, matched(predicted, truth, weights), weights)
+    return _span_losses(spans, truth, matched(predicted, truth, costs), weights)
 
 
 def _span_losses(

@@ -20,6 +20,10 @@ _OPTIONS = {
     "weight_label": ("label_loss_coef", 4.0),
     "weight_background": ("eos_coef", 0.1),
     "weight_saliency": ("lw_saliency", 1.0),
+    "cost_span": ("set_cost_span", 10.0),
+    "cost_giou": ("set_cost_giou", 1.0),
+    "cost_label": ("set_cost_class", 4.0),
+    "each_layer": ("aux_loss", True),
     "saliency_margin": ("saliency_margin", 0.2),
     "longest_clips": ("max_v_l", 75),
 }
@@ -42,6 +46,9 @@ def settings(
     then hands on the features as they were.
     """
     released.refuse_others("span_loss_type", "l1")
+    released.refuse_others("position_embedding", "sine", "v2")
+    released.refuse_others("pre_norm", False)
+    released.refuse_others("use_txt_pos", False)
     streams, tef = features_of(released, released.size(_PROJECTION.format(0), 1))
     released.refuse_encoders(QUERY, *streams)
     hidden = released.size(_PROJECTION.format(0), 0)
@@ -51,7 +58,7 @@ def settings(
         "hidden": hidden,
         "heads": _heads(released, hidden),
         "feedforward": released.size(f"{decoder}.layers.0.linear1.weight", 0),
-        "projections": _numbered(released, r"input_vid_proj\.(\d+)\.net\.1\.weight"),
+        "projections": projections_of(released, "vid"),
         "encoder_layers": layers_of(released, encoder),
         "decoder_layers": layers_of(released, decoder),
         "windows": released.size(windows, 0),
@@ -69,6 +76,11 @@ def settings(
     )
     unused = frozenset(name for name in released.checkpoint.tensors if name.startswith(_UNUSED))
     return Settings(config, inputs, Decoding(nms=0.7), "inclusive", unused=unused)
+
+
+def projections_of(released: Released, modality: str) -> int:
+    """Layers that project clips ("vid") or words ("txt")."""
+    return _numbered(released, rf"input_{modality}_proj\.\d+\.net\.1\.weight")
 
 
 def text_layers(released: Released) -> int:

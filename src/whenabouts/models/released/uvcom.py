@@ -23,6 +23,7 @@ def settings(released: Released) -> Settings:
         released,
         encoder="CIM.GKA_Module",
         decoder="CIM.decoder",
+        projections=_detr.projections_of(released, "txt"),
         text_layers=_detr.layers_of(released, "CIM.t2v_encoder"),
         text_centres=released.size("CIM.txt_mu", 0),
         video_centres=released.size("CIM.vid_mu", 0),
