@@ -163,6 +163,24 @@ def test_a_checkpoint_of_another_system_is_refused_and_named(asked: str, said: s
         imported(path, asked)
 
 
+def test_costs_of_the_matching_and_layers_that_do_not_learn_are_imported(tmp_path: Path) -> None:
+    told = {"set_cost_span": 3, "set_cost_class": 0.5, "aux_loss": False, "span_loss_coef": 7}
+    config = imported(write(tmp_path / "best.ckpt", small("qd_detr"), "qd_detr", **told), "qd_detr")
+    made = config.trained.model.config
+    assert (made.cost_span, made.cost_giou, made.cost_label, made.weight_span) == (3.0, 1.0, 0.5, 7.0)
+    assert not made.each_layer
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("span_loss_type", "ce"), ("position_embedding", "learned"), ("pre_norm", True), ("use_txt_pos", True)],
+)
+def test_what_is_not_offered_is_refused(name: str, value: Any, tmp_path: Path) -> None:
+    path = write(tmp_path / "best.ckpt", small("qd_detr"), "qd_detr", **{name: value})
+    with pytest.raises(FormatError, match=f"{name}: is not offered here"):
+        imported(path, "qd_detr")
+
+
 def test_a_head_whose_two_copies_differ_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "best.ckpt", small("eatr"), "eatr")
     told = torch.load(path, weights_only=False)

@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from whenabouts.models import config_of, new_model
 from whenabouts.models._parts.clustering import clustered, walked
 from whenabouts.models.protocol import ClipBatch, QueryBatch
+from whenabouts.models.uvcom import released_names
 
 from .small_batches import mask_of, small_batch
 
@@ -20,6 +22,18 @@ def small(**settings: Any) -> Any:
     sizes = {"hidden": 8, "heads": 2, "feedforward": 12, "inner": 10, "windows": 4, "video_centres": 6}
     config = config_of("uvcom", {"streams": {"video": 6}, "query_width": 5, **sizes, **settings})
     return new_model("uvcom", config).eval()
+
+
+def test_clips_have_two_layers_of_projection_however_many_words_have() -> None:
+    """Behind the one of the number of `projections` there is no ReLU; of three it is none of theirs."""
+    for projections, bare in ((1, [3]), (2, [7]), (3, [])):
+        model = small(projections=projections)
+        assert len(model.word_projection) == 4 * projections and len(model.clip_projection) == 8
+        assert [at for at, one in enumerate(model.clip_projection) if isinstance(one, nn.Identity)] == bare
+        names = set(released_names(model.config).values())
+        assert f"input_txt_proj.{projections - 1}.net.1.weight" in names
+        assert {"input_vid_proj.1.net.1.weight"} <= names
+        assert "input_vid_proj.2.net.1.weight" not in names
 
 
 def test_a_round_of_clustering_is_the_mean_of_rows_by_their_shares() -> None:

@@ -20,6 +20,7 @@ from whenabouts.models._parts.window_targets import (
     relevant_clips,
     saliency_pairs,
     true_windows,
+    window_losses,
 )
 from whenabouts.models.decoding import Decoding, best_spans, best_windows
 from whenabouts.models.protocol import ClipBatch, SpanScores
@@ -129,6 +130,32 @@ def test_the_assignment_is_the_cheapest_of_all() -> None:
         }
         least = min(costs, key=costs.__getitem__)
         assert [mine[number] for number in range(count)] == list(least)
+
+
+@pytest.mark.parametrize(("costs", "expected"), [(Weights(9, 0, 1), 0.1), (Weights(1, 0, 9), 0.5)])
+def test_windows_are_matched_by_what_they_cost_whatever_they_weigh(costs: Weights, expected: float) -> None:
+    """The first lies near and is taken for background; the second is far off and taken for an answer."""
+    predicted = Windows(torch.tensor([[[-2.0, 2.0], [2.0, -2.0]]]), torch.tensor([[[0.3, 0.2], [0.7, 0.2]]]))
+    truth = torch.tensor([[[0.2, 0.2]]])
+    losses = window_losses(predicted, truth, Weights(2, 0, 0), costs, lambda logits, classes: logits.sum())
+    assert losses["span"].item() == pytest.approx(2 * expected / 2)
+
+
+def test_layers_before_the_last_may_be_left_out_of_the_loss() -> None:
+    sizes = {"streams": {"v": 4}, "query_width": 5, "hidden": 8, "heads": 2, "feedforward": 8, "windows": 3}
+    batch = small_batch({"v": 4}, [5, 6], [3, 2], [0, 1], spans=torch.tensor([[1, 2], [0, 4]]))
+    torch.manual_seed(0)
+    models = [
+        new_model("moment_detr", config_of("moment_detr", {**sizes, "each_layer": each})).eval()
+        for each in (True, False)
+    ]
+    models[1].load_state_dict(models[0].state_dict())
+    torch.manual_seed(0)
+    every = models[0].loss(batch)
+    torch.manual_seed(0)
+    last = models[1].loss(batch)
+    assert set(every) - set(last) == {"span_0", "giou_0", "label_0"}
+    assert all(torch.equal(value, every[name]) for name, value in last.items())
 
 
 def _cost(predicted: Windows, truth: Tensor, at: int, order: tuple[int, ...], weights: Weights) -> float:

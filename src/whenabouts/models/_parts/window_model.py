@@ -48,10 +48,11 @@ class WindowSettings:
 
     `streams` are laid side by side in their order, and `tef` appends where each clip begins and ends, as
     shares of the video. `windows`: how many are predicted. A video of more than `longest_clips` (150 s in
-    QVHighlights) is read in pieces that overlap by half. `cost_...`: what true windows are matched by, whatever
-    the terms weigh in the loss. `each_layer`: the decoder's layers before the last learn too. `alpha`: how often the score of the video, which
-    another system gives, counts in a moment's score; these systems never saw a video without an answer, so
-    that their own probabilities say little about which video is right.
+    QVHighlights) is read in pieces that overlap by half. `cost_...`: what true windows are matched by,
+    however much the terms weigh in the loss. `each_layer`: the decoder's layers before the last learn too.
+    `alpha`: how often the score of the video, which another system gives, counts in a moment's score; these
+    systems never saw a video without an answer, so that their own probabilities say little about which video
+    is right.
     """
 
     streams: NamedStreams = field(default_factory=lambda: {"vision": 512})
