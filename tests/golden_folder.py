@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def cases(part: str, pattern: str) -> list[Path]:
     A part that is there and holds no such file is a fault, not a pass.
     """
     folder = golden_folder() / part
-    found = sorted(folder.glob(pattern))
+    found = sorted(path for path in folder.glob(pattern) if not path.name.startswith("."))
     assert found or not folder.is_dir(), f"no {pattern} in {folder}"
     return found
 
@@ -46,3 +47,11 @@ def told_inside(case: Path) -> dict[str, Any]:
     with np.load(case) as stored:
         told: dict[str, Any] = json.loads(str(stored["meta_json"]))
     return told
+
+
+def only_gelu(*parts: Mapping[str, Any], epsilon: float = 1e-5) -> None:
+    """Fails where a part of a released configuration tells what our layers of BERT do not have."""
+    for part in parts:
+        assert part.get("hidden_act", "gelu") == "gelu", f"hidden_act {part['hidden_act']} is not implemented"
+        told = part.get("layer_norm_eps", epsilon)
+        assert told == epsilon, f"layer_norm_eps {told} is not implemented"

@@ -13,7 +13,7 @@ from torch import Tensor
 from whenabouts.models.hero import Config, Model, released_names
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, SentenceBatch
 
-from ..golden_folder import arrays_of, cases, told_inside
+from ..golden_folder import arrays_of, cases, only_gelu, told_inside
 
 CASES = cases("hero_full", "*.npz")
 
@@ -21,6 +21,7 @@ CASES = cases("hero_full", "*.npz")
 def sizes(told: dict[str, Any], arrays: dict[str, Tensor]) -> dict[str, Any]:
     """The settings that a case's configuration and tensors have."""
     parts = {name: told["config"][f"{name}_config"] for name in "fcq"}
+    only_gelu(*parts.values(), epsilon=1e-12)
     alike = {
         name: {
             "layers": part["num_hidden_layers"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -24,8 +23,11 @@ from whenabouts.models.gmmformer import (
 )
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, QueryEncoding, VideoEncoding
 
-from ..golden_folder import arrays_of, cases, golden_folder
+from ..golden_folder import arrays_of, cases, golden_folder, told_inside
 from .released_draws import ReleasedDraws
+
+SUMMED = "out.score_sum_"
+"""Arrays whose names go on with the shares of clips and frames."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,7 @@ def case(request: pytest.FixtureRequest) -> Golden:
 
 @cache
 def _opened(path: Path) -> Golden:
-    told = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-    arrays = arrays_of(path)
+    told, arrays = told_inside(path), arrays_of(path)
     return Golden(arrays, told, _config(told, arrays), _batch(arrays))
 
 
@@ -156,14 +157,19 @@ def test_scores_are_the_released_ones(case: Golden) -> None:
 
 
 def test_videos_score_as_released(case: Golden) -> None:
-    model, seen = case.model(), case.seen(case.model())
+    seen = case.seen(case.model())
     there = torch.ones(seen.clips.shape[:2], dtype=torch.bool)
     unit = torch.nn.functional.normalize
     videos = VideoEncoding(
         there, {KEYS: unit(seen.clips, dim=-1)}, {KEYS: there}, {"whole": unit(seen.whole, dim=-1)}
     )
-    queries: QueryEncoding = model.encode_queries(case.batch.queries)
-    case.near("out.score_sum_0.7_0.3", model.score_videos(queries, videos), atol=1e-5)
+    summed = [name for name in case.arrays if name.startswith(SUMMED)]
+    assert summed
+    for name in summed:
+        shares = [float(share) for share in name.removeprefix(SUMMED).split("_")]
+        model = case.model(clip_share=shares[0], frame_share=shares[1])
+        queries: QueryEncoding = model.encode_queries(case.batch.queries)
+        case.near(name, model.score_videos(queries, videos), atol=1e-5)
 
 
 @pytest.fixture()

@@ -58,12 +58,14 @@ def test_an_imported_checkpoint_gives_the_golden_scores(case: Golden, tmp_path: 
     trained = Trained.from_pretrained(tmp_path / "out")
     config, told = trained.model.config, case.told
     assert trained.inputs.tokenizer == "numbers" and trained.inputs.reads_sentences
-    assert (trained.inputs.max_clips, trained.inputs.clip_seconds) == (told["max_clip_len"], 1.5)
+    times = (told["max_clip_len"], told["vfeat_interval"])
+    assert (trained.inputs.max_clips, trained.inputs.clip_seconds) == times
     assert (config.alpha, config.ranking) == (told["infer"]["q2c_alpha"], told["ranking_loss_type"])
     assert config.context_sentences == told["sub_ctx_len"]
     assert trained.decoding.top_videos == told["infer"]["max_vcmr_video"]
     # The stored batch has the sentences before in front of each already.
-    model = type(trained.model)(replace(config, context_sentences=0)).eval()
+    tokens = {"query_token": told["tokens"]["cls"], "sentence_token": told["tokens"]["sep"]}
+    model = type(trained.model)(replace(config, context_sentences=0, **tokens)).eval()
     model.load_state_dict(trained.model.state_dict())
     batch = case.batch("vsm")
     videos = replace(batch.videos, streams={"video": batch.videos.streams["frames"]})

@@ -149,6 +149,8 @@ def test_the_maps_of_the_data_sets_have_136_1104_and_2548_cells(name: str, golde
     cells = cells_of(counts, clips)
     for path in utilities(golden):
         with np.load(path) as file:
+            if f"mask2d.{name}" not in file:
+                continue
             bits = np.unpackbits(file[f"mask2d.{name}"])[: clips * clips].reshape(clips, clips).astype(bool)
             assert int(file[f"mask2d.{name}.valid"]) == len(cells) == VALID[name]
         assert bits[cells.first, cells.last].all()
@@ -353,6 +355,7 @@ def test_overlaps_with_the_map_are_those_of_the_program(golden: Path) -> None:
 
 def test_the_moments_that_survive_suppression_are_those_of_the_program(cases: list[Case]) -> None:
     compared = 0
+    told = sum(name.startswith("nms_moments.") for case in cases for name in case.arrays)
     for case in cases:
         scores = spans_of(case)
         assert scores.spans is not None
@@ -373,4 +376,4 @@ def test_the_moments_that_survive_suppression_are_those_of_the_program(cases: li
                 found = np.stack([start[kept], end[kept]], 1)
                 np.testing.assert_allclose(found, case.arrays[name], atol=1e-5)
                 compared += 1
-    assert compared
+    assert compared == told

@@ -17,7 +17,7 @@ from whenabouts.models.released.settings import Overrides
 from whenabouts.models.trained import Trained
 from whenabouts.types import UsageError
 
-from ..golden_folder import arrays_of, cases, golden_folder
+from ..golden_folder import arrays_of, cases, golden_folder, told_inside
 
 MS_SL, GMMFORMER = cases("ms_sl", "*.npz"), cases("gmmformer", "*.npz")
 
@@ -29,8 +29,7 @@ def _first(found: list[Path]) -> Path:
 
 
 def _told(case: Path) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(case.with_suffix(".json").read_text(encoding="utf-8"))
-    return told
+    return told_inside(case)
 
 
 def _written(folder: Path, case: Path, config: dict[str, Any] | None = None, **options: Any) -> Path:
@@ -52,13 +51,11 @@ def _queries(arrays: dict[str, Tensor]) -> QueryBatch:
     return QueryBatch(arrays["batch.text_feat"], arrays["batch.text_mask"].bool())
 
 
-@pytest.mark.parametrize("shares", [(0.7, 0.3), (0.5, 0.5)])
 @pytest.mark.parametrize("case", MS_SL, ids=lambda path: path.stem)
 @torch.no_grad()
-def test_an_imported_ms_sl_scores_raw_frames_as_released(
-    case: Path, shares: tuple[float, float], tmp_path: Path
-) -> None:
+def test_an_imported_ms_sl_scores_raw_frames_as_released(case: Path, tmp_path: Path) -> None:
     told, arrays = _told(case), arrays_of(case)
+    shares = (told["clip_scale_w"], told["frame_scale_w"])
     path = _written(
         tmp_path, case, told["config"], clip_scale_w=shares[0], frame_scale_w=shares[1], clip_length=1.5
     )

@@ -28,9 +28,9 @@ from whenabouts.research.evaluation.evaluate import evaluate
 from whenabouts.research.training.examples import spans_in_clips
 from whenabouts.research.training.optimizer import EarlyAdamW, decay_groups
 
-from ..golden_folder import arrays_of, cases, golden_folder, told_inside
+from ..golden_folder import arrays_of, cases, golden_folder, only_gelu, told_inside
+from ..ranked_rows import assert_same_ranking
 
-CLIP = 1.5
 UNUSED = {"CMP.video_predictor.0.weight", "CMP.video_predictor.2.weight", "CMP.video_predictor.4.weight"}
 """Parameters that the program has with "moment", too, and does not train then."""
 
@@ -47,6 +47,11 @@ class Golden:
         torch.testing.assert_close(value.detach(), self.arrays[name], atol=atol, rtol=rtol)
 
     @property
+    def clip(self) -> float:
+        """Seconds, those of TVR where the case does not tell."""
+        return float(self.told.get("clip_length", 1.5))
+
+    @property
     def inputs(self) -> Inputs:
         """Features as they are made ready: pictures brought to unit length, words not."""
         told = self.told
@@ -56,7 +61,7 @@ class Golden:
                 "video": StreamInput(told["sizes"]["vid_dim"]),
                 "sub": StreamInput(told["sizes"]["text_dim"], False),
             },
-            clip_seconds=CLIP,
+            clip_seconds=self.clip,
             max_clips=told["max_vid_len"],
             max_tokens=told["max_query_len"],
             long_videos="cut",
@@ -127,6 +132,10 @@ def ranking(request: pytest.FixtureRequest) -> Golden:
 def config_of_case(told: dict[str, Any], **settings: Any) -> Config:
     inside, joint = told["config"]["query_enc_config"], told["config"]["joint_emb_config"]
     convolution = told["config"]["moment_prediction_config"]["conv_cfg_1"]
+    alike = ("hidden_size", "num_attention_heads", "intermediate_size", "num_hidden_layers")
+    for name in alike:
+        assert inside[name] == joint[name], f"{name}: our encoders are all alike"
+    only_gelu(inside, joint)
     return Config(
         streams={"video": told["sizes"]["vid_dim"], "sub": told["sizes"]["text_dim"]},
         query_width=told["sizes"]["text_dim"],
@@ -193,7 +202,7 @@ def test_features_and_labels_are_made_ready_as_released(case: Golden) -> None:
         torch.testing.assert_close(mine, told[:, :steps], atol=1e-6, rtol=1e-6)
     moments = np.array([case.told["queries"][row]["ts"] for row in case.told["train_rows"]])
     clips = videos.mask.sum(1)[:: len(names[0])].numpy()
-    spans = spans_in_clips(moments[:, 0], moments[:, 1], np.full(len(ids), CLIP), clips, "inclusive")
+    spans = spans_in_clips(moments[:, 0], moments[:, 1], np.full(len(ids), case.clip), clips, "inclusive")
     assert np.array_equal(spans, case.arrays["train.in.st_ed_indices"].numpy())
 
 
@@ -328,7 +337,8 @@ def _numbers(golden: Golden) -> Tensor:
 def test_the_first_of_a_list_are_looked_into(inferring: Golden) -> None:
     number = {video["name"]: video["idx"] for video in inferring.told["videos"]}
     most = inferring.told["infer"]["max_vcmr_video"]
-    lists = [[video for video, _ in query["bmr"][:most]] for query in inferring.told["queries"]]
+    listed = {query["desc_id"]: query["bmr"][:most] for query in inferring.told["queries"]}
+    lists = [[video for video, _ in listed[one]] for one in inferring.told["told"]["infer_desc_ids"]]
     assert lists == [[number[name] for name in some] for some in inferring.told["told"]["infer_candidates"]]
 
 
@@ -388,11 +398,10 @@ def _same_moments(golden: Golden, task: str, best: BestSpans, videos: Tensor, sc
     """As far as the released scores are above 0: those of 0 have no order."""
     stored = golden.arrays[f"infer.{task}"]
     counts = golden.told["told"]["infer_entries_above_zero"][task]
-    mine = torch.stack([videos.double(), best.first * CLIP, (best.last + 1) * CLIP], 2).double()
+    clip = golden.clip
+    mine = torch.stack([videos, best.first * clip, (best.last + 1) * clip, scores], 2)
     for query, count in enumerate(counts):
-        assert torch.equal(mine[query, :count], stored[query, :count, :3])
-        near, told = scores[query, :count].double(), stored[query, :count, 3]
-        torch.testing.assert_close(near, told, atol=1e-6, rtol=1e-4)
+        assert_same_ranking(mine[query].tolist(), stored[query, :count].tolist(), atol=1e-6)
 
 
 @torch.no_grad()
@@ -400,9 +409,11 @@ def test_videos_are_in_the_released_order_by_their_own_score(inferring: Golden) 
     found, shape = _found(inferring)
     assert found.video is not None
     scores, order = found.video.view(shape)[:, 1:].softmax(1).sort(dim=1, descending=True)
-    stored = inferring.arrays["infer.VR"]
-    assert torch.equal(_numbers(inferring).gather(1, order).double(), stored[..., 0])
-    torch.testing.assert_close(scores.double(), stored[..., 3], atol=1e-6, rtol=1e-5)
+    rows = torch.stack([_numbers(inferring).gather(1, order), *2 * [torch.zeros_like(scores)], scores], 2)
+    stored = inferring.arrays["infer.VR"].clone()
+    stored[..., 1:3] = 0
+    for mine, theirs in zip(rows.tolist(), stored.tolist(), strict=True):
+        assert_same_ranking(mine, theirs, close=1e-5, rtol=1e-5, atol=1e-6)
 
 
 # --- the ranked program
@@ -474,18 +485,18 @@ def _same_predictions(
     golden: Golden, told: list[Any], scored: SpanScores, rows: dict[int, list[str]], shared: Tensor
 ) -> None:
     """The best moments of each query are the told ones; `shared` (Q, 1) is taken off all of a query."""
-    count = len(told[0]["predictions"])
+    count = max(len(answer["predictions"]) for answer in told)
     laid = (one.view(len(rows), -1, one.shape[1]) for one in (scored.start, scored.end, scored.mask))
     spans = SpanScores(*laid)
     best = best_over_videos(spans, torch.zeros(spans.mask.shape[:2]), golden.decoding, count)
-    values = (best.score - shared).exp()
+    values, clip = (best.score - shared).exp(), golden.clip
+    assert [answer["desc_id"] for answer in told] == list(rows)
     for query, (answer, names) in enumerate(zip(told, rows.values(), strict=True)):
+        columns = (one[query].tolist() for one in (best.place, best.first, best.last, values))
         mine = [
-            [names[place], first * CLIP, (last + 1) * CLIP]
-            for place, first, last in zip(
-                best.place[query].tolist(), best.first[query].tolist(), best.last[query].tolist(), strict=True
-            )
+            (names[place], first * clip, (last + 1) * clip, value)
+            for place, first, last, value in zip(*columns, strict=True)
         ]
-        assert mine == [list(one[:3]) for one in answer["predictions"]]
-        theirs = torch.tensor([one[3] for one in answer["predictions"]])
-        torch.testing.assert_close(values[query], theirs, atol=1e-6, rtol=1e-4)
+        theirs = [row for row in answer["predictions"] if row[3] > 0]
+        assert theirs
+        assert_same_ranking(mine, theirs, atol=1e-6)

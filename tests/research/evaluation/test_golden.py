@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from whenabouts.research.evaluation.protocols import PROTOCOLS, Protocol
 
 def cases(folder: Path, pattern: str) -> list[Path]:
     """The case files of that name; skips where the golden folder has none."""
-    found = sorted(folder.glob(pattern))
+    found = sorted(path for path in folder.glob(pattern) if not path.name.startswith("."))
     if not found:
         pytest.skip(f"{folder} has no {pattern}")
     return found
@@ -290,8 +291,16 @@ def subset(file: Path) -> tuple[dict[str, Any], MemoryRun, NDArray[np.int64], Be
     start, end = grid(durations, case["num_clips"])
     pools = np.array([query["pool_sorted_video_index"] for query in case["queries"]])
     scores = np.load(file.with_suffix(".npz"), allow_pickle=False)["scores_u16"] / np.float32(65536)
-    best = best_moments(scores, start, end, pools, iou=case["nms_thresh"], limit=60, over="hull")
+    limit = max(_merged(file), *(int(name[2:].split(",")[0]) for name in case["result"] if name[:2] == "R@"))
+    best = best_moments(scores, start, end, pools, iou=case["nms_thresh"], limit=limit, over="hull")
     return case, as_run(best, pools), pools, best
+
+
+def _merged(file: Path) -> int:
+    """How many of the merged list a file has."""
+    with np.load(file.with_suffix(".npz"), allow_pickle=False) as released:
+        (name,) = [name for name in released.files if re.fullmatch(r"merged_top\d+\.score", name)]
+    return int(name.removeprefix("merged_top").removesuffix(".score"))
 
 
 def ours(name: str) -> str:
@@ -307,10 +316,13 @@ def test_merged_lists_of_pools_agree(golden: Path) -> None:
     for file in pool_files(golden):
         _, _, pools, best = subset(file)
         released = np.load(file.with_suffix(".npz"), allow_pickle=False)
-        video = np.take_along_axis(pools, best.place, 1)
-        np.testing.assert_array_equal(video, released["merged_top60.video_index"])
-        np.testing.assert_array_equal(np.stack([best.start, best.end], -1), released["merged_top60.moment"])
-        np.testing.assert_array_equal(best.score, released["merged_top60.score"])
+        count = _merged(file)
+        name = f"merged_top{count}"
+        video = np.take_along_axis(pools, best.place, 1)[:, :count]
+        moments = np.stack([best.start, best.end], -1)[:, :count]
+        np.testing.assert_array_equal(video, released[f"{name}.video_index"])
+        np.testing.assert_array_equal(moments, released[f"{name}.moment"])
+        np.testing.assert_array_equal(best.score[:, :count], released[f"{name}.score"])
 
 
 def test_as_many_moments_of_each_video_survive_as_released(golden: Path) -> None:

@@ -30,7 +30,8 @@ def test_it_makes_the_steps_of_the_released_program() -> None:
         _follow(json.loads(file.read_text()), dict(np.load(file.with_suffix(".npz"))))
 
 
-def _follow(told: dict[str, float], arrays: dict[str, np.ndarray]) -> None:
+def _follow(told: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    assert told.get("schedule", "warmup_linear") == "warmup_linear", f"{told['schedule']} is not implemented"
     weight, bias = (nn.Parameter(torch.from_numpy(arrays[name].copy())) for name in ("A0", "b0"))
     optimizer = BertAdam(
         [

@@ -276,11 +276,11 @@ def test_how_far_lists_are_looked_at_follows_from_what_is_asked() -> None:
 
 
 def test_candidates_and_ranks_are_those_of_the_released_program() -> None:
-    """CONQUER's record of its pools: the list without the own video, up to that one's place + 2."""
-    files = cases("conquer", "*.json")
+    """CONQUER's record of its pools: the list without the own video, up to so far behind that one's place."""
+    files = cases("conquer", "*.npz")
     if not files:
         pytest.skip(f"{golden_folder()} has no conquer folder")
-    for told in (json.loads(path.read_text()) for path in files):
+    for told in map(told_inside, files):
         names = list(told["video2idx"])
         lists = told["hero_ranklist_decoded"]
         own = np.array([names.index(query["vid_name"]) for query in told["queries"]])
@@ -288,7 +288,7 @@ def test_candidates_and_ranks_are_those_of_the_released_program() -> None:
         rows = {f"q{at}": [video for video, _ in lists[query]] for at, query in enumerate(lists)}
         scores = {f"q{at}": [score for _, score in lists[query]] for at, query in enumerate(lists)}
         split.positives_too = ()
-        found = made(run_of(block_of(rows, scores)), split, beyond_own=2)
+        found = made(run_of(block_of(rows, scores)), split, beyond_own=told["use_extend_pool"])
         for at, pool in enumerate(told["train_negative_pool"]):
             assert [names[video] for video in found.candidates(at)] == pool["negative_pool"]
             assert found.ranks[at] == pool["gt_location"]

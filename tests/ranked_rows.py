@@ -1,0 +1,35 @@
+"""Ranked lists that are the same but for neighbours of nearly the same score, which may change places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+Row = Sequence[Any]
+"""Video, start, end and score."""
+
+
+def assert_same_ranking(
+    mine: Sequence[Row],
+    theirs: Sequence[Row],
+    *,
+    close: float = 1e-4,
+    rtol: float = 1e-4,
+    atol: float = 0.0,
+) -> None:
+    """Place by place the same scores, and the same rows but where the released scores are that `close`.
+
+    A row that is not in the released list must lie where that list was cut off. `mine` may be longer.
+    """
+    mine = [tuple(row) for row in mine[: len(theirs)]]
+    assert len(mine) == len(theirs) and len({row[:3] for row in mine}) == len(mine)
+    values = [[row[3] for row in rows] for rows in (mine, theirs)]
+    np.testing.assert_allclose(*values, rtol=rtol, atol=atol)
+    score = {tuple(row[:3]): row[3] for row in theirs}
+    for row, other in zip(mine, theirs, strict=True):
+        if row[:3] != tuple(other[:3]):
+            of_row = score.get(row[:3], theirs[-1][3])
+            assert of_row == pytest.approx(other[3], rel=close), (row, other)
