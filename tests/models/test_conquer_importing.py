@@ -18,9 +18,9 @@ from whenabouts.models.released.settings import Overrides
 from whenabouts.models.trained import Trained
 from whenabouts.types import UsageError
 
-from ..golden_folder import golden_folder
+from ..golden_folder import cases
 
-CASES = sorted((golden_folder() / "conquer").glob("*.npz"))
+CASES = cases("conquer", "*.npz")
 
 
 def _opened(case: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -48,7 +48,8 @@ def _written(folder: Path, arrays: dict[str, Tensor], options: dict[str, Any] | 
 @torch.no_grad()
 def test_an_imported_checkpoint_gives_the_golden_logits(case: Path, tmp_path: Path) -> None:
     told, arrays = _opened(case)
-    path = _written(tmp_path, arrays, {"measure": told["measure"], "max_pred_l": told["max_pred_l"]})
+    lengths = {name: told[name] for name in ("min_pred_l", "max_pred_l")}
+    path = _written(tmp_path, arrays, {"measure": told["measure"], **lengths})
     import_checkpoint("conquer", path, Overrides(heads=_heads(told))).trained.save_pretrained(
         tmp_path / "out"
     )
@@ -61,7 +62,7 @@ def test_an_imported_checkpoint_gives_the_golden_logits(case: Path, tmp_path: Pa
     }
     names = {"video": "visual", "sub": "sub"}
     given = {name: arrays[f"eval.in.{names[name]}.feat"].flatten(0, 1) for name in trained.inputs.streams}
-    mask = arrays["eval.in.visual.feat_mask"].bool()
+    mask = arrays[f"eval.in.{names[next(iter(given))]}.feat_mask"].bool()
     queries = trained.model.encode_queries(
         QueryBatch(arrays["eval.in.query.feat"], arrays["eval.in.query.feat_mask"].bool())
     )

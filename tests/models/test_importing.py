@@ -32,11 +32,11 @@ from whenabouts.models.trained import Trained
 from whenabouts.pickled import ForeignObject, PickleRefused, read_pickle
 from whenabouts.types import UsageError
 
-from ..golden_folder import golden_folder
+from ..golden_folder import cases, golden_folder
 
 # Program, and the part of a case's array names that its outputs have.
 OUTPUTS = {"xml": "out", "reloclnet": "out_official"}
-CASES = [(name, path) for name in sorted(OUTPUTS) for path in sorted((golden_folder() / name).glob("*.npz"))]
+CASES = [(name, path) for name in sorted(OUTPUTS) for path in cases(name, "*.npz")]
 SMALL = {
     "visual_input_size": 6, "sub_input_size": 5, "query_input_size": 5, "hidden_size": 8, "n_heads": 2,
     "max_ctx_l": 9, "max_desc_l": 7, "ctx_mode": "video_sub", "conv_kernel_size": 3, "conv_stride": 1,

@@ -66,13 +66,17 @@ def _opened(path: Path) -> Golden:
     told = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["config"]
     with np.load(path) as stored:
         arrays = {name: torch.from_numpy(stored[name]) for name in stored.files}
-    model = Model(_config(told)).eval()
+    model = Model(config_of_case(told)).eval()
     names = released_names(model.config)
     model.load_state_dict({ours: arrays[f"param/{theirs}"] for ours, theirs in names.items()})
     return Golden(arrays, model, _batch(arrays, list(model.config.streams)))
 
 
-def _config(told: dict[str, Any]) -> Config:
+def config_of_case(told: dict[str, Any]) -> Config:
+    """Our settings for those of a case; fails where it tells what is not implemented."""
+    stacked = told.get("stack_conv_predictor_conv_kernel_sizes", -1)
+    assert stacked == -1, f"stacked convolutions {stacked} are not implemented"
+    assert told.get("conv_stride", 1) == 1, f"conv_stride {told['conv_stride']} is not implemented"
     widths = {"video": told["visual_input_size"], "sub": told["sub_input_size"]}
     return Config(
         streams={name: width for name, width in widths.items() if name in told["ctx_mode"].split("_")},
@@ -84,7 +88,7 @@ def _config(told: dict[str, Any]) -> Config:
         encoder=told["encoder_type"],
         merge=told["merge_two_stream"],
         cross_attention=told["cross_att"],
-        modular=not told["no_modular"],
+        modular=not told.get("no_modular", False),
         span_predictor=SPAN_PREDICTORS[told["span_predictor_type"]],  # type: ignore[arg-type]
         span_kernel=told["conv_kernel_size"],
         ranking=told["ranking_loss_type"],

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,13 @@ from whenabouts.formats.runs import MemoryRun, RunBlock, Task
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.models.protocol import ClipBatch, QueryBatch, QueryEncoding, SpanScores, VideoEncoding
+from whenabouts.models.reloclnet import Config as ReLoCLNet
 from whenabouts.ranking import Ranker, encode_corpus
 from whenabouts.research.evaluation.evaluate import evaluate
 
 from ..golden_folder import cases, golden_folder
+from ..models.test_xml_golden import config_of_case as xml_config_of_case
+from ..ranked_rows import assert_same_ranking
 
 TASKS: tuple[Task, ...] = ("VCMR", "SVMR", "VR")
 STREAMS = ("video", "sub")
@@ -61,7 +65,7 @@ class Case:
 
     @property
     def query_ids(self) -> list[str]:
-        return [str(query.get("desc_id") or query["query_id"]) for query in self.queries]
+        return [str(query["desc_id"] if "desc_id" in query else query["query_id"]) for query in self.queries]
 
     def decoding(self, **changed: Any) -> Decoding:
         """As the program of the case decodes."""
@@ -186,9 +190,7 @@ def released(entries: list[dict[str, Any]], indices: dict[str, int]) -> list[Row
 
 def assert_same_order(ours: list[Rows], theirs: list[Rows], rtol: float = 1e-4) -> None:
     for mine, expected in zip(ours, theirs, strict=True):
-        mine = mine[: len(expected)]
-        assert [row[:3] for row in mine] == [row[:3] for row in expected]
-        np.testing.assert_allclose([row[3] for row in mine], [row[3] for row in expected], rtol=rtol)
+        assert_same_ranking(mine, expected, close=5e-6, rtol=rtol)
 
 
 def assert_same_up_to_swaps(ours: list[Rows], theirs: list[Rows], rtol: float) -> None:
@@ -209,7 +211,7 @@ def assert_same_up_to_swaps(ours: list[Rows], theirs: list[Rows], rtol: float) -
 def test_there_are_cases() -> None:
     if not (golden_folder() / "inference").is_dir():
         pytest.skip(f"{golden_folder()} has no inference folder")
-    assert XML and TVRR, f"no inference of XML or of TVR-Ranking in {golden_folder()}"
+    assert VARIANTS, f"no inference of XML or of TVR-Ranking in {golden_folder()}"
     assert len(XML) + len(TVRR) == len(VARIANTS), "a case is of neither program"
 
 
@@ -314,12 +316,12 @@ def test_the_ndcg_of_tvr_ranking_comes_out(path: Path, variant: str, tmp_path: P
         assert found[name] == pytest.approx(value, abs=1e-9), name
 
 
-@cache
-def model_of(path: Path, module: str) -> Any:
-    """The released system with its weights."""
-    case, system = _case(path), importlib.import_module(f"whenabouts.models.{module}")
-    told, weights = case.told["config"], case.parameters()
-    config = system.Config(
+def config_of(case: Case, module: str) -> Any:
+    """The settings of the released system."""
+    told, alpha = case.told["config"], float(case.told["q2c_alpha"])
+    if module == "xml":
+        return replace(xml_config_of_case(told), alpha=alpha)
+    return ReLoCLNet(
         streams={"video": told["visual_input_size"], "sub": told["sub_input_size"]},
         query_width=told["query_input_size"],
         hidden=told["hidden_size"],
@@ -327,9 +329,16 @@ def model_of(path: Path, module: str) -> Any:
         max_clips=told["max_ctx_l"],
         max_tokens=told["max_desc_l"],
         span_kernel=told["conv_kernel_size"],
-        alpha=float(case.told["q2c_alpha"]),
+        alpha=alpha,
         as_released=True,
     )
+
+
+@cache
+def model_of(path: Path, module: str) -> Any:
+    """The released system with its weights."""
+    case, system = _case(path), importlib.import_module(f"whenabouts.models.{module}")
+    config, weights = config_of(case, module), case.parameters()
     model = system.Model(config).eval()
     names = system.released_names(config)
     model.load_state_dict({ours: weights[f"param/{theirs}"] for ours, theirs in names.items()})
@@ -339,10 +348,12 @@ def model_of(path: Path, module: str) -> Any:
 def whole_xml(path: Path, variant: str) -> tuple[Ranker, Callable[..., QueryBatch]]:
     """XML from raw features, encoded in the batches of the variant."""
     case, model = _case(path), model_of(path, "xml")
-    told = case.told["config"]
+    told, tef = case.told["config"], "tef" in case.told["config"]["ctx_mode"].split("_")
+    streams = {name: StreamInput(width - 2 * tef) for name, width in model.config.streams.items()}
     inputs = Inputs(
         query=StreamInput(told["query_input_size"]),
-        streams={"video": StreamInput(told["visual_input_size"]), "sub": StreamInput(told["sub_input_size"])},
+        streams=streams,
+        tef=tef,
         clip_seconds=case.clip_seconds,
         max_clips=told["max_ctx_l"],
         max_tokens=told["max_desc_l"],
@@ -351,7 +362,7 @@ def whole_xml(path: Path, variant: str) -> tuple[Ranker, Callable[..., QueryBatc
     arrays, names = case.arrays, case.video_ids
     encoded = encode_corpus(
         model,
-        lambda rows: inputs.clips([{s: arrays[f"raw/{s}/{names[row]}"] for s in STREAMS} for row in rows]),
+        lambda rows: inputs.clips([{s: arrays[f"raw/{s}/{names[row]}"] for s in streams} for row in rows]),
         names,
         clips=case.clips,
         clip_seconds=case.clip_seconds,
@@ -381,7 +392,8 @@ def whole_reloclnet(path: Path, variant: str) -> tuple[Ranker, Callable[..., Que
     case, model = _case(path), model_of(path, "reloclnet")
     arrays = case.arrays
     mask = torch.from_numpy(arrays["in/corpus_video_mask"]) > 0
-    longest = model.config.max_clips if variant == "pad_128" else mask.shape[1]
+    padded = re.fullmatch(r"pad_(\d+)", variant)
+    longest = int(padded[1]) if padded else mask.shape[1]
 
     def clips_of(rows: NDArray[np.int64]) -> ClipBatch:
         more = longest - mask.shape[1]
