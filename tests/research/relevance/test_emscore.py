@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +16,8 @@ from whenabouts.research.relevance.emscore import (
 )
 from whenabouts.types import UsageError
 
+from ...golden_folder import cases as golden_cases
+from ...golden_folder import golden_folder
 from .made_pools import Construction, construction
 
 NAMES = {"figr_P": "fine_p", "figr_R": "fine_r", "figr_F": "fine_f", "cogr": "coarse"} | {
@@ -25,10 +26,10 @@ NAMES = {"figr_P": "fine_p", "figr_R": "fine_r", "figr_F": "fine_f", "cogr": "co
 
 
 @pytest.fixture(scope="module")
-def cases(golden: Path) -> list[Construction]:
-    files = sorted((golden / "mvmr_build").glob("*.npz"))
+def cases() -> list[Construction]:
+    files = golden_cases("mvmr_build", "*.npz")
     if not files:
-        pytest.skip(f"{golden} has no mvmr_build")
+        pytest.skip(f"{golden_folder()} has no mvmr_build")
     return [construction(file) for file in files]
 
 

@@ -36,6 +36,7 @@ from whenabouts.research.relevance.threshold_study import (
 )
 from whenabouts.types import UsageError
 
+from ...golden_folder import cases
 from .conftest import WordEncoder
 from .made_pools import annotated, household
 from .test_pools import Brightness
@@ -56,7 +57,7 @@ def made(
 @pytest.fixture(scope="module")
 def statistics(golden: Path) -> list[dict[str, Any]]:
     """What each golden file tells of the released pools."""
-    files = sorted((golden / "mvmr_stats").glob("*.json"))
+    files = cases("mvmr_stats", "*.json")
     if not files:
         pytest.skip(f"{golden} has no mvmr_stats")
     return [json.loads(file.read_text()) for file in files]

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,8 @@ from whenabouts.research.relevance.similarity import (
 )
 from whenabouts.types import UsageError
 
+from ...golden_folder import cases as golden_cases
+from ...golden_folder import golden_folder
 from .conftest import WordEncoder
 from .made_pools import THINGS, Construction, GivenSimilarity, annotated, construction, household
 
@@ -40,10 +41,10 @@ RELEASED = Thresholds(strict=True)
 
 
 @pytest.fixture(scope="module")
-def cases(golden: Path) -> list[Construction]:
-    files = sorted((golden / "mvmr_build").glob("*.npz"))
+def cases() -> list[Construction]:
+    files = golden_cases("mvmr_build", "*.npz")
     if not files:
-        pytest.skip(f"{golden} has no mvmr_build")
+        pytest.skip(f"{golden_folder()} has no mvmr_build")
     return [construction(file) for file in files]
 
 
