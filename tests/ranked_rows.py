@@ -24,12 +24,12 @@ def assert_same_ranking(
 
     A row that is not in the released list must lie where that list was cut off. `mine` may be longer.
     """
-    mine = [tuple(row) for row in mine[: len(theirs)]]
-    assert len(mine) == len(theirs) and len({row[:3] for row in mine}) == len(mine)
-    values = [[row[3] for row in rows] for rows in (mine, theirs)]
-    np.testing.assert_allclose(*values, rtol=rtol, atol=atol)
-    score = {tuple(row[:3]): row[3] for row in theirs}
-    for row, other in zip(mine, theirs, strict=True):
-        if row[:3] != tuple(other[:3]):
-            of_row = score.get(row[:3], theirs[-1][3])
+    ours, released = ([tuple(row) for row in rows] for rows in (mine[: len(theirs)], theirs))
+    assert len(ours) == len(released) and len({row[:3] for row in ours}) == len(ours)
+    values, told = (np.array([row[3] for row in rows]) for rows in (ours, released))
+    np.testing.assert_allclose(values, told, rtol=rtol, atol=atol)
+    score = {row[:3]: row[3] for row in released}
+    for row, other in zip(ours, released, strict=True):
+        if row[:3] != other[:3]:
+            of_row = score.get(row[:3], released[-1][3])
             assert of_row == pytest.approx(other[3], rel=close), (row, other)

@@ -223,7 +223,7 @@ def golden_files(pattern: str) -> list[Path]:
     """All files of that name among the golden inferences; skips where there are no golden inferences."""
     found = cases("inference", pattern)
     if not found:
-        pytest.skip(f"{golden_folder()} has no inference folder")
+        pytest.skip(f"{golden_folder()} has no inference/{pattern}")
     return found
 
 

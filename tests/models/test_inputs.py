@@ -230,7 +230,7 @@ def test_settings_that_cannot_be_are_named(change: dict[str, Any], problem: str)
 def test_uniform_sampling_and_unit_length_are_the_released_ones() -> None:
     found = cases("batching", "tvrr_batches*.npz")
     if not found:
-        pytest.skip(f"{golden_folder()} has no batching folder")
+        pytest.skip(f"{golden_folder()} has no batching/tvrr_batches*.npz")
     for path in found:
         compare_sampling(np.load(path))
 

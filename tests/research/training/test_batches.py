@@ -66,7 +66,7 @@ def golden_files(pattern: str) -> list[Path]:
     """All files of that name among the golden batches; skips where there are no golden batches."""
     found = cases("batching", pattern)
     if not found:
-        pytest.skip(f"{golden_folder()} has no batching folder")
+        pytest.skip(f"{golden_folder()} has no batching/{pattern}")
     return found
 
 

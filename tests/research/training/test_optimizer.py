@@ -25,7 +25,7 @@ from ...golden_folder import arrays_of, cases, golden_folder, told_inside
 def test_it_makes_the_steps_of_the_released_program() -> None:
     files = cases("optim", "bertadam*.json")
     if not files:
-        pytest.skip(f"{golden_folder()} has no optim folder")
+        pytest.skip(f"{golden_folder()} has no optim/bertadam*.json")
     for file in files:
         _follow(json.loads(file.read_text()), dict(np.load(file.with_suffix(".npz"))))
 
