@@ -215,9 +215,12 @@ def test_losses_and_gradients_are_the_released_ones(case: Golden) -> None:
     total.backward()  # type: ignore[no-untyped-call]
     names, lengths = released_names(case.model.config), case.told["train_grad_l2_norms"]
     assert set(lengths) == set(names.values())
+    nothing = 1e-6 * max(lengths.values())  # what rounding leaves of gradients that are 0 (biases of keys)
     for ours, parameter in case.model.named_parameters():
         assert parameter.grad is not None, ours
-        assert parameter.grad.norm().item() == pytest.approx(lengths[names[ours]], rel=1e-3, abs=1e-8), ours
+        assert parameter.grad.norm().item() == pytest.approx(lengths[names[ours]], rel=1e-3, abs=nothing), (
+            ours
+        )
 
 
 def _candidates(case: Golden) -> tuple[SpanScores, Tensor, Tensor]:

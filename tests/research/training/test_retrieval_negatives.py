@@ -282,7 +282,8 @@ def test_candidates_and_ranks_are_those_of_the_released_program() -> None:
         pytest.skip(f"{golden_folder()} has no conquer folder")
     for told in map(told_inside, files):
         names = list(told["video2idx"])
-        lists = told["hero_ranklist_decoded"]
+        listed = told["hero_ranklist_decoded"]
+        lists = {name: listed[name] for name in (str(query["desc_id"]) for query in told["queries"])}
         own = np.array([names.index(query["vid_name"]) for query in told["queries"]])
         split = _Split(np.arange(len(own)), own)
         rows = {f"q{at}": [video for video, _ in lists[query]] for at, query in enumerate(lists)}
