@@ -53,6 +53,8 @@ def _overrides(case: Golden, **more: Any) -> Overrides:
 
 @torch.no_grad()
 def test_an_imported_checkpoint_gives_the_golden_scores(case: Golden, tmp_path: Path) -> None:
+    if len({part["num_attention_heads"] for part in case.told["config"].values()}) > 1:
+        pytest.skip("no checkpoint tells that its parts have different numbers of heads")
     path = _written(case, tmp_path)
     import_checkpoint("hero", path, _overrides(case)).trained.save_pretrained(tmp_path / "out")
     trained = Trained.from_pretrained(tmp_path / "out")

@@ -7,6 +7,7 @@ Tolerances are those of the folder's README. The program's cross-attention keeps
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -66,16 +67,17 @@ def _opened(path: Path) -> Golden:
     told = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["config"]
     with np.load(path) as stored:
         arrays = {name: torch.from_numpy(stored[name]) for name in stored.files}
-    model = Model(config_of_case(told)).eval()
+    model = Model(config_of_case(told, arrays)).eval()
     names = released_names(model.config)
     model.load_state_dict({ours: arrays[f"param/{theirs}"] for ours, theirs in names.items()})
     return Golden(arrays, model, _batch(arrays, list(model.config.streams)))
 
 
-def config_of_case(told: dict[str, Any]) -> Config:
+def config_of_case(told: dict[str, Any], arrays: Mapping[str, Any]) -> Config:
     """Our settings for those of a case; fails where it tells what is not implemented."""
     stacked = told.get("stack_conv_predictor_conv_kernel_sizes", -1)
-    assert stacked == -1, f"stacked convolutions {stacked} are not implemented"
+    assert stacked in (-1, [-1]), f"stacked convolutions {stacked} are not implemented"
+    kernels = [one.shape[2] for name, one in arrays.items() if name.endswith("depthwise_conv.weight")]
     assert told.get("conv_stride", 1) == 1, f"conv_stride {told['conv_stride']} is not implemented"
     widths = {"video": told["visual_input_size"], "sub": told["sub_input_size"]}
     return Config(
@@ -86,6 +88,7 @@ def config_of_case(told: dict[str, Any]) -> Config:
         max_clips=told["max_ctx_l"],
         max_tokens=told["max_desc_l"],
         encoder=told["encoder_type"],
+        encoder_kernel=kernels[0] if kernels else 5,
         merge=told["merge_two_stream"],
         cross_attention=told["cross_att"],
         modular=not told.get("no_modular", False),

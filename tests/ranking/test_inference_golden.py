@@ -320,7 +320,7 @@ def config_of(case: Case, module: str) -> Any:
     """The settings of the released system."""
     told, alpha = case.told["config"], float(case.told["q2c_alpha"])
     if module == "xml":
-        return replace(xml_config_of_case(told), alpha=alpha)
+        return replace(xml_config_of_case(told, case.arrays), alpha=alpha)
     return ReLoCLNet(
         streams={"video": told["visual_input_size"], "sub": told["sub_input_size"]},
         query_width=told["query_input_size"],
