@@ -14,6 +14,8 @@ from whenabouts.formats import mvmr
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.formats.files import FormatError
 
+from ..golden_folder import cases
+
 
 def seconds(**changes: Any) -> dict[str, Any]:
     return {
@@ -198,8 +200,9 @@ def test_the_released_pool_file_comes_back(shared_data: Path, tmp_path: Path) ->
     assert (again.videos, again.queries, dict(again.pools)) == (made.videos, made.queries, dict(made.pools))
 
 
-def test_positives_and_pools_are_those_that_the_released_program_used(shared_data: Path) -> None:
-    golden = json.loads((shared_data.parent / "golden" / "mvmr_eval" / "charades_subset.json").read_text())
+@pytest.mark.parametrize("path", cases("mvmr_eval", "charades*_subset.json"), ids=lambda path: path.stem)
+def test_positives_and_pools_are_those_that_the_released_program_used(shared_data: Path, path: Path) -> None:
+    golden = json.loads(path.read_text())
     made = formats.read_annotations(shared_data / "annotations" / "mvmr" / "charades_test_mvmr.json.gz")
     videos = {int(index): video["vid"] for index, video in golden["videos"].items()}
     texts = {query.id: query.text for query in made.queries}

@@ -20,6 +20,8 @@ from whenabouts.formats.files import FormatError
 from whenabouts.formats.runs import MemoryRun, RunSource
 from whenabouts.types import Moment, ScoredMoment, UsageError, WhenaboutsError
 
+from ..golden_folder import cases
+
 Rows = Callable[..., Any]
 
 
@@ -262,8 +264,8 @@ def test_without_judgements_the_own_video_is_not_known(
     assert rows(formats.open_run(path)) == {"q": [("v", 0.0, 1.0, 1.0)]}
 
 
-def test_the_released_submission_reads_the_same_both_ways(shared_data: Path, rows: Rows) -> None:
-    path = shared_data.parent / "golden" / "metrics" / "tvr_eval_submission.json"
+@pytest.mark.parametrize("path", cases("metrics", "tvr*_submission.json"), ids=lambda path: path.stem)
+def test_the_released_submission_reads_the_same_both_ways(path: Path, rows: Rows) -> None:
     source = formats.open_run(path)
     document = json.loads(path.read_text())
     names = {index: name for name, index in document["video2idx"].items()}

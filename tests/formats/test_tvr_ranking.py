@@ -15,6 +15,8 @@ from whenabouts.formats.files import FormatError
 from whenabouts.formats.runs import MemoryRun
 from whenabouts.types import Moment, ScoredMoment
 
+from ..golden_folder import cases
+
 Rows = Callable[..., Any]
 
 MOMENTS: list[tuple[int, str, list[float], float]] = [
@@ -283,8 +285,9 @@ def test_a_query_that_comes_twice_is_refused_not_lost(read: Callable[..., Any], 
     assert str(caught.value) == f"{path}: the key comes twice: '5'; accepted: each key once in its object"
 
 
-def test_the_golden_files_are_read_as_they_stand(shared_data: Path, tmp_path: Path, rows: Rows) -> None:
-    golden = json.loads((shared_data.parent / "golden" / "metrics" / "ndcg_iou.json").read_text())
+@pytest.mark.parametrize("path", cases("metrics", "ndcg_iou*.json"), ids=lambda path: path.stem)
+def test_the_golden_files_are_read_as_they_stand(path: Path, tmp_path: Path, rows: Rows) -> None:
+    golden = json.loads(path.read_text())
     truth = formats.read_annotations(put(tmp_path / "truth.json", golden["ground_truth"]))
     expected = [
         (query_id, m["video_name"], float(m["relevance"]))

@@ -61,6 +61,8 @@ class Case:
     def model(self, **settings: Any) -> Model:
         told = self.config
         bert = told["distilbert"]
+        activation = bert.get("activation", "gelu")
+        assert activation == "gelu", f"activation {activation} is not implemented"
         model = Model(
             Config(
                 streams={"video": told["feat_in"]},
