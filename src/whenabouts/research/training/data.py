@@ -272,18 +272,18 @@ def _annotations(data: DataSettings, folder: Path, splits: Sequence[str]) -> dic
         )
     if data.dataset:
         dataset = open_dataset(data.dataset, data.beside(folder, ""))
-        found = {split: dataset.annotations(name) for split, name in named.items()}
+        by_split = {split: dataset.annotations(name) for split, name in named.items()}
     else:  # Two splits may be one file, which is then read once.
         paths = {split: data.beside(folder, name) for split, name in named.items()}
         read = {path: read_annotations(path) for path in dict.fromkeys(paths.values())}
-        found = {split: read[path] for split, path in paths.items()}
-    if "train" in found and "validation" in found and not _is_judged(found["validation"]):
+        by_split = {split: read[path] for split, path in paths.items()}
+    if by_split.keys() >= {"train", "validation"} and not _is_judged(by_split["validation"]):
         raise UsageError(
             f"data.validation = {data.validation!r}: none of its queries has a moment that answers it, so "
             f"that no weights are better than others{_without_labels(data, data.validation)}. Name a split "
             'with labels, or "" to keep the last weights'
         )
-    return found
+    return by_split
 
 
 def _is_judged(annotations: Annotations) -> bool:
