@@ -13,6 +13,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from whenabouts.models._parts.moment_map import _weights, cells_of, map_areas
 from whenabouts.models._parts.mutual_matching import Keep, allowed_sentences
@@ -54,6 +55,11 @@ class Case:
     def rows(self, name: str) -> Tensor:
         """What is kept video by video, one after the other."""
         return torch.cat([self.tensor(f"{name}.{video}") for video in range(len(self))])
+
+    def padded(self, name: str) -> Tensor:
+        """The same of sentences, which a video may pad to the longest of its own."""
+        rows = [row for video in range(len(self)) for row in self.tensor(f"{name}.{video}")]
+        return pad_sequence(rows, batch_first=True)
 
     def __len__(self) -> int:
         return len(self.config["num_sentence"])
@@ -101,7 +107,7 @@ class Case:
     def batch(self, epoch: int = 0) -> Batch:
         feats = self.tensor("in.feats")
         lengths = self.rows("in.wordlens")
-        ids = self.rows("in.queries")
+        ids = self.padded("in.queries")
         video_of = torch.repeat_interleave(torch.arange(len(self)), torch.tensor(self.config["num_sentence"]))
         moments = self.rows("in.moments").double() / self.tensor("in.duration")[video_of][:, None]
         return Batch(
@@ -199,7 +205,7 @@ def test_sentences_are_those_of_the_program(cases: list[Case]) -> None:
         model, queries = case.model(), case.batch().queries
         with torch.no_grad():
             hidden = model.text.features(queries)
-            near(hidden[queries.mask], case.rows("text.bert_hidden")[queries.mask])
+            near(hidden[queries.mask], case.padded("text.bert_hidden")[queries.mask])
             pooled = mean_of_words(hidden, queries.mask)
             near(pooled, case.rows("text.pooled"))
             near(model.text.norm(pooled), case.rows("text.layernormed"))

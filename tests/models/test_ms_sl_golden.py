@@ -171,7 +171,8 @@ def test_each_branch_scores_as_released(case: Golden, shares: tuple[float, float
     queries, videos = model.encode_queries(batch.queries), model.encode_videos(batch.videos)
     case.near(f"out.infer.{name}_scale_scores", model.score_videos(queries, videos), atol=1e-5)
     keys = videos.keys[KEYS] @ queries.search[KEYS].T
-    assert torch.equal(keys.argmax(1).T, case.arrays["out.key_clip_index"])
+    chosen = keys.gather(1, case.arrays["out.key_clip_index"].T[:, None])[:, 0]
+    torch.testing.assert_close(chosen, keys.amax(1), atol=1e-6, rtol=0.0)  # nearly equal ones may be taken
 
 
 def test_training_compares_the_released_scores(case: Golden) -> None:
