@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from whenabouts.models._parts.averaging import clips_of, frames_of
+from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.models.ms_sl import (
     KEYS,
     Config,
@@ -124,6 +125,21 @@ def test_raw_frames_become_the_released_clips_and_frames(case: Golden) -> None:
         case.near(f"pre.clip.{number}", clips[at], atol=1e-6)
         case.near(f"pre.frame.{number}", frames[at][mask[at]], atol=1e-6)
     case.near("batch.frame_video_features", frames * mask[..., None], atol=1e-6)
+
+
+def test_raw_captions_become_the_released_words(case: Golden) -> None:
+    told, config = case.told, case.config
+    captions = [
+        case.arrays[f"raw.caption.{video}.{number}"].numpy()
+        for video in told["batch_video_order"]
+        for number in range(told["captions_per_video"][video])
+    ]
+    frames = {name: StreamInput(width) for name, width in config.streams.items()}
+    words = Inputs(
+        StreamInput(config.query_width), frames, clip_seconds=1.0, max_clips=1, max_tokens=config.max_tokens
+    ).queries(captions)
+    assert torch.equal(words.mask, case.arrays["batch.text_mask"].bool())
+    case.near("batch.text_feat", words.tokens, atol=1e-6)
 
 
 def test_queries_and_videos_become_the_released_vectors(case: Golden) -> None:

@@ -137,6 +137,21 @@ def test_raw_videos_become_the_released_frames_and_scores(corpus: Corpus) -> Non
     case.near("infer.video_scores", model.score_videos(asked, found), atol=1e-5)
 
 
+@torch.no_grad()
+def test_borders_get_the_released_logits(corpus: Corpus) -> None:
+    """Videos go batch by batch, as in the program: padding reaches the last frames before it."""
+    case, size = corpus.case, corpus.case.told["infer"]["video_batch"]
+    model = case.model_with(context_sentences=case.told["sub_ctx_len"])
+    asked = model.encode_queries(corpus.query_batch(np.arange(len(corpus.queries))))
+    for rows in torch.split(torch.arange(len(corpus.videos)), size):
+        videos = model.encode_videos(corpus.clips_of(rows.numpy()))
+        every = torch.cartesian_prod(torch.arange(len(asked)), torch.arange(len(rows)))
+        logits = model.border_logits(asked.take(every[:, 0]), videos.take(every[:, 1])).clamp(min=-1e4)
+        for border, found in zip(("start", "end"), logits, strict=True):
+            stored = case.arrays[f"infer.{border}_logits"][:, rows, : found.shape[1]]
+            torch.testing.assert_close(found.view(stored.shape), stored, atol=1e-4, rtol=1e-5)
+
+
 def test_the_released_lists_come_out(corpus: Corpus) -> None:
     run, weight = corpus.lists(), corpus.case.model.config.alpha
     for task in TASKS:
