@@ -148,9 +148,12 @@ def written(outcomes: Outcomes, path: Path) -> None:
 
 
 def opened(path: Path) -> Outcomes:
-    """Read such a file."""
-    with gzip.open(path, "rt", encoding="utf-8", newline="") as stream:
-        metrics, head, *rows = list(csv.reader(stream))
+    """Read such a file; ends the program where it is none."""
+    try:
+        with gzip.open(path, "rt", encoding="utf-8", newline="") as stream:
+            metrics, head, *rows = list(csv.reader(stream))
+    except (OSError, EOFError, ValueError) as error:
+        raise SystemExit(f"{path}: no file of outcomes, as `gather` writes them: {error}") from None
     columns = [[[float(value) for value in row[at].split()] for row in rows] for at in range(2, len(head))]
     named = (tuple(name.rpartition("-")[::2]) for name in head[2:])
     values = {(system, seed): np.array(own) for (system, seed), own in zip(named, columns, strict=True)}
@@ -213,7 +216,10 @@ def main() -> None:
     table.add_argument("study")
     table.add_argument("file", type=Path)
     options = parser.parse_args()
-    study = load_studies()[options.study]
+    studies = load_studies()
+    if options.study not in studies:
+        raise SystemExit(f"{options.study}: no such study; there are {', '.join(studies)}")
+    study = studies[options.study]
     if options.action == "gather":
         seeds = options.seeds.split(",")
         outcomes = gathered(study, options.features, options.out, seeds, options.pools)
@@ -221,7 +227,10 @@ def main() -> None:
             outcomes = joined(study, opened(options.beside), outcomes)
         written(outcomes, options.to)
     else:
-        print("\n".join(tables(study, opened(options.file))))
+        outcomes = opened(options.file)
+        if not any(outcomes.seeds(system.name) for system in study.systems):
+            raise SystemExit(f"{options.file}: has no row of {study.name}; is it another study's?")
+        print("\n".join(tables(study, outcomes)))
 
 
 if __name__ == "__main__":

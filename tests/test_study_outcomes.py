@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from benchmarks import study_outcomes
 from benchmarks.studies import Study, _asking, load_studies
-from benchmarks.study_outcomes import Outcomes, gathered, joined, opened, tables, written
+from benchmarks.study_outcomes import Outcomes, gathered, joined, main, opened, tables, written
 
 from whenabouts.research.training.experiment import load_experiment
 from whenabouts.types import UsageError
@@ -114,3 +114,23 @@ def test_a_training_that_cannot_tell_what_is_tested_is_left_out_and_named(
     (tmp_path / "xml-1" / "answers.json").unlink()
     with pytest.raises(SystemExit, match="answers what is tested"):
         gathered(study, tmp_path, tmp_path, ["1"], truth)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (("nosuch", "a.csv.gz"), "nosuch: no such study; there are activitynet"),
+        (("crocs-controls", "none.csv.gz"), "no file of outcomes"),
+        (("crocs-controls", "empty.csv.gz"), "no file of outcomes"),
+        (("prem-retriever", "a.csv.gz"), "has no row of prem-retriever"),
+    ],
+)
+def test_a_table_of_nothing_is_refused(
+    asked: tuple[str, str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(made(), tmp_path / "a.csv.gz")
+    (tmp_path / "empty.csv.gz").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["study_outcomes", "table", *asked])
+    with pytest.raises(SystemExit, match=message):
+        main()

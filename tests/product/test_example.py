@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -169,3 +170,16 @@ def test_neither_a_trained_system_nor_all_places_take_an_example(frog: Path) -> 
 def test_a_query_without_words_and_example_is_refused(corpus: Corpus) -> None:
     with pytest.raises(UsageError, match="the query is empty"):
         corpus.search()
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"query": None}, "the query is None; give it as text"),
+        ({"query": "a frog", "k": "3"}, "k is '3'; give a whole number"),
+        ({"query": "a frog", "k": 2.5}, r"k is 2\.5; give a whole number"),
+    ],
+)
+def test_a_question_of_another_type_is_refused(corpus: Corpus, asked: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        corpus.search(**asked)

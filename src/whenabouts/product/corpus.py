@@ -111,7 +111,7 @@ class Corpus:
         progress: Callable[[Progress], None] | None = None,
         **options: Any,
     ) -> Summary:
-        """Index files and folders; what came of it.
+        """Index files and folders; what came of it, `left_out` too: paths that are not there, and why.
 
         `options` are those of `indexing.plan_index`: shots, transcribe, metadata, metadata_file, retry,
         language, exclude, follow, again, prune, or_without, without, and what the streams take (`vision` and
@@ -365,7 +365,8 @@ class Corpus:
         """Raise UsageError for a corpus without any stream."""
         if not self.store.streams:
             raise UsageError(
-                f"{self.location} is empty; put something in with `whenabouts index PATH… --corpus`"
+                f"{self.location} is empty; put something in with "
+                f"`whenabouts index PATH… --corpus {self.location}`"
             )
 
     # Describing -------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -700,6 +700,10 @@ def checked_query(
 
     Raises UsageError where there are none, unless they are optional.
     """
+    if not isinstance(text, str):
+        raise UsageError(f"the query is {text!r}; give it as text")
+    if isinstance(k, bool) or not isinstance(k, SupportsIndex):
+        raise UsageError(f"k is {k!r}; give a whole number")
     if not 1 <= k <= most:
         raise UsageError(f"k is {k}; ask for 1 to {most} moments")
     if not 0 <= min_confidence <= 1:

@@ -484,3 +484,8 @@ def test_values_are_unrounded_and_json_has_the_documented_names() -> None:
     assert told["metrics"] == {"R@1,IoU=0.5": 1 / 3}
     assert (told["protocol"], told["queries"], told["missing_queries"]) == ("vcmr@1", 3, 2)
     assert [line["query_id"] for line in result.per_query()] == ["q0", "q1", "q2"]
+
+
+def test_judgements_of_nothing_are_told_so() -> None:
+    with pytest.raises(UsageError, match="nothing is judged"):
+        evaluate({}, {"q": [ScoredMoment(Moment("v", 0.0, 1.0), 1.0)]}, ["R@1,IoU=0.5"])

@@ -31,6 +31,11 @@ def show_highlights(options: argparse.Namespace) -> int:
     others = [f"--{name.replace('_', '-')}" for name in _OTHERS if getattr(options, name)]
     if others:
         raise UsageError(f"--highlights are of one whole video and take no {', '.join(others)}")
+    if options.out is not None and Path(options.out).suffix.lower() != ".csv":
+        raise UsageError(
+            f"--out {options.out}: the curve is written as CSV; name a file that ends in .csv (--json "
+            "prints it as JSON)"
+        )
     corpus = open_corpus(options)
     encoded_with(corpus, options.model)
     k = options.best if options.k is None else options.k

@@ -381,10 +381,12 @@ def _fill_highlights(
 
 def _refuse_another_data_set(tally: _Tally, source: RunSource, annotations: Annotations) -> None:
     count = tally.judged_queries + tally.unknown_queries
+    if not annotations.queries:
+        raise UsageError(f"{annotations.name}: nothing is judged")
     if not count and not tally.answered.any():
         raise UsageError(f"{source.name}: the run holds no answers")
     if count and tally.judged_queries < _LEAST_JUDGED * count:
-        own = annotations.queries[0].id if annotations.queries else ""
+        own = annotations.queries[0].id
         raise UsageError(
             f"{source.name}: {tally.judged_queries} of its {count} queries are judged in {annotations.name}: "
             "this is a run of another data set "
