@@ -107,7 +107,7 @@ def test_a_ranked_set_and_pseudo_grades_are_written_and_read(
     assert run(*arguments, "--graded") == 0
     assert sum(value for key, value in json.loads(capsys.readouterr().out).items() if "grade" in key) == 27
     assert set(read_annotations(out).relevance.tolist()) <= {0, 1, 2, 3, 4}
-    assert run(*arguments, "--graded", "--bands", 0.1, 0.2, 0.3, 0.4) == 0
+    assert run(*arguments, "--graded", "--bands", "0.1,0.2,0.3,0.4") == 0
     lower = json.loads(capsys.readouterr().out)
     similarity = read_annotations(out).similarity
     assert similarity is not None
@@ -134,7 +134,8 @@ def test_several_sets_are_made_at_once_and_a_folder_holds_ours(
 
 FAULTS: list[tuple[tuple[Any, ...], type[WhenaboutsError], str]] = [
     (("ranked", "--queries", "FILE", "--graded", "--encoder", "other"), UsageError, "other.*Give --bands"),
-    (("ranked", "--queries", "FILE", "--bands", 0.2, 0.4, 0.3, 0.9), UsageError, r"bands 0\.2, 0\.4, 0\.3"),
+    (("ranked", "--queries", "FILE", "--bands", "0.2,0.4,0.3,0.9"), UsageError, r"bands 0\.2, 0\.4, 0\.3"),
+    (("ranked", "--queries", "FILE", "--bands", "0.2 0.4"), UsageError, "'0.2 0.4': accepted"),
     (("pairs", "--dataset", "charades-sta"), UsageError, "Give --data DIR"),
     (("pairs", "--queries", "FILE", "--detector", "noun"), UsageError, "no such detector; accepted: sent"),
     (("pairs", "--queries", "FILE", "--threshold", 2), UsageError, r"threshold 2\.0"),

@@ -116,10 +116,8 @@ def _add_ranked(kinds: Any) -> None:
     )
     parser.add_argument(
         "--bands",
-        type=float,
-        nargs=4,
-        metavar="COSINE",
-        help="with --graded: where grades 1, 2, 3 and 4 begin (default: 0.5 0.65 0.8 0.92, chosen for the "
+        metavar="COSINES",
+        help="with --graded: where grades 1, 2, 3 and 4 begin (default: 0.5,0.65,0.8,0.92, chosen for the "
         "default encoder; another one needs its own)",
     )
     parser.add_argument(
@@ -261,6 +259,7 @@ def run_ranked(options: argparse.Namespace) -> int:
             "--graded and read its pairs)"
         )
 
+    bands = _bands(options.bands) or BANDS
     outs = _outputs(options)
     for place in outs.values():
         for path in [place / name for name in FILES] if place.is_dir() else [place]:
@@ -277,7 +276,7 @@ def run_ranked(options: argparse.Namespace) -> int:
         max(outs),
         asked_elsewhere=elsewhere or (),
         asked_in=inside,
-        bands=options.bands or BANDS,
+        bands=bands,
     )
     sets = {str(out): ranked.first(top) for top, out in outs.items()}
     for out, part in sets.items():
@@ -290,6 +289,14 @@ def run_ranked(options: argparse.Namespace) -> int:
         head, *rest = summary.items()
         print_lines([f"{head[1]}:", *(f"  {key}: {value}" for key, value in rest)])
     return 0
+
+
+def _bands(written: str | None) -> tuple[float, ...] | None:
+    """The similarities that `--bands` lists, without a bound on how many."""
+    try:
+        return None if written is None else tuple(float(part) for part in written.split(","))
+    except ValueError:
+        raise UsageError(f"--bands {written!r}: accepted: numbers, such as 0.5,0.65,0.8,0.92") from None
 
 
 def _outputs(options: argparse.Namespace) -> dict[int, Path]:
