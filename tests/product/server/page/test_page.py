@@ -193,6 +193,7 @@ def test_an_address_without_a_moment_is_told_so(page: Any, address: str, ids: di
     for times, told in (
         ("s=abc&e=3", "“abc” is no time"),
         ("s=3&e=1:75", "“1:75” is no time"),
+        ("s=100&e=200", "after the end of this video (0:06.166)"),
         ("s=3&e=1", "ends before"),
     ):
         page.goto(f"{address}?v={ids['friday.mp4']}&{times}")
@@ -569,6 +570,8 @@ def test_no_match_is_said_honestly_with_the_three_closest_dimmed(page: Any, addr
     answered(page, error_of("no_match", [0.7, 0.6, 0.5, 0.4, 0.3]))
     search(page, address, "x")
     expect(page.locator("#answer")).to_have_text("Not in here")
+    beneath = "Nothing in 3 videos (10 min) is likely to be right. The closest moments:"
+    expect(page.locator("#beneath")).to_have_text(beneath)
     expect(page.locator("#cards .card.dim")).to_have_count(3)
     expect(page.locator("#tail-label")).to_have_text("2 more that are hardly ever right")
     expect(page.locator("#cards .badge").first).to_have_text("no match · right 70 %")
@@ -616,7 +619,8 @@ def test_doubt_is_told_and_uncalibrated_answers_are_unsure(page: Any, address: s
     answered(page, error_of("unsure", [None], doubt="this corpus is too small to say how sure an answer is"))
     search(page, address, "x")
     expect(page.locator("#answer")).to_have_text("Not sure")
-    expect(page.locator("#beneath")).to_contain_text("This corpus is too small to say how sure an answer is.")
+    doubt = "This corpus is too small to say how sure an answer is."
+    expect(page.locator("#beneath")).to_have_text(f"{doubt} These come closest in 3 videos (10 min).")
     expect(page.locator(".badge")).to_have_text(["unsure"])
 
 
@@ -691,6 +695,20 @@ def test_more_results_come_a_page_at_a_time(page: Any, address: str) -> None:
 
 
 @pytest.mark.slow
+def test_a_result_far_down_the_list_is_played_beside_it(page: Any, address: str) -> None:
+    page.watched.expected.append("404")  # the videos of this answer are made up
+    answered(page, error_of("unsure", [0.9] * 12))
+    search(page, address, "x")
+    last = page.locator(".card-link").last
+    last.scroll_into_view_if_needed()
+    assert page.evaluate("() => scrollY") > 300
+    last.click()
+    expect(page.locator("#title")).to_be_focused()
+    for seen in ("#title", "#close", ".card-link[aria-current]"):
+        expect(page.locator(seen)).to_be_in_viewport(ratio=0.9)
+
+
+@pytest.mark.slow
 def test_an_empty_corpus_says_how_to_fill_it(page: Any, address: str) -> None:
     info = {"limit_per_page": 50, "total_results": 0, "next_page_token": None}
     page.route("**/api/videos?*", lambda route: route.fulfill(json={"data": [], "page_info": info}))
@@ -700,7 +718,7 @@ def test_an_empty_corpus_says_how_to_fill_it(page: Any, address: str) -> None:
 
 
 # Bytes that a browser fetches before anything was done, and all that it can come to fetch.
-FIRST_LOAD, WHOLE_PAGE = 120_000, 149_000
+FIRST_LOAD, WHOLE_PAGE = 121_000, 150_000
 
 
 def first_load() -> set[Path]:

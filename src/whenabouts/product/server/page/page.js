@@ -101,6 +101,8 @@ async function follow(next, { focus = true } = {}) {
     if (focus && matchMedia("(max-width: 63rem)").matches) window.scrollTo(0, 0);
   }
   markOpen();
+  // The list is narrower beside the player, and what was clicked would move out of sight.
+  if (next.v && focus) linkOf(next.v, next.s)?.scrollIntoView({ block: "nearest" });
   await answered;
 }
 
@@ -300,11 +302,11 @@ function showAnswer() {
     const sure = Math.max(1, data.filter((result) => result.confidence === null || result.confidence >= thresholds.match).length);
     head(sure > 1 ? `${counted(sure, "match", "matches")} found` : "1 match found", looked || (searched && `Searched ${searched}.`));
   } else if (answer === "unsure") {
-    head("Not sure", `${sentence(doubt || "how sure it is has not been measured")} These come closest${leftOut || !searched ? "" : ` in ${searched}`}. ${leftOut && looked}`.trim());
+    head("Not sure", `${sentence(doubt || "how sure it is has not been measured")} These come closest${leftOut || !searched ? "" : ` in ${searched}`}. ${leftOut ? looked : ""}`.trim());
   } else {
     const where = filtered(state) ? "what the filters leave" : searched || "this corpus";
     const titles = Object.keys(shown.searched?.streams ?? {}).map(streamName).join(" and ");
-    head(leftOut && titles ? `Not in the ${titles}` : "Not in here", (leftOut && `${looked} `) + (data.length
+    head(leftOut && titles ? `Not in the ${titles}` : "Not in here", (leftOut ? `${looked} ` : "") + (data.length
       ? `Nothing in ${where} is likely to be right. The closest moments:`
       : `Nothing was found in ${where}.`));
   }

@@ -56,6 +56,7 @@ export class Player {
     byId("why-panel").hidden = true;
     byId("export").open = false;
     if (!same) this.#forget();
+    this.root.scrollTop = 0;
     try {
       this.info = info ?? (await ask(ofVideo(id), {}, { signal }));
     } catch (error) {
@@ -103,6 +104,10 @@ export class Player {
     const { info } = this;
     this.rate = rateOf(info);
     this.length = Number.isFinite(info.duration) ? info.duration : null;
+    if (this.length !== null && this.start >= this.length) {
+      this.#tell(`The address names a moment after the end of this video (${clock(this.length, 3)}).`, true);
+      Object.assign(this, { start: 0, end: 5, given: false });
+    }
     if (!this.given && this.length !== null) this.end = Math.min(this.end, this.length);
     byId("title").textContent = info.title;
     const date = `${day(info.recorded)}${info.recorded_from === "modified" ? " (date of the file)" : ""}`;
