@@ -338,6 +338,7 @@ class Model(nn.Module):
             hidden = hidden_words(
                 videos.sentences,
                 (config.query_token, config.mask_token),
+                _sizes(config)[0]["vocabulary"],
                 config.hidden_share,
                 config.context_sentences,
             )

@@ -21,7 +21,7 @@ from whenabouts.models._parts.pretraining import (
     some_of,
 )
 from whenabouts.models.hero import Config, Model
-from whenabouts.models.protocol import Batch, ClipBatch
+from whenabouts.models.protocol import Batch, ClipBatch, SentenceBatch
 from whenabouts.types import UsageError
 
 from ..small_batches import mask_of
@@ -51,7 +51,7 @@ def test_hidden_words_become_the_mask_mostly_and_never_the_first_token() -> None
     assert said is not None
     counts = {"hidden": 0, "mask": 0, "same": 0}
     for _ in range(60):
-        hidden = hidden_words(said, (BEGIN, MASK), 0.15)
+        hidden = hidden_words(said, (BEGIN, MASK), 30, 0.15)
         assert hidden is not None
         words, where = hidden.sequences.words, hidden.where
         # The third video has sentences without words: they are not read here.
@@ -63,7 +63,37 @@ def test_hidden_words_become_the_mask_mostly_and_never_the_first_token() -> None
         counts["same"] += int((words[where] == hidden.labels).sum())
     assert 0.74 < counts["mask"] / counts["hidden"] < 0.88
     assert 0.05 < counts["same"] / counts["hidden"] < 0.2
-    assert hidden_words(replace(said, mask=torch.zeros_like(said.mask)), (BEGIN, MASK), 0.15) is None
+    assert hidden_words(replace(said, mask=torch.zeros_like(said.mask)), (BEGIN, MASK), 30, 0.15) is None
+
+
+@pytest.mark.parametrize(
+    ("mask_token", "words"), [(MASK, range(4, 29)), (4, range(5, 30)), (12, range(13, 30)), (2, range(3, 30))]
+)
+def test_a_hidden_word_becomes_a_word_wherever_the_mask_stands_among_the_special_tokens(
+    mask_token: int, words: range
+) -> None:
+    """RoBERTa's stands behind the words, BERT's and those that `tokenizers` trains before them."""
+    torch.manual_seed(0)
+    said = _videos().sentences
+    assert said is not None
+    seen: set[int] = set()
+    for _ in range(60):
+        hidden = hidden_words(replace(said, words=said.words * 0 + 1), (BEGIN, mask_token), 30, 0.9)
+        assert hidden is not None
+        seen.update(hidden.sequences.words[hidden.where].tolist())
+    seen -= {1, mask_token}
+    assert seen <= set(words) and len(seen) > len(words) // 2
+
+
+def test_a_video_longer_than_the_places_of_order_is_refused_with_what_helps() -> None:
+    model, mask = _model(temporal={**SIZES["temporal"], "places": 200}), mask_of([101])
+    videos = ClipBatch({name: torch.randn(1, 101, wide) for name, wide in SIZES["streams"].items()}, mask)
+    said = SentenceBatch(
+        torch.full((1, 1, 3), 5), torch.ones(1, 1, 3, dtype=torch.bool), torch.full((1, 101), -1)
+    )
+    batch = replace(_batch(), videos=replace(videos, sentences=said))
+    with pytest.raises(UsageError, match=r"101 clips, .*fom.* features\.max_clips = 100, or leave fom out"):
+        model.task_terms("fom", batch)
 
 
 def test_clips_change_places_among_themselves() -> None:

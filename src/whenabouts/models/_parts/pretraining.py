@@ -28,7 +28,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from whenabouts.models._parts.cross_modal import HierarchicalEncoder, Sequences, sequences_of
-from whenabouts.models._parts.layers import check_length
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, SentenceBatch
 from whenabouts.types import UsageError
 
@@ -37,7 +36,7 @@ TASKS: tuple[Task, ...] = ("mlm", "mfm", "mffr", "fom", "vsm")
 FRAMES_OF_ORDER = 100
 """Places that frame order modelling tells apart."""
 _FIRST_WORD = 4
-"""RoBERTa's words begin behind its special tokens."""
+"""RoBERTa's words begin behind its special tokens, and end before the one that hides."""
 _KEPT, _ANY_WORD = 0.1, 0.2
 
 
@@ -142,7 +141,12 @@ class Pretraining:
 
     def order_logits(self, features: Tensor, mask: Tensor, sequences: Sequences, going: Tensor) -> Tensor:
         """(V, T, places): clip t stands at place `going` (V, T) before the temporal transformer."""
-        check_length(mask.shape[1], FRAMES_OF_ORDER, "clips")
+        if mask.shape[1] > FRAMES_OF_ORDER:
+            raise UsageError(
+                f"hero: a video of {mask.shape[1]} clips, and pre-training by order (fom) tells "
+                f"{FRAMES_OF_ORDER} places apart: set features.max_clips = {FRAMES_OF_ORDER}, or leave fom "
+                "out of model.pretraining"
+            )
         temporal = self.encoder.temporal
         joined = temporal.joined(features, self.encoder.among_words(features, sequences), mask)
         there = going[..., None].expand_as(joined)
@@ -184,12 +188,12 @@ def some_of(mask: Tensor, share: float) -> Tensor:
 
 
 def hidden_words(
-    sentences: SentenceBatch, tokens: tuple[int, int], share: float, context: int = 0
+    sentences: SentenceBatch, tokens: tuple[int, int], vocabulary: int, share: float, context: int = 0
 ) -> Hidden | None:
     """Sentences with words, some of which are hidden as by BERT; None where nobody speaks.
 
     `tokens`: what begins a sequence, and what stands for a hidden word. Of ten hidden words one stays as it
-    is, one becomes any word.
+    is, one becomes any word of the `vocabulary`.
     """
     begin, mask_token = tokens
     sequences = sequences_of(sentences, begin, context=context, without_clips=True, with_words=True)
@@ -200,9 +204,19 @@ def hidden_words(
     own[:, 0] = False  # the token that begins
     where = some_of(own, share)
     draws = torch.rand(words.shape).to(words.device)
-    others = torch.randint(_FIRST_WORD, mask_token, words.shape).to(words.device)
+    others = torch.randint(*_words_beside(mask_token, vocabulary), words.shape).to(words.device)
     shown = torch.where(draws < _KEPT, words, torch.where(draws < _ANY_WORD, others, mask_token))
     return Hidden(replace(sequences, words=shown.where(where, words)), where, words[where])
+
+
+def _words_beside(mask_token: int, vocabulary: int) -> tuple[int, int]:
+    """The ids of words, from and up to: those before the token that hides (RoBERTa's) or behind it (BERT's).
+
+    Whichever are more; tokenizers have other special tokens on the other side.
+    """
+    before, behind = (_FIRST_WORD, mask_token), (mask_token + 1, vocabulary)
+    first, end = max(before, behind, key=lambda ids: ids[1] - ids[0])
+    return (first, end) if first < end else (0, vocabulary)
 
 
 def new_places(mask: Tensor, share: float) -> Tensor:
