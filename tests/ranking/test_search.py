@@ -32,7 +32,18 @@ from whenabouts.ranking.confidence import TrainedConfidence
 from whenabouts.types import UsageError
 
 from ..hub_server import fetch_from_server
-from ..small_systems import DEEDS, WIDTH, Chooser, Letters, Pairs, inputs, small_system, small_xml, write_talk
+from ..small_systems import (
+    DEEDS,
+    WIDTH,
+    Chooser,
+    Letters,
+    Pairs,
+    PairsConfig,
+    inputs,
+    small_system,
+    small_xml,
+    write_talk,
+)
 from .found_moments import distinct, spans_of
 
 QUERY = "the penguin moves to the north"
@@ -369,6 +380,27 @@ def test_a_system_without_keys_takes_candidates_of_the_untrained_search(
     (expected,) = corpus.searcher().candidates("the glacier breaks at night", ["subtitle"])
     assert {one.moment.video_id for one in found} == {expected}
     assert len(found) > 1
+
+
+def test_the_untrained_search_says_which_video_is_right_where_no_system_does(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spans score alike in all videos; the best clip of a video is found behind many of a longer one."""
+    trained = Trained("pairs", Pairs(), inputs(), Decoding(max_clips=1))
+    trained.model.config, trained.model.video_weight = PairsConfig(scale=0.0), 20.0
+    expected = corpus.search("the glacier breaks at night", 9, model=trained).moments
+    monkeypatch.setattr("whenabouts.product.search.NEAREST_CLIPS", 1)
+    found = corpus.search("the glacier breaks at night", 9, model=trained).moments
+    assert [one.moment for one in found] == [one.moment for one in expected]
+    assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=1e-2)
+    of_query = Letters().encode_text(["the glacier breaks at night"])[0]
+    best = {
+        video.id: 20 * float((corpus.store.clips_of("subtitle", [video.id]).vectors @ of_query).max())
+        for video in corpus.videos()
+    }
+    assert found[0].score == pytest.approx(max(best.values()), abs=1e-2)
+    for one in found:
+        assert one.score == pytest.approx(best[one.moment.video_id], abs=1e-2)
 
 
 def test_a_system_that_only_chooses_videos_answers_whole_videos(

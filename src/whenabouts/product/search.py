@@ -579,6 +579,28 @@ class Searcher:
                 hits.append(self._store.match_text(name, text, MATCHED_CLIPS, video_ids=allowed))
         return _candidates(*hits)
 
+    def video_scores(
+        self, text: str, streams: Iterable[str], video_ids: Sequence[str]
+    ) -> NDArray[np.float64]:
+        """(V,) how well the best clip of each video fits a query: its cosine, the mean over the streams.
+
+        Streams without vectors are left out; a video without clips scores 0 there.
+        """
+        query = self.encode(text, streams)
+        own = [(name, part.vector) for name, part in query.streams.items() if part.vector is not None]
+        best = [self._best_clips(name, vector, video_ids) for name, vector in own]
+        return np.asarray(np.mean(best, 0) if best else np.zeros(len(video_ids)), np.float64)
+
+    def _best_clips(self, stream: str, vector: NDArray[np.float32], video_ids: Sequence[str]) -> list[float]:
+        scores: dict[str, float] = {}
+        missing = list(video_ids)
+        while missing:  # a long video may have all of the nearest clips
+            hits = self._store.nearest(stream, vector, NEAREST_CLIPS, video_ids=missing)
+            for video, score in zip(hits.video_ids, hits.score.tolist(), strict=True):
+                scores.setdefault(video, score)
+            missing = [video for video in missing if video not in scores] if len(hits) else []
+        return [scores.get(video, 0.0) for video in video_ids]
+
     def _shots(self, video_ids: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Where shots of some videos begin, in seconds (B,), and where each video's begin in that."""
         shots = {record.video_id: record.shots or () for record in self._store.ledger().of(video_ids)}

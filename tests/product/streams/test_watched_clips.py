@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 from whenabouts import Corpus
 from whenabouts.encoders.protocol import ClipSettings, EncoderOutOfMemory, VideoClip
 from whenabouts.product.index.reading import FrameBatch, ReadVideo
-from whenabouts.product.index.records import EncoderMismatch, VideoRecord
+from whenabouts.product.index.records import EncoderMismatch, StreamInfo, VideoRecord
 from whenabouts.product.indexing import plan_index, run_index
 from whenabouts.product.streams._watched_clips import Window, watched, watched_clips
-from whenabouts.product.streams.protocol import FrameSettings
+from whenabouts.product.streams.protocol import FrameSettings, Setup
+from whenabouts.product.streams.vision import STREAM
 from whenabouts.types import UsageError
 
 from ...uncalibrated import uncalibrated
+from .test_contracts import Registry
 from .test_sound import named
 
 TEXTS = ("it moves to the left", "it moves to the right", "nothing moves")
@@ -108,7 +110,7 @@ def test_a_motion_is_found_where_it_is(corpus: Corpus, text: str) -> None:
 
 def test_single_frames_cannot_tell_one_way_from_the_other(tmp_path: Path, films: list[Path]) -> None:
     corpus = indexed(tmp_path / "corpus", *films, clip_frames=1)
-    assert dict(corpus.store.streams["vision"].settings) == {"clip_seconds": 1.0}
+    assert dict(corpus.store.streams["vision"].settings) == {"clip_seconds": 1.0, "frame_at": 0.5}
     left, right = (
         [(each.moment, round(each.score, 6)) for each in corpus.search(text, k=5).moments] for text in TIMES
     )
@@ -128,6 +130,20 @@ def test_how_clips_are_watched_stands_in_the_corpus_and_stays(corpus: Corpus, fi
     plan = plan_index(Corpus(corpus.location + "-new", create=True), films, vision=Motion(), clip_frames=16)
     (run,) = (run for run in plan.streams if run.name == "vision")
     assert run.reads.frames == FrameSettings(0.25, 48) and run.cost.seconds == 1800.0
+
+
+def test_a_clip_has_its_middle_frame_but_in_a_corpus_that_has_the_first() -> None:
+    """Its settings say nothing of it, as before there was a choice."""
+    taken = []
+    for settings in (None, {"clip_seconds": 2.0}, {"clip_seconds": 2.0, "frame_at": 0.5}):
+        info = None if settings is None else StreamInfo("vision", "motion", "motion:1", 3, settings)
+        setup = Setup(
+            "a corpus", info, {"vision": Motion(), "clip_seconds": 2.0, "clip_frames": 1}, Registry(), []
+        )
+        run = STREAM.setup(setup)
+        assert run is not None and isinstance(run.reads.frames, FrameSettings)
+        taken.append((run.reads.frames.at, run.info.settings.get("frame_at", 0.0)))
+    assert taken == [(0.5, 0.5), (0.0, 0.0), (0.5, 0.5)]
 
 
 def test_a_model_of_single_frames_is_not_asked_to_watch(tmp_path: Path, films: list[Path]) -> None:

@@ -233,6 +233,8 @@ class _FramePass:
                     reported = time.monotonic()
                     yield Reached(min(1.0, frame.seconds / self._duration) if self._duration else 0.0)
             self.damage, self.end = reader.damage, reader.last_time
+        for sampler in samplers:
+            sampler.settle()
         yield from (sampler.batch() for sampler in samplers if sampler.clips)
         self.shots = tuple(finder.borders())
 
@@ -242,13 +244,14 @@ def _sampling(frames: Sequence[FrameSettings]) -> tuple[float, int]:
     if not frames:
         return SHOT_RATE, _SHOT_SIZE
     rates = (
-        max(1, math.ceil(SHOT_RATE * settings.clip_seconds)) / settings.clip_seconds for settings in frames
+        max(2 if settings.at else 1, math.ceil(SHOT_RATE * settings.clip_seconds)) / settings.clip_seconds
+        for settings in frames
     )
     return max(rates), max(settings.size for settings in frames)
 
 
 class _ClipSampler:
-    """Takes the first frame of each clip."""
+    """Takes of each clip the frame nearest to where its settings want it."""
 
     def __init__(self, settings: FrameSettings, size: int) -> None:
         # A file may run on behind the end that it claims, so the grid has room for any.
@@ -257,16 +260,28 @@ class _ClipSampler:
         self._is_larger = size > settings.size
         self.clips: list[int] = []
         self._images: list[NDArray[np.uint8]] = []
-        self._last = -1
+        self._clip, self._apart = -1, math.inf
+        self._nearest: Frame | None = None
 
     def add(self, frame: Frame) -> bool:
-        """Take a frame if its clip has none yet; true when a batch is full."""
+        """Take a frame if its clip has none that is nearer; true when a batch is full."""
         clip = self._grid.index_at(frame.seconds)
-        if clip > self._last:
-            self._last = clip
-            self.clips.append(clip)
-            self._images.append(shrunk(frame.image, self._settings.size) if self._is_larger else frame.image)
+        if clip > self._clip:
+            self.settle()
+            self._clip, self._apart = clip, math.inf
+        wanted = self._grid.bounds(clip)[0] + self._settings.at * self._settings.clip_seconds
+        if clip == self._clip and abs(frame.seconds - wanted) < self._apart:
+            self._nearest, self._apart = frame, abs(frame.seconds - wanted)
         return len(self.clips) >= _BATCH
+
+    def settle(self) -> None:
+        """No frame of the last clip comes any more."""
+        if self._nearest is None:
+            return
+        image = self._nearest.image
+        self.clips.append(self._clip)
+        self._images.append(shrunk(image, self._settings.size) if self._is_larger else image)
+        self._nearest = None
 
     def batch(self) -> FrameBatch:
         """What has been taken since the last batch."""

@@ -28,10 +28,14 @@ QueryKind = Literal["text", "picture", "moment"]
 
 @dataclass(frozen=True, slots=True)
 class FrameSettings:
-    """Which frames a stream reads: one in each clip of `clip_seconds`, short side of `size` pixels."""
+    """Which frames a stream reads: one in each clip of `clip_seconds`, short side of `size` pixels.
+
+    It is the one nearest to the share `at` of the clip: 0 its beginning, 0.5 its middle.
+    """
 
     clip_seconds: float
     size: int
+    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

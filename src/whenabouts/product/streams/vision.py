@@ -1,4 +1,4 @@
-"""Pictures: one frame in each clip, encoded by a CLIP or SigLIP model; or clips watched as video."""
+"""Pictures: the middle frame of each clip, encoded by a CLIP or SigLIP model; or clips watched as video."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from whenabouts.product.index.records import ClipColumns
 
 DEFAULT_CLIP_SECONDS = 1.0
+_MIDDLE = 0.5
+"""Where in a clip its frame is taken: what a clip shows begins and ends on either side of it, and released
+features are of such frames. Older corpora, whose settings do not say, have the first."""
 _MOST_FRAMES = 64
 _NO_MODEL = (
     "pictures are not searched for what they show: no vision model was named. Add it now or later with "
@@ -89,12 +92,15 @@ class Vision(Stream):
         if encoder is None:
             setup.notes.append(_NO_MODEL)
             return None
+        at = _MIDDLE if setup.info is None else float(setup.info.settings.get("frame_at", 0.0))
         settings: dict[str, float] = {"clip_seconds": seconds}
-        reads, cost = FrameSettings(seconds, encoder.image_size), 1 / _FRAMES_PER_SECOND
+        reads, cost = FrameSettings(seconds, encoder.image_size, at), 1 / _FRAMES_PER_SECOND
         if watching:
             settings |= {"clip_frames": frames, "window_seconds": watching.window_of(seconds)}
             reads = FrameSettings(settings["window_seconds"] / frames, watching.size)
             cost = watching.cost_seconds * frames / watching.frames
+        elif at:
+            settings["frame_at"] = at
         return StreamRun(
             self,
             StreamInfo(self.name, encoder.name, encoder.fingerprint, encoder.dimension, settings),

@@ -2,9 +2,9 @@
 
 What the system keeps of each video lies in the index (`search_keys.py`, `index/keys.py`). It is made on first
 use and brought up to date whenever the list of videos has changed (`indexed_corpus.py`). A system without
-keys gets its candidates from the search that needs no training. Two systems may share the work
-(`models/staged.py`): the retriever's keys and scores choose the videos, the localizer finds the moments in
-them. What each keeps of the videos is stored for itself.
+keys gets its candidates, and the scores of videos, from the search that needs no training. Two systems may
+share the work (`models/staged.py`): the retriever's keys and scores choose the videos, the localizer finds
+the moments in them. What each keeps of the videos is stored for itself.
 
 Long videos may be searched by segments: a system with places for 100 clips reads an hour as 100 clips of 36
 seconds. Then the index keeps a retriever's keys of segments of a few seconds. Those with the nearest keys are
@@ -85,9 +85,6 @@ _PART_BYTES = 16 << 20
 # Share of the videos that may be new or gone before what chance scores is measured again.
 _CHANGED = 0.1
 
-WordCandidates = Callable[[str, Sequence[str], Sequence[str] | None], Sequence[str]]
-"""Videos by the words of a query: the query, streams, and the videos that are allowed (None: all)."""
-
 
 @dataclass(frozen=True, eq=False)
 class Retrieved:
@@ -106,7 +103,7 @@ class TrainedSearch:
 
     `retriever` chooses the videos in place of the localizer, where there is one. With `segments` it chooses
     these (and may be the localizer itself); where the localizer then finds no moments, the proposals
-    themselves are answered. `by_words` gives candidates for a system without keys.
+    themselves are answered. `untrained` chooses and scores videos for a system without keys.
     """
 
     def __init__(
@@ -115,10 +112,10 @@ class TrainedSearch:
         localizer: IndexedSystem,
         retriever: IndexedSystem | None = None,
         segments: SegmentSettings | None = None,
-        by_words: WordCandidates = lambda text, streams, allowed: (),
+        untrained: Callable[[], Searcher] | None = None,
     ) -> None:
         self.localizer, self.retriever, self.segments = localizer, retriever, segments
-        self._store, self._by_words = store, by_words
+        self._store, self._untrained = store, untrained
         self._systems = [system for system in dict.fromkeys((localizer, retriever)) if system is not None]
         self._transcripts = [name for name in store.streams if stream_named(name).transcript]
         self._nms = NMS if localizer.trained.decoding.nms is None else localizer.trained.decoding.nms
@@ -230,7 +227,7 @@ class TrainedSearch:
         elif can_retrieve(trained.model):
             of_videos = score_corpus(trained.model, query, videos)
         else:
-            of_videos = torch.zeros((1, len(videos)), device=device_of(trained.model))
+            of_videos = self._untrained_scores(text, videos)
         moments = self._ranked(videos, query, best_units(of_videos, len(videos)), k)
         if retrieved is None or retrieved.corpus is None:
             keyed, by = videos, query
@@ -239,6 +236,14 @@ class TrainedSearch:
             keyed, by = retrieved.corpus, retrieved.query
             places = _places(moments, videos, keyed)
         return self._with_evidence(by, keyed, moments, videos.ids, places)
+
+    def _untrained_scores(self, text: str, videos: MemoryCorpus) -> torch.Tensor:
+        """(1, V) what the untrained search gives videos, where nothing else says which of them is right."""
+        trained = self.localizer.trained
+        scores = np.zeros(len(videos))
+        if self._untrained is not None and trained.model.video_weight:
+            scores = self._untrained().video_scores(text, list(trained.inputs.streams), videos.ids)
+        return torch.tensor(scores[None], dtype=torch.float32, device=device_of(trained.model))
 
     def _ranked(self, videos: MemoryCorpus, query: QueryEncoding, candidates: Candidates, k: int) -> Moments:
         """The k best moments that differ; the best videos from end to end, where no moments are found."""
@@ -286,8 +291,9 @@ class TrainedSearch:
         if len(rows) <= few:
             return rows, None
         if not corpus.keys.info.streams or not query.search:
+            assert self._untrained is not None
             streams = list(system.trained.inputs.streams)
-            return corpus.rows_of(self._by_words(text, streams, corpus.names(allowed))), None
+            return corpus.rows_of(self._untrained().candidates(text, streams, corpus.names(allowed))), None
         return corpus.nearest(_search_vectors(query), many, allowed)
 
     def _likeliest(
@@ -462,13 +468,13 @@ def open_search(
     length that does not fit it.
     """
 
-    def by_words(text: str, streams: Sequence[str], allowed: Sequence[str] | None) -> Sequence[str]:
-        return Searcher(store, registry.usable()[0]).candidates(text, streams, allowed)
+    def untrained() -> Searcher:
+        return Searcher(store, registry.usable()[0])
 
     first = model.retriever or model
     if segments is None:
         retriever = None if first is model else open_indexed(store, registry, first)
-        return TrainedSearch(store, open_indexed(store, registry, model), retriever, None, by_words)
+        return TrainedSearch(store, open_indexed(store, registry, model), retriever, None, untrained)
     if not can_retrieve(first.trained.model):
         raise UsageError(
             f"{first.name} ({first.trained.system}) chooses no videos, and so no segments; name a retriever"
@@ -477,7 +483,7 @@ def open_search(
     settings = SegmentSettings(clips * first.trained.inputs.clip_seconds)
     chooser = open_indexed(store, registry, first, clips)
     localizer = chooser if first is model else open_indexed(store, registry, model)
-    return TrainedSearch(store, localizer, chooser, settings, by_words)
+    return TrainedSearch(store, localizer, chooser, settings, untrained)
 
 
 System = str | os.PathLike[str] | Trained
