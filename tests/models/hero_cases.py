@@ -18,8 +18,8 @@ from ..golden_folder import arrays_of, cases, only_gelu, told_inside
 CASES = cases("hero_full", "*.npz")
 
 
-def sizes(told: dict[str, Any], arrays: dict[str, Tensor]) -> dict[str, Any]:
-    """The settings that a case's configuration and tensors have."""
+def sizes(told: dict[str, Any], arrays: dict[str, Tensor], place: str) -> dict[str, Any]:
+    """The settings that a case's configuration and tensors have, of a batch at that place of the arrays."""
     parts = {name: told["config"][f"{name}_config"] for name in "fcq"}
     only_gelu(*parts.values(), epsilon=1e-12)
     alike = {
@@ -30,8 +30,9 @@ def sizes(told: dict[str, Any], arrays: dict[str, Tensor]) -> dict[str, Any]:
         }
         for name, part in parts.items()
     }
+    frames = "sd.v_encoder.f_encoder.img_embeddings"
     return {
-        "streams": {"frames": arrays["tvr.in.c_v_feats"].shape[-1]},
+        "streams": {"frames": arrays[f"{frames}.img_linear.weight"].shape[1]},
         "text_encoder": "numbers",
         "hidden": parts["f"]["hidden_size"],
         "heads": parts["q"]["num_attention_heads"],
@@ -39,14 +40,28 @@ def sizes(told: dict[str, Any], arrays: dict[str, Tensor]) -> dict[str, Any]:
             **alike["f"],
             "vocabulary": parts["f"]["vocab_size"],
             "word_places": parts["f"]["max_position_embeddings"],
-            "clip_places": told["max_frm_seq_len"],
+            "clip_places": len(arrays[f"{frames}.position_embeddings.weight"]),
         },
         "temporal": {**alike["c"], "places": parts["c"]["max_position_embeddings"]},
         "query_places": parts["q"]["max_position_embeddings"],
-        "query_token": told["tokens"]["cls"],
-        "sentence_token": told["tokens"]["sep"],
+        "query_token": int(arrays[f"{place}.query_input_ids"][0, 0]),
+        "sentence_token": int(arrays[f"{place}.f_sub_input_ids"][0, 0]),
         "span_kernel": told["conv_kernel_size"],
     }
+
+
+def sequences_alone(arrays: dict[str, Tensor], place: str, padding: int) -> tuple[ClipBatch, Tensor, Tensor]:
+    """Each sentence that has clips as a video of its own; its row, and the mask (R, M) of its sequence."""
+    masks = arrays[f"{place}.f_attn_masks"].bool()
+    ids = arrays[f"{place}.f_sub_input_ids"]
+    counts = masks.sum(1) - (ids != padding).sum(1)
+    # Where a sentence has no clip the program has an unseen one in front of the words.
+    rows = masks[:, 0].nonzero()[:, 0]
+    seen = torch.arange(int(counts.max())) < counts[rows, None]
+    words = ids[rows, None, 1:]
+    sentences = SentenceBatch(words, words != padding, torch.where(seen, 0, -1))
+    features = arrays[f"{place}.f_v_feats"][rows, : seen.shape[1]]
+    return ClipBatch({"frames": features}, seen, sentences=sentences), rows, masks[rows]
 
 
 @dataclass(frozen=True)
@@ -117,7 +132,7 @@ def sentence_batch(
 def opened(path: Path) -> Golden:
     told, arrays = told_inside(path), arrays_of(path)
     config = Config(
-        **sizes(told, arrays),
+        **sizes(told, arrays, "tvr.in"),
         ranking=told["ranking_loss_type"],
         margin=told["margin"],
         weight_negative_videos=told["lw_neg_ctx"],

@@ -1,7 +1,7 @@
 """HERO's head as released, against what the authors' program computes: every case file of the golden folder.
 
-The encoders that make its frames are not part of this system: it is given the frames and words that the case
-has stored. Tolerances are those of the folder's README (1e-4 on logits, 1e-5 of a loss).
+The head is given the frames and words that the case has stored; what its encoders make of the raw ones is
+compared by itself. Tolerances are those of the folder's README (1e-4 on logits, 1e-5 of a loss).
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, SpanScores
 
 from ..golden_folder import arrays_of, cases, golden_folder, only_gelu, told_inside
 from ..ranked_rows import assert_same_ranking
+from .hero_cases import sentence_batch, sequences_alone, sizes
 
+PADDING = 1
+"""The id behind the end of words, in all of the program's files."""
 HEAD = ("video_query_linear.", "video_st_predictor.", "video_ed_predictor.", "q_feat_attn.")
 
 
@@ -31,6 +34,7 @@ HEAD = ("video_query_linear.", "video_st_predictor.", "video_ed_predictor.", "q_
 class Golden:
     """One case: what is told of it, arrays by name, the model with the case's weights, its batch."""
 
+    path: Path
     told: dict[str, Any]
     arrays: dict[str, Tensor]
     model: Model
@@ -38,6 +42,11 @@ class Golden:
 
     def near(self, name: str, value: Tensor, *, atol: float = 1e-4, rtol: float = 1e-5) -> None:
         torch.testing.assert_close(value.detach(), self.arrays[name], atol=atol, rtol=rtol)
+
+    @property
+    def whole(self) -> Model:
+        """The head with the encoders before it."""
+        return _whole(self.path)
 
     def logits(self, queries: list[int], videos: list[int]) -> Tensor:
         """(2, P, T) of pairs; the program's -1e4 in the padding."""
@@ -75,7 +84,7 @@ def _opened(path: Path) -> Golden:
     )
     model = Model(config).eval()
     model.load_state_dict({ours: arrays[f"sd.{name}"] for ours, name in released_names(config).items()})
-    return Golden(told, arrays, model, _batch(arrays))
+    return Golden(path, told, arrays, model, _batch(arrays))
 
 
 def _batch(arrays: dict[str, Tensor]) -> Batch:
@@ -99,6 +108,49 @@ def test_every_released_parameter_of_the_head_has_a_name_here(case: Golden) -> N
     names = released_names(case.model.config)
     assert set(names.values()) == {name for name in released if name.startswith(HEAD)}
     assert set(names) == set(case.model.state_dict())
+
+
+@cache
+def _whole(path: Path) -> Model:
+    told, arrays = told_inside(path), arrays_of(path)
+    model = Model(Config(**sizes(told, arrays, "in"), as_released=True)).eval()
+    names = released_names(model.config)
+    model.load_state_dict({ours: arrays[f"sd.{name}"] for ours, name in names.items()})
+    return model
+
+
+@torch.no_grad()
+def test_sentences_with_their_frames_become_the_released_vectors(case: Golden) -> None:
+    whole, (videos, rows, mask) = case.whole, sequences_alone(case.arrays, "in", PADDING)
+    assert whole.encoder is not None
+    found = whole.encoder.cross_modal(videos.streams["frames"], whole.sequences(videos))
+    expected = case.arrays["out.frame_sequence_output"][rows][mask]
+    torch.testing.assert_close(found[mask[:, : found.shape[1]]], expected, atol=1e-4, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_videos_become_the_released_frames(case: Golden) -> None:
+    """But those with a frame in two sentences, which the program's own data classes never make."""
+    told, mask = case.told, case.arrays["in.c_attn_masks"].bool()
+    words = list(torch.split(case.arrays["in.f_sub_input_ids"][:, 1:], told["num_subs"]))
+    frames = [[frame for _, own in of_video for frame in own] for of_video in told["sub_idx2frame_idx"]]
+    clear = torch.tensor([len(own) == len(set(own)) for own in frames])
+    if not clear.any():
+        pytest.skip("each video of this case has a frame in two sentences")
+    sentences = sentence_batch(words, told["sub_idx2frame_idx"], mask, PADDING)
+    shown = ClipBatch({"frames": case.arrays["in.c_v_feats"]}, mask, sentences=sentences)
+    found = case.whole.encode_videos(shown).parts["frames"]
+    case_frames = case.arrays["head.frame_embeddings"]
+    torch.testing.assert_close(found[clear], case_frames[clear], atol=1e-4, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_words_become_the_released_tokens(case: Golden) -> None:
+    ids, mask = case.arrays["in.query_input_ids"], case.arrays["in.query_attn_masks"].bool()
+    words, read = case.whole._words(QueryBatch(ids[:, 1:], mask[:, 1:]))
+    assert torch.equal(read, mask)
+    expected = case.arrays["head.query_token_features"]
+    torch.testing.assert_close(words[mask], expected[mask], atol=1e-4, rtol=1e-5)
 
 
 @torch.no_grad()
