@@ -140,7 +140,8 @@ def test_words_become_the_released_vectors(case: Golden) -> None:
     words = model.query_encoder(words, mask)
     case.near_where(mask, "out/encoded_query", words)
     pooled = model.pooling(words, mask)
-    for number, name in enumerate(case.streams):
+    for name in ("video", "sub"):  # the program makes both, of which one may be read by no stream
+        number = case.streams.index(name) if name in case.streams else 0
         case.near(f"out/{name}_query", pooled.vectors[:, number])
     if "out/modular_att" in case.arrays and model.config.modular:
         case.near("out/modular_att", pooled.weights.expand_as(case.arrays["out/modular_att"]))
