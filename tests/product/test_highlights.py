@@ -180,3 +180,15 @@ def test_highlights_are_of_one_video(
 ) -> None:
     assert main(["search", "--highlights", "--corpus", "c", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_curve_that_is_there_is_replaced_only_with_force(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (curve := tmp_path / "curve.csv").write_text("of another video")
+    asked = ["search", "--highlights", "--corpus", "c", "--within", "a", "--model", "m", "--out", str(curve)]
+    assert main(asked) == 2
+    assert "is there already; give another name, or --force to replace it" in capsys.readouterr().err
+    assert main([*asked, "--force"]) == 2
+    assert "there already" not in capsys.readouterr().err
+    assert curve.read_text() == "of another video"

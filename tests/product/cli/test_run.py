@@ -281,7 +281,7 @@ def test_what_is_there_stays_where_a_run_fails(features: Path, checkpoint: Path,
         for weight in trained.model.parameters():
             weight.data.fill_(float("nan"))
         trained.save_pretrained(checkpoint)
-        called(features, checkpoint, "--out", str(tmp_path / "a.jsonl"))
+        called(features, checkpoint, "--out", str(tmp_path / "a.jsonl"), "--force")
     assert (tmp_path / "a.jsonl").read_text() == "before"
     assert [path.name for path in tmp_path.glob(".a.jsonl*")] == []
 
@@ -531,9 +531,24 @@ def test_no_system_is_written_over(
     with pytest.raises(WhenaboutsError, match=f"{name}: is read here and would be overwritten"):
         called(features, checkpoint, "--out", str(target), "--retriever", str(other))
     assert target.read_bytes() == before
+    again = ("--out", str(target), "--retriever", str(other), "--force")
+    with pytest.raises(WhenaboutsError, match=f"{name}: is read here and would be overwritten"):
+        called(features, checkpoint, *again)
+    assert target.read_bytes() == before
+
+
+def test_answers_may_lie_beside_what_gave_them_and_are_replaced_only_with_force(
+    features: Path, checkpoint: Path
+) -> None:
     beside = checkpoint / "answers.json"
-    for _ in range(2):  # answers may lie beside what gave them, and may be given again
-        assert called(features, checkpoint, "--out", str(beside)) == 0
+    assert called(features, checkpoint, "--out", str(beside)) == 0
+    whole = beside.read_bytes()
+    beside.write_bytes(b"of another system")
+    with pytest.raises(UsageError, match=r"answers\.json: is there already; .* --force to replace it"):
+        called(features, checkpoint, "--out", str(beside))
+    assert beside.read_bytes() == b"of another system"
+    assert called(features, checkpoint, "--out", str(beside), "--force") == 0
+    assert beside.read_bytes() == whole
 
 
 @pytest.mark.parametrize("name", ["vision.h5", "query.h5"])

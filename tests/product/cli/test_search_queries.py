@@ -49,6 +49,18 @@ def test_answers_are_a_run_that_evaluate_measures_under_the_names_of_the_judgeme
     assert bare(*done.json["evaluate"].split()[1:]).code == 0
 
 
+def test_a_run_that_is_there_is_replaced_only_with_force(
+    whenabouts: Whenabouts, truth: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run.jsonl"
+    out.write_text("of another system")
+    done = whenabouts("search", "--queries", truth, "--out", out)
+    assert done.code == 2 and "is there already; give another name, or --force to replace it" in done.err
+    assert out.read_text() == "of another system"
+    assert whenabouts("search", "--queries", truth, "--out", out, "--force").code == 0
+    assert list(lines_of(out)) == ["jewels", "nobody"]
+
+
 def test_people_are_told_what_came_of_it(whenabouts: Whenabouts, tmp_path: Path, truth: Path) -> None:
     done = whenabouts("search", "--queries", str(truth), "--out", str(tmp_path / "run.jsonl"), "--table")
     assert "2 queries: 1 a match, 0 unsure, 1 no match" in done.out

@@ -100,7 +100,7 @@ def ran(place: Path, tmp_path: Path) -> Called:
 
     def here(*more: str | Path, name: str = "out.jsonl") -> Path:
         out = tmp_path / name
-        assert called(run, "--features", place / "features", "--out", out, *more) == 0
+        assert called(run, "--features", place / "features", "--out", out, "--force", *more) == 0
         return out
 
     return here
@@ -349,6 +349,7 @@ def test_a_localizer_alone_says_that_it_was_given_the_videos(
         place / "features",
         "--out",
         out,
+        "--force",
         "--table",
     )
     assert (

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whenabouts.product.cli.moments import add_moments, chosen_moments
-from whenabouts.product.cli.options import add_format, add_verb, counting_bar, print_either, print_notes
+from whenabouts.product.cli.options import (
+    add_force,
+    add_format,
+    add_verb,
+    counting_bar,
+    print_either,
+    print_notes,
+)
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
@@ -45,7 +52,7 @@ def add_parser(verbs: Any) -> None:
         action="store_true",
         help="take what is stored as it is: quick and without loss, but from the key frame before the start",
     )
-    parser.add_argument("--force", action="store_true", help="replace files that are there already")
+    add_force(parser)
     add_format(parser)
 
 

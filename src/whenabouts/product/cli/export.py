@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from whenabouts.product.cli.moments import add_moments, chosen_moments
-from whenabouts.product.cli.options import add_verb, for_terminal, print_notes
+from whenabouts.product.cli.options import add_force, add_verb, for_terminal, print_notes
 from whenabouts.types import number_of
 
 _EPILOG = """\
@@ -36,7 +36,7 @@ def add_parser(verbs: Any) -> None:
         help=f"{', '.join(format_names())} (default: the suffix of --out tells)",
     )
     parser.add_argument("--out", metavar="FILE", help="file to write (default: standard output)")
-    parser.add_argument("--force", action="store_true", help="replace a file that is there already")
+    add_force(parser)
     parser.add_argument(
         "--rate", metavar="FPS", help="frames a second of the time line (default: the first moment's file)"
     )

@@ -23,6 +23,7 @@ _OTHERS = (
 def show_highlights(options: argparse.Namespace) -> int:
     """Show the highlights of the one video that was named, and write their curve; 0."""
     from whenabouts.product.highlights import highlights_of
+    from whenabouts.video.aside import check_free
 
     if options.model is None or len(options.within) != 1:
         raise UsageError(
@@ -36,6 +37,8 @@ def show_highlights(options: argparse.Namespace) -> int:
             f"--out {options.out}: the curve is written as CSV; name a file that ends in .csv (--json "
             "prints it as JSON)"
         )
+    if options.out is not None:
+        check_free(Path(options.out), force=options.force)
     corpus = open_corpus(options)
     encoded_with(corpus, options.model)
     k = options.best if options.k is None else options.k

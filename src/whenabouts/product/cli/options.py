@@ -123,6 +123,11 @@ def allow_pixels(options: argparse.Namespace) -> None:
     most_pixels()
 
 
+def add_force(parser: argparse._ActionsContainer) -> None:
+    """Add --force, for verbs whose files took long to make or may stand in the place of others."""
+    parser.add_argument("--force", action="store_true", help="replace what is there already")
+
+
 def add_format(parser: argparse._ActionsContainer) -> None:
     """Table or JSON."""
     group = parser.add_mutually_exclusive_group()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from whenabouts.product.cli.options import (
     add_check,
     add_corpus,
+    add_force,
     add_format,
     add_narrowing,
     add_places,
@@ -84,6 +85,7 @@ def add_parser(verbs: Any) -> None:
         metavar="FILE",
         help="with --queries: write the answers as a run (JSON lines); with --highlights: the curve (CSV)",
     )
+    add_force(parser)
     parser.add_argument(
         "--highlights",
         action="store_true",
@@ -141,6 +143,7 @@ def _run_of_queries(options: argparse.Namespace) -> int:
     from whenabouts.formats.files import refuse_overwriting
     from whenabouts.formats.jsonl import files_of
     from whenabouts.formats.queries import read_queries
+    from whenabouts.video.aside import check_free
 
     if options.query is not None:
         raise UsageError("QUERY is one query and --queries is a file of them; give one of the two")
@@ -148,6 +151,7 @@ def _run_of_queries(options: argparse.Namespace) -> int:
         raise UsageError("--queries FILE and --out FILE belong together: what to ask, where to write the run")
     queries = read_queries(options.queries)
     refuse_overwriting(Path(options.out), *files_of(Path(options.queries)))
+    check_free(Path(options.out), force=options.force)
     corpus, search_options = corpus_and_search(options)
     answers: Counter[str] = Counter()
     notes: Counter[str] = Counter()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from whenabouts.product.cli.options import (
     add_data,
     add_device,
+    add_force,
     add_format,
     add_verb,
     console,
@@ -81,6 +82,7 @@ def add_parser(verbs: Any) -> None:
     )
     add("--features", metavar="DIR", required=True, help="folder of the feature files")
     add("--out", metavar="FILE", required=True, help="file to write: run.jsonl, or submission.json (TVR)")
+    add_force(parser)
     add("--split", metavar="NAME", help="train, validation or test (default: test if there is one)")
     add_data(parser)
     add("--experiment", metavar="FILE", help="names the files (default: the experiment in --checkpoint)")
@@ -256,10 +258,11 @@ def _retriever(
 def _keep_what_is_read(
     options: argparse.Namespace, experiment: Experiment, truth: Path, systems: tuple[str | None, str]
 ) -> None:
-    """Raise FormatError where the run would be written over anything that is read."""
+    """Raise FormatError where the run would be written over what is read, UsageError over another."""
     from whenabouts.formats.files import refuse_overwriting
     from whenabouts.formats.jsonl import files_of
     from whenabouts.research.training.run_folder import EXPERIMENT
+    from whenabouts.video.aside import check_free
 
     out, chooser = Path(options.out), systems[0]
     for place in (options.checkpoint, *systems):
@@ -271,6 +274,7 @@ def _keep_what_is_read(
     named = [truth, *(Path(path) for path in (options.pools, options.retriever) if path)]
     read = [path for path in named if path.is_file() or (path / "qrels.jsonl").exists()]
     refuse_overwriting(out, *(file for path in read for file in files_of(path)))
+    check_free(out, force=options.force)
 
 
 def _truth(options: argparse.Namespace, system: OpenedSystem) -> Path:
