@@ -97,6 +97,25 @@ def test_what_cannot_be_done_is_refused_with_the_reason(
     done = bare("index", *filled, "--corpus", str(tmp_path / "a.corpus"))
     assert done.code == 2
     assert told in done.err
+    assert not done.out
+    assert not (tmp_path / "a.corpus").exists()
+
+
+def test_a_folder_that_was_there_stays_where_there_was_nothing_to_index(
+    bare: Whenabouts, tmp_path: Path
+) -> None:
+    (place := tmp_path / "a.corpus").mkdir()
+    for _ in range(2):
+        assert bare("index", "nowhere.mp4", "--corpus", str(place)).code == 2
+        assert place.is_dir()
+
+
+def test_files_that_failed_are_told_each_time(bare: Whenabouts, tmp_path: Path) -> None:
+    (tmp_path / "empty.mp4").touch()
+    command = ("index", str(tmp_path / "empty.mp4"), "--corpus", str(tmp_path / "a.corpus"), "--json")
+    first, again = bare(*command), bare(*command)
+    assert (first.code, len(first.json["failed"]), first.json["failed_before"]) == (2, 1, 0)
+    assert (again.code, len(again.json["failed"]), again.json["failed_before"]) == (2, 0, 1)
 
 
 def test_retry_and_remove_need_a_corpus_that_is_there(bare: Whenabouts, tmp_path: Path) -> None:
@@ -158,7 +177,7 @@ def test_a_mistyped_vision_model_ends_the_command_before_anything_is_indexed(
     refused = bare("index", video, "--corpus", place, "--vision", model)
     assert refused.code == 2
     assert model in refused.err
-    assert bare("stats", "--corpus", place, "--json").json["videos"] == 0
+    assert not Path(place).exists()
     done = bare(
         "index", video, "--corpus", place, "--vision", model, "--or-without", "--processes", "1", "--json"
     )

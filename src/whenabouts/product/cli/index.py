@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from whenabouts.product.cli.options import (
     wants_json,
 )
 from whenabouts.product.streams import index_options
-from whenabouts.types import UsageError, number_of
+from whenabouts.types import UsageError, WhenaboutsError, number_of
 
 if TYPE_CHECKING:
     from whenabouts.product.corpus import Corpus
@@ -180,12 +181,16 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--retriever chooses videos for a trained system; name that with --model as well")
     if options.segments is not None and not options.model:
         raise UsageError("--segments are chosen for a trained system; name that with --model as well")
-    with _corpus(options) as corpus:
+    with _corpus(options) as (corpus, is_new):
         if options.dry_run:
             return _dry_run(corpus, options)
         # Planned while nobody else can write, so that the plan still fits when it is carried out.
         with corpus.writing(wait=options.wait, on_wait=_say_holder):
-            code = _run(corpus, options)
+            try:
+                code = _run(corpus, options)
+            finally:
+                if is_new:
+                    _take_back_untouched(corpus)
             if options.model and not code:
                 encoded_with(corpus, options.model, options.retriever, options.segments, wait=options.wait)
             return code
@@ -207,20 +212,36 @@ def _encode(corpus: Corpus, options: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _corpus(options: argparse.Namespace) -> Iterator[Corpus]:
-    """The corpus to write to; a dry run without one plans against an empty one that is thrown away."""
+def _corpus(options: argparse.Namespace) -> Iterator[tuple[Corpus, bool]]:
+    """The corpus to write to, and whether its folder was made for this run.
+
+    A dry run without one plans against an empty one that is thrown away.
+    """
     from whenabouts.product.corpus import Corpus
     from whenabouts.product.index.records import NotACorpus
 
     try:
-        corpus = Corpus(corpus_name(options), create=not (options.dry_run or options.retry))
+        corpus = Corpus(corpus_name(options))
     except NotACorpus:
-        if not options.dry_run or options.retry:
+        if options.retry:
             raise
-        with tempfile.TemporaryDirectory() as folder:
-            yield Corpus(folder, create=True)
     else:
-        yield corpus
+        yield corpus, False
+        return
+    if not options.dry_run:
+        is_new = not Path(corpus_name(options)).exists()
+        yield Corpus(corpus_name(options), create=True), is_new
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Corpus(folder, create=True), False
+
+
+def _take_back_untouched(corpus: Corpus) -> None:
+    """Remove the folder of a corpus into which nobody wrote: the options were wrong, or nothing was found."""
+    with contextlib.suppress(WhenaboutsError):
+        corpus.store.refresh()  # while this run waited for its turn, another may have written
+        if not corpus.store.streams and not corpus.store.videos():
+            shutil.rmtree(corpus.location, ignore_errors=True)
 
 
 def _plan(corpus: Corpus, options: argparse.Namespace) -> Plan:
@@ -263,8 +284,6 @@ def _run(corpus: Corpus, options: argparse.Namespace) -> int:
     if not is_quiet:
         _say(plan.lines(), sys.stderr)
     if code := _nothing(plan, options):
-        if is_quiet:
-            print_json(plan.to_json())
         return code
     with _Display() as display:
         summary = run_index(corpus, plan, processes=options.processes, ray=options.ray, progress=display.show)
@@ -276,7 +295,7 @@ def _run(corpus: Corpus, options: argparse.Namespace) -> int:
     if summary.interrupted:
         return 130
     # The summary lists files that failed; the command failed only if nothing can be searched.
-    return 2 if summary.failed and not summary.searchable else 0
+    return 2 if (summary.failed or summary.failed_before) and not summary.searchable else 0
 
 
 def _nothing(plan: Plan, options: argparse.Namespace) -> int:

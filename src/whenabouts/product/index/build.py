@@ -70,6 +70,7 @@ def build(
         renamed=len(plan.renamed),
         described=plan.described,
         unchanged=plan.unchanged,
+        failed_before=plan.failed_before,
         removed_before=plan.removed_before,
         gone=[source_path(record.path) for record in plan.gone if record not in plan.pruned],
         pruned=[source_path(record.path) for record in plan.pruned],

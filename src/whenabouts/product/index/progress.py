@@ -128,7 +128,8 @@ class Summary:
 
     `failed` could not be read, `damaged` only in part, `left_out` were not reached at all; `silent` hold
     nothing that can be searched yet, `not_recognised` sound and no subtitles. `gone` are not on disk now,
-    `pruned` were so and are taken out; `removed_before` counts files that stay out because they were removed.
+    `pruned` were so and are taken out. `failed_before` and `removed_before` count files that stay out because
+    they failed, or were removed, before.
     `searchable` counts the clips of the corpus after the run.
     """
 
@@ -149,6 +150,7 @@ class Summary:
     not_recognised: list[Path] = field(default_factory=list)
     gone: list[Path] = field(default_factory=list)
     pruned: list[Path] = field(default_factory=list)
+    failed_before: int = 0
     removed_before: int = 0
     notes: list[str] = field(default_factory=list)
 
@@ -171,6 +173,7 @@ class Summary:
             "speech_not_recognised": [unambiguous(path) for path in self.not_recognised],
             "gone": [unambiguous(path) for path in self.gone],
             "pruned": [unambiguous(path) for path in self.pruned],
+            "failed_before": self.failed_before,
             "removed_before": self.removed_before,
             "notes": list(self.notes),
         }
