@@ -70,6 +70,32 @@ def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
         Tokens(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"tokenizer.json": '{"version":'},
+        {"vocab.json": "{}", "merges.txt": "x"},
+        {"vocab.json": '{"a": 0', "merges.txt": "#version: 0.2"},
+        {"vocab.txt": "\udcff"},
+    ],
+    ids=["json", "merges", "vocabulary", "encoding"],
+)
+def test_a_damaged_tokenizer_is_named(files: dict[str, str], tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(UsageError, match=rf"{next(iter(files))}: is damaged, .*fetch the tokenizer again"):
+        Tokens(str(tmp_path))
+
+
+def test_words_that_a_tokenizer_cannot_tell_are_refused(tmp_path: Path) -> None:
+    tokenizers: Any = pytest.importorskip("tokenizers")
+    for model, problem in ((tokenizers.models.WordLevel({"door": 0}), "unknown words"), (None, "'zebra'")):
+        made = tokenizers.Tokenizer(model or tokenizers.models.BPE({"d": 0}, []))
+        made.save(str(tmp_path / "tokenizer.json"))
+        with pytest.raises(UsageError, match=problem):
+            Tokens(str(tmp_path)).word_batch(["zebra"], 5)
+
+
 def test_pretrained_weights_are_those_of_the_library(folder: Path) -> None:
     encoder = TextEncoder(5, 6, SIZES)
     assert encoder.bert is not None

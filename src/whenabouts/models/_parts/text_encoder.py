@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -134,8 +135,7 @@ class Tokens:
         if empty is not None:
             raise UsageError(f"sentence {empty} is empty; expected words")
         self._tokenizer.enable_truncation(most)
-        ids = [encoding.ids for encoding in self._tokenizer.encode_batch(list(sentences))]
-        return _padded(ids)
+        return _padded([encoding.ids for encoding in self._encoded(sentences)])
 
     def pieces(self, text: str, *, special: bool) -> list[str]:
         """What the tokenizer calls the ids of a text, its `special` tokens included or not."""
@@ -151,21 +151,29 @@ class Tokens:
         self._tokenizer.no_truncation()
         plain = [html.unescape(text) for text in sentences]
         plain = [text.lower() if text.isupper() else text for text in plain]
-        encoded = self._tokenizer.encode_batch(plain, add_special_tokens=False)
-        return [encoding.ids[:most] for encoding in encoded]
+        return [encoding.ids[:most] for encoding in self._encoded(plain, special=False)]
 
     def word_batch(self, sentences: Sequence[str], most: int) -> QueryBatch:
         """(Q, L) ids without special tokens, and their mask; UsageError for a sentence without words."""
         ids = self.words(sentences, most)
         empty = next((at for at, row in enumerate(ids) if not row), None)
         if empty is not None:
-            raise UsageError(f"sentence {empty} is empty; expected words")
+            raise UsageError(
+                f"sentence {empty} is {sentences[empty][:80]!r}; expected words that the tokenizer {self.name} "
+                "knows"
+            )
         return _padded(ids)
 
     def lengths(self, sentences: Sequence[str]) -> list[int]:
         """How many ids each sentence has, none cut off."""
         self._tokenizer.no_truncation()
-        return [len(encoding.ids) for encoding in self._tokenizer.encode_batch(list(sentences))]
+        return [len(encoding.ids) for encoding in self._encoded(sentences)]
+
+    def _encoded(self, sentences: Sequence[str], *, special: bool = True) -> list[Any]:
+        """Sentences as the library has them; UsageError for words that the tokenizer cannot tell."""
+        with _refusals(f"tokenizer {self.name}: cannot tell a word", "take one with a token for unknown words"):
+            encoded: list[Any] = self._tokenizer.encode_batch(list(sentences), add_special_tokens=special)
+        return encoded
 
     @property
     def largest_id(self) -> int:
@@ -191,12 +199,24 @@ def _open(name: str) -> Any:
     from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer, Tokenizer
 
     files = tokenizer_files(name)
-    if files[0].name == "tokenizer.json":
-        tokenizer = Tokenizer.from_file(str(files[0]))
-        tokenizer.no_padding()
-        return tokenizer
-    kind = BertWordPieceTokenizer if files[0].name == "vocab.txt" else ByteLevelBPETokenizer
-    return kind(*map(str, files))._tokenizer
+    with _refusals(f"{files[0]}: is damaged, or another tokenizer's", "fetch the tokenizer again"):
+        if files[0].name == "tokenizer.json":
+            tokenizer = Tokenizer.from_file(str(files[0]))
+            tokenizer.no_padding()
+            return tokenizer
+        kind = BertWordPieceTokenizer if files[0].name == "vocab.txt" else ByteLevelBPETokenizer
+        return kind(*map(str, files))._tokenizer
+
+
+@contextmanager
+def _refusals(what: str, remedy: str) -> Iterator[None]:
+    """What the library refuses, for which it has no kind of error, as a UsageError."""
+    try:
+        yield
+    except Exception as error:
+        if type(error) is not Exception:
+            raise
+        raise UsageError(f"{what} ({error}); {remedy}") from None
 
 
 def tokenizer_files(name: str) -> list[Path]:
