@@ -269,9 +269,9 @@ class _ClipSampler:
         if clip > self._clip:
             self.settle()
             self._clip, self._apart = clip, math.inf
-        wanted = self._grid.bounds(clip)[0] + self._settings.at * self._settings.clip_seconds
-        if clip == self._clip and abs(frame.seconds - wanted) < self._apart:
-            self._nearest, self._apart = frame, abs(frame.seconds - wanted)
+        sought = self._grid.bounds(clip)[0] + self._settings.at * self._settings.clip_seconds
+        if clip == self._clip and abs(frame.seconds - sought) < self._apart:
+            self._nearest, self._apart = frame, abs(frame.seconds - sought)
         return len(self.clips) >= _BATCH
 
     def settle(self) -> None:
