@@ -89,7 +89,7 @@ def test_a_damaged_tokenizer_is_named(files: dict[str, str], tmp_path: Path) -> 
 
 def test_words_that_a_tokenizer_cannot_tell_are_refused(tmp_path: Path) -> None:
     tokenizers: Any = pytest.importorskip("tokenizers")
-    for model, problem in ((tokenizers.models.WordLevel({"door": 0}), "unknown words"), (None, "'zebra'")):
+    for model, problem in ((tokenizers.models.WordLevel({"door": 0}), "an unknown word"), (None, "'zebra'")):
         made = tokenizers.Tokenizer(model or tokenizers.models.BPE({"d": 0}, []))
         made.save(str(tmp_path / "tokenizer.json"))
         with pytest.raises(UsageError, match=problem):

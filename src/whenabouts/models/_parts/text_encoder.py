@@ -159,8 +159,7 @@ class Tokens:
         empty = next((at for at, row in enumerate(ids) if not row), None)
         if empty is not None:
             raise UsageError(
-                f"sentence {empty} is {sentences[empty][:80]!r}; expected words that the tokenizer {self.name} "
-                "knows"
+                f"sentence {empty} is {sentences[empty][:80]!r}; expected words that {self.name} knows"
             )
         return _padded(ids)
 
@@ -171,7 +170,7 @@ class Tokens:
 
     def _encoded(self, sentences: Sequence[str], *, special: bool = True) -> list[Any]:
         """Sentences as the library has them; UsageError for words that the tokenizer cannot tell."""
-        with _refusals(f"tokenizer {self.name}: cannot tell a word", "take one with a token for unknown words"):
+        with _refusals(f"tokenizer {self.name}: cannot tell a word", "take one that has an unknown word"):
             encoded: list[Any] = self._tokenizer.encode_batch(list(sentences), add_special_tokens=special)
         return encoded
 
