@@ -121,6 +121,15 @@ def test_nothing_is_said_where_the_model_knows_or_the_query_does_not_tell(
     assert note_on_languages(query, {"en": 3, "de": 2}, foreign) == ""
 
 
+def test_a_language_that_is_guessed_from_a_word_is_not_told_as_a_fact() -> None:
+    spoken, told = {"en": 5, "zh": 1}, "this corpus's sentence model does not know Chinese."
+    note = note_on_languages("bonjour", spoken, {"zh"})
+    assert note.startswith(f"of 6 videos 1 in Chinese: {told}")
+    assert "the query is in" not in note
+    note = note_on_languages("the weather in the mountains", spoken, {"zh"})
+    assert note.startswith(f"of 6 videos 1 in Chinese: the query is in English, and {told}")
+
+
 @pytest.mark.parametrize(
     ("query", "spoken"),
     [

@@ -23,7 +23,8 @@ def note_on_languages(query: str, spoken: Mapping[str, int], foreign: Collection
     """What to say of a query in another language than some videos, where no sentence model bridges the two.
 
     `spoken` is how many videos are in each language, `foreign` are those that the models of the corpus do not
-    know. "" where the query is in the language of these videos, or too short to tell.
+    know. "" where the query is in the language of these videos, or too short to tell. Its language is named
+    only where it is hardly any other one: "bonjour" is more like English than like Chinese, and is neither.
     """
     strange = {code: count for code, count in spoken.items() if code in foreign}
     candidates = {code for code in spoken if code and code != SEVERAL} | {"en"}
@@ -33,8 +34,10 @@ def note_on_languages(query: str, spoken: Mapping[str, int], foreign: Collection
         return ""
     videos = number_of(sum(spoken.values()), "video")
     counted = " and ".join(f"{count} in {name_of(code)}" for code, count in others.items())
+    is_sure = language_among(query, {*known_languages(), *candidates}) == language
+    asked = f"the query is in {name_of(language)}, and " if is_sure else ""
     return (
-        f"of {videos} {counted}: the query is in {name_of(language)}, and this corpus's sentence model does "
+        f"of {videos} {counted}: {asked}this corpus's sentence model does "
         f"not know {' and '.join(map(name_of, others))}. There words are found that are written alike, and "
         "meaning is not; index into a new corpus with --text multilingual-e5"
     )

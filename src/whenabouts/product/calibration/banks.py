@@ -71,7 +71,8 @@ def _note(foreign: list[Language]) -> str:
     if not foreign:
         return ""
     names = " and ".join(language.name for language in foreign)
-    return f"the sentence model does not know {names}: words are compared more than meanings"
+    it = "it" if len(foreign) == 1 else "them"
+    return f"the sentence model does not know {names}: what is said in {it} is found by words, not meaning"
 
 
 def _languages(store: Store, stream: str) -> list[Language | None]:
