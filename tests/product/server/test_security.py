@@ -196,6 +196,18 @@ def test_a_wrong_token_in_the_address_gets_no_cookie(guarded: Client) -> None:
         assert "set-cookie" not in answer.headers
 
 
+def test_a_person_with_a_dead_link_reads_a_sentence(guarded: Client) -> None:
+    browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    for path, told in (
+        ("/?token=of-yesterday", "is not the server's"),
+        ("/", "open the link that the server"),
+    ):
+        answer = guarded.get(path, headers=browser)
+        assert answer.status_code == 401 and answer.headers["cache-control"] == "no-store"
+        assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+        assert answer.text.startswith("whenabouts: ") and told in answer.text
+
+
 def test_guessing_is_slowed_down_but_the_owner_is_not(guarded: Client) -> None:
     statuses = [
         guarded.get("/api/videos", headers={"Authorization": f"Bearer {number}"}).status_code

@@ -12,7 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from whenabouts.budget import TookTooLong
 from whenabouts.encoders.protocol import EncoderUnavailable
@@ -64,6 +64,11 @@ class ServerError(Exception):
             self.status,
             headers={"Cache-Control": "no-store", **self.headers},
         )
+
+    def page(self) -> Response:
+        """The answer to a person who opened an address in a browser: the message alone."""
+        headers = {"Cache-Control": "no-store", **self.headers}
+        return PlainTextResponse(f"whenabouts: {printable(self.message)}\n", self.status, headers)
 
 
 def busy(kind: str, seconds: int) -> ServerError:

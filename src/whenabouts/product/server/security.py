@@ -81,7 +81,8 @@ class Guard:
             answer = self._answer(scope)
             body = await self._body(scope, receive) if answer is None else None
         except ServerError as error:
-            answer = error.response()
+            is_page = any("text/html" in accepted for accepted in _values(scope, b"accept"))
+            answer = error.page() if is_page else error.response()
         except Exception:
             _log.exception("a request could not be checked")
             answer = ServerError(500, "internal", "a fault of the server; its log has the details").response()
@@ -169,7 +170,9 @@ class Guard:
         """The one of our tokens that was given."""
         matching = [token for token in self._people if len(given) == 1 and same(given[0], token)]
         if not matching:
-            raise self._unauthorized("this token is not the server's")
+            raise self._unauthorized(
+                "this token is not the server's; open the link that the server printed when it started last"
+            )
         return matching[0]
 
     def _unauthorized(self, message: str) -> ServerError:

@@ -122,6 +122,10 @@ def test_two_judge_at_once_and_who_leads_changes_the_guideline(judging: Judging,
     lead = open_tab(links[""])
     lead.goto(links[""])
     expect(lead.locator("#lead-rows tr").first).to_contain_text("Ada2")
+    for key in ("u", "Control+z", "3", "ArrowLeft", "]", "c", " "):  # for those who judge
+        lead.keyboard.press(key)
+    lead.wait_for_timeout(200)
+    expect(lead.locator("#fault")).to_be_hidden()
     lead.get_by_role("button", name="Guideline").click()
     lead.get_by_role("button", name="Edit").click()
     lead.locator("#guideline-edit").fill(

@@ -70,7 +70,7 @@ class Page {
   }
 
   undo() {
-    if (!this.waiting) this.#send("undo", {});
+    if (!this.waiting && this.me.annotator !== null) this.#send("undo", {});
   }
 
   #send(path, what) {
@@ -286,6 +286,8 @@ class Page {
 
   #action(event) {
     const { view } = this;
+    // Who leads has no moment to grade or to undo.
+    if (this.me.annotator === null && !["g", "?"].includes(event.key.toLowerCase())) return undefined;
     const onButton = event.target.closest?.("button, a, summary");
     if (/^[0-4]$/.test(event.key)) return () => { if (!event.repeat) this.grade(Number(event.key)); };
     if (event.key === " " && !onButton) return () => view.toggle();
