@@ -218,6 +218,16 @@ def calibration(fingerprint: str) -> TrainedConfidence:
     )
 
 
+def test_a_localizer_calibrated_by_itself_is_not_sure_where_another_search_scores_videos(
+    corpus: Corpus, tmp_path: Path
+) -> None:
+    alone = small_localizer().save_pretrained(tmp_path / "alone")
+    calibration(small_localizer().fingerprint).save(alone)
+    found = corpus.search(QUERY, 3, model=alone)
+    assert found.moments and {one.confidence for one in found.moments} == {None}
+    assert any("alone was calibrated by itself, and here the untrained" in note for note in found.notes)
+
+
 def test_a_pair_has_a_calibration_of_its_own(corpus: Corpus, run: Path) -> None:
     pair = fingerprint_of(small_localizer().fingerprint, small_retriever().fingerprint)
     calibration(pair).save(run)

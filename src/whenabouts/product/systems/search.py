@@ -173,6 +173,9 @@ class TrainedSearch:
         confidence = self.localizer.model.confidence
         if confidence is None or not moments:
             return RankedMoments(moments, notes)
+        if self._is_scored_untrained:
+            why = f"{self.name} was calibrated by itself, and here the untrained search scores videos"
+            return RankedMoments(moments, [*notes, f"no confidence: {why}"])
         try:
             background = self._chance(corpus, confidence) if confidence.definition == "margin" else None
         except UsageError as error:
@@ -237,11 +240,19 @@ class TrainedSearch:
             places = _places(moments, videos, keyed)
         return self._with_evidence(by, keyed, moments, videos.ids, places)
 
+    @property
+    def _is_scored_untrained(self) -> bool:
+        """Whether nothing else says which videos are right, and a moment's score asks for it."""
+        model = self.localizer.trained.model
+        chooses = self.retriever is not None or can_retrieve(model)
+        return not chooses and bool(model.video_weight) and self._untrained is not None
+
     def _untrained_scores(self, text: str, videos: MemoryCorpus) -> torch.Tensor:
-        """(1, V) what the untrained search gives videos, where nothing else says which of them is right."""
+        """(1, V) what the untrained search gives videos; 0 where that does not count."""
         trained = self.localizer.trained
         scores = np.zeros(len(videos))
-        if self._untrained is not None and trained.model.video_weight:
+        if self._is_scored_untrained:
+            assert self._untrained is not None
             scores = self._untrained().video_scores(text, list(trained.inputs.streams), videos.ids)
         return torch.tensor(scores[None], dtype=torch.float32, device=device_of(trained.model))
 
