@@ -207,3 +207,14 @@ def test_golden_weights_are_imported(path: Path, tmp_path: Path) -> None:
     assert found.trained.inputs.clip_seconds == case.clip_seconds
     theirs = found.trained.model.state_dict()
     assert all(torch.equal(value, theirs[name]) for name, value in case.model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"), [("clip_length", "clip_seconds is 0"), ("max_q_l", "max_tokens is 0")]
+)
+def test_a_setting_of_the_file_that_cannot_be_is_told_with_the_file(
+    setting: str, told: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "best.ckpt", small("qd_detr"), "qd_detr", **{setting: 0})
+    with pytest.raises(UsageError, match=rf"best\.ckpt: inputs: {told}"):
+        imported(path, "qd_detr")

@@ -184,3 +184,18 @@ def test_faults_name_what_is_missing() -> None:
         _model(temporal={"width": 3})
     with pytest.raises(UsageError, match="cross_modal: hidden = 16 is no multiple of heads = 3"):
         _model(cross_modal={"heads": 3})
+
+
+@pytest.mark.parametrize(
+    ("settings", "setting"),
+    [
+        ({"cross_modal": {**SIZES["cross_modal"], "word_places": 4}}, "model.cross_modal.word_places = 6"),
+        ({"cross_modal": {**SIZES["cross_modal"], "clip_places": 2}}, "model.cross_modal.clip_places = 4"),
+        ({"temporal": {**SIZES["temporal"], "places": 8}}, "model.temporal.places = 9"),
+    ],
+)
+def test_too_few_places_are_told_by_the_setting_that_makes_them(
+    settings: dict[str, Any], setting: str
+) -> None:
+    with pytest.raises(UsageError, match=rf"places for .* train with {setting}"):
+        _model(**settings).encode_videos(_videos())

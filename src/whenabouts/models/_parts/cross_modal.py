@@ -40,6 +40,7 @@ TEMPORAL: Mapping[str, int] = {"layers": 3, "heads": 12, "feedforward": 3072, "p
 _EPSILON = 1e-12
 """Of the LayerNorms inside encoder layers, as RoBERTa has it; all others have PyTorch's 1e-5."""
 _TYPE = 1
+_SETTING = "model.cross_modal."
 
 
 def sizes_of(given: Mapping[str, int], released: Mapping[str, int], width: int, place: str) -> dict[str, int]:
@@ -158,7 +159,7 @@ class CrossModalTransformer(PackedModule):
 
     def embedded_words(self, words: Tensor) -> Tensor:
         """(…, L, D) from ids (…, L). Raises UsageError for more words than places, and for unknown ids."""
-        check_length(words.shape[-1], self.word_places.num_embeddings, "word_places")
+        check_length(words.shape[-1], self.word_places.num_embeddings, "words", _SETTING + "word_places")
         if words.numel() and int(words.max()) >= self.words.num_embeddings:
             raise UsageError(
                 f"a word has the id {int(words.max())}; the model knows {self.words.num_embeddings} words "
@@ -173,7 +174,8 @@ class CrossModalTransformer(PackedModule):
     def embedded_clips(self, clips: Tensor, places: Tensor) -> Tensor:
         """(N, D) from features (N, F) of clips at places (N,) of their sequences."""
         if places.numel():
-            check_length(int(places.max()) + 1, self.clip_places.num_embeddings, "clip_places")
+            count = self.clip_places.num_embeddings
+            check_length(int(places.max()) + 1, count, "clips of one sentence", _SETTING + "clip_places")
         projected = self.clip_projection(self.clip_features_norm(clips))
         rows: Tensor = self.dropout(
             self.clip_norm(projected + self.clip_places(places) + self.types.weight[_TYPE])
@@ -215,7 +217,7 @@ class TemporalTransformer(nn.Module):
     ) -> None:
         super().__init__()
         self.projection = InputProjection(features, width, input_dropout)
-        self.positions = PositionEmbedding(sizes["places"], width, dropout, "clips")
+        self.positions = PositionEmbedding(sizes["places"], width, dropout, "clips", "model.temporal.places")
         self.encoder = BertEncoder(
             sizes["layers"], width, sizes["heads"], sizes["feedforward"], dropout, _EPSILON
         )

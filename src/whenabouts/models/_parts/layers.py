@@ -82,30 +82,31 @@ class InputProjection(PackedBlock):
 class PositionEmbedding(PackedBlock):
     """A learned vector for each place is added; LayerNorm, dropout.
 
-    `noun` is what the sequence is made of, for the message where one is longer than the table.
+    `noun` is what the sequence is made of, for the message where one is longer than the table, and `setting`
+    what makes the table (else `max_` and the noun).
     """
 
-    def __init__(self, places: int, width: int, dropout: float, noun: str) -> None:
+    def __init__(self, places: int, width: int, dropout: float, noun: str, setting: str = "") -> None:
         super().__init__()
         self.table = nn.Embedding(places, width)
         self.norm = nn.LayerNorm(width)
         self.dropout = Dropout(dropout, inplace=True)
-        self.noun = noun
+        self.noun, self.setting = noun, setting
 
     def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
         """(N, width) to (N, width), for packed rows; UsageError where a sequence is too long."""
-        check_length(packing.steps, self.table.num_embeddings, self.noun)
+        check_length(packing.steps, self.table.num_embeddings, self.noun, self.setting)
         placed: Tensor = self.norm(rows + self.table(packing.positions()))
         dropped: Tensor = self.dropout(placed)
         return dropped
 
 
-def check_length(steps: int, places: int, noun: str) -> None:
-    """Raise UsageError where a sequence has more `steps` than a table has places."""
+def check_length(steps: int, places: int, noun: str, setting: str = "") -> None:
+    """Raise UsageError where a sequence has more `steps` than a table has places, which `setting` makes."""
     if steps > places:
         raise UsageError(
             f"a sequence of {steps} {noun}, but the model has places for {places}: "
-            f"cut or pool it when it is read, or train with max_{noun} = {steps}"
+            f"cut or pool it when it is read, or train with {setting or f'max_{noun}'} = {steps}"
         )
 
 

@@ -92,6 +92,8 @@ def import_checkpoint(
         settings = importer.settings(released)
         _refuse_streams(released.overrides.streams, settings)
         model = _model(program, checkpoint, settings)
+    except UsageError as error:
+        raise UsageError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
     except FormatError as error:
         others = _programs_like(checkpoint)
         if not others or program in others:
