@@ -33,14 +33,15 @@ class _Split:
     video: Any = field(default_factory=lambda: np.arange(5))
     name: str = "train"
     positives_too: tuple[tuple[int, int], ...] = ((0, 3),)
+    size: tuple[int, int] = (6, VIDEOS)
 
     @property
     def queries(self) -> tuple[Query, ...]:
-        return tuple(Query(f"q{number}", "words") for number in range(6))
+        return tuple(Query(f"q{number}", "words") for number in range(self.size[0]))
 
     @property
     def videos(self) -> tuple[Video, ...]:
-        return tuple(Video(f"v{number}", 10.0) for number in range(VIDEOS))
+        return tuple(Video(f"v{number}", 10.0) for number in range(self.size[1]))
 
     @property
     def positive_pairs(self) -> tuple[Any, Any]:
@@ -49,9 +50,11 @@ class _Split:
 
 
 def block_of(
-    lists: Mapping[str, Sequence[int]], scores: Mapping[str, Sequence[float]] | None = None
+    lists: Mapping[str, Sequence[int]],
+    scores: Mapping[str, Sequence[float]] | None = None,
+    videos: int = VIDEOS + 1,
 ) -> RunBlock:
-    """A block of lists of videos; the scores fall where none are given."""
+    """A block of lists of some of the videos; the scores fall where none are given."""
     counts = [len(one) for one in lists.values()]
     told = scores or {}
     score = [told.get(name, range(len(one), 0, -1)) for name, one in lists.items()]
@@ -59,7 +62,7 @@ def block_of(
     return RunBlock(
         tuple(lists),
         np.cumsum([0, *counts]),
-        tuple(f"v{number}" for number in range(VIDEOS + 1)),
+        tuple(f"v{number}" for number in range(videos)),
         np.array([video for one in lists.values() for video in one], np.int32),
         nothing,
         nothing,
@@ -281,15 +284,18 @@ def test_candidates_and_ranks_are_those_of_the_released_program() -> None:
     if not files:
         pytest.skip(f"{golden_folder()} has no conquer folder")
     for told in map(told_inside, files):
-        names = list(told["video2idx"])
+        names, numbers = list(told["video2idx"]), list(told["video2idx"].values())
         listed = told["hero_ranklist_decoded"]
         lists = {name: listed[name] for name in (str(query["desc_id"]) for query in told["queries"])}
         own = np.array([names.index(query["vid_name"]) for query in told["queries"]])
-        split = _Split(np.arange(len(own)), own)
-        rows = {f"q{at}": [video for video, _ in lists[query]] for at, query in enumerate(lists)}
+        split = _Split(np.arange(len(own)), own, size=(len(own), len(names)))
+        rows = {
+            f"q{at}": [numbers.index(video) for video, _ in lists[query]] for at, query in enumerate(lists)
+        }
         scores = {f"q{at}": [score for _, score in lists[query]] for at, query in enumerate(lists)}
         split.positives_too = ()
-        found = made(run_of(block_of(rows, scores)), split, beyond_own=told["use_extend_pool"])
+        run = run_of(block_of(rows, scores, len(names)))
+        found = made(run, split, beyond_own=told["use_extend_pool"])
         for at, pool in enumerate(told["train_negative_pool"]):
             assert [names[video] for video in found.candidates(at)] == pool["negative_pool"]
             assert found.ranks[at] == pool["gt_location"]
@@ -324,14 +330,15 @@ def test_pools_are_those_of_squidnets_program() -> None:
         }
         scores = {f"q{at}": [score for _, score in query["bmr"]] for at, query in enumerate(queries)}
         own = np.array([names.index(query["vid_name"]) for query in queries])
-        split: Any = _Split(np.arange(len(own)), own, positives_too=())
+        size = (len(own), len(names))
+        split: Any = _Split(np.arange(len(own)), own, positives_too=(), size=size)
         settings = RetrievedSettings(
             videos=told["neg_bmr_pred_num"],
             beyond_own=told["bmr_allowance"],
             cooccurrence="queries",
             beyond_own_usual=told["bmr_allowance"] // 10,
         )
-        run = run_of(block_of(lists, scores))
+        run = run_of(block_of(lists, scores, len(names)))
         found = RetrievalNegatives(run, split, settings, 0, None, usual)
         for at, pool in enumerate(told["told"]["train_pool"]):
             assert [names[video] for video in found.candidates(at)] == pool["pool"]
@@ -410,7 +417,8 @@ def test_draws_are_from_the_pools_of_the_ranked_program() -> None:
         query = np.array([list(queries).index(row["desc_id"]) for row in rows])
         own = np.array([names.index(row["own_video"]) for row in rows])
         split, allowance = _split_of(query, own, len(names)), told["bmr_allowance"]
-        found = made(run_of(block_of(lists)), split, beyond_own=allowance, draws="example")
+        run = run_of(block_of(lists, videos=len(names)))
+        found = made(run, split, beyond_own=allowance, draws="example")
         for row, unit in zip(rows, found.units(query, own).tolist(), strict=True):
             pool = {names[video] for video in found.candidates(unit).tolist()}
             assert set(row["candidates"]) <= pool and row["own_video"] not in pool
