@@ -13,24 +13,26 @@ from whenabouts.models._parts.ranking_loss import Negatives, draw_negatives
 
 
 class ReleasedDraws:
-    """Ranks that stand in for draws, in the order of the program's; every one must be used."""
+    """Ranks that stand in for draws, in the order of the program's; every one must be used.
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, queries: int) -> None:
+    But where only the hardest may be drawn: that is no draw, and the program makes none for videos.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left: list[Tensor] = []
-        self._queries = queries
         monkeypatch.setattr(partial_relevance, "draw_negatives", self._drawn)
 
     def _drawn(self, scores: Tensor, allowed: Tensor, pool: int | None = None, **_: Any) -> Negatives:
-        if pool == 1 and len(scores) < self._queries:  # a video's hardest query is not drawn
+        if pool == 1:
             return draw_negatives(scores, allowed, 1)
         ranks = self.left.pop(0)
         limit = allowed.sum(1) if pool is None else allowed.sum(1).clamp(max=pool)
         assert (ranks < limit).all(), "the program drew from another pool"
         return draw_negatives(scores, allowed, ranks=ranks)
 
-    def begin(self, calls: list[dict[str, Any]]) -> None:
-        """Take what the program was told to draw."""
-        self.left = ranks_of(calls)
+    def begin(self, calls: list[dict[str, Any]], *, hardest: bool) -> None:
+        """Take what the program was told to draw; `hardest`: from pools of one."""
+        self.left = [] if hardest else ranks_of(calls)
 
     def end(self) -> None:
         """All of it must have been used."""

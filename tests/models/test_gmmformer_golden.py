@@ -175,11 +175,11 @@ def test_videos_score_as_released(case: Golden) -> None:
 @pytest.fixture()
 def draws(case: Golden, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The loss of a case with the negatives that its program drew; all of them must be used."""
-    drawn = ReleasedDraws(monkeypatch, len(case.batch))
+    drawn = ReleasedDraws(monkeypatch)
 
     def losses(model: Model, name: str) -> dict[str, Tensor]:
-        drawn.begin(case.told[f"loss.{name}.randint_calls"])
         epoch = 0 if name == "random_neg" else 99
+        drawn.begin(case.told[f"loss.{name}.randint_calls"], hardest=epoch > 0 and model.config.pool == 1)
         batch = replace(case.batch, epoch=epoch)
         found = dict(model._terms(batch, model._sentences(batch.queries).vectors[:, 0], case.seen(model)))
         drawn.end()

@@ -80,8 +80,9 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
         pytest.skip("no golden case")
     case = opened(CASES[0])
     path = _written(case, tmp_path)
-    with pytest.raises(UsageError, match="7 heads do not divide the width"):
-        import_checkpoint("hero", path, Overrides(heads=7))
+    heads = case.model.config.hidden - 1
+    with pytest.raises(UsageError, match=f"{heads} heads do not divide the width"):
+        import_checkpoint("hero", path, Overrides(heads=heads))
     with pytest.raises(UsageError, match="HERO has no temporal endpoint features"):
         import_checkpoint("hero", path, _overrides(case, tef=True))
     stored = torch.load(path, weights_only=True)

@@ -206,11 +206,11 @@ def test_training_compares_the_released_scores(case: Golden) -> None:
 @pytest.fixture()
 def draws(case: Golden, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The loss of a case with the negatives that its program drew; all of them must be used."""
-    drawn = ReleasedDraws(monkeypatch, len(case.batch))
+    drawn = ReleasedDraws(monkeypatch)
 
     def losses(model: Model, name: str) -> dict[str, Tensor]:
-        drawn.begin(case.told[f"loss.{name}.randint_calls"])
         epoch = 0 if name == "random_neg" else 99
+        drawn.begin(case.told[f"loss.{name}.randint_calls"], hardest=epoch > 0 and model.config.pool == 1)
         found = dict(model.loss(replace(case.batch, epoch=epoch)))
         drawn.end()
         return found
