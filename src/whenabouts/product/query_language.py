@@ -35,9 +35,9 @@ def note_on_languages(query: str, spoken: Mapping[str, int], foreign: Collection
     videos = number_of(sum(spoken.values()), "video")
     counted = " and ".join(f"{count} in {name_of(code)}" for code, count in others.items())
     is_sure = language_among(query, {*known_languages(), *candidates}) == language
-    asked = f"the query is in {name_of(language)}, and " if is_sure else ""
+    of_query = f"the query is in {name_of(language)}, and " if is_sure else ""
     return (
-        f"of {videos} {counted}: {asked}this corpus's sentence model does "
+        f"of {videos} {counted}: {of_query}this corpus's sentence model does "
         f"not know {' and '.join(map(name_of, others))}. There words are found that are written alike, and "
         "meaning is not; index into a new corpus with --text multilingual-e5"
     )
