@@ -51,9 +51,42 @@ def told_inside(case: Path) -> dict[str, Any]:
     return told
 
 
+class Settings(dict[str, Any]):
+    """A case's settings on top of the released ones; it notes which are asked for.
+
+    Fails, naming it, for a setting that neither the case nor the program's defaults tell.
+    """
+
+    def __init__(self, told: Mapping[str, Any], released: Mapping[str, Any] | None = None) -> None:
+        super().__init__({**(released or {}), **told})
+        self._read = set(released or ())
+
+    def __getitem__(self, name: str) -> Any:
+        self._read.add(name)
+        assert name in self, f"the case tells no {name}, of which no released default is known"
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self._read.add(name)
+        return super().get(name, default)
+
+    def refuse_unread(self, *harmless: str) -> None:
+        """Fails where the case tells a setting that was not asked for and may change numbers."""
+        unread = sorted(set(self) - self._read - set(harmless))
+        assert not unread, f"the case tells {', '.join(unread)}, which nothing here reads"
+
+
+_OF_BERT = {
+    *("hidden_act", "hidden_size", "intermediate_size", "layer_norm_eps", "max_position_embeddings"),
+    *("num_attention_heads", "num_hidden_layers", "type_vocab_size", "vocab_size", "initializer_range"),
+    *("attention_probs_dropout_prob", "hidden_dropout_prob", "output_attentions", "output_hidden_states"),
+}
+
+
 def only_gelu(*parts: Mapping[str, Any], epsilon: float = 1e-5) -> None:
     """Fails where a part of a released configuration tells what our layers of BERT do not have."""
     for part in parts:
+        Settings(part).refuse_unread(*_OF_BERT)
         assert part.get("hidden_act", "gelu") == "gelu", f"hidden_act {part['hidden_act']} is not implemented"
         told = part.get("layer_norm_eps", epsilon)
         assert told == epsilon, f"layer_norm_eps {told} is not implemented"

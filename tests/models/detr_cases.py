@@ -21,7 +21,7 @@ from whenabouts.models.released.checkpoint_file import Checkpoint
 from whenabouts.models.released.settings import Overrides, Released
 from whenabouts.research.training.window_labels import sources_of
 
-from ..golden_folder import arrays_of, cases, told_inside
+from ..golden_folder import Settings, arrays_of, cases, told_inside
 
 SYSTEMS = (
     "moment_detr",
@@ -41,6 +41,13 @@ UNUSED = (
     "transformer.decoder.moment_span_embed.",
 )
 """Parameters that the programs make and never read, or have twice."""
+TOLD_ELSEWHERE = (
+    *("enc_layers", "dec_layers", "dim_feedforward", "hidden_dim", "num_queries", "n_input_proj"),
+    *("t_feat_dim", "v_feat_dim", "v_feat_types", "num_dummies", "num_prompts", "total_prompts"),
+    *("n_txt_mu", "n_visual_mu", "t2v_layers", "sent_layers", "moment_layers", "dummy_layers"),
+    *("max_windows", "wd", "grad_clip", "clip_length", "max_q_l", "lr", "lr_drop", "seed", "bsz", "n_epoch"),
+)
+"""Options that the tensors tell as well, and those of data and steps, which each test reads itself."""
 UNUSED_IN = {"uvcom": ("global_rep_token",)}
 """Those of one program, by system."""
 
@@ -148,7 +155,9 @@ def opened(path: Path) -> DetrCase:
     streams = {f"v{at}": width for at, width in enumerate(told["sizes"]["v_dims"])}
     tef = tensors["input_vid_proj.0.net.1.weight"].shape[1] > sum(streams.values())
     released = Released(Checkpoint(path, tensors, told["options"]), {}, Overrides(tef=tef))
+    released._settings = options = Settings(told["options"])
     config = system.Config(**{**importer.settings(released).config, "streams": streams, "as_released": True})
+    options.refuse_unread(*TOLD_ELSEWHERE)
     model = system.Model(config).eval()
     names = system.released_names(config)
     model.load_state_dict({ours: tensors[theirs] for ours, theirs in names.items()})

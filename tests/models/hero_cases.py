@@ -13,14 +13,43 @@ from torch import Tensor
 from whenabouts.models.hero import Config, Model, released_names
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, SentenceBatch
 
-from ..golden_folder import arrays_of, cases, only_gelu, told_inside
+from ..golden_folder import Settings, arrays_of, cases, only_gelu, told_inside
 
 CASES = cases("hero_full", "*.npz")
+RELEASED: dict[str, Any] = {
+    "conv_kernel_size": 5,
+    "ranking_loss_type": "hinge",
+    "margin": 0.1,
+    "lw_neg_ctx": 8.0,
+    "lw_neg_q": 8.0,
+    "lw_st_ed": 0.01,
+    "hard_pool_size": 20,
+    "hard_neg_weight": 10,
+    "max_clip_len": 100,
+    "vfeat_interval": 1.5,
+    "frame_interval": 1.5,
+    "q2c_alpha": 20,
+    "min_pred_l": 2,
+    "max_pred_l": 16,
+    "sub_ctx_len": 0,
+}
+"""The program's settings for TVR."""
+OF_INFERENCE = {
+    "q2c_alpha": 20,
+    "min_pred_l": 2,
+    "max_pred_l": 16,
+    "max_vcmr_video": 100,
+    "max_after_nms": 100,
+    "nms_thd": 0.5,
+    "video_batch": 50,
+}
 
 
 def sizes(told: dict[str, Any], arrays: dict[str, Tensor], place: str) -> dict[str, Any]:
     """The settings that a case's configuration and tensors have, of a batch at that place of the arrays."""
-    parts = {name: told["config"][f"{name}_config"] for name in "fcq"}
+    read = Settings(told["config"])
+    parts = {name: read[f"{name}_config"] for name in "fcq"}
+    read.refuse_unread()
     only_gelu(*parts.values(), epsilon=1e-12)
     alike = {
         name: {
@@ -130,7 +159,9 @@ def sentence_batch(
 
 @cache
 def opened(path: Path) -> Golden:
-    told, arrays = told_inside(path), arrays_of(path)
+    told, arrays = {**RELEASED, **told_inside(path)}, arrays_of(path)
+    told["infer"] = Settings(told["infer"], OF_INFERENCE)
+    told["infer"].refuse_unread("max_before_nms", "query_batch")
     config = Config(
         **sizes(told, arrays, "tvr.in"),
         ranking=told["ranking_loss_type"],

@@ -22,11 +22,25 @@ from whenabouts.models.decoding import BestSpans, Decoding, best_over_videos, sp
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, QueryEncoding, SpanScores, VideoEncoding
 from whenabouts.overlap import suppress
 
-from ..golden_folder import arrays_of, cases, golden_folder, only_gelu, told_inside
+from ..golden_folder import Settings, arrays_of, cases, golden_folder, only_gelu, told_inside
 from ..ranked_rows import assert_same_ranking
 
 RELEASED = {"video": "visual", "sub": "sub"}
+SETTINGS = {
+    "hidden_dim": 768,
+    "max_ctx_len": 100,
+    "max_desc_len": 30,
+    "no_output_moe_weight": False,
+    "lw_st_ed": 0.01,
+    "lw_video_ce": 0.05,
+    "clip_length": 1.5,
+    "min_pred_l": 0,
+    "max_pred_l": 24,
+    "nms_thd": 0.7,
+}
+"""The program's defaults."""
 PARTS = ["train", "eval"]
+_PARTS = ("bert_config", "netvlad_config", "query_bert_config", "video_scoring_config")
 
 
 @dataclass(frozen=True)
@@ -88,12 +102,17 @@ def case(request: pytest.FixtureRequest) -> Golden:
 
 @cache
 def _opened(path: Path) -> Golden:
-    told, arrays = told_inside(path), arrays_of(path)
-    inside, convolution = told["model_config"], told["model_config"]["moment_localization_config"]
+    told, arrays = {**SETTINGS, **told_inside(path)}, arrays_of(path)
+    inside = Settings(told["model_config"])
+    convolution = inside["moment_localization_config"]
+    inside.refuse_unread(*_PARTS, "initializer_range")
+    for at, part in enumerate((convolution["conv_cfg_1"], convolution["conv_cfg_2"])):
+        assert part.get("stride", 1) == 1 and not part.get("bias", False)
+        assert at == 0 or part.get("kernel_size", 1) == 1
     for name in ("hidden_size", "num_attention_heads", "intermediate_size", "num_hidden_layers"):
         of_query = inside.get("query_bert_config", inside["bert_config"])[name]
         assert of_query == inside["bert_config"][name], f"{name}: our encoders are all alike"
-    only_gelu(inside["bert_config"])
+    only_gelu(inside["bert_config"], inside.get("query_bert_config", {}))
     widths = {"video": told["visual_dim"], "sub": told["text_dim"]}
     config = Config(
         streams={name: widths[name] for name in widths if RELEASED[name] in told["ctx_mode"].split("_")},

@@ -23,9 +23,12 @@ from whenabouts.models.gmmformer import (
 )
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, QueryEncoding, VideoEncoding
 
-from ..golden_folder import arrays_of, cases, golden_folder, told_inside
+from ..golden_folder import Settings, arrays_of, cases, golden_folder, told_inside
 from .released_draws import ReleasedDraws
 
+RELEASED = {"hidden_size": 384, "n_heads": 4, "max_ctx_l": 128, "max_desc_l": 30}
+UNUSED = ("input_drop", "drop", "initializer_range")
+"""Settings that change no number here."""
 SUMMED = "out.score_sum_"
 """Arrays whose names go on with the shares of clips and frames."""
 
@@ -75,8 +78,8 @@ def _opened(path: Path) -> Golden:
 
 
 def _config(told: dict[str, Any], arrays: dict[str, Tensor]) -> Config:
-    sizes, loss = told["config"], told["loss_config"]
-    return Config(
+    sizes, loss = Settings(told["config"], RELEASED), Settings(told["loss_config"])
+    made = Config(
         streams={"video": sizes["visual_input_size"]},
         query_width=sizes["query_input_size"],
         hidden=sizes["hidden_size"],
@@ -93,6 +96,9 @@ def _config(told: dict[str, Any], arrays: dict[str, Tensor]) -> Config:
         diversity_scale=float(loss["neg_factor"][1]),
         as_released=True,
     )
+    sizes.refuse_unread(*UNUSED)
+    loss.refuse_unread("hard_pool_size", "use_hard_negative")
+    return made
 
 
 def _batch(arrays: dict[str, Tensor]) -> Batch:

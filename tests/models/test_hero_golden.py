@@ -23,7 +23,7 @@ from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, SpanScores
 
 from ..golden_folder import arrays_of, cases, golden_folder, only_gelu, told_inside
 from ..ranked_rows import assert_same_ranking
-from .hero_cases import sentence_batch, sequences_alone, sizes
+from .hero_cases import RELEASED, sentence_batch, sequences_alone, sizes
 
 PADDING = 1
 """The id behind the end of words, in all of the program's files."""
@@ -65,7 +65,7 @@ def case(request: pytest.FixtureRequest) -> Golden:
 
 @cache
 def _opened(path: Path) -> Golden:
-    told, arrays = told_inside(path), arrays_of(path)
+    told, arrays = {**RELEASED, **told_inside(path)}, arrays_of(path)
     width = arrays["head.frame_embeddings"].shape[-1]
     only_gelu(told["config"]["q_config"], epsilon=1e-12)
     config = Config(
@@ -112,7 +112,7 @@ def test_every_released_parameter_of_the_head_has_a_name_here(case: Golden) -> N
 
 @cache
 def _whole(path: Path) -> Model:
-    told, arrays = told_inside(path), arrays_of(path)
+    told, arrays = {**RELEASED, **told_inside(path)}, arrays_of(path)
     model = Model(Config(**sizes(told, arrays, "in"), as_released=True)).eval()
     names = released_names(model.config)
     model.load_state_dict({ours: arrays[f"sd.{name}"] for ours, name in names.items()})

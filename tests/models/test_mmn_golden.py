@@ -22,6 +22,14 @@ from whenabouts.models.mmn import Config, Encoded, Model, released_names, rule_o
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, SpanScores, VideoEncoding
 from whenabouts.overlap import suppress
 
+from ..golden_folder import Settings
+
+NAMES = ("dataset", "num_pre_clips", "num_clips", "text_dim", "bert_layers", "vocab", "num_sentence", "nms")
+"""Settings that are read elsewhere, or told twice."""
+OF_BERT = (
+    *("vocab_size", "dim", "n_heads", "n_layers", "hidden_dim", "max_position_embeddings"),
+    *("activation", "dropout", "attention_dropout", "pad_token_id"),
+)
 COUNTS = {"charades": (16, (15,)), "activitynet": (64, (15, 8, 8)), "tacos": (128, (15, 8, 8, 8))}
 VALID = {"charades": 136, "activitynet": 1104, "tacos": 2548}
 
@@ -65,8 +73,9 @@ class Case:
         return len(self.config["num_sentence"])
 
     def model(self, **settings: Any) -> Model:
-        told = self.config
-        bert = told["distilbert"]
+        told = Settings(self.config)
+        bert = Settings(told["distilbert"])
+        bert.refuse_unread(*OF_BERT)
         activation = bert.get("activation", "gelu")
         assert activation == "gelu", f"activation {activation} is not implemented"
         model = Model(
@@ -97,6 +106,7 @@ class Case:
                 **settings,
             )
         )
+        told.refuse_unread(*NAMES)
         names = released_names(model.config)
         model.load_state_dict({ours: self.tensor(f"param.{theirs}") for ours, theirs in names.items()})
         for module in model.modules():

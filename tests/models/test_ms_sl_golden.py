@@ -26,11 +26,23 @@ from whenabouts.models.ms_sl import (
 )
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
 
-from ..golden_folder import arrays_of, cases, golden_folder, told_inside
+from ..golden_folder import Settings, arrays_of, cases, golden_folder, told_inside
 from .released_draws import ReleasedDraws
 
 SUMMED = "out.infer.score_sum_"
 """Arrays whose names go on with the shares of clips and frames."""
+RELEASED = {
+    "hidden_size": 384,
+    "n_heads": 4,
+    "max_ctx_l": 128,
+    "max_desc_l": 30,
+    "map_size": 32,
+    "margin": 0.1,
+    "hard_pool_size": 20,
+}
+"""The program's settings for TVR."""
+UNUSED = ("input_drop", "drop", "initializer_range", "use_hard_negative")
+"""Settings that change no number here."""
 TERMS = {
     "clip_contrast": "clip_nce_loss",
     "clip_triplets": "clip_trip_loss",
@@ -72,11 +84,13 @@ def case(request: pytest.FixtureRequest) -> Golden:
 @cache
 def _opened(path: Path) -> Golden:
     told, arrays = told_inside(path), arrays_of(path)
+    told["config"] = Settings(told["config"], RELEASED)
     return Golden(arrays, told, _config(told["config"]), _batch(arrays, told["batch_video_order"]))
 
 
-def _config(told: dict[str, Any]) -> Config:
-    return Config(
+def _config(config: dict[str, Any]) -> Config:
+    told = Settings(config, RELEASED)
+    made = Config(
         streams={"video": told["visual_input_size"]},
         query_width=told["query_input_size"],
         hidden=told["hidden_size"],
@@ -87,6 +101,8 @@ def _config(told: dict[str, Any]) -> Config:
         margin=told["margin"],
         as_released=True,
     )
+    told.refuse_unread(*UNUSED)
+    return made
 
 
 def _batch(arrays: dict[str, Tensor], order: list[int]) -> Batch:

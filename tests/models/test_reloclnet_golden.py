@@ -22,9 +22,28 @@ from whenabouts.models._parts.ranking_loss import draw_negatives
 from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, best_key, pair_products
 from whenabouts.models.reloclnet import Config, Model, released_names
 
-from ..golden_folder import cases, golden_folder
+from ..golden_folder import Settings, cases, golden_folder
 
 STREAMS = ("video", "sub")
+RELEASED = {
+    "conv_kernel_size": 5,
+    "hidden_size": 384,
+    "n_heads": 8,
+    "max_ctx_l": 128,
+    "max_desc_l": 30,
+    "ranking_loss_type": "hinge",
+    "margin": 0.1,
+    "hard_pool_size": 1,
+    "lw_st_ed": 0.01,
+    "lw_neg_ctx": 1.0,
+    "lw_neg_q": 1.0,
+    "lw_fcl": 0.03,
+    "lw_vcl": 0.03,
+}
+"""The program's defaults, but for the pool: the hardest negative is compared."""
+UNUSED = ("input_drop", "drop", "initializer_range", "use_hard_negative")
+"""Settings that change no number here."""
+TOLD_BY_INPUTS = ("visual_input_size", "sub_input_size", "ctx_mode")
 HARDEST = 99
 """An epoch after `pool_from_epoch`: with a pool of 1 the hardest negative is taken."""
 
@@ -65,8 +84,10 @@ def _opened(path: Path) -> Golden:
     return Golden(arrays, model, _batch(arrays))
 
 
-def _config(told: dict[str, Any], arrays: dict[str, Tensor]) -> Config:
-    return Config(
+def _config(config: dict[str, Any], arrays: dict[str, Tensor]) -> Config:
+    told = Settings(config, RELEASED)
+    assert told.get("conv_stride", 1) == 1, f"conv_stride {told['conv_stride']} is not implemented"
+    made = Config(
         streams={name: arrays[f"in/{name}_feat"].shape[-1] for name in STREAMS},
         query_width=told["query_input_size"],
         hidden=told["hidden_size"],
@@ -84,6 +105,8 @@ def _config(told: dict[str, Any], arrays: dict[str, Tensor]) -> Config:
         weight_video_contrast=told["lw_vcl"],
         as_released=True,
     )
+    told.refuse_unread(*UNUSED, *TOLD_BY_INPUTS)
+    return made
 
 
 def _batch(arrays: dict[str, Tensor]) -> Batch:

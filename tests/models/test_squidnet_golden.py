@@ -28,9 +28,19 @@ from whenabouts.research.evaluation.evaluate import evaluate
 from whenabouts.research.training.examples import spans_in_clips
 from whenabouts.research.training.optimizer import EarlyAdamW, decay_groups
 
-from ..golden_folder import arrays_of, cases, golden_folder, only_gelu, told_inside
+from ..golden_folder import Settings, arrays_of, cases, golden_folder, only_gelu, told_inside
 from ..ranked_rows import assert_same_ranking
 
+RELEASED: dict[str, Any] = {
+    "max_vid_len": 100,
+    "max_query_len": 30,
+    "loss_measure": "moment_video",
+    "lw_st_ed": 0.01,
+    "lw_vid": 0.005,
+    "infer": {},
+}
+OF_INFERENCE = {"min_pred_l": 0, "max_pred_l": 24, "max_vcmr_video": 10}
+"""The program's settings for TVR."""
 UNUSED = {"CMP.video_predictor.0.weight", "CMP.video_predictor.2.weight", "CMP.video_predictor.4.weight"}
 """Parameters that the program has with "moment", too, and does not train then."""
 
@@ -130,20 +140,26 @@ def ranking(request: pytest.FixtureRequest) -> Golden:
 
 
 def config_of_case(told: dict[str, Any], **settings: Any) -> Config:
-    inside, joint = told["config"]["query_enc_config"], told["config"]["joint_emb_config"]
-    convolution = told["config"]["moment_prediction_config"]["conv_cfg_1"]
+    parts = Settings(told["config"])
+    inside, joint, heads = (
+        parts[f"{name}_config"] for name in ("query_enc", "joint_emb", "moment_prediction")
+    )
+    Settings(heads).refuse_unread(*(f"{kind}_cfg_{at}" for kind in ("conv", "linear") for at in range(1, 4)))
+    convolution = Settings(heads["conv_cfg_1"])
+    assert convolution.get("stride", 1) == 1 and not convolution.get("bias", False)
+    clusters = Settings(parts["netvlad_config"])
     alike = ("hidden_size", "num_attention_heads", "intermediate_size", "num_hidden_layers")
     for name in alike:
         assert inside[name] == joint[name], f"{name}: our encoders are all alike"
     only_gelu(inside, joint)
-    return Config(
+    made = Config(
         streams={"video": told["sizes"]["vid_dim"], "sub": told["sizes"]["text_dim"]},
         query_width=told["sizes"]["text_dim"],
         hidden=inside["hidden_size"],
         heads=inside["num_attention_heads"],
         feedforward=inside["intermediate_size"],
         layers=inside["num_hidden_layers"],
-        clusters=told["config"]["netvlad_config"]["text_cluster"],
+        clusters=clusters["text_cluster"],
         span_hidden=convolution["out_channels"],
         span_kernel=convolution["kernel_size"],
         max_clips=joint["max_position_embeddings"],
@@ -154,6 +170,10 @@ def config_of_case(told: dict[str, Any], **settings: Any) -> Config:
         as_released=True,
         **settings,
     )
+    parts.refuse_unread("initializer_range")
+    clusters.refuse_unread("hidden_size", "moe_dropout_prob")
+    convolution.refuse_unread("in_channels", "padding")
+    return made
 
 
 def loaded(told: dict[str, Any], arrays: dict[str, Tensor], **settings: Any) -> Model:
@@ -165,7 +185,9 @@ def loaded(told: dict[str, Any], arrays: dict[str, Tensor], **settings: Any) -> 
 
 @cache
 def _opened(path: Path) -> Golden:
-    told, arrays = told_inside(path), arrays_of(path)
+    told, arrays = {**RELEASED, **told_inside(path)}, arrays_of(path)
+    told["infer"] = Settings(told["infer"], OF_INFERENCE)
+    told["infer"].refuse_unread("max_before_nms", "query_batch")
     return Golden(told, arrays, loaded(told, arrays))
 
 

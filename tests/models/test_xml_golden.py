@@ -22,9 +22,29 @@ from whenabouts.models._parts.ranking_loss import against_negatives, draw_negati
 from whenabouts.models.protocol import Batch, ClipBatch, Losses, QueryBatch, best_key, pair_products
 from whenabouts.models.xml import Config, Model, _groups, released_names
 
-from ..golden_folder import cases, golden_folder
+from ..golden_folder import Settings, cases, golden_folder
 
 SPAN_PREDICTORS = {"conv": "conv", "cat_linear": "linear"}
+RELEASED = {
+    "merge_two_stream": False,
+    "cross_att": False,
+    "encoder_type": "transformer",
+    "span_predictor_type": "conv",
+    "conv_kernel_size": 5,
+    "hidden_size": 256,
+    "n_heads": 4,
+    "max_ctx_l": 100,
+    "max_desc_l": 30,
+    "ranking_loss_type": "hinge",
+    "margin": 0.1,
+    "hard_pool_size": 1,
+    "lw_neg_ctx": 1.0,
+    "lw_neg_q": 1.0,
+    "lw_st_ed": 0.01,
+}
+"""The program's defaults, but for the pool: the hardest negative is compared."""
+UNUSED = ("input_drop", "drop", "cross_att_drop", "initializer_range", "use_hard_negative", "pe_type")
+"""Settings that change no number here, or that the program does not read."""
 
 
 @dataclass(frozen=True)
@@ -73,14 +93,15 @@ def _opened(path: Path) -> Golden:
     return Golden(arrays, model, _batch(arrays, list(model.config.streams)))
 
 
-def config_of_case(told: dict[str, Any], arrays: Mapping[str, Any]) -> Config:
+def config_of_case(config: dict[str, Any], arrays: Mapping[str, Any]) -> Config:
     """Our settings for those of a case; fails where it tells what is not implemented."""
+    told = Settings(config, RELEASED)
     stacked = told.get("stack_conv_predictor_conv_kernel_sizes", -1)
     assert stacked in (-1, [-1]), f"stacked convolutions {stacked} are not implemented"
     kernels = [one.shape[2] for name, one in arrays.items() if name.endswith("depthwise_conv.weight")]
     assert told.get("conv_stride", 1) == 1, f"conv_stride {told['conv_stride']} is not implemented"
     widths = {"video": told["visual_input_size"], "sub": told["sub_input_size"]}
-    return Config(
+    made = Config(
         streams={name: width for name, width in widths.items() if name in told["ctx_mode"].split("_")},
         query_width=told["query_input_size"],
         hidden=told["hidden_size"],
@@ -103,6 +124,8 @@ def config_of_case(told: dict[str, Any], arrays: Mapping[str, Any]) -> Config:
         lambda_tl=told["lw_st_ed"],
         as_released=True,
     )
+    told.refuse_unread(*UNUSED, "use_self_attention", "add_pe_rnn")
+    return made
 
 
 def _batch(arrays: dict[str, Tensor], streams: list[str]) -> Batch:

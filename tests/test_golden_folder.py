@@ -1,0 +1,31 @@
+"""What a golden case tells is read, is known to change nothing, or is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from .golden_folder import Settings, only_gelu
+
+
+def test_a_setting_that_nothing_reads_is_named() -> None:
+    told = Settings({"heads": 3, "drop": 0.1, "odd": 1, "new": 2})
+    assert told["heads"] == 3 and told.get("odd", 0) == 1
+    with pytest.raises(AssertionError, match="the case tells new, which nothing here reads"):
+        told.refuse_unread("drop")
+    told.refuse_unread("drop", "new")
+
+
+def test_what_a_case_leaves_out_is_as_released_or_named() -> None:
+    told = Settings({"heads": 3}, {"heads": 8, "margin": 0.1})
+    assert (told["heads"], told["margin"]) == (3, 0.1)
+    told.refuse_unread()
+    with pytest.raises(AssertionError, match="the case tells no width, of which no released default"):
+        told["width"]
+
+
+def test_parts_of_bert_that_our_layers_do_not_have_are_named() -> None:
+    only_gelu({"hidden_act": "gelu", "num_attention_heads": 2})
+    with pytest.raises(AssertionError, match="hidden_act relu is not implemented"):
+        only_gelu({"hidden_act": "relu"})
+    with pytest.raises(AssertionError, match="the case tells position_embedding_type"):
+        only_gelu({"position_embedding_type": "relative_key"})
