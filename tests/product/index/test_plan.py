@@ -190,6 +190,27 @@ def test_a_second_copy_is_taken_once(folder: VideoFolder) -> None:
     assert again.duplicates == ((second, first),)
 
 
+def test_of_two_copies_the_one_with_subtitles_is_taken(folder: VideoFolder) -> None:
+    bare = folder.write("a.mp4", "same")
+    folder.write("b.mp4", "same")
+    folder.write("b.srt", "1\n00:00:00,000 --> 00:00:01,000\nwords\n")
+    folder.write("c.mp4", "other")
+    plan = folder.plan()
+    assert [work.task.path.name for work in plan.work] == ["b.mp4", "c.mp4"]
+    assert [work.task.number for work in plan.work] == [0, 1]
+    assert plan.duplicates == ((bare, bare.with_name("b.mp4")),)
+    assert not any("are not read" in note for note in plan.notes)
+
+
+def test_subtitles_beside_a_second_copy_are_told_of(folder: VideoFolder) -> None:
+    first = folder.write("a.mp4", "same")
+    folder.index()
+    second = folder.write("b.mp4", "same")
+    folder.write("b.srt", "1\n00:00:00,000 --> 00:00:01,000\nwords\n")
+    told = f"the subtitles beside {second} are not read, because the same recording is indexed from {first}"
+    assert any(note.startswith(told) for note in folder.plan().notes)
+
+
 def test_what_a_changed_file_held_before_is_a_video_of_its_own(folder: VideoFolder) -> None:
     folder.write("one/a.mp4", "first cut")
     folder.index()

@@ -258,13 +258,16 @@ def make_plan(
     """
     records = list(ledger)
     planner = _Planner(records, settings, streams, AbsentFiles(findings, records, removed, again=again))
-    for file in findings.files:
+    # Of copies that are new, one with subtitles beside it is taken.
+    for file in sorted(findings.files, key=lambda file: not file.sidecars):
         planner.place(file, retry=retry)
     gone = [] if retry else planner.mark_gone()
     pruned, prune_notes = safely_pruned(gone, findings) if prune else ([], [])
     for record in pruned:
         planner.records.pop(record.video_id, None)
-    work = [replace(w, task=replace(w.task, number=n)) for n, w in enumerate(planner.work)]
+    order = {file.path: n for n, file in enumerate(findings.files)}
+    by_path = sorted(planner.work, key=lambda one: order[one.file.path])
+    work = [replace(w, task=replace(w.task, number=n)) for n, w in enumerate(by_path)]
     media = [(w.task.path, w.file.size) for w in work if w.file.kind == "media"]
     transcript_hours = hours_of_transcripts(
         [(w.task.path, w.file.size) for w in work if w.file.kind == "transcript"]
@@ -292,7 +295,13 @@ def make_plan(
         transcribe=settings.transcribe or "",
         language=settings.language or "",
         taken=frozenset(record.video_id for record in records),
-        notes=(*notes, *(why for _, why in findings.notes), *prune_notes, *planner.absent.notes(findings)),
+        notes=(
+            *notes,
+            *(why for _, why in findings.notes),
+            *prune_notes,
+            *planner.absent.notes(findings),
+            *planner.notes(),
+        ),
         searched=findings.searched,
     )
 
@@ -327,6 +336,7 @@ class _Planner:
         self.records: dict[str, VideoRecord] = {}
         self.renamed: list[tuple[Path, Path]] = []
         self.duplicates: list[tuple[Path, Path]] = []
+        self._unread: list[tuple[SourceFile, Path]] = []
         self.unchanged = self.failed_before = self.removed_before = self.described = 0
 
     def place(self, file: SourceFile, *, retry: bool) -> None:
@@ -375,6 +385,8 @@ class _Planner:
             self._place_same(file, record)
         elif self._has_content_of(old, record):
             self.duplicates.append((file.path, old))
+            if file.sidecars and not record.words:
+                self._unread.append((file, old))
         else:
             self._read_whole(file, None, "new")
 
@@ -399,6 +411,14 @@ class _Planner:
         elif record.video_id not in self._moved:
             self.described += is_described
             self.unchanged += not is_described
+
+    def notes(self) -> Iterator[str]:
+        """What to say of subtitles that are not read."""
+        for file, old in self._unread[:_SHOWN_DUPLICATES]:
+            yield (
+                f"the subtitles beside {printable(file.path)} are not read, because the same recording is "
+                f"indexed from {printable(old)}: put them beside that"
+            )
 
     def mark_gone(self) -> list[VideoRecord]:
         """Rows whose files were looked for and are not there, under no name; those not yet marked are now."""

@@ -695,6 +695,23 @@ def test_more_results_come_a_page_at_a_time(page: Any, address: str) -> None:
 
 
 @pytest.mark.slow
+def test_a_long_title_takes_four_lines_of_a_card_and_all_it_needs_in_the_player(
+    page: Any, address: str
+) -> None:
+    page.watched.expected.append("404")  # the videos of this answer are made up
+    told = error_of("unsure", [0.9])
+    told["data"][0]["title"] = title = "Alle Vorträge des ersten Tages im großen Saal, " * 8
+    answered(page, told)
+    search(page, address, "x")
+    page.locator(".card-link").click()
+    card = page.locator(".card-title")
+    assert card.bounding_box()["height"] < 110 and card.get_attribute("title") == title
+    shown = page.locator("#title")
+    assert shown.evaluate("(node) => node.scrollHeight <= node.clientHeight + 1")
+    expect(shown).to_have_text(title.strip())
+
+
+@pytest.mark.slow
 def test_a_result_far_down_the_list_is_played_beside_it(page: Any, address: str) -> None:
     page.watched.expected.append("404")  # the videos of this answer are made up
     answered(page, error_of("unsure", [0.9] * 12))

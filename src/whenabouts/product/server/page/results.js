@@ -59,7 +59,7 @@ export function momentCard(result, { answer, query, href, likeHref, dim, isPlace
     caption: span(result.start, result.end),
     children: [
       make("span", { class: "card-head" },
-        make("span", { class: "rank" }, `${result.rank}.`), make("span", { class: "card-title" }, title)),
+        make("span", { class: "rank" }, `${result.rank}.`), make("span", { class: "card-title", title }, title)),
       isPlace ? null : badge(word, result.confidence),
       ...pieces,
       ...verdictOf(result.verdict),
@@ -83,7 +83,7 @@ export function videoCard(video, href) {
     picture: picture(video.thumbnail_url),
     caption: Number.isFinite(video.duration) ? clock(video.duration, 0) : "?",
     children: [
-      make("span", { class: "card-head" }, make("span", { class: "card-title" }, video.title || video.video_id)),
+      make("span", { class: "card-head" }, make("span", { class: "card-title", title: video.title || video.video_id }, video.title || video.video_id)),
       make("span", { class: "evidence" }, [length(video.duration), video.streams.map(streamName).join(", ") || "not searchable"].filter(Boolean).join(" · ")),
     ],
   });
