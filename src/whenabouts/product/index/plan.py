@@ -266,7 +266,7 @@ def make_plan(
     for record in pruned:
         planner.records.pop(record.video_id, None)
     order = {file.path: n for n, file in enumerate(findings.files)}
-    by_path = sorted(planner.work, key=lambda one: order[one.file.path])
+    by_path = sorted(planner.work, key=lambda job: order[job.file.path])
     work = [replace(w, task=replace(w.task, number=n)) for n, w in enumerate(by_path)]
     media = [(w.task.path, w.file.size) for w in work if w.file.kind == "media"]
     transcript_hours = hours_of_transcripts(
