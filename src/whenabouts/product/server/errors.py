@@ -191,5 +191,5 @@ def _of_validation(error: RequestValidationError) -> ServerError:
         return ServerError(400, "unknown_parameter", f"there is no parameter {field!r}", field=field)
     if kind == "missing":
         return ServerError(400, "missing_parameter", f"{field or 'the body'} is missing", field=field)
-    told = str(first["msg"]).removeprefix("Value error, ")
-    return ServerError(400, "invalid_parameter", f"{field or 'the body'}: {told}", field=field)
+    message = str(first["msg"]).removeprefix("Value error, ")
+    return ServerError(400, "invalid_parameter", f"{field or 'the body'}: {message}", field=field)
