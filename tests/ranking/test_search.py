@@ -16,17 +16,17 @@ from whenabouts.confidence.chance import Thresholds
 from whenabouts.encoders import EncoderUnavailable
 from whenabouts.formats.files import FormatError
 from whenabouts.models.decoding import Decoding
-from whenabouts.models.inputs import StreamInput
+from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.models.protocol import QueryEncoding, SpanScores, VideoEncoding
 from whenabouts.models.trained import Trained
 from whenabouts.product.index.even_grid import videos_on_grid
 from whenabouts.product.index.keys import Keys, known_systems, remove_keys
 from whenabouts.product.index.lock import CorpusBusy
-from whenabouts.product.index.records import EncoderMismatch
+from whenabouts.product.index.records import EncoderMismatch, StreamInfo
 from whenabouts.product.index.store import Store
 from whenabouts.product.systems import search as trained_search
 from whenabouts.product.systems.indexed_corpus import unpacked
-from whenabouts.product.systems.opened import IndexedSystem, check_features
+from whenabouts.product.systems.opened import IndexedSystem, check_features, check_fit
 from whenabouts.ranking.calibrators import Temperature
 from whenabouts.ranking.confidence import TrainedConfidence
 from whenabouts.types import UsageError
@@ -361,6 +361,27 @@ LINE = f"letters weights={'a' * 64} dimension=16"
 def test_the_weights_decide_then_the_name(told: StreamInput, wrong: bool, noted: bool) -> None:
     problem, note = check_features(told, "letters-16", LINE, 16)
     assert (bool(problem), bool(note)) == (wrong, noted)
+
+
+@pytest.mark.parametrize(
+    ("settings", "about", "noted"),
+    [
+        ({"clip_seconds": 2.0}, {"imported from": "best.ckpt"}, True),
+        ({"clip_seconds": 2.0, "frame_at": 0.5}, {"imported from": "best.ckpt"}, False),
+        ({"clip_seconds": 2.0, "clip_frames": 8.0}, {"imported from": "best.ckpt"}, False),
+        ({"clip_seconds": 2.0}, {}, False),
+        ({}, {"imported from": "best.ckpt"}, False),
+    ],
+)
+def test_a_released_system_tells_of_clips_that_are_their_first_frames(
+    settings: dict[str, float], about: dict[str, str], noted: bool, tmp_path: Path
+) -> None:
+    corpus = Corpus(tmp_path / "corpus", create=True)
+    corpus.store.add_stream(StreamInfo("vision", "seen", "seen:1", WIDTH, settings))
+    own = Inputs(StreamInput(WIDTH), {"vision": StreamInput(WIDTH, True, "seen")}, clip_seconds=2.0)
+    trained = Trained("pairs", Pairs(), own, Decoding(), about=about)
+    notes = check_fit(corpus.store, trained, "run")
+    assert any("index the videos into a new corpus" in note for note in notes) == noted
 
 
 def test_a_system_without_keys_looks_where_the_untrained_search_looks(corpus: Corpus) -> None:

@@ -43,6 +43,9 @@ CALIBRATION = "calibration.json"
 FILES = (WEIGHTS, CONFIG, CARD, CALIBRATION)
 """What the folder of a trained system may have."""
 
+IMPORTED_FROM = "imported from"
+"""What `about` of a released checkpoint has its file's name under."""
+
 Labels = Literal["inclusive", "as-released"]
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 

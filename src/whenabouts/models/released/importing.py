@@ -18,7 +18,7 @@ from whenabouts.models import config_of, new_model
 from whenabouts.models.released import program_names
 from whenabouts.models.released.checkpoint_file import Checkpoint, read_checkpoint
 from whenabouts.models.released.settings import Overrides, Released, Settings
-from whenabouts.models.trained import Trained
+from whenabouts.models.trained import IMPORTED_FROM, Trained
 from whenabouts.opening import open_regular
 from whenabouts.types import UsageError, WhenaboutsError
 
@@ -102,7 +102,7 @@ def import_checkpoint(
         raise FormatError(path, f"{problem}; it looks like a checkpoint of {' or '.join(others)}") from None
     about = {
         "title": importer.TITLE,
-        "imported from": path.name,
+        IMPORTED_FROM: path.name,
         "SHA-256 of that file": _digest(path),
         "not told by the file": "; ".join(released.guessed) or "nothing",
         **({} if checkpoint.epoch is None else {"epoch": checkpoint.epoch}),

@@ -22,11 +22,11 @@ from whenabouts.encoders import (
 from whenabouts.models import staged
 from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.models.protocol import QueryEncoding
-from whenabouts.models.trained import CONFIG, WEIGHTS, Trained
+from whenabouts.models.trained import CONFIG, IMPORTED_FROM, WEIGHTS, Trained
 from whenabouts.product.index.even_grid import check_stream
 from whenabouts.product.index.keys import open_keys, system_of
 from whenabouts.product.index.lock import CorpusBusy
-from whenabouts.product.index.records import EncoderMismatch
+from whenabouts.product.index.records import EncoderMismatch, StreamInfo
 from whenabouts.product.index.store import Store
 from whenabouts.product.streams import all_streams
 from whenabouts.product.systems.indexed_corpus import IndexedCorpus
@@ -372,6 +372,7 @@ def check_fit(store: Store, trained: Trained, name: str) -> list[str]:
         if problem and not trained_on.fingerprint and trained_on.width == info.dimension:
             problem += f" (if they are one, import the checkpoint with --encoder {stream}={info.encoder})"
         wrong += [f"stream {stream}: {problem}"] if problem else []
+        note = note or _first_frames(trained, info)
         notes += [f"{name}: stream {stream}: {note}"] if note else []
     if wrong:
         raise EncoderMismatch(
@@ -379,6 +380,17 @@ def check_fit(store: Store, trained: Trained, name: str) -> list[str]:
             "the encoders of the system, or train on `whenabouts features export` of this corpus"
         )
     return notes
+
+
+def _first_frames(trained: Trained, info: StreamInfo) -> str:
+    """A note where a released system reads clips by their first frames; "" elsewhere."""
+    is_old = "clip_seconds" in info.settings and not {"frame_at", "clip_frames"} & info.settings.keys()
+    if not is_old or IMPORTED_FROM not in trained.about:
+        return ""
+    return (
+        "its clips are their first frames, where released features are the middle ones; borders come half "
+        "a clip late: index the videos into a new corpus"
+    )
 
 
 def check_features(trained_on: StreamInput, encoder: str, fingerprint: str, width: int) -> tuple[str, str]:
