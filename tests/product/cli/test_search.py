@@ -10,6 +10,9 @@ from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
 import pytest
+from rich.cells import cell_len
+
+from ...uncalibrated import uncalibrated
 
 Whenabouts = Callable[..., Any]
 
@@ -240,6 +243,24 @@ def test_a_corpus_without_anything_to_search_says_so(bare: Whenabouts, tmp_path:
     assert done.json["answer"] == "no_match"
     assert "No match" in bare("search", "crown jewels", "--corpus", str(place), "--table").out
     assert "broken.mp4" in bare("stats", "--corpus", str(place), "--table").out
+
+
+@pytest.mark.parametrize("name", ["Vortrag über Kronjuwelen, " * 6 + "Teil 2", "青蛙在池塘里" * 12 + "二"])
+def test_on_a_terminal_long_names_leave_room_for_the_times(
+    bare: Whenabouts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    words = "1\n00:00:01,000 --> 00:00:02,500\nSomebody must have stolen the crown jewels\n"
+    (tmp_path / f"{name}.srt").write_text(words)
+    place = str(tmp_path / "own.corpus")
+    with uncalibrated():
+        assert bare("index", str(tmp_path), "--corpus", place, "--processes", "1").code == 0
+    ask = ("search", "crown jewels", "--corpus", place, "--table")
+    assert f"{name}.srt" in bare(*ask).out
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = re.sub(r"\x1b\][^\\]*\\|\x1b\[[0-9;]*m", "", bare(*ask).out)
+    (row,) = (line for line in shown.splitlines() if line.startswith("1 "))
+    assert cell_len(row) <= 80 and "…" in row and name[-1] in row and "0:01.000 - 0:02.500" in row
 
 
 @pytest.mark.parametrize("query", ["", "   ", "\t\n", "\u3000"])

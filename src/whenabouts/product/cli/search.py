@@ -195,6 +195,7 @@ def _tell(
 # Of an answer that is none, the closest few are still worth a look.
 _CLOSEST = 3
 _HEADS = ("#", "video", "start - end", "right")
+_SHORTEST_NAME = 20
 
 
 def _show(result: SearchResult, *, narrowed: bool) -> None:
@@ -219,6 +220,8 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
         table.print(f"Said in {number_of(result.places.total, 'place')}, in order of time:", style="bold")
     heads = _HEADS[:-1] if result.places is not None or result.like else _HEADS
     rows = [_cells(result, rank, scored)[: len(heads)] for rank, scored in result.numbered[: len(shown)]]
+    if table.is_terminal:
+        rows = _within(table.width, rows)
     widths = [max(map(cell_len, column)) for column in zip(heads, *rows, strict=True)]
     if rows:
         table.print(Text(_line(heads, widths), style="dim"), soft_wrap=True)
@@ -247,6 +250,31 @@ def _cells(result: SearchResult, rank: int, scored: ScoredMoment) -> tuple[str, 
     moment = scored.moment
     span = f"{format_time(moment.start)} - {format_time(moment.end)}"
     return str(rank), for_terminal(result.name(scored)), span, _percent(scored.confidence)
+
+
+def _within(width: int, rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The rows with names so short that a line fits a terminal, and their times stand below each other."""
+    from rich.cells import cell_len
+
+    rest = max((sum(2 + cell_len(cell) for at, cell in enumerate(row) if at != 1) for row in rows), default=0)
+    room = max(_SHORTEST_NAME, width - rest)
+    return [(row[0], _shortened(row[1], room), *row[2:]) for row in rows]
+
+
+def _shortened(name: str, room: int) -> str:
+    """A name with its middle left out where it is wider than `room`: copies and parts differ at the end.
+
+    >>> _shortened("a very long name of a talk, part 2.mp4", 20)
+    'a very lon…art 2.mp4'
+    """
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(name) <= room:
+        return name
+    end = name[-(room // 2 - 1) :]
+    while cell_len(end) >= room // 2:
+        end = end[1:]
+    return f"{set_cell_size(name, room - cell_len(end) - 1).rstrip()}…{end}"
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
