@@ -146,8 +146,10 @@ def test_the_command_shows_what_python_does_and_writes_the_curve(
         rows = list(csv.DictReader(file))
     assert [float(row["start"]) for row in rows] == shown["curve"]["start"]
     assert [float(row["score"]) for row in rows] == pytest.approx(shown["curve"]["score"], abs=1e-6)
-    assert main([*asked, "--table", "-k", "1", "what is said"]) == 0
-    assert "friday.mp4" in capsys.readouterr().out
+    again = ("--out", str(tmp_path / "curve.csv"), "--force")
+    assert main([*asked, "--table", "-k", "1", "what is said", *again]) == 0
+    shown_table = capsys.readouterr().out
+    assert "friday.mp4" in shown_table and f"curve.csv: the curve, {len(rows)} clips" in shown_table
 
 
 def test_a_system_without_saliency_and_a_video_without_words_are_refused(place: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whenabouts.product.cli.options import encoded_with, open_corpus, print_either, print_notes
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, number_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,14 +45,16 @@ def show_highlights(options: argparse.Namespace) -> int:
     highlights = highlights_of(corpus, options.within[0], options.model, options.query or "", k)
     if options.out is not None:
         highlights.write_csv(Path(options.out))
-    print_either(options, highlights.to_json, lambda: _lines(highlights, options.within[0]))
+    print_either(options, highlights.to_json, lambda: _lines(highlights, options.within[0], options.out))
     print_notes(highlights.notes)
     return 0
 
 
-def _lines(highlights: Highlights, video: str) -> Iterator[str]:
+def _lines(highlights: Highlights, video: str, out: str | None) -> Iterator[str]:
     from whenabouts.times import format_time
 
     for rank, moment in enumerate(highlights.moments, 1):
         span = f"{format_time(moment.start)} - {format_time(moment.end)}"
         yield f"{rank:>3}  {video}  {span}  {moment.score:.3f}"
+    if out is not None:
+        yield f"{out}: the curve, {number_of(len(highlights.start), 'clip')}"

@@ -138,6 +138,23 @@ def test_two_judge_at_once_and_who_leads_changes_the_guideline(judging: Judging,
     expect(ada.locator("[data-grade='4'] .meaning")).to_have_text("Only <i>dogs</i>")
 
 
+def test_who_leads_is_told_that_those_who_judge_do_not_agree(judging: Judging, open_tab: Open) -> None:
+    _, links = judging("Ada", "Bo")
+    ada, bo = enter(open_tab, links["Ada"]), enter(open_tab, links["Bo"])
+    for done in range(1, 4):
+        for page, grade in ((ada, "4"), (bo, "0")):
+            press(page, grade)
+            stands_at(page, f"{done} of 4")
+    for page in (ada, bo):
+        page.get_by_role("button", name="Skip this one").click()
+        expect(page.locator("#done-title")).to_be_visible()
+    lead = open_tab(links[""])
+    lead.goto(links[""])
+    expect(lead.locator("#lead-text")).to_contain_text(
+        "0 of 4 moments need nobody any more. The other 4 wait"
+    )
+
+
 def test_the_exam_comes_first_and_tells_what_was_wrong(judging: Judging, open_tab: Open) -> None:
     _, links = judging("Ada", exam=True)
     page = enter(open_tab, links["Ada"], reduced_motion="reduce")

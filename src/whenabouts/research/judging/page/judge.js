@@ -241,7 +241,9 @@ class Page {
   async #lead() {
     const { annotators, settled, tasks, missing } = await (await fetched("api/annotators")).json();
     byId("lead").hidden = false;
-    byId("lead-text").textContent = `${settled} of ${tasks} moments need nobody any more.`;
+    const waits = settled < tasks && annotators.length > 0 && annotators.every(({ left }) => left === 0);
+    byId("lead-text").textContent = `${settled} of ${tasks} moments need nobody any more.${waits
+      ? ` The other ${tasks - settled} wait for what was skipped, or for more people: start \`whenabouts judge\` with another --annotator.` : ""}`;
     byId("lead-rows").replaceChildren(...annotators.map((row) => make("tr", {},
       make("th", { scope: "row", dir: "auto" }, row.annotator), make("td", {}, String(row.judged)), make("td", {}, String(row.left)),
       make("td", {}, String(row.skipped)),
