@@ -37,6 +37,14 @@ def test_the_union_of_runs_has_each_moment_once(tmp_path: Path) -> None:
     ]
 
 
+def test_answers_to_other_queries_are_passed_over_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = open_run(run_file(tmp_path / "run.jsonl", {"q1": [("a", 0, 10)], "q9": [("a", 0, 1)]}))
+    assert len(by_runs([run], [FIRST])) == 1
+    assert "run.jsonl: also answers 1 query that --queries lacks" in caplog.text
+
+
 def test_overlap_below_the_limit_is_two_tasks(tmp_path: Path) -> None:
     run = open_run(run_file(tmp_path / "run.jsonl", {"q1": [("a", 0, 10), ("a", 2, 10)]}))
     assert len(by_runs([run], [FIRST], same=0.8)) == 1

@@ -9,6 +9,7 @@ Nothing in a task tells which run or rank it came from: the tasks of a query are
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +22,11 @@ from whenabouts.formats.runs import RunSource, moments_of
 from whenabouts.research.judging.tasks import Source, Task
 from whenabouts.research.relevance.ranked import rank_moments
 from whenabouts.types import Moment, Query, UsageError, Video, number_of
+
+_log = logging.getLogger("whenabouts")
+_OTHERS = (
+    "%s: also answers %s that --queries lacks; if it answers another file, the same ids mean other queries"
+)
 
 BATCH, BATCHES = 20, 2
 DEPTH = 10
@@ -77,7 +83,8 @@ def by_runs(
     """The `depth` best answers of each run to each query; those whose IoU is at least `same` are one.
 
     Of answers that are one, that of the best rank is the candidate (of equal ranks that of the run named
-    first). Answers to other queries are passed over. Raises UsageError where a run answers none of them.
+    first). Answers to other queries are passed over, with a warning: the numbers of a text file's lines fit
+    any other file. Raises UsageError where a run answers none of them.
     """
     if depth < 1:
         raise UsageError(f"--depth {depth}: give 1 or more")
@@ -86,14 +93,18 @@ def by_runs(
     ids = {query.id for query in queries}
     answers: dict[str, list[tuple[int, int, Moment]]] = {query.id: [] for query in queries}
     for number, run in enumerate(runs):
-        answered = False
+        others, answered = set[str](), False
         for query_id, moments in moments_of(run):
             if query_id in ids:
                 best = enumerate(moments[:depth], 1)
                 answers[query_id] += [(rank, number, scored.moment) for rank, scored in best]
                 answered = True
+            else:
+                others.add(query_id)
         if not answered:
             raise UsageError(f"{run.name}: answers none of the {number_of(len(queries), 'query')}")
+        if others:
+            _log.warning(_OTHERS, run.name, number_of(len(others), "query"))
     names = names_of_runs([run.name for run in runs])
     return [c for query in queries for c in _merged(query, sorted(answers[query.id]), names, same)]
 
