@@ -67,6 +67,15 @@ def test_an_address_without_its_picture_says_what_to_do(page: Any, alike: str) -
     expect(page.locator("#fault-text")).to_have_text(re.compile("Choose it again"))
 
 
+@pytest.mark.parametrize("name", ["film.mp4", "notes.txt"])
+def test_a_file_of_another_kind_is_told_at_once(page: Any, alike: str, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("no picture")
+    page.goto(alike)
+    expect(page.locator("#answer")).to_have_text(re.compile("^Search 4 videos"))
+    page.locator("#picture").set_input_files(str(tmp_path / name))
+    expect(page.locator("#fault-text")).to_have_text(f"{name} is no picture. Take a JPEG, PNG or WebP.")
+
+
 def test_a_file_that_is_no_picture_is_refused_in_the_servers_words(
     page: Any, alike: str, tmp_path: Path
 ) -> None:

@@ -101,7 +101,7 @@ async function follow(next, { focus = true } = {}) {
     if (focus && matchMedia("(max-width: 63rem)").matches) window.scrollTo(0, 0);
   }
   markOpen();
-  // The list is narrower beside the player, and what was clicked would move out of sight.
+  // The list is narrower beside the player: what was clicked moves.
   if (next.v && focus) linkOf(next.v, next.s)?.scrollIntoView({ block: "nearest" });
   await answered;
 }
@@ -419,9 +419,15 @@ async function searchByPicture(file) {
   }
 }
 
+function searchByFile(given) {
+  const file = pictureIn(given);
+  if (file) void searchByPicture(file);
+  else if (given.files.length) showFault(new Error(`${given.files[0].name} is no picture. Take a JPEG, PNG or WebP.`), () => byId("picture").click());
+}
+
 function listenToPictures() {
   byId("picture").addEventListener("change", () => {
-    void searchByPicture(pictureIn(byId("picture")));
+    searchByFile(byId("picture"));
     byId("picture").value = "";
   });
   byId("example-out").addEventListener("click", () => go({ like: "", picture: "", v: "", s: null, e: null }));
@@ -432,7 +438,7 @@ function listenToPictures() {
   document.addEventListener("drop", (event) => {
     if (!event.dataTransfer.files.length) return;
     event.preventDefault();
-    void searchByPicture(pictureIn(event.dataTransfer));
+    searchByFile(event.dataTransfer);
   });
 }
 
