@@ -32,7 +32,7 @@ NOT_COMPARED: Mapping[str, Mapping[str, str]] = {
         r"step\..*(t2v|v2t)_encoder(\.layers\.\d+)?\.call\d+": "words beside clips, as a layer leaves them",
         r"step\.(transformer|CIM)(\.decoder)?\.call\d+": "all layers stacked",
         r"step\.(class|span)_embed\.call\d+": "all layers stacked",
-        r"step\..*\.call[1-9]": "made of wrong words and read by nothing, but for what test_detr_golden.py names",
+        r"step\..*\.call[1-9]": "made of wrong words and read by nothing but what test_detr_golden.py names",
     },
 }
 """By part (the six DETR systems are one): name -> reason."""
