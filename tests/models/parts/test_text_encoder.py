@@ -70,6 +70,18 @@ def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
         Tokens(str(tmp_path))
 
 
+def test_pieces_of_bytes_are_told_by_their_characters(tmp_path: Path) -> None:
+    """RoBERTa's tokenizer calls a space and what is beyond ASCII by signs of its own."""
+    tokenizers: Any = pytest.importorskip("tokenizers")
+    made = tokenizers.ByteLevelBPETokenizer()
+    made.train_from_iterator(["how are doors"] * 9, vocab_size=280, min_frequency=1, special_tokens=["<s>"])
+    made.save_model(str(tmp_path))
+    names = Tokens(str(tmp_path)).pieces("how are  caf\u00e9 doors", special=False)
+    assert names[:1] + names[-1:] == ["how", "doors"] and "are" in names
+    words = " ".join(names).replace(" ##", "").split()
+    assert words == ["how", "are", "caf\u00e9", "doors"]
+
+
 @pytest.mark.parametrize(
     "files",
     [

@@ -32,6 +32,7 @@ SIZES: Mapping[str, int] = {
 """The sizes of distilbert-base-uncased, by the names of its configuration."""
 _EXTRA = 'it needs the package transformers: pip install "whenabouts[vision]"'
 
+_OF_BYTES, _GOES_ON = "ByteLevel", "##"
 _FILES = (("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt"))
 """What a tokenizer is read from: the first of these that a folder has whole."""
 
@@ -138,10 +139,12 @@ class Tokens:
         return _padded([encoding.ids for encoding in self._encoded(sentences)])
 
     def pieces(self, text: str, *, special: bool) -> list[str]:
-        """What the tokenizer calls the ids of a text, its `special` tokens included or not."""
+        """What the ids of a text are called, its `special` tokens included or not; see `WordPieces`."""
         self._tokenizer.no_truncation()
-        names: list[str] = self._tokenizer.encode(text, add_special_tokens=special).tokens
-        return names
+        encoding = self._tokenizer.encode(text, add_special_tokens=special)
+        if type(self._tokenizer.decoder).__name__ != _OF_BYTES:
+            return list(encoding.tokens)
+        return _pieces_of_bytes(text, encoding)
 
     def words(self, sentences: Sequence[str], most: int) -> list[list[int]]:
         """The ids of each sentence without special tokens, `most` at most; none for one without words.
@@ -178,6 +181,21 @@ class Tokens:
     def largest_id(self) -> int:
         """The largest id that a word can have."""
         return max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
+
+
+def _pieces_of_bytes(text: str, encoding: Any) -> list[str]:
+    """The characters of each token, as WordPiece would write them; RoBERTa's own names are of bytes."""
+    names: list[str] = []
+    before, after_space = (0, 0), False
+    for token, place in zip(encoding.tokens, encoding.offsets, strict=True):
+        start, end = place
+        # A character of several bytes may be several tokens, and a space one of the word behind it.
+        piece = "" if place == before else text[start:end]
+        is_inside = start > 0 and not any(sign.isspace() for sign in text[start - 1 : start] + piece[:1])
+        goes_on = is_inside or after_space
+        names.append((_GOES_ON if goes_on else "") + piece.strip() if end > start else token)
+        before, after_space = place, piece.isspace()
+    return names
 
 
 def _padded(ids: Sequence[Sequence[int]]) -> QueryBatch:

@@ -69,7 +69,7 @@ def token_weights(
     count = len(next(iter(weights.values())))
     names, named = _names(text, count, pieces)
     begins = [at for at, name in enumerate(names) if at == 0 or not name.startswith(_GOES_ON)]
-    words = ["".join(_plain(piece) for piece in names[a:b]) for a, b in pairwise([*begins, count])]
+    words = [_word(names[a:b]) for a, b in pairwise([*begins, count])]
     summed = {stream: tuple(np.add.reduceat(row, begins).tolist()) for stream, row in weights.items()}
     return TokenWeights(tuple(words), summed, named)
 
@@ -114,8 +114,10 @@ def _names(text: str, count: int, pieces: Sequence[str] | None) -> tuple[list[st
     return [f"token {number}" for number in range(1, count + 1)], False
 
 
-def _plain(piece: str) -> str:
-    return piece.removeprefix(_GOES_ON).lstrip("".join(_BEGINS)) or piece
+def _word(pieces: Sequence[str]) -> str:
+    """The word that is made of pieces; of marks alone, these."""
+    plain = (piece.removeprefix(_GOES_ON).lstrip("".join(_BEGINS)) for piece in pieces)
+    return "".join(plain) or "".join(pieces)
 
 
 def _probabilities(scores: SpanScores, clips: int, decoding: Decoding) -> tuple[Tensor, Tensor]:
