@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,18 @@ def test_a_tokenizer_of_the_newer_kind_is_read_too(folder: Path) -> None:
     transformers.DistilBertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(str(folder))
     assert (folder / "tokenizer.json").is_file()
     assert torch.equal(Tokens(str(folder)).batch(["a person opens"], 20).tokens, before)
+
+
+def test_threads_do_not_cut_off_each_others_sentences(folder: Path) -> None:
+    tokens = Tokens(str(folder))
+    long = ["a man opens a door"] * 50
+
+    def shapes(at: int) -> set[int]:
+        return {tokens.batch(long, 4).tokens.shape[1]} if at % 2 else set(tokens.lengths(long))
+
+    alone = [shapes(at) for at in range(2)]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(shapes, range(400))) == alone * 200
 
 
 def test_no_sentences_are_no_rows(folder: Path) -> None:

@@ -86,10 +86,20 @@ def test_a_piece_that_is_only_a_mark_keeps_its_name() -> None:
     assert told.words == ("####",)
 
 
-def test_marks_of_a_words_beginning_are_not_shown() -> None:
-    told = token_weights(Opened(Known(weights([0.5, 0.3, 0.2]))), ASKED, "x", ["\u2581a", "\u0120door", "s"])
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        ["<s>", "\u2581a", "\u2581door", "s", "</s>"],
+        ["<s>", "\u0120a", "\u0120door", "s", "</s>"],
+        ["<|startoftext|>", "a</w>", "door", "s</w>", "<|endoftext|>"],
+        ["[CLS]", "a", "door", "##s", "[SEP]"],
+    ],
+)
+def test_pieces_of_each_kind_of_tokenizer_become_words(pieces: list[str]) -> None:
+    told = token_weights(Opened(Known(weights([0.1, 0.2, 0.3, 0.25, 0.15]))), ASKED, "x", pieces)
     assert told is not None
-    assert told.words == ("a", "door", "s")
+    assert told.words == (pieces[0], "a", "doors", pieces[-1])
+    assert told.weights["s0"] == pytest.approx((0.1, 0.2, 0.55, 0.15))
 
 
 def test_without_pieces_the_words_of_the_text_are_taken_where_there_are_as_many_as_tokens() -> None:

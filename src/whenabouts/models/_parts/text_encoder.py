@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import torch
@@ -126,6 +127,8 @@ class Tokens:
     def __init__(self, name: str) -> None:
         self.name = name
         self._tokenizer = _open(name)
+        # Where a sentence is cut off is a state of the tokenizer, which the threads of a server share.
+        self._alone = Lock()
 
     def batch(self, sentences: Sequence[str], most: int) -> QueryBatch:
         """(Q, L) ids, [CLS] and [SEP] included, and their mask; of a long sentence the beginning, `most` ids.
@@ -135,13 +138,11 @@ class Tokens:
         empty = next((at for at, text in enumerate(sentences) if not text.strip()), None)
         if empty is not None:
             raise UsageError(f"sentence {empty} is empty; expected words")
-        self._tokenizer.enable_truncation(most)
-        return _padded([encoding.ids for encoding in self._encoded(sentences)])
+        return _padded([encoding.ids for encoding in self._encoded(sentences, most)])
 
     def pieces(self, text: str, *, special: bool) -> list[str]:
         """What the ids of a text are called, its `special` tokens included or not; see `WordPieces`."""
-        self._tokenizer.no_truncation()
-        encoding = self._tokenizer.encode(text, add_special_tokens=special)
+        (encoding,) = self._encoded([text], special=special)
         if type(self._tokenizer.decoder).__name__ != _OF_BYTES:
             return list(encoding.tokens)
         return _pieces_of_bytes(text, encoding)
@@ -151,7 +152,6 @@ class Tokens:
 
         As HERO's authors have them: entities of HTML are characters, and what is all in capitals is small.
         """
-        self._tokenizer.no_truncation()
         plain = [html.unescape(text) for text in sentences]
         plain = [text.lower() if text.isupper() else text for text in plain]
         return [encoding.ids[:most] for encoding in self._encoded(plain, special=False)]
@@ -168,12 +168,18 @@ class Tokens:
 
     def lengths(self, sentences: Sequence[str]) -> list[int]:
         """How many ids each sentence has, none cut off."""
-        self._tokenizer.no_truncation()
         return [len(encoding.ids) for encoding in self._encoded(sentences)]
 
-    def _encoded(self, sentences: Sequence[str], *, special: bool = True) -> list[Any]:
-        """Sentences as the library has them; UsageError for words that the tokenizer cannot tell."""
-        with _refusals(f"tokenizer {self.name}: cannot tell a word", "take one that has an unknown word"):
+    def _encoded(
+        self, sentences: Sequence[str], most: int | None = None, *, special: bool = True
+    ) -> list[Any]:
+        """Sentences as the library has them, `most` ids at most; UsageError for words it cannot tell."""
+        refusals = _refusals(f"tokenizer {self.name}: cannot tell a word", "take one that has an unknown word")
+        with self._alone, refusals:
+            if most is None:
+                self._tokenizer.no_truncation()
+            else:
+                self._tokenizer.enable_truncation(most)
             encoded: list[Any] = self._tokenizer.encode_batch(list(sentences), add_special_tokens=special)
         return encoded
 

@@ -20,8 +20,9 @@ from whenabouts.ranking.encoded_corpus import MemoryCorpus, System, device_of, e
 from whenabouts.ranking.localize import best_moments, can_localize
 from whenabouts.types import Moment
 
-# How tokenizers mark a piece that goes on a word (BERT), and one that begins it (SentencePiece, byte pairs).
-_GOES_ON, _BEGINS = "##", ("\u2581", "\u0120")
+# How tokenizers mark a piece that goes on a word (BERT), one that begins it (SentencePiece, byte pairs), and
+# one that ends it (CLIP).
+_GOES_ON, _BEGINS, _ENDS = "##", ("\u2581", "\u0120"), "</w>"
 
 
 @runtime_checkable
@@ -68,7 +69,7 @@ def token_weights(
         }
     count = len(next(iter(weights.values())))
     names, named = _names(text, count, pieces)
-    begins = [at for at, name in enumerate(names) if at == 0 or not name.startswith(_GOES_ON)]
+    begins = _beginnings(names) if named else list(range(count))
     words = [_word(names[a:b]) for a, b in pairwise([*begins, count])]
     summed = {stream: tuple(np.add.reduceat(row, begins).tolist()) for stream, row in weights.items()}
     return TokenWeights(tuple(words), summed, named)
@@ -114,9 +115,30 @@ def _names(text: str, count: int, pieces: Sequence[str] | None) -> tuple[list[st
     return [f"token {number}" for number in range(1, count + 1)], False
 
 
+def _beginnings(names: Sequence[str]) -> list[int]:
+    """Places of the pieces with which a word begins, by the marks that the tokenizer writes."""
+    ends = any(name.endswith(_ENDS) for name in names)
+    marked = any(name.startswith(_BEGINS) for name in names)
+
+    def goes_on(at: int) -> bool:
+        name, before = names[at], names[at - 1]
+        if ends:
+            return not (before.endswith(_ENDS) or _is_special(before) or _is_special(name))
+        if marked:
+            return not (name.startswith(_BEGINS) or _is_special(before) or _is_special(name))
+        return name.startswith(_GOES_ON)
+
+    return [at for at in range(len(names)) if at == 0 or not goes_on(at)]
+
+
+def _is_special(name: str) -> bool:
+    """Whether a token stands for no words: `<s>`, `<|endoftext|>`, `[SEP]`."""
+    return len(name) > 2 and (name[0], name[-1]) in {("<", ">"), ("[", "]")}
+
+
 def _word(pieces: Sequence[str]) -> str:
     """The word that is made of pieces; of marks alone, these."""
-    plain = (piece.removeprefix(_GOES_ON).lstrip("".join(_BEGINS)) for piece in pieces)
+    plain = (piece.removeprefix(_GOES_ON).removesuffix(_ENDS).lstrip("".join(_BEGINS)) for piece in pieces)
     return "".join(plain) or "".join(pieces)
 
 
