@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +17,12 @@ from whenabouts.models.hero import Config, Model
 from whenabouts.models.trained import Trained
 from whenabouts.product.cli.main import main
 from whenabouts.product.explanation.readout import pieces_for, token_weights
+from whenabouts.product.index.records import StreamInfo
 from whenabouts.product.systems.stored_footage import transcript_of
 from whenabouts.types import UsageError
 
 from ..number_words import write_words
-from ..small_systems import DEEDS, SUBJECTS, WIDTH, inputs
+from ..small_systems import DEEDS, SUBJECTS, WIDTH, Letters, inputs
 
 QUERY = "the penguin moves to the north"
 
@@ -78,6 +80,12 @@ def test_the_answer_is_that_of_exported_rows_and_sentences(
     # The rows are the same without the words, the scores are not.
     unheard = _best(corpus, hero, tmp_path, spoken=False)
     assert max(abs(unheard[name] - expected[name]) for name in expected) > 0.1
+
+
+def test_words_that_are_read_as_sentences_count_as_searched(corpus: Corpus, hero: Trained) -> None:
+    corpus.store.add_stream(StreamInfo("vision", Letters.name, Letters.fingerprint, WIDTH))
+    seeing = replace(hero, inputs=replace(hero.inputs, streams={"vision": hero.inputs.streams["subtitle"]}))
+    assert corpus.systems.search(seeing).streams == ("vision", "subtitle")
 
 
 def test_segments_are_read_with_what_is_said_in_them(corpus: Corpus, hero: Trained) -> None:

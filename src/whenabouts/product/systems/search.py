@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress as suppress_errors
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,7 +47,7 @@ from whenabouts.product.systems.opened import (
     open_indexed,
     open_model,
 )
-from whenabouts.product.systems.stored_footage import StoredFootage, StoredRows, in_parts
+from whenabouts.product.systems.stored_footage import StoredFootage, StoredRows, in_parts, transcript_of
 from whenabouts.ranking.candidates import Candidates, best_units, can_retrieve, score_corpus
 from whenabouts.ranking.confidence import Background, TrainedConfidence
 from whenabouts.ranking.encoded_corpus import (
@@ -133,8 +134,12 @@ class TrainedSearch:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The streams that it, or what chooses its videos, reads."""
-        return tuple(dict.fromkeys(name for own in self._systems for name in own.trained.inputs.streams))
+        """The streams that it, or what chooses its videos, reads: the words of HERO's sentences, too."""
+        inputs = [own.trained.inputs for own in self._systems]
+        words = [transcript_of(self._store, read) for read in inputs]
+        return tuple(
+            dict.fromkeys(filter(None, [*chain.from_iterable(read.streams for read in inputs), *words]))
+        )
 
     @property
     def _chooser(self) -> IndexedSystem:
