@@ -174,8 +174,8 @@ class Tokens:
         self, sentences: Sequence[str], most: int | None = None, *, special: bool = True
     ) -> list[Any]:
         """Sentences as the library has them, `most` ids at most; UsageError for words it cannot tell."""
-        refusals = _refusals(f"tokenizer {self.name}: cannot tell a word", "take one that has an unknown word")
-        with self._alone, refusals:
+        remedy = "take one that has an unknown word"
+        with self._alone, _refusals(f"tokenizer {self.name}: cannot tell a word", remedy):
             if most is None:
                 self._tokenizer.no_truncation()
             else:
