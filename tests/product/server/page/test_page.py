@@ -625,15 +625,18 @@ def test_doubt_is_told_and_uncalibrated_answers_are_unsure(page: Any, address: s
 
 
 @pytest.mark.slow
-def test_a_busy_server_is_asked_again_when_it_says_so(page: Any, address: str) -> None:
-    page.watched.expected.append("429")
+@pytest.mark.parametrize(
+    ("status", "told"), [(429, "The server is busy."), (503, "The corpus cannot be read now.")]
+)
+def test_a_server_is_asked_again_when_it_says_so(page: Any, address: str, status: int, told: str) -> None:
+    page.watched.expected.append(str(status))
     tries: list[int] = []
 
     def answer(route: Any) -> None:
         tries.append(1)
         if len(tries) == 1:
-            error = {"error": {"code": "busy", "message": "too many searches", "field": None}}
-            route.fulfill(status=429, headers={"Retry-After": "1"}, json=error)
+            error = {"error": {"code": "later", "message": "not now", "field": None}}
+            route.fulfill(status=status, headers={"Retry-After": "1"}, json=error)
         else:
             route.continue_()
 
@@ -641,7 +644,7 @@ def test_a_busy_server_is_asked_again_when_it_says_so(page: Any, address: str) -
     page.goto(address)
     page.get_by_role("searchbox").fill("crown jewels")
     page.keyboard.press("Enter")
-    expect(page.locator("#beneath")).to_have_text(re.compile("The server is busy. Trying again in"))
+    expect(page.locator("#beneath")).to_have_text(re.compile(f"{re.escape(told)} Trying again in"))
     expect(page.locator(".card-link").first).to_contain_text("friday")
     assert len(tries) == 2
 

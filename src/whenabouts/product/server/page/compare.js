@@ -94,7 +94,7 @@ class Comparison {
   async #ask() {
     this.pending = new AbortController();
     const { signal } = this.pending;
-    const onWait = (seconds) => { this.summary.textContent = `The server is busy. Trying again in ${seconds} s.`; };
+    const onWait = (seconds, why) => { this.summary.textContent = `${why} Trying again in ${seconds} s.`; };
     this.summary.textContent = "Searching with each system…";
     this.root.setAttribute("aria-busy", "true");
     try {

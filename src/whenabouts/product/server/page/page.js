@@ -368,16 +368,16 @@ function showFault(fault, again = search) {
 }
 
 let countdown = 0;
-function sayBusy(seconds) {
+function sayBusy(seconds, why) {
   const until = Date.now() + seconds * 1000;
   clearInterval(countdown);
   const tell = () => {
     const left = Math.ceil((until - Date.now()) / 1000);
     if (left <= 0 || !byId("results").hasAttribute("aria-busy")) clearInterval(countdown);
-    else byId("beneath").textContent = `The server is busy. Trying again in ${left} s.`;
+    else byId("beneath").textContent = `${why} Trying again in ${left} s.`;
   };
   tell();
-  say(`The server is busy. Trying again in ${seconds} seconds.`);
+  say(`${why} Trying again in ${seconds} seconds.`);
   countdown = setInterval(tell, 250);
 }
 

@@ -30,7 +30,8 @@ export const clipOf = (id, start, end) =>
   address(ofVideo(id, "/clip"), { start: start.toFixed(3), end: end.toFixed(3) });
 
 /**
- * The JSON of a route. A busy server (429, 503) is asked again after its Retry-After; `onWait(seconds)` is called before.
+ * The JSON of a route. A server that is busy (429), or cannot read its corpus (503), is asked again after its
+ * Retry-After; `onWait(seconds, why)` is called before.
  * Throws Fault; an AbortError goes through as it is.
  */
 export async function ask(path, parameters = {}, { signal, onWait } = {}) {
@@ -42,7 +43,7 @@ export async function ask(path, parameters = {}, { signal, onWait } = {}) {
     } catch (fault) {
       const waits = fault instanceof Fault && fault.retryAfter !== null && attempt < BUSY_TRIES;
       if (!waits) throw fault;
-      onWait?.(fault.retryAfter);
+      onWait?.(fault.retryAfter, fault.status === 429 ? "The server is busy." : "The corpus cannot be read now.");
       await pause(fault.retryAfter, signal);
     }
   }
