@@ -7,6 +7,7 @@ keeps some 1e-3 of a padded row's scores, which reaches the last clips before th
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -78,13 +79,14 @@ def _opened(path: Path) -> Golden:
     told = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["config"]
     with np.load(path) as stored:
         arrays = {name: torch.from_numpy(stored[name]) for name in stored.files}
-    model = Model(_config(told, arrays)).eval()
+    model = Model(config_of_case(told, arrays)).eval()
     names = released_names(model.config)
     model.load_state_dict({ours: arrays[f"param/{theirs}"] for ours, theirs in names.items()})
     return Golden(arrays, model, _batch(arrays))
 
 
-def _config(config: dict[str, Any], arrays: dict[str, Tensor]) -> Config:
+def config_of_case(config: dict[str, Any], arrays: Mapping[str, Any]) -> Config:
+    """Our settings for those of a case; fails where it tells what is not implemented."""
     told = Settings(config, RELEASED)
     assert told.get("conv_stride", 1) == 1, f"conv_stride {told['conv_stride']} is not implemented"
     made = Config(

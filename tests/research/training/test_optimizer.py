@@ -12,6 +12,7 @@ from whenabouts.research.training.experiment import TrainingSettings
 from whenabouts.research.training.optimizer import (
     BertAdam,
     EarlyAdamW,
+    constant,
     cut_each,
     decay_groups,
     new_optimizer,
@@ -19,7 +20,7 @@ from whenabouts.research.training.optimizer import (
 )
 from whenabouts.types import UsageError
 
-from ...golden_folder import arrays_of, cases, golden_folder, told_inside
+from ...golden_folder import Settings, arrays_of, cases, golden_folder, told_inside
 
 
 def test_it_makes_the_steps_of_the_released_program() -> None:
@@ -30,8 +31,13 @@ def test_it_makes_the_steps_of_the_released_program() -> None:
         _follow(json.loads(file.read_text()), dict(np.load(file.with_suffix(".npz"))))
 
 
-def _follow(told: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-    assert told.get("schedule", "warmup_linear") == "warmup_linear", f"{told['schedule']} is not implemented"
+SCHEDULES = {"warmup_linear": warmup_linear, "warmup_constant": constant}
+"""Of the released optimiser; its cosine is not implemented."""
+
+
+def _follow(case: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    told = Settings(case, {"schedule": "warmup_linear"})
+    assert told["schedule"] in SCHEDULES, f"schedule {told['schedule']} is not implemented"
     weight, bias = (nn.Parameter(torch.from_numpy(arrays[name].copy())) for name in ("A0", "b0"))
     optimizer = BertAdam(
         [
@@ -41,10 +47,13 @@ def _follow(told: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         told["lr"],
         betas=(told["b1"], told["b2"]),
         eps=told["eps"],
-        max_norm=told["max_grad_norm"],
+        max_norm=max(0.0, told["max_grad_norm"]),  # the program's -1: gradients are not cut
     )
-    for step in range(int(told["steps"])):
-        rate = told["lr"] * warmup_linear(step, int(told["t_total"]), told["warmup"])
+    share, total, warmup = SCHEDULES[told["schedule"]], int(told["t_total"]), told["warmup"]
+    told.refuse_unread("steps", "seed", "note")
+    assert len(arrays["lr_used"]) == told["steps"]
+    for step in range(len(arrays["lr_used"])):
+        rate = told["lr"] * (1.0 if total == -1 else share(step, total, warmup))
         assert rate == pytest.approx(float(arrays["lr_used"][step]), rel=1e-6)
         for group in optimizer.param_groups:
             group["lr"] = rate
