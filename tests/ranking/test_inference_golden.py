@@ -458,12 +458,13 @@ def test_whole_models_encode_and_score_as_the_programs_do(path: Path, variant: s
     for name, found in (("st", scores.start), ("ed", scores.end)):
         logs = found.view(*cosine.shape, -1)[..., :longest]
         near(logs.exp(), arrays[f"{variant}/{name}_prob"], atol=2e-3)
-        told = torch.from_numpy(arrays[f"{variant}/{name}_logits"]).log_softmax(-1)
-        near(logs[:, mask], told[:, mask], atol=2e-3)
+        if (told := arrays.get(f"{variant}/{name}_logits")) is not None:
+            near(logs[:, mask], torch.from_numpy(told).log_softmax(-1)[:, mask], atol=2e-3)
     for name in videos.keys:
         kept = arrays.get(f"{variant}/ctx/{name}_feat1", arrays.get(f"{variant}/all_{name}_feat"))
-        told = torch.nn.functional.normalize(torch.from_numpy(kept), dim=-1)
-        near(videos.keys[name][:, :longest][mask], told[mask])
+        if kept is not None:
+            kept = torch.nn.functional.normalize(torch.from_numpy(kept), dim=-1)
+            near(videos.keys[name][:, :longest][mask], kept[mask])
         if (real := arrays.get(f"{variant}/ctx/{name}_mask")) is not None:
             assert torch.equal(mask, torch.from_numpy(real) > 0)
 
@@ -473,6 +474,8 @@ def test_features_are_made_ready_as_by_the_programs(path: Path) -> None:
     """XML's of queries; TVR-Ranking's of queries and of videos, which it pads to the longest there may be."""
     case = _case(path)
     arrays, names = case.arrays, case.video_ids
+    if not any(name.startswith("raw/") for name in arrays):
+        pytest.skip("this copy of the case has no raw features")
     of_videos = [name for name in STREAMS if f"in/corpus_{name}_feat" in arrays]
     widths = {name: arrays[f"raw/{name}/{names[0]}"].shape[1] for name in of_videos or STREAMS[:1]}
     inputs = Inputs(
