@@ -37,7 +37,13 @@ from whenabouts.models.crocs import (
 from whenabouts.research.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
 from whenabouts.research.training.positives import joined_by, similar_captions
 
-from ..golden_folder import golden_folder
+from ..golden_folder import Settings, golden_folder
+
+_SETTINGS = (
+    *("margin", "tau", "topk", "min_iou", "max_iou", "ns", "Q", "pre_topk"),
+    *("dataset", "N", "C", "counts", "V", "nv", "ns_q2v", "ns_v2q", "similar", "pairs"),
+)
+"""What is read; and what arrays tell as well."""
 
 
 def cases(kind: str) -> list[Path]:
@@ -68,8 +74,9 @@ class Case:
             return {name: file[name] for name in file.files}
 
     @cached_property
-    def config(self) -> dict[str, Any]:
-        told: dict[str, Any] = json.loads(str(self.arrays["config"]))
+    def config(self) -> Settings:
+        told = Settings(json.loads(str(self.arrays["config"])))
+        told.refuse_unread(*_SETTINGS)
         return told
 
     @property
@@ -106,7 +113,16 @@ def batch_truth(case: Case) -> Truth:
     found = case.cells(case.listed("in.iou2d"))
     cells = torch.ones(len(counts), found.shape[1], dtype=torch.bool)
     of_video = torch.repeat_interleave(torch.arange(len(counts)), counts)
+    overlaps(case, "", moments, found, of_video)
     return Truth(found, of_video, cells, iou(moments[:, None], moments[None]))
+
+
+def overlaps(case: Case, side: str, moments: Tensor, found: Tensor, of_video: Tensor) -> None:
+    """Stored overlaps (S, P) are those of the cells of a map with the moments (S, 2) of these videos."""
+    first, last = case.tensor("mask2d").nonzero().T
+    share = (case.tensor(f"{side}in.duration").float()[of_video] / len(case.tensor("mask2d")))[:, None]
+    cells = torch.stack([first * share, (last + 1) * share], -1)
+    torch.testing.assert_close(iou(moments[:, None], cells), found, atol=1e-5, rtol=1e-5)
 
 
 # --- the first stage
@@ -174,6 +190,7 @@ def test_the_loss_of_drawn_videos_is_that_of_the_program(path: Path) -> None:
     sentences = normalize(case.listed("q2v.in.sent_contrastive"), dim=1)
     own = torch.zeros(len(sentences), dtype=torch.int64)
     moments = case.tensor("q2v.in.moments.0")
+    overlaps(case, "q2v.", moments, found, own)
     truth = Truth(
         found, own, torch.ones(cells.shape[:2], dtype=torch.bool), iou(moments[:, None], moments[None])
     )
@@ -197,7 +214,9 @@ def test_the_loss_of_drawn_sentences_is_that_of_the_program(path: Path) -> None:
     found = case.cells(case.tensor("v2q.in.iou2d_positive"))
     cells = case.maps("v2q.in.map2d_contrastive")
     sentences = normalize(case.listed("v2q.in.sent_contrastive"), dim=1)
-    truth = Truth(found, torch.tensor([0]), torch.ones_like(found).bool(), torch.ones(1, 1))
+    own = torch.tensor([0])
+    overlaps(case, "v2q.", case.tensor("v2q.in.moments.0"), found, own)
+    truth = Truth(found, own, torch.ones_like(found).bool(), torch.ones(1, 1))
     chosen = positive_cells(truth, case.rule.positives).chosen
     matched = cells[0][chosen] @ sentences.T
     there = torch.ones(1, len(sentences), dtype=torch.bool)

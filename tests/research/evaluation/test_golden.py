@@ -91,6 +91,7 @@ def test_tvr_agrees_query_by_query(golden: Path) -> None:
         result = evaluate(folder / f"{stem}_gt.jsonl", folder / f"{stem}_submission.json", protocol="tvr")
         order = [result.query_ids.index(str(query)) for query in released["desc_id"]]
         for task in ("VCMR", "SVMR", "VR"):
+            assert released[task].shape == (len(order), 1 if task == "VR" else 2, 4)
             for i, iou in enumerate((0.5, 0.7) if task != "VR" else (None,)):
                 for j, k in enumerate((1, 5, 10, 100)):
                     name = f"{task} R@{k},IoU={iou}" if iou else f"VR R@{k}"

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.research.relevance.emscore import EMScore, Frames, Words
 
+from ...golden_folder import Settings
+
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -60,12 +62,12 @@ def construction(path: Path) -> Construction:
         "stand-in",
         np.ones(len(lengths), np.int64),
     )
-    config = json.loads(str(arrays["config"]))
+    config = Settings(json.loads(str(arrays["config"])))
+    size = config["pool"]
     borders = np.cumsum(arrays["frame_counts"])[:-1]
     frames = Frames.of(np.split(arrays["frames_raw"], borders), config["nclips"], as_released=True)
-    return Construction(
-        arrays, annotated(json.loads(str(arrays["annotations"]))), words, frames, config["pool"]
-    )
+    config.refuse_unread("V", "D", "topics", "simdim", "noise", "smin", "smax")  # of the made-up data
+    return Construction(arrays, annotated(json.loads(str(arrays["annotations"]))), words, frames, size)
 
 
 def annotated(videos: dict[str, Any], name: str = "made") -> Annotations:

@@ -76,7 +76,7 @@ def test_the_released_pools_count_as_the_golden_statistics_say(
 ) -> None:
     annotations = released(shared_data, name)
     full, all_ = count_pools(annotations), count_pools(annotations, full_only=False)
-    for told in statistics:
+    for told in (one for one in statistics if name in one):
         compare_counts(full, all_, told[name])
         row = told["paper_table1"][{"charades": "MVMR_Charades-STA", "tacos": "MVMR_TACoS"}[name]]
         assert full.cells()[1:] == (
@@ -107,7 +107,7 @@ def test_the_share_of_positives_with_the_same_text_is_the_released_one(
     # The file has the sentences of positives; here this is told from whose videos have that sentence, which
     # counts a little more: a video may have the very sentence and be in the pool by another one.
     found = count_pools(released(shared_data, "charades"), full_only=False).same_text
-    for told in statistics:
+    for told in (one for one in statistics if "charades" in one):
         want = told["charades"]["exact_same_text_positive_fraction"]
         assert want <= found < want + 0.02
 
