@@ -34,8 +34,21 @@ NOT_COMPARED: Mapping[str, Mapping[str, str]] = {
         r"step\.(class|span)_embed\.call\d+": "all layers stacked",
         r"step\..*\.call[1-9]": "made of wrong words and read by nothing but what test_detr_golden.py names",
     },
+    "crocs": {
+        r".*\.(v2q|q2v)_weight": "compared by the losses that they weigh",
+        r"bce\.(scaler_flat|loss)": "the program makes it and calls it nowhere",
+        r"v2q_two_positive_sentences_.*|note": "said in words",
+        r"seed|s_te|similar_pairs_videopos_query_videopos_query": _TWICE,
+    },
+    "inference": {r"in/corpus_mask": _TWICE},
+    "mvmr_build": {r"seed": _TWICE},
+    "mvmr_eval": {r"seed|result": _TWICE},
+    "metrics": {r"KS|TS": _TWICE},
 }
 """By part (the six DETR systems are one): name -> reason."""
+
+_TAKEN = r"(query|corpus_(video|sub))_(feat|mask)"
+_EMSCORES = r"(fig|cog|full_)\w+"
 
 COMPARED: Mapping[str, str] = {
     "hero": r"(sd|in|out|head|infer|loss)\..*",
@@ -47,6 +60,23 @@ COMPARED: Mapping[str, str] = {
     "reloclnet": r"(param|in|out_official|out_tvrr|grad_official|grad_tvrr|rand)/.*",
     "ms_sl": r"(sd|raw|pre|batch|out|loss)\..*",
     "gmmformer": r"(sd|batch|gauss|out|loss)\..*",
+    "crocs": r"config|threshold|mask2d|(q2v\.|v2q\.)?(in|loss_\w+)\..*|[qv]2[qv]\.loss_\w+|loss_(vid|sent)"
+    r"|[ABC]_\w+\.(simcse_matrix|filtered_mask|loss_\w+|grad_.*)|plain_mmn\.loss_\w+|bce\.(scores2d|plain_loss)"
+    r"|query_query_(keep_mask|sim)|video_of_query|golden_mask|negative_candidate_mask_eq1|r_query_video|rbar_\w+"
+    r"|p_\w+_given_\w+\..*|pre_topk(_mask)?",
+    "batching": r"(raw|xml|tvrr_train|uniform_sampling|l2norm)/.*",
+    "inference": rf"(raw|param)/.*|in/{_TAKEN}|\w+/(q2c_cosine|(st|ed)_(prob|logits)|all_(video|sub)_feat)"
+    r"|\w+/ctx/((video|sub)_feat[12]|(video|sub)_mask)|score_map|top_(values|index_vmn)|L\d+_min\d+_max\d+",
+    "optim": r"(A|b)0|grad_[Ab]|[Ab]_after|lr_used",
+    "mvmr_build": rf"config|annotations|sentence_(video|similarity)|query_video_similarity_max|token_\w+"
+    rf"|frame_counts|frames_(raw|pooled)|all_pairs\.(no)?idf\.{_EMSCORES}|golden\.(idf_true\.)?{_EMSCORES}"
+    rf"|sampled_negative\.(pairs_sentence_video|{_EMSCORES})|em_(pos|neg)_threshold"
+    r"|(pos|neg)_(candidate|kept|emscore)_?\w*"
+    r"|released_run\.final_(positive_(sentence|video)|pool_video)",
+    "mvmr_eval": r"scores_u16|hits_per_query|recall_keys|nms_survivors_per_video"
+    r"|merged_top\d+\.(video_index|moment|score)|config|mask2d|info_json|duration|in\..*|sample_indices|removed|query_order|(iou|contrastive)_scores\.\d+"
+    r"|(confidence|moments)\.\d+",
+    "metrics": r"query_id|per_query_\w+|desc_id|VCMR|SVMR|VR",
 }
 """By part: what the tests read, but for the above."""
 

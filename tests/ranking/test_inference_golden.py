@@ -467,6 +467,8 @@ def test_whole_models_encode_and_score_as_the_programs_do(path: Path, variant: s
         if kept is not None:
             kept = torch.nn.functional.normalize(torch.from_numpy(kept), dim=-1)
             near(videos.keys[name][:, :longest][mask], kept[mask])
+        if (clips := arrays.get(f"{variant}/ctx/{name}_feat2")) is not None:
+            near(videos.parts[f"clips/{name}"][mask], clips[mask.numpy()])
         if (real := arrays.get(f"{variant}/ctx/{name}_mask")) is not None:
             assert torch.equal(mask, torch.from_numpy(real) > 0)
 

@@ -84,7 +84,7 @@ def test_tvr_agrees_with_the_released_numbers_to_the_digit(golden: Path) -> None
 
 
 def test_tvr_agrees_query_by_query(golden: Path) -> None:
-    for values in cases(golden / "metrics", "*eval_per_query.npz"):
+    for values in cases(golden / "metrics", "tvr*_per_query.npz"):
         stem = values.name.removesuffix("_per_query.npz")
         released = np.load(values, allow_pickle=False)
         folder = values.parent
@@ -100,7 +100,7 @@ def test_tvr_agrees_query_by_query(golden: Path) -> None:
 
 
 def test_tvr_agrees_on_the_edges_one_query_at_a_time(golden: Path) -> None:
-    for file in cases(golden / "metrics", "*edge_cases.json"):
+    for file in cases(golden / "metrics", "*edge_cases*.json"):
         for case in json.loads(file.read_text()):
             names = {code: name for name, code in case["video2idx"].items()}
             truth = AnnotationBuilder("edge", cut=False)
@@ -357,14 +357,20 @@ def test_recall_in_pools_agrees_query_by_query(golden: Path) -> None:
 
 
 def test_recall_in_pools_agrees_where_seconds_are_seconds(golden: Path) -> None:
+    untold = []
     for file in pool_files(golden):
         case, run, _, _ = subset(file)
         frames = case.get("fps") is not None
-        wanted = case["result_if_extra_positives_are_converted_to_seconds" if frames else "result"]
+        wanted = case.get("result_if_extra_positives_are_converted_to_seconds" if frames else "result")
+        if wanted is None:
+            untold.append(file.name)
+            continue
         names = [name for name in wanted if name.startswith("R@")]
         result = evaluate(pool_truth(case, frames), run, [ours(name) for name in names], protocol="mvmr")
         for name in names:
             assert result.means()[ours(name)] == pytest.approx(wanted[name], abs=1e-6), name
+    if untold:
+        pytest.skip(f"{', '.join(untold)}: positives in frames, and no result from seconds")
 
 
 def test_recall_from_the_scores_of_feature_files_agrees(golden: Path) -> None:
@@ -403,6 +409,10 @@ def test_recall_from_the_scores_of_feature_files_agrees(golden: Path) -> None:
         asked = [ours(str(name)) for name in released["recall_keys"]]
         result = evaluate(truth.annotations(), as_run(best, places), asked, protocol="mvmr")
         np.testing.assert_array_equal(result.values, released["hits_per_query"])
+        means = json.loads(str(released["result"]))
+        assert {ours(name): value for name, value in means.items() if name[:2] == "R@"} == pytest.approx(
+            result.means(), abs=1e-6
+        )
 
 
 def test_a_run_of_pools_comes_back_from_its_file_bit_by_bit(golden: Path, tmp_path: Path) -> None:

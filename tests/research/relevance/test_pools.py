@@ -96,6 +96,13 @@ def test_the_two_means_and_what_passes_are_the_released_ones(cases: list[Constru
         far = np.nonzero(case.arrays["neg_candidate_mask"])
         assert (check.positive(*near) == case.arrays["pos_kept"][near]).all()
         assert (check.negative(*far) == case.arrays["neg_kept_before_sampling"][far]).all()
+        for pairs, idf, kept, stored in (
+            (near, False, "pos_kept", "pos_candidate_emscore_noidf"),
+            (far, True, "neg_kept_before_sampling", "neg_emscore_idf"),
+        ):
+            assert case.arrays[kept].sum() == case.arrays[kept][pairs].sum()
+            score = case.scorer.score(*pairs, idf=idf).full_f
+            assert score == pytest.approx(case.arrays[stored][pairs], abs=1e-5)
         consistent = replace(check, as_released=False)
         assert (consistent.positive(*near) == case.arrays["pos_kept_if_idf_used_consistently"][near]).all()
 

@@ -216,14 +216,10 @@ def expanded(block: torch.Tensor, batch: Batch) -> NDArray[Any]:
 STREAMS_OF = {"video": "video", "sub": "sub"}
 
 
-def test_batches_of_xml_are_the_released_ones(tmp_path: Path) -> None:
-    for path in golden_files("xml_batches*.npz"):
-        labels = path.with_name(path.name.replace("batches", "labels")).with_suffix(".json")
-        (tmp_path / path.stem).mkdir()
-        compare_xml(path, json.loads(labels.read_text()), tmp_path / path.stem)
-
-
-def compare_xml(path: Path, told: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", cases("batching", "xml_batches*.npz"), ids=lambda path: path.stem)
+def test_batches_of_xml_are_the_released_ones(path: Path, tmp_path: Path) -> None:
+    labels = path.with_name(path.name.replace("batches", "labels")).with_suffix(".json")
+    told = json.loads(labels.read_text())
     raw, arrays = released_inputs(path, told), np.load(path)
     write_features(tmp_path, raw, ("query", "video", "sub"))
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in told["queries"]))
@@ -257,8 +253,10 @@ def compare_xml(path: Path, told: dict[str, Any], tmp_path: Path) -> None:
         for name, values in found.items():
             np.testing.assert_allclose(values, arrays[f"xml/{mode}/{name}"], atol=1e-6, err_msg=mode)
             compared.add(f"xml/{mode}/{name}")
-    # What is left are the placeholders of streams that are not used.
-    assert all(arrays[name].shape[1:] in ((2, 2), (2,)) for name in set(arrays) - compared)
+    # What is left are the placeholders of streams that are not used: zeros with a mask of ones.
+    for name in set(arrays) - compared:
+        assert arrays[name].shape[1:] == ((2,) if name.endswith("_mask") else (2, 2)), name
+        assert (arrays[name] == name.endswith("_mask")).all(), name
 
 
 def ranked(rows: list[dict[str, Any]]) -> Annotations:
@@ -270,15 +268,10 @@ def ranked(rows: list[dict[str, Any]]) -> Annotations:
     return collector.annotations()
 
 
+@pytest.mark.parametrize("path", cases("batching", "tvrr_batches*.npz"), ids=lambda path: path.stem)
 def test_batches_of_tvr_ranking_are_the_released_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for path in golden_files("tvrr_batches*.npz"):
-        (tmp_path / path.stem).mkdir()
-        compare_tvrr(path, tmp_path / path.stem, monkeypatch)
-
-
-def compare_tvrr(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = json.loads(path.with_suffix(".json").read_text())
     raw, arrays = released_inputs(path, told), np.load(path)
     write_features(tmp_path, raw, ("query", "video", "sub"))
