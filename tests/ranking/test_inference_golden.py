@@ -28,6 +28,7 @@ from whenabouts.models.decoding import Decoding
 from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.models.protocol import ClipBatch, QueryBatch, QueryEncoding, SpanScores, VideoEncoding
 from whenabouts.ranking import Ranker, encode_corpus
+from whenabouts.ranking.encoded_corpus import MemoryCorpus
 from whenabouts.research.evaluation.evaluate import evaluate
 
 from ..golden_folder import cases, golden_folder
@@ -449,8 +450,9 @@ def test_whole_models_encode_and_score_as_the_programs_do(path: Path, variant: s
     ranker, queries = (whole_xml if (path, variant) in XML else whole_reloclnet)(path, variant)
     model, arrays = ranker.trained.model, case.arrays
     asked = model.encode_queries(queries(np.arange(len(case.query_ids))))
-    (block,) = ranker._corpus.blocks
-    videos = block.take(torch.from_numpy(ranker._corpus.row))
+    corpus = ranker._corpus
+    assert isinstance(corpus, MemoryCorpus)
+    videos = corpus.blocks[0].take(torch.from_numpy(corpus.row[corpus.rows_of(case.video_ids)]))
     cosine = model.score_videos(asked, videos)
     near(cosine, arrays[f"{variant}/q2c_cosine"])
     every = torch.cartesian_prod(*map(torch.arange, cosine.shape))
@@ -465,8 +467,8 @@ def test_whole_models_encode_and_score_as_the_programs_do(path: Path, variant: s
     for name in videos.keys:
         kept = arrays.get(f"{variant}/ctx/{name}_feat1", arrays.get(f"{variant}/all_{name}_feat"))
         if kept is not None:
-            kept = torch.nn.functional.normalize(torch.from_numpy(kept), dim=-1)
-            near(videos.keys[name][:, :longest][mask], kept[mask])
+            unit = torch.nn.functional.normalize(torch.from_numpy(kept), dim=-1)
+            near(videos.keys[name][:, :longest][mask], unit[mask])
         if (clips := arrays.get(f"{variant}/ctx/{name}_feat2")) is not None:
             near(videos.parts[f"clips/{name}"][mask], clips[mask.numpy()])
         if (real := arrays.get(f"{variant}/ctx/{name}_mask")) is not None:
