@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from whenabouts.formats.annotations import Annotations
+from whenabouts.models.staged import fingerprint_of
 from whenabouts.models.trained import Trained
 from whenabouts.ranking.answerability import with_drawn_pools
-from whenabouts.ranking.confidence import load_confidence
+from whenabouts.ranking.confidence import Background, load_confidence
 from whenabouts.research.cli import calibrate
 from whenabouts.types import UsageError
 
@@ -74,6 +75,20 @@ def test_a_calibration_is_kept_beside_the_weights_and_told(
     table = calibrated(*asked, "--raw", "top", "--method", "isotonic", "--table")
     for words in ("isotonic on top", "AUROC of answerable against unanswerable", "risk and coverage"):
         assert words in table
+
+
+def test_a_system_that_answers_windows_is_calibrated_with_what_chooses_its_videos(
+    features: Path, checkpoint: Path, pools: Path, tmp_path: Path
+) -> None:
+    saved(features, tmp_path / "windows", system="qd_detr")
+    stages = {"format": 1, "retriever": checkpoint.name, "localizer": "windows"}
+    (tmp_path / "system.json").write_text(json.dumps(stages))
+    calibrated("--checkpoint", tmp_path, "--features", features, "--pools", pools, "--iou", 0.01, "--json")
+    retriever, localizer = (Trained.from_pretrained(place) for place in (checkpoint, tmp_path / "windows"))
+    kept = load_confidence(tmp_path, fingerprint_of(localizer.fingerprint, retriever.fingerprint))
+    assert kept is not None
+    sure = kept.of_scores([0.0, 100.0], Background(0.0, 1.0))
+    assert 0 <= sure[0] <= sure[1] <= 1
 
 
 def test_without_pools_some_are_drawn_and_the_same_ones_for_a_seed(features: Path, checkpoint: Path) -> None:

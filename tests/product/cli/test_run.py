@@ -83,14 +83,14 @@ def checkpoint(features: Path, tmp_path: Path) -> Path:
     return saved(features, tmp_path / "trained")
 
 
-def saved(features: Path, place: Path, decoding: Decoding | None = None) -> Path:
+def saved(features: Path, place: Path, decoding: Decoding | None = None, *, system: str = "xml") -> Path:
     """A checkpoint with fresh weights, as a training leaves it."""
     experiment = load_experiment(features / "tiny.toml")
     with ExperimentData.open(experiment.data, experiment.features, features, splits=("test",)) as material:
         inputs = material.inputs
-    config = config_of("xml", {"streams": {"vision": WIDTH}, "query_width": 4, "hidden": 8, "heads": 2})
+    config = config_of(system, {"streams": {"vision": WIDTH}, "query_width": 4, "hidden": 8, "heads": 2})
     torch.manual_seed(zlib.crc32(place.name.encode()))
-    trained = Trained("xml", new_model("xml", config), inputs, decoding or Decoding(spans_per_query=50))
+    trained = Trained(system, new_model(system, config), inputs, decoding or Decoding(spans_per_query=50))
     trained.save_pretrained(place)
     (place / "experiment.toml").write_text(experiment.to_toml())
     return place
