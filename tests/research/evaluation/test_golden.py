@@ -396,6 +396,8 @@ def test_recall_from_the_scores_of_feature_files_agrees(golden: Path) -> None:
             number = str(len(scores))
             scores.append(released[f"confidence.{video}"][position])
             pools.append(kept[str(video)][position])
+            spans = np.stack([start, end], -1)[pools[-1]]
+            np.testing.assert_allclose(spans, released[f"moments.{video}"][position], rtol=1e-6)
             truth.add_query(number)
             moment = released[f"in.moments.{video}"][used[position]]
             truth.judge(number, str(video), *moment.astype(np.float64).tolist())
