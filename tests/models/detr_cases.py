@@ -45,9 +45,12 @@ TOLD_ELSEWHERE = (
     *("enc_layers", "dec_layers", "dim_feedforward", "hidden_dim", "num_queries", "n_input_proj"),
     *("t_feat_dim", "v_feat_dim", "v_feat_types", "num_dummies", "num_prompts", "total_prompts"),
     *("n_txt_mu", "n_visual_mu", "t2v_layers", "sent_layers", "moment_layers", "dummy_layers"),
-    *("max_windows", "wd", "grad_clip", "clip_length", "max_q_l", "lr", "lr_drop", "seed", "bsz", "n_epoch"),
+    *("max_windows", "wd", "grad_clip", "clip_length", "max_q_l", "lr", "lr_drop", "lr_gamma", "ctx_mode"),
+    *("seed", "device", "num_workers", "bsz", "eval_bsz", "n_epoch", "max_es_cnt", "eval_epoch_interval"),
+    *("model_name", "dset_name", "t_feat_type", "v_feat_dirs", "t_feat_dir", "train_path", "eval_path"),
+    *("eval_split_name", "results_dir", "ckpt_filename", "train_log_filename", "eval_log_filename"),
 )
-"""Options that the tensors tell as well, and those of data and steps, which each test reads itself."""
+"""Options that tensors tell as well, those of data and steps, which each test reads itself, and of files."""
 UNUSED_IN = {"uvcom": ("global_rep_token",)}
 """Those of one program, by system."""
 
@@ -154,7 +157,7 @@ def opened(path: Path) -> DetrCase:
     importer: Any = importlib.import_module(f"whenabouts.models.released.{told['model']}")
     streams = {f"v{at}": width for at, width in enumerate(told["sizes"]["v_dims"])}
     tef = tensors["input_vid_proj.0.net.1.weight"].shape[1] > sum(streams.values())
-    released = Released(Checkpoint(path, tensors, told["options"]), {}, Overrides(tef=tef))
+    released = Released(Checkpoint(path, tensors, told["options"]), {}, Overrides(tef=tef, streams=streams))
     released._settings = options = Settings(told["options"])
     config = system.Config(**{**importer.settings(released).config, "streams": streams, "as_released": True})
     options.refuse_unread(*TOLD_ELSEWHERE)
