@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 _PACKING = "how the program packs sentences: ours is compared by what comes out of it"
 _PLACES = "places and types of tokens: ours count them by themselves"
@@ -61,7 +62,7 @@ COMPARED: Mapping[str, str] = {
     "ms_sl": r"(sd|raw|pre|batch|out|loss)\..*",
     "gmmformer": r"(sd|batch|gauss|out|loss)\..*",
     "crocs": r"config|threshold|mask2d|(q2v\.|v2q\.)?(in|loss_\w+)\..*|[qv]2[qv]\.loss_\w+|loss_(vid|sent)"
-    r"|[ABC]_\w+\.(simcse_matrix|filtered_mask|loss_\w+|grad_.*)|plain_mmn\.loss_\w+|bce\.(scores2d|plain_loss)"
+    r"|\w+\.(simcse_matrix|filtered_mask|loss_\w+|grad_.*)|plain_mmn\.loss_\w+|bce\.(scores2d|plain_loss)"
     r"|query_query_(keep_mask|sim)|video_of_query|golden_mask|negative_candidate_mask_eq1|r_query_video|rbar_\w+"
     r"|p_\w+_given_\w+\..*|pre_topk(_mask)?",
     "batching": r"(raw|xml|tvrr_train|uniform_sampling|l2norm)/.*",
@@ -79,6 +80,39 @@ COMPARED: Mapping[str, str] = {
     "metrics": r"query_id|per_query_\w+|desc_id|VCMR|SVMR|VR",
 }
 """By part: what the tests read, but for the above."""
+
+
+_WHOLE_PARTS = (
+    *("hero", "hero_full", "squidnet", "conquer", "xml", "reloclnet", "ms_sl", "gmmformer"),
+    *("moment_detr", "qd_detr", "cg_detr", "tr_detr", "eatr", "uvcom"),
+)
+_FILES: Mapping[str, str] = {
+    **dict.fromkeys(_WHOLE_PARTS, r".*\.(npz|json)"),
+    "crocs": r"(false_neg_loss|hard_negative_loss|loss_modified|sampling_probabilities).*\.npz",
+    "batching": r"(xml_batches|xml_raw|tvrr_batches|tvrr_raw).*\.npz|(xml_labels|tvrr_batches).*\.json",
+    "inference": r".*\.(npz|json)",
+    "metrics": r"tvr.*_(gt\.jsonl|submission\.json|metrics\.json|per_query\.npz|edge_cases.*\.json)"
+    r"|ndcg_iou.*\.(json|npz)|(nms_pairs|nms_multi_video|iou_pairs).*\.json",
+    "mmn": r"(model_|data_utils|nms_and_recall).*\.npz",
+    "mvmr_build": r".*\.npz",
+    "mvmr_eval": r".*_subset\.(json|npz)|feature_level_.*\.npz|released_log_facts\.json",
+    "mvmr_stats": r".*\.json",
+    "optim": r"bertadam.*\.(json|npz)",
+}
+"""By part: the files that tests read (a log's facts are read by people)."""
+
+
+def unknown_files(folder: Path) -> list[str]:
+    """The files of parts that no test reads, and the parts that none knows."""
+    parts = [part for part in folder.iterdir() if part.is_dir() and not part.name.startswith(".")]
+    unknown = [part.name for part in parts if part.name not in _FILES]
+    unknown += [
+        f"{part.name}/{file.name}"
+        for part in parts
+        for file in part.glob("[!.]*")
+        if part.name in _FILES and not re.fullmatch(_FILES[part.name], file.name)
+    ]
+    return sorted(unknown)
 
 
 def unknown_arrays(part: str, names: Iterable[str]) -> list[str]:

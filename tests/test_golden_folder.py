@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from .golden_arrays import COMPARED, unknown_arrays
-from .golden_folder import Settings, cases, only_gelu
+from .golden_arrays import COMPARED, unknown_arrays, unknown_files
+from .golden_folder import Settings, cases, golden_folder, only_gelu
 from .models.detr_cases import SYSTEMS
 
 
@@ -45,6 +47,18 @@ def test_every_array_is_read_or_named(part: str) -> None:
                     unknown[path.name] = found
     if unknown:
         pytest.skip(f"no test compares {unknown}")
+
+
+def test_every_file_is_read_or_named() -> None:
+    if unknown := unknown_files(golden_folder()):
+        pytest.skip(f"no test reads {', '.join(unknown)}")
+
+
+def test_a_file_that_nothing_reads_is_told(tmp_path: Path) -> None:
+    for name in ("crocs/loss_modified_b.npz", "crocs/gates_a.npz", "hero/hero_b.npz", "new_part/a.npz"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert unknown_files(tmp_path) == ["crocs/gates_a.npz", "new_part"]
 
 
 def test_an_array_that_nothing_knows_is_told() -> None:
