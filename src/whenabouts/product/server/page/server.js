@@ -30,8 +30,7 @@ export const clipOf = (id, start, end) =>
   address(ofVideo(id, "/clip"), { start: start.toFixed(3), end: end.toFixed(3) });
 
 /**
- * The JSON of a route. A server that is busy (429), or cannot read its corpus (503), is asked again after its
- * Retry-After; `onWait(seconds, why)` is called before.
+ * The JSON of a route. After 429 and 503 it asks again, Retry-After seconds later; `onWait(seconds, why)` comes before.
  * Throws Fault; an AbortError goes through as it is.
  */
 export async function ask(path, parameters = {}, { signal, onWait } = {}) {
