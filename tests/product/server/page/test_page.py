@@ -626,7 +626,7 @@ def test_doubt_is_told_and_uncalibrated_answers_are_unsure(page: Any, address: s
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("status", "told"), [(429, "The server is busy."), (503, "The corpus cannot be read now.")]
+    ("status", "told"), [(429, "The server is busy."), (503, "The corpus cannot be read.")]
 )
 def test_a_server_is_asked_again_when_it_says_so(page: Any, address: str, status: int, told: str) -> None:
     page.watched.expected.append(str(status))

@@ -30,7 +30,7 @@ export const clipOf = (id, start, end) =>
   address(ofVideo(id, "/clip"), { start: start.toFixed(3), end: end.toFixed(3) });
 
 /**
- * The JSON of a route. After 429 and 503 it asks again, Retry-After seconds later; `onWait(seconds, why)` comes before.
+ * The JSON of a route. After 429 and 503 it asks again, Retry-After seconds later, `onWait(seconds, why)` first.
  * Throws Fault; an AbortError goes through as it is.
  */
 export async function ask(path, parameters = {}, { signal, onWait } = {}) {
@@ -42,7 +42,7 @@ export async function ask(path, parameters = {}, { signal, onWait } = {}) {
     } catch (fault) {
       const waits = fault instanceof Fault && fault.retryAfter !== null && attempt < BUSY_TRIES;
       if (!waits) throw fault;
-      onWait?.(fault.retryAfter, fault.status === 429 ? "The server is busy." : "The corpus cannot be read now.");
+      onWait?.(fault.retryAfter, fault.status === 429 ? "The server is busy." : "The corpus cannot be read.");
       await pause(fault.retryAfter, signal);
     }
   }
