@@ -95,6 +95,8 @@ def compare_counts(full: PoolCounts, all_: PoolCounts, want: dict[str, Any]) -> 
     assert all_.moment_seconds == pytest.approx(want["mean_moment_len_s"]["all"])
     assert full.moment_seconds == pytest.approx(want["mean_moment_len_s"]["full_pool"])
     assert full.words_per_query == pytest.approx(want["mean_query_words_whitespace"]["full_pool"])
+    assert all_.words_per_query == pytest.approx(want["mean_query_words_whitespace"]["all"])
+    assert full.queries / all_.queries == pytest.approx(want["fraction_full"])
     assert full.video_seconds == pytest.approx(want["mean_video_len_s"]["per_video"])
     seen = want["times_a_video_appears_in_pools"]
     assert all_.appearances == (seen["min"], seen["median"], seen["max"])
