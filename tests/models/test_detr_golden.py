@@ -40,6 +40,9 @@ _LATER = re.compile(
     r"\.call1$"
 )
 """What the programs make a second time, of the wrong words, and ours too."""
+_PROJECTED = re.compile(r"(eval|train)\.src_(vid|txt)_ed")
+_TOKEN = re.compile(r"step\.transformer\.t2v_encoder(\.layers\.\d+)?\.call\d+")
+"""CG-DETR's layers between clips and words, of which its token passes alone."""
 _REFINED = re.compile(
     r"(.*\.decoder\.(?:ref_point_head|ref_anchor_head|bbox_embed|query_scale))\.call([1-9])$"
 )
@@ -98,6 +101,7 @@ def test_every_step_that_our_modules_make_too_is_the_released_one(case: DetrCase
     places.
     """
     stored = [name for name in case.arrays if name.startswith("step.") and is_ours(case, name)]
+    stored += [name for name in case.arrays if _PROJECTED.fullmatch(name)]
     if not stored:
         pytest.skip("a case of real widths stores no steps")
     made = outputs_of_modules(case)
@@ -115,6 +119,8 @@ def test_every_step_that_our_modules_make_too_is_the_released_one(case: DetrCase
 
 def is_ours(case: DetrCase, name: str) -> bool:
     """Whether our modules compute that output of one of the program's."""
+    if _TOKEN.fullmatch(name) and len(case.arrays[name]) == 1:
+        return True
     if _STACKED.fullmatch(name):
         return len(case.arrays[name]) == case.model.config.decoder_layers
     if refined := _REFINED.fullmatch(name):
@@ -154,6 +160,8 @@ def test_windows_and_saliency_are_the_released_ones(case: DetrCase, mode: str) -
     near(found.layers[-1].spans, case.arrays[f"{mode}.pred_spans"])
     stored = case.arrays[f"{mode}.saliency_scores"]
     near(found.saliency[videos.mask], stored[videos.mask], atol=1e-4)
+    if f"{mode}.pred_event_spans" in case.arrays:
+        near(found.events, case.arrays[f"{mode}.pred_event_spans"])
     each_layer = mode == "train" and case.model.config.each_layer
     for layer, windows in enumerate(found.layers[:-1] if each_layer else ()):
         near(windows.logits, case.arrays[f"train.aux{layer}.pred_logits"], atol=1e-4)
