@@ -350,6 +350,17 @@ def test_best_windows_are_those_of_the_released_evaluation(case: DetrCase) -> No
 
 
 @torch.no_grad()
+def test_windows_are_stored_before_they_are_cut_to_the_video(case: DetrCase) -> None:
+    last = case.model.detect(*case.encoded()).layers[-1]
+    half, score = last.spans[..., 1:] / 2, last.logits.softmax(-1)[..., :1]
+    shares = torch.cat([last.spans[..., :1] - half, last.spans[..., :1] + half], -1)
+    seconds = torch.tensor([note["duration"] for note in case.told["annotations"]])[:, None, None]
+    found, stored = torch.cat([shares * seconds, score], -1), case.arrays["post.windows_before"]
+    same = ((found[:, :, None] - stored[:, None]).abs() <= torch.tensor([2e-3, 2e-3, 1e-4])).all(-1)
+    assert same.any(1).all() and same.any(2).all()  # in any order: scores may be nearly the same
+
+
+@torch.no_grad()
 def test_windows_are_rounded_to_clips_as_by_the_released_evaluation(case: DetrCase) -> None:
     """Videos that were cut, and borders half a clip from the next, which may go either way, are left out."""
     queries, videos = case.encoded()
