@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from whenabouts.models._parts.detr_layers import places_of
-from whenabouts.models._parts.window_targets import matched, true_windows
+from whenabouts.models._parts.window_targets import matched, relevant_clips, true_windows
 from whenabouts.models.decoding import Decoding, best_spans
 from whenabouts.research.training.window_labels import WindowLabels
 from whenabouts.types import Query
@@ -122,7 +122,7 @@ def is_ours(case: DetrCase, name: str) -> bool:
     if _TOKEN.fullmatch(name) and len(case.arrays[name]) == 1:
         return True
     if _STACKED.fullmatch(name):
-        return len(case.arrays[name]) == case.model.config.decoder_layers
+        return bool(len(case.arrays[name]) == case.model.config.decoder_layers)
     if refined := _REFINED.fullmatch(name):
         calls = sum(one.startswith(f"{refined[1]}.call") for one in case.arrays)
         return int(refined[2]) < calls // (1 + (case.told["model"] in _DECODED_TWICE))
@@ -287,6 +287,12 @@ def test_labels_of_annotations_are_the_released_ones(case: DetrCase) -> None:
         assert torch.equal(own["saliency"][0], read["saliency"][at].float())
         if len(borders) <= case.told["options"].get("max_windows", 5):
             near(own["windows"][0], read["windows"][at][: len(borders)])
+        if (rated := case.arrays.get("target.relevant_clips")) is not None:
+            assert torch.equal(own["saliency"][0], rated[at].float())
+        if "relevant_clips" in read:
+            mask = case.batch.videos.mask[at : at + 1]
+            alone = replace(case.batch, labels={"windows": own["windows"]})
+            assert torch.equal(relevant_clips(alone, mask)[0], read["relevant_clips"][at])
 
 
 def test_losses_and_gradients_are_the_released_ones(case: DetrCase) -> None:
