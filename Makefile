@@ -28,10 +28,11 @@ demo: venv
 # then listed as RERUN: one to be looked at.
 RERUNS := --reruns 1 --reruns-delay 1
 
-# Types are checked beside the tests, which wait now and then for programs that they start.
+# Types are checked beside the tests. These wait now and then for programs that they start: four processes keep
+# two cores busy.
 test: venv lint
 	@mkdir -p build; $(BIN)/mypy > build/types.txt 2>&1 & types=$$!; \
-	$(BIN)/python -m pytest -q $(RERUNS) -n 2 --dist loadfile --no-loadscope-reorder \
+	$(BIN)/python -m pytest -q $(RERUNS) -n 4 --dist loadfile --no-loadscope-reorder \
 		--durations 15 --durations-min 1; tests=$$?; \
 	wait $$types; types=$$?; [ $$types = 0 ] || cat build/types.txt; exit $$((tests | types))
 
