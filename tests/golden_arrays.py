@@ -39,7 +39,7 @@ NOT_COMPARED: Mapping[str, Mapping[str, str]] = {
         r".*\.(v2q|q2v)_weight": "compared by the losses that they weigh",
         r"bce\.(scaler_flat|loss)": "the program makes it and calls it nowhere",
         r"v2q_two_positive_sentences_.*|note": "said in words",
-        r"seed|s_te|similar_pairs_videopos_query_videopos_query": _TWICE,
+        r"seed|s_te": _TWICE,
     },
     "inference": {r"in/corpus_mask": _TWICE},
     "mvmr_build": {r"seed": _TWICE},
@@ -63,7 +63,7 @@ COMPARED: Mapping[str, str] = {
     "gmmformer": r"(sd|batch|gauss|out|loss)\..*",
     "crocs": r"config|threshold|mask2d|(q2v\.|v2q\.)?(in|loss_\w+)\..*|[qv]2[qv]\.loss_\w+|loss_(vid|sent)"
     r"|\w+\.(simcse_matrix|filtered_mask|loss_\w+|grad_.*)|plain_mmn\.loss_\w+|bce\.(scores2d|plain_loss)"
-    r"|query_query_(keep_mask|sim)|video_of_query|golden_mask|negative_candidate_mask_eq1|r_query_video|rbar_\w+"
+    r"|similar_pairs_\w+|query_query_(keep_mask|sim)|video_of_query|golden_mask|negative_candidate_mask_eq1|r_query_video|rbar_\w+"
     r"|p_\w+_given_\w+\..*|pre_topk(_mask)?",
     "batching": r"(raw|xml|tvrr_train|uniform_sampling|l2norm)/.*",
     "inference": rf"(raw|param)/.*|in/{_TAKEN}|\w+/(q2c_cosine|(st|ed)_(prob|logits)|all_(video|sub)_feat)"

@@ -19,7 +19,8 @@ from whenabouts.models.inputs import Inputs, StreamInput
 from whenabouts.models.protocol import Batch, ClipBatch, QueryEncoding, VideoEncoding
 from whenabouts.models.released.checkpoint_file import Checkpoint
 from whenabouts.models.released.settings import Overrides, Released
-from whenabouts.research.training.window_labels import sources_of
+from whenabouts.research.training.window_labels import WindowLabels, sources_of
+from whenabouts.types import Query
 
 from ..golden_folder import Settings, arrays_of, cases, told_inside
 
@@ -80,7 +81,7 @@ class DetrCase:
         clips, words = self.clips(read), read.queries([self.raw(f"raw.q.{at}") for at in range(self.pairs)])
         assert words.mask.sum(1).tolist() == lengths
         at = torch.arange(self.pairs)
-        labels = {"windows": self._windows(clips.mask.sum(1)), **self._chosen()}
+        labels = {"windows": self._windows(clips.mask.sum(1)), **self._chosen(clips.mask.shape[1])}
         spans = torch.zeros(self.pairs, 2, dtype=torch.int64)
         return Batch(words, clips, at, spans, at[:, None] == at, labels=labels)
 
@@ -129,17 +130,29 @@ class DetrCase:
                 windows.append(torch.stack([spans[:, 0] - half, spans[:, 0] + half], -1) * clips[at])
         return pad_sequence(windows, batch_first=True, padding_value=torch.nan)
 
-    def _chosen(self) -> dict[str, Tensor]:
-        """What the program drew of the clips; a case of real widths does not tell it."""
-        if "target.saliency_all_labels" not in self.arrays:
-            return {}
+    @property
+    def tells_drawn_clips(self) -> bool:
+        """A case of real widths does not."""
+        return "target.saliency_all_labels" in self.arrays
+
+    def _chosen(self, clips: int) -> Mapping[str, Tensor]:
+        """What the program drew of the clips, else what the annotations tell of them."""
+        notes = self.told["annotations"]
+        if not self.tells_drawn_clips:
+            at, asked = (
+                np.arange(self.pairs),
+                [Query(str(note["qid"]), note["query"], note) for note in notes],
+            )
+            no_borders = np.zeros((self.pairs, 2), np.float32)
+            told = WindowLabels(at, at, no_borders, asked, [note["vid"] for note in notes]).of(at, clips)
+            return {name: value for name, value in told.items() if name != "windows"}
         chosen = ("target.saliency_pos_labels", "target.saliency_neg_labels")
         relevant = self.arrays.get("target.src_pos_mask")
         return {
             **({} if relevant is None else {"relevant_clips": relevant.bool()}),
             "saliency": self.arrays["target.saliency_all_labels"],
             "saliency_pairs": torch.stack([self.arrays[name] for name in chosen], 1),
-            "source": sources_of([note["vid"] for note in self.told["annotations"]]),
+            "source": sources_of([note["vid"] for note in notes]),
         }
 
 

@@ -171,6 +171,7 @@ def test_the_cross_entropy_is_that_of_the_program(path: Path) -> None:
 def test_the_other_released_loss_leaves_sentences_out_of_the_moments_side_alone(path: Path) -> None:
     case = Case(path)
     kept = Keep(case.tensor("query_query_keep_mask").bool())
+    assert torch.equal(beside_similar(case), case.tensor("query_query_keep_mask"))
     sentences, cells = normalize(case.listed("in.sent_feats"), dim=1), case.maps("in.feat2ds")
     of_moments, of_sentences = mutual_matching(sentences, cells, batch_truth(case), case.rule, kept)
     case.near(of_moments, "loss_vid")
@@ -179,6 +180,15 @@ def test_the_other_released_loss_leaves_sentences_out_of_the_moments_side_alone(
     for value, name in zip(plain, ("plain_mmn.loss_vid", "plain_mmn.loss_sent"), strict=True):
         if name in case.arrays:
             case.near(value, name)
+
+
+def beside_similar(case: Case) -> Tensor:
+    """(S, S) 0 for the pairs that the case tells, each sentence by its video and its place there."""
+    starts = np.cumsum([0, *case.config["ns"]])
+    video, place, other_video, other_place = case.arrays["similar_pairs_videopos_query_videopos_query"].T
+    kept = torch.ones(starts[-1], starts[-1])
+    kept[starts[video] + place, starts[other_video] + other_place] = 0
+    return kept
 
 
 # --- the second stage

@@ -199,15 +199,15 @@ def test_saliency_for_wrong_words_is_the_released_one(case: DetrCase, mode: str)
 @torch.no_grad()
 @pytest.mark.parametrize("mode", ["eval", "train"])
 def test_attention_to_words_and_dummies_is_the_released_one(case: DetrCase, mode: str) -> None:
-    if f"{mode}.cate_attn_weights" not in case.arrays:
+    if f"{mode}.t2vattnvalues" not in case.arrays:
         pytest.skip("a system without dummies, or a case that stores none")
     model, (queries, videos) = case.model, case.encoded()
     guided, mask = model.guided(queries, model.clips_of(videos), videos.mask), videos.mask
     seen = model._with_dummies(queries.parts["mask"])
     assert torch.equal(seen, case.arrays[f"{mode}.txt_mask"].bool())
-    stored = case.arrays[f"{mode}.cate_attn_weights"]
-    both = mask[:, :, None] & seen[:, None]
-    near(guided.attention[both], stored[both])
+    if (stored := case.arrays.get(f"{mode}.cate_attn_weights")) is not None:
+        both = mask[:, :, None] & seen[:, None]
+        near(guided.attention[both], stored[both])
     near(model._to_words(guided.attention)[mask], case.arrays[f"{mode}.t2vattnvalues"][mask])
     if (dummies := case.arrays.get(f"{mode}.dummy_tokens")) is not None:
         near(queries.parts["dummies"], dummies)
@@ -274,7 +274,7 @@ def test_losses_of_windows_are_the_released_ones(case: DetrCase) -> None:
 @torch.no_grad()
 def test_labels_of_annotations_are_the_released_ones(case: DetrCase) -> None:
     """Windows that the program shuffled and cut are left out."""
-    if "target.saliency_all_labels" not in case.arrays:
+    if not case.tells_drawn_clips:
         pytest.skip("a case of real widths stores no labels")
     notes, read = case.told["annotations"], case.batch.labels
     for at, note in enumerate(notes):
@@ -295,11 +295,29 @@ def test_labels_of_annotations_are_the_released_ones(case: DetrCase) -> None:
             assert torch.equal(relevant_clips(alone, mask)[0], read["relevant_clips"][at])
 
 
+@torch.no_grad()
+def saliency_of_drawn_clips(case: DetrCase) -> Tensor:
+    """The released term of clips that no one tells, which is between those of the best and of the worst."""
+    batch, (queries, videos) = case.batch, case.encoded()
+    scores = case.model.detect(queries, videos).saliency
+    best = scores.masked_fill(~videos.mask, -torch.inf).argmax(1)
+    worst = scores.masked_fill(~videos.mask, torch.inf).argmin(1)
+    pairs = [
+        torch.stack([one, one], 2) for one in (torch.stack([best, worst], 1), torch.stack([worst, best], 1))
+    ]
+    labels = [{**batch.labels, "saliency_pairs": pair} for pair in pairs]
+    least, most = (case.model.loss(replace(batch, labels=one))["saliency"] for one in labels)
+    stored: Tensor = case.arrays["loss.loss_saliency"] * case.told["told"]["loss_weights"]["loss_saliency"]
+    assert least <= stored <= most
+    return stored
+
+
 def test_losses_and_gradients_are_the_released_ones(case: DetrCase) -> None:
-    if "target.saliency_all_labels" not in case.arrays:
-        pytest.skip("a case of real widths stores no labels")
+    """Gradients only where the clips are told that the program drew."""
     case.model.zero_grad()
-    losses = case.model.loss(case.batch)
+    losses = dict(case.model.loss(case.batch))
+    if not case.tells_drawn_clips:
+        losses["saliency"] = saliency_of_drawn_clips(case)
     weights = case.told["told"]["loss_weights"]
     for name, value in losses.items():
         if name in _ADDITIONAL:
@@ -312,6 +330,8 @@ def test_losses_and_gradients_are_the_released_ones(case: DetrCase) -> None:
         near(sum(more), case.arrays["loss.additional"])
     total = torch.stack(list(losses.values())).sum()
     near(total.detach(), case.arrays["loss.total"])
+    if not case.tells_drawn_clips:
+        return
     total.backward()  # type: ignore[no-untyped-call]
     lengths = literal(case.told["told"]["grad_l2"])
     within = 5e-3 if case.told["model"] in NOISY else 1e-3
@@ -375,8 +395,11 @@ def test_windows_are_rounded_to_clips_as_by_the_released_evaluation(case: DetrCa
     assert best.borders is not None
     for at, note in enumerate(case.told["annotations"]):
         before, stored = (case.arrays[f"post.windows{when}"][at] for when in ("_before", ""))
-        halves = (before[:, :2] / case.clip_seconds) % 1 - 0.5
-        if note["duration"] != videos.mask[at].sum() * case.clip_seconds or (halves.abs() < 1e-3).any():
+        clips = cut(before, _LATEST)[:, :2] / case.clip_seconds
+        either = ((clips % 1 - 0.5).abs() < 1e-3).any(1)
+        near(stored[~either, :2], clips[~either].round() * case.clip_seconds)
+        near(stored[:, 2], before[:, 2])
+        if note["duration"] != videos.mask[at].sum() * case.clip_seconds or either.any():
             continue
         latest = min(note["duration"], _LATEST)
         there = best.score[at] > -torch.inf
