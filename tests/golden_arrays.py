@@ -39,6 +39,7 @@ NOT_COMPARED: Mapping[str, Mapping[str, str]] = {
         r".*\.(v2q|q2v)_weight": "compared by the losses that they weigh",
         r"bce\.(scaler_flat|loss)": "the program makes it and calls it nowhere",
         r"v2q_two_positive_sentences_.*|note": "said in words",
+        r"v2q\.in\.moments\.[1-9]\d*": "of other videos: their sentences are negatives anyway",
         r"seed|s_te": _TWICE,
     },
     "inference": {r"in/corpus_mask": _TWICE},
