@@ -184,7 +184,8 @@ def _rows(block: RunBlock, weight: float) -> Iterator[Rows]:
         yield rows[low:high]
 
 
-def released(entries: list[dict[str, Any]], indices: dict[str, int]) -> list[Rows]:
+def released(case: Case, entries: list[dict[str, Any]], indices: dict[str, int]) -> list[Rows]:
+    assert [str(entry["desc_id"]) for entry in entries] == case.query_ids
     names = {index: name for name, index in indices.items()}
     return [[(names[row[0]], *row[1:]) for row in entry["predictions"] if row[3] > 0] for entry in entries]
 
@@ -224,11 +225,11 @@ def test_probabilities_of_xml_become_its_ranked_lists(path: Path, variant: str) 
     ranker = recorded(case, variant, case.decoding())
     whole = answers(ranker, case, numbered, *TASKS)
     for task in ("VCMR", "SVMR"):
-        assert_same_order(whole[task], released(result["full_ranked_before_nms"][task], indices))
+        assert_same_order(whole[task], released(case, result["full_ranked_before_nms"][task], indices))
     count = case.told["max_after_nms"]
     short = answers(recorded(case, variant, case.decoding(spans_per_query=count)), case, numbered, *TASKS)
     for task in TASKS:
-        assert_same_order(short[task], released(result["submission_no_nms"][task], indices))
+        assert_same_order(short[task], released(case, result["submission_no_nms"][task], indices))
         assert len(short[task][0]) <= count
 
 
@@ -245,7 +246,7 @@ def test_suppression_leaves_what_the_program_of_xml_leaves(path: Path, variant: 
     )
     found = answers(recorded(case, variant, how), case, numbered, "VCMR", "SVMR")
     for task in ("VCMR", "SVMR"):
-        theirs = released(result["submission_nms"][task], result["submission_no_nms"]["video2idx"])
+        theirs = released(case, result["submission_nms"][task], result["submission_no_nms"]["video2idx"])
         assert_same_order(found[task], theirs)
         assert [len(rows) for rows in found[task]] == [len(rows) for rows in theirs]
 
@@ -385,8 +386,10 @@ def test_the_whole_of_xml_ranks_as_the_program_does(path: Path, variant: str) ->
     result = case.told["results"][variant]
     indices = result["submission_no_nms"]["video2idx"]
     for task in ("VCMR", "SVMR"):
-        assert_same_up_to_swaps(found[task], released(result["full_ranked_before_nms"][task], indices), 5e-3)
-    assert_same_up_to_swaps(found["VR"], released(result["submission_no_nms"]["VR"], indices), 2e-3)
+        assert_same_up_to_swaps(
+            found[task], released(case, result["full_ranked_before_nms"][task], indices), 5e-3
+        )
+    assert_same_up_to_swaps(found["VR"], released(case, result["submission_no_nms"]["VR"], indices), 2e-3)
 
 
 def whole_reloclnet(path: Path, variant: str) -> tuple[Ranker, Callable[..., QueryBatch]]:

@@ -313,6 +313,16 @@ def ours(name: str) -> str:
     return name.replace("IoU@", "IoU=")
 
 
+def assert_told_means(found: Mapping[str, float], told: Mapping[str, float]) -> None:
+    """Each that is told; "Best_R5" is, over thresholds, the mean at the second k, whatever that is."""
+    every = dict.fromkeys(name.split(",")[0] for name in told if "," in name)
+    best = dict(zip(("Best_R1", "Best_R5"), every, strict=False))
+    for name, value in told.items():
+        same = [one for one in told if one.split(",")[0] == best[name]] if name in best else [name]
+        means = [found[ours(one)] for one in same]
+        assert np.mean(means) == pytest.approx(value, abs=1e-6), name
+
+
 def pool_files(golden: Path) -> Iterator[Path]:
     yield from cases(golden / "mvmr_eval", "*_subset.json")
 
@@ -352,8 +362,7 @@ def test_recall_in_pools_agrees_query_by_query(golden: Path) -> None:
         result = evaluate(pool_truth(case, False), run, names, protocol="mvmr-as-released")
         order = [int(query) for query in result.query_ids]
         np.testing.assert_array_equal(result.values, released["hits_per_query"][order])
-        for name in released["recall_keys"]:
-            assert result.means()[ours(str(name))] == pytest.approx(case["result"][str(name)], abs=1e-6)
+        assert_told_means(result.means(), case["result"])
 
 
 def test_recall_in_pools_agrees_where_seconds_are_seconds(golden: Path) -> None:
@@ -367,8 +376,7 @@ def test_recall_in_pools_agrees_where_seconds_are_seconds(golden: Path) -> None:
             continue
         names = [name for name in wanted if name.startswith("R@")]
         result = evaluate(pool_truth(case, frames), run, [ours(name) for name in names], protocol="mvmr")
-        for name in names:
-            assert result.means()[ours(name)] == pytest.approx(wanted[name], abs=1e-6), name
+        assert_told_means(result.means(), wanted)
     if untold:
         pytest.skip(f"{', '.join(untold)}: positives in frames, and no result from seconds")
 
@@ -411,10 +419,7 @@ def test_recall_from_the_scores_of_feature_files_agrees(golden: Path) -> None:
         asked = [ours(str(name)) for name in released["recall_keys"]]
         result = evaluate(truth.annotations(), as_run(best, places), asked, protocol="mvmr")
         np.testing.assert_array_equal(result.values, released["hits_per_query"])
-        means = json.loads(str(released["result"]))
-        assert {ours(name): value for name, value in means.items() if name[:2] == "R@"} == pytest.approx(
-            result.means(), abs=1e-6
-        )
+        assert_told_means(result.means(), json.loads(str(released["result"])))
 
 
 def test_a_run_of_pools_comes_back_from_its_file_bit_by_bit(golden: Path, tmp_path: Path) -> None:
