@@ -29,6 +29,9 @@ MATCH_AT = 0.95
 
 NO_MATCH_BELOW = 0.75
 
+LEAST_IN_FIVE = 0.2
+"""It is no match where one of the first five moments is right with less probability than this."""
+
 _EULER_LOG2 = math.log(math.log(2.0))
 _QUARTILE_SPAN = math.log(math.log(4.0)) - math.log(math.log(4.0 / 3.0))
 
@@ -116,13 +119,15 @@ def answer_for(
     has_moments: bool,
     stands_out: bool = False,
     is_name: bool = False,
+    in_five: float | None = None,
     thresholds: Thresholds = FIXED,
 ) -> Answer:
     """The answer in one word, from the confidence of the best moment; "unsure" while there is none.
 
-    Where every word of the query stands in a stream's best moment, or hardly an unrelated one scores as much
-    (`stands_out`), "no match" would mislead. A word or a name that is said as it is at the best moment
-    (`is_name`) is a match.
+    A name or a rare term that is said at the best moment (`is_name`) is a match. `in_five` is the probability
+    that one of the first five is right: where it is known, it and not that of the best moment decides on
+    "no match". Where every word of the query stands in a stream's best moment, or hardly an unrelated
+    sentence scores as much (`stands_out`), "no match" would mislead.
     """
     if not has_moments:
         return "no_match"
@@ -130,4 +135,5 @@ def answer_for(
         return "unsure"
     if is_name or confidence >= thresholds.match_at:
         return "match"
-    return "no_match" if confidence < thresholds.no_match_below and not stands_out else "unsure"
+    is_unlikely = confidence < thresholds.no_match_below if in_five is None else in_five < LEAST_IN_FIVE
+    return "no_match" if is_unlikely and not stands_out else "unsure"

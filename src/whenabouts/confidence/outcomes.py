@@ -35,7 +35,7 @@ KINDS: tuple[Kind, ...] = ("unrelated", "known", "taken_out")
 BINS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Bins of confidence in which right first answers are counted."""
 
-TAKEN_OUT_WORTH = 0.35
+TAKEN_OUT_WORTH = 0.15
 """How much a question with its true video taken out counts beside one that has an answer, when probabilities
 are learned: people mostly ask of what is there. `learned.json` was fitted with it too."""
 
@@ -46,8 +46,9 @@ class Outcome:
     no stream is calibrated.
 
     `right`: the best moment shares time with the true one. `literal`: every word of the question stands in a
-    stream's best moment, or it stands out of chance; `near`: in it or around it; `name`: it is a word or a
-    name that is said there. `group` is the true video, or the number of an unrelated question.
+    stream's best moment, or it stands out of chance; `near`: in it or around it; `name`: it is a name or
+    a rare term that is said there. `in_five`: the probability that one of its first five moments is right,
+    None where that is not known. `group` is the true video, or the number of an unrelated question.
     """
 
     kind: Kind
@@ -58,6 +59,7 @@ class Outcome:
     near: bool
     group: str
     name: bool = False
+    in_five: float | None = None
 
     def answer(self, thresholds: Thresholds = FIXED) -> Answer:
         """The answer in one word, as a search gives it."""
@@ -66,6 +68,7 @@ class Outcome:
             has_moments=self.has_moment,
             stands_out=self.literal,
             is_name=self.name,
+            in_five=self.in_five,
             thresholds=thresholds,
         )
 
@@ -159,12 +162,14 @@ def adjusted_by_halves(outcomes: Sequence[Outcome], prior: Probability) -> tuple
     sides = [half[outcome.kind == "unrelated", outcome.group] for outcome in outcomes]
     pairs = list(zip(outcomes, sides, strict=True))
     learned = [adjustment_of((outcome for outcome, side in pairs if side != own), prior) for own in (0, 1)]
-    return tuple(
-        outcome
-        if outcome.confidence is None
-        else replace(outcome, confidence=with_adjustment(outcome.confidence, learned[side]))
-        for outcome, side in pairs
-    )
+    return tuple(_adjusted(outcome, learned[side]) for outcome, side in pairs)
+
+
+def _adjusted(outcome: Outcome, adjustment: Adjustment) -> Outcome:
+    if outcome.confidence is None:
+        return outcome
+    in_five = None if outcome.in_five is None else with_adjustment(outcome.in_five, adjustment)
+    return replace(outcome, confidence=with_adjustment(outcome.confidence, adjustment), in_five=in_five)
 
 
 def _share(judged: Iterable[tuple[Outcome, Answer]], kind: Kind, answer: Answer) -> Rate:

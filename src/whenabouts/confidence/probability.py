@@ -29,12 +29,8 @@ Floats = NDArray[np.float64]
 PROBABLE = Thresholds(match_at=0.75, no_match_below=0.15)
 """From three in four on it is a match; of all answers above that, more are right."""
 
-NAME_WORDS = 2
-"""A query of so few words is a name rather than a phrase."""
-
 NAME_RARITY = 5.0
-"""A query that is said word for word at the first moment, and is as rare (nats) as what one passage in 150
-says, asks for the place where it is said: that is a match, whatever else the place is about."""
+"""A name or a term is looked for by itself if it is as rare (nats) as what one passage in 150 says."""
 
 # Certainty is never claimed: some questions are answered elsewhere than where people looked.
 _LEAST, MOST = 0.002, 0.98
@@ -48,11 +44,11 @@ class Features:
     `surprise`: the root of its score in units of `Chance.surprise`. `lead`: how far it stands above the fifth
     after it (in these units, at most `MOST_LEAD`); `lead_of_video`: above the first in another video (the
     root of it). `crowd`: logarithm of how many moments score about as much. `same_video`: share of the five
-    after it that are in its video. `spoken`, `unspoken`: rarity of the query's words that are, and are not,
-    said there, summed (nats; a word that one passage in a hundred has counts 4.6), as log(1 + sum).
-    `whole`: 1 where all are. `phrase`: they are said in this order; `name`: the same, and there are no more
-    than two. `words`: logarithm of how many the query has. `length`: log(1 + hours) of the moment's video,
-    for in a longer one more places compete; 0 where the query is said as a phrase.
+    after it that are in its video. `spoken`: rarity of the query's words that are said there, summed (nats; a
+    word that one passage in a hundred has counts 4.6), as log(1 + sum). `words`: logarithm of how many the
+    query has. `length`: log(1 + hours) of the moment's video, for in a longer one more places compete; 0
+    where the query is said as a phrase. `nearer`: log(1 + n) where n clips of the corpus are nearer to the
+    query in meaning. `name`: 1 where the query is a name or a rare term and said there.
     """
 
     surprise: float
@@ -61,12 +57,10 @@ class Features:
     crowd: float
     same_video: float
     spoken: float
-    unspoken: float
-    whole: float
-    phrase: float
-    name: float
     words: float
     length: float
+    nearer: float
+    name: float
 
     def values(self) -> Floats:
         """(F,) in the order of `NAMES`."""
@@ -77,11 +71,11 @@ NAMES = tuple(field.name for field in fields(Features))
 
 MOST_LEAD = 12.0
 
-RISING = dict.fromkeys(("surprise", "lead", "lead_of_video", "spoken", "whole", "phrase"), 1)
-RISING |= dict.fromkeys(("crowd", "unspoken", "length"), -1)
+RISING = dict.fromkeys(("surprise", "lead", "lead_of_video", "spoken", "name"), 1)
+RISING |= dict.fromkeys(("crowd", "length", "nearer"), -1)
 """Features that may only raise (1) or lower (-1) the probability, whatever the data say."""
 
-OWN = ("surprise", "spoken", "unspoken", "whole", "phrase", "name", "length")
+OWN = ("surprise", "spoken", "length", "nearer", "name")
 """Features that each moment has by itself; the others are of the list."""
 
 
@@ -136,14 +130,16 @@ class Probability:
     """The learned curves, as they hold on one corpus.
 
     `words` is for moments with words, `others` for those without (pictures), over the features that these
-    have. A later moment is less likely by `later`, and by `gap` for each unit that it scores below the
-    first. `between` is the standard deviation of the intercept between corpora, in log odds; `slopes` that
+    have; `words_five` and `others_five` are for one of the first five being right. A later moment is less
+    likely by `later`, and by `gap` for each unit that it scores below the first. `between` is the standard deviation of the intercept between corpora, in log odds; `slopes` that
     of the slope. `across` has, by the name of a sentence model, what moves the curves for a query in another
     language than the words.
     """
 
     words: Curve
     others: Curve
+    words_five: Curve
+    others_five: Curve
     later: float
     gap: float
     between: float
@@ -160,6 +156,11 @@ class Probability:
         return with_adjustment(
             share_of((self.words if has_words else self.others).log_odds_of(features)), self.adjustment
         )
+
+    def of_five(self, first: Features, *, has_words: bool) -> float:
+        """The probability that one of the first five moments is right, from the features of the first."""
+        curve = self.words_five if has_words else self.others_five
+        return with_adjustment(share_of(curve.log_odds_of(first)), self.adjustment)
 
     def of_later(self, first: Features, probability: float, later: Features, *, has_words: bool) -> float:
         """The probability of a later moment, from the first one's and by what they differ in themselves."""
@@ -221,6 +222,8 @@ def from_json(value: Mapping[str, Any], adjustment: Adjustment = UNADJUSTED) -> 
     return Probability(
         Curve.from_json(value["words"]),
         Curve.from_json(value["others"]),
+        Curve.from_json(value["words_five"]),
+        Curve.from_json(value["others_five"]),
         float(value["later"]),
         float(value["gap"]),
         float(value["between"]),

@@ -36,13 +36,16 @@ COSINE_WEIGHT = 1.9
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What the cosines of unrelated sentences look like in one stream: mean and standard deviation (> 0)."""
+    """The mean and standard deviation (> 0) of the cosines of unrelated sentences in a stream.
 
-    level: float
-    spread: float
+    One number each, or (n,) for n clips whose groups differ.
+    """
+
+    level: float | Floats
+    spread: float | Floats
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.level) and np.isfinite(self.spread) and self.spread > 0):
+        if not (np.isfinite(self.level).all() and np.isfinite(self.spread).all() and np.all(self.spread > 0)):
             raise UsageError(
                 f"level {self.level!r} and spread {self.spread!r} are no scale; "
                 "both must be finite and the spread above 0"

@@ -6,12 +6,15 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whenabouts.confidence.probability import MOST_LEAD, NAME_RARITY, NAME_WORDS, Features, Probability
+from whenabouts.confidence.common_words import is_term
+from whenabouts.confidence.probability import MOST_LEAD, NAME_RARITY, Features, Probability
 from whenabouts.product.index.lookup import words_of
+from whenabouts.product.index.records import ClipHits
 from whenabouts.product.streams import stream
 from whenabouts.product.word_units import Rarity, compounded_in, stand_in_order, units_of
 from whenabouts.types import ScoredMoment
@@ -28,72 +31,113 @@ _FIFTH = 5
 _LEAST_PART = 3
 LISTED = 20
 """Moments of a list that its features come from."""
+# Two texts about different things share hardly one pair of words in fifty, a recording and the same recording
+# in other cues nine in ten.
+_FEWEST_PAIRS = 6
+_SAME_PAIRS = 0.4
 # Where nothing else scores, the first stands as far above it as this.
 _ALONE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """How much of a query is said in a place: rarity of words that are, and are not; whether as a phrase.
+    """How much of a query is said in a place.
 
-    `hours` are those of its video.
+    `spoken`, `unspoken`: the rarity of its words that are, and are not. `phrase`: they stand there in their
+    order. `hours`: until when something is said in its video. `nearer`: how many clips of the stream are
+    nearer in meaning than the first one of the place. `is_name`: it is a name or a rare term and said there.
     """
 
     spoken: float
     unspoken: float
     phrase: bool
     hours: float = 0.0
-    is_rare: bool = True
+    nearer: int = 0
+    is_name: bool = False
 
     @property
     def share(self) -> float:
         """How much of the query's rarity is said there, in [0, 1]."""
         return self.spoken / max(self.spoken + self.unspoken, 1e-9)
 
-    @property
-    def is_name(self) -> bool:
-        """Whether it is a word, a name or a phrase that is said as it is, and rare enough to look for."""
-        return self.phrase and self.is_rare
+
+@dataclass(frozen=True, slots=True)
+class ProbableMoments:
+    """Moments of a query, best first, with the probability that each is right as their confidence.
+
+    `features` are those of the first moments, none where nothing was measured and moments have no confidence.
+    `in_five` is the probability that one of the first five is right. `is_name`: the query is a name or a
+    rare term that is said there.
+    """
+
+    moments: tuple[ScoredMoment, ...] = ()
+    features: tuple[Features, ...] = ()
+    in_five: float | None = None
+    is_name: bool = False
 
 
 def features_of(
     query: str,
     ranked: Sequence[ScoredMoment],
-    spoken_in: Callable[[ScoredMoment], Spoken | None],
+    spoken_in: Callable[[int], Spoken | None],
+    language_of: Callable[[str], str],
     count: int = 1,
 ) -> list[Features]:
     """The features of the first `count` of `ranked` (one or more, best first; scored as surprises).
 
-    `spoken_in` compares the query with a place; None where it has no words.
+    `spoken_in` compares the query with a moment by its row; None where it has no words. `language_of` has the
+    language of a video's words by its id.
     """
     units = units_of(query)
-    is_short = len(words_of(query)) <= NAME_WORDS
-    others = (scored for scored in ranked[1:] if not _is_copy(scored, ranked[0]))
-    lead, of_video, crowd, same = _of_list([ranked[0], *itertools.islice(others, LISTED - 1)])
+    lead, of_video, crowd, same = _of_list(rivals_of(ranked, language_of))
     words = math.log(len(units) + 0.5)
     features = []
-    for scored in ranked[:count]:
-        there = spoken_in(scored)
-        own, length = (0.0, 0.0, 0.0, 0.0, 0.0), 0.0
+    for row, scored in enumerate(ranked[:count]):
+        there = spoken_in(row)
+        of_words = (0.0, words, 0.0, 0.0, 0.0)
         if there is not None:
-            phrase, whole = float(there.phrase), float(there.unspoken <= 0)
-            amounts = (math.log1p(there.spoken), math.log1p(there.unspoken))
-            own = (*amounts, whole, phrase, phrase if is_short else 0.0)
             length = 0.0 if there.phrase else math.log1p(there.hours)
-        features.append(
-            Features(_root(scored.score), lead, _root(of_video), crowd, same, *own, words, length)
-        )
+            of_words = (
+                math.log1p(there.spoken),
+                words,
+                length,
+                math.log1p(there.nearer),
+                float(there.is_name),
+            )
+        features.append(Features(_root(scored.score), lead, _root(of_video), crowd, same, *of_words))
     return features
 
 
-def _is_copy(scored: ScoredMoment, first: ScoredMoment) -> bool:
-    """Whether another video says the same there, to the score: the recording again, or its sound alone.
+def rivals_of(ranked: Sequence[ScoredMoment], language_of: Callable[[str], str]) -> list[ScoredMoment]:
+    """The first moment and those that compete with it, at most `LISTED`.
 
-    A copy is no rival: that two files hold the answer makes it no less right.
+    A copy of the recording and its translation also hold the answer, so they make it no less right: moments
+    that say the same as an earlier one in another video, and moments in another language, are left out.
     """
-    texts = [[piece.text for piece in own.evidence.values()] for own in (scored, first)]
-    is_same = texts[0] == texts[1] and any(texts[0]) and math.isclose(scored.score, first.score, rel_tol=1e-6)
-    return is_same and scored.video_id != first.video_id
+    language, kept = language_of(ranked[0].video_id), list[ScoredMoment]()
+    for scored in ranked:
+        if language_of(scored.video_id) == language and not any(_is_copy(scored, other) for other in kept):
+            kept.append(scored)
+            if len(kept) == LISTED:
+                break
+    return kept
+
+
+def _is_copy(scored: ScoredMoment, other: ScoredMoment) -> bool:
+    """Whether two videos say the same in two moments: where they say little to the letter, else mostly."""
+    if scored.video_id == other.video_id or not scored.text:
+        return False
+    own, theirs = _pairs_of(scored.text), _pairs_of(other.text)
+    fewest = min(len(own), len(theirs))
+    if fewest < _FEWEST_PAIRS:
+        return scored.text == other.text
+    return len(own & theirs) >= _SAME_PAIRS * fewest
+
+
+@lru_cache(maxsize=1 << 12)
+def _pairs_of(text: str) -> frozenset[tuple[str, str]]:
+    """Each two neighbouring words of a text."""
+    return frozenset(itertools.pairwise(words_of(text)))
 
 
 def _root(units: float) -> float:
@@ -136,9 +180,25 @@ def spoken_near(query: str, scored: ScoredMoment, answer: StreamAnswer, rarity: 
     weights = {unit: rarity.of(unit) for unit in units}
     spoken = sum(weight for unit, weight in weights.items() if unit in present)
     unspoken = sum(weight for unit, weight in weights.items() if unit not in present)
+    phrase = is_part or stand_in_order(units, there)
     is_rare = spoken >= min(NAME_RARITY, rarity.of_second)
-    hours = _hours_of(answer, scored.video_id)
-    return Spoken(spoken, unspoken, is_part or stand_in_order(units, there), hours, is_rare)
+    return Spoken(
+        spoken,
+        unspoken,
+        phrase,
+        _hours_of(answer, scored.video_id),
+        _nearer(answer.nearest, scored),
+        phrase and is_rare and not language and is_term(words_of(query)),
+    )
+
+
+def _nearer(hits: ClipHits | None, scored: ScoredMoment) -> int:
+    """How many of the nearest clips come before the first that shares time with a moment."""
+    if hits is None:
+        return 0
+    own = np.array(hits.video_ids) == scored.video_id
+    inside = own & (hits.start < scored.moment.end) & (hits.end > scored.moment.start)
+    return int(np.argmax(inside)) if inside.any() else len(hits)
 
 
 def _hours_of(answer: StreamAnswer, video_id: str) -> float:
@@ -193,27 +253,30 @@ def with_probabilities(
     answers: Sequence[StreamAnswer],
     rarity: Mapping[str, Rarity],
     probability: Probability,
-) -> tuple[list[ScoredMoment], bool]:
-    """`ranked` (best first, scored as surprises) with the probability that each is right as its confidence.
+    language_of: Callable[[str], str],
+) -> ProbableMoments:
+    """`ranked` (one or more, best first, scored as surprises) with the probability that each is right.
 
-    And whether the query is a word, a name or a phrase that is said at the first. Probabilities never rise
-    from a moment to the next. `rarity` has each stream with words.
+    Probabilities never rise from a moment to the next. `rarity` has each stream with words, `language_of` the
+    language of a video.
     """
-    if not ranked:
-        return [], False
 
-    def spoken_in(scored: ScoredMoment) -> Spoken | None:
+    @cache
+    def spoken_in(row: int) -> Spoken | None:
+        scored = ranked[row]
         found_by = [answer for answer in answers if answer.stream in scored.evidence]
         return most_spoken(spoken_at(query, scored, found_by, rarity), scored)
 
-    features = features_of(query, ranked, spoken_in, _LOOKED_AT)
-    there = spoken_in(ranked[0])
+    features = features_of(query, ranked, spoken_in, language_of, _LOOKED_AT)
+    there = spoken_in(0)
     first, has_words = features[0], there is not None
-    at_first = probability.of_first(first, has_words=has_words)
-    least, moments = at_first, [replace(ranked[0], confidence=at_first)]
-    for place, scored in enumerate(ranked[1:], 1):
-        own = replace(features[min(place, len(features) - 1)], surprise=_root(scored.score))
-        if not _is_copy(scored, ranked[0]):
+    at_first = least = probability.of_first(first, has_words=has_words)
+    moments = []
+    for row, scored in enumerate(ranked):
+        own = replace(features[min(row, len(features) - 1)], surprise=_root(scored.score))
+        if row and not _is_copy(scored, ranked[0]):
             least = min(least, probability.of_later(first, at_first, own, has_words=has_words))
-        moments.append(replace(scored, confidence=least))
-    return moments, there is not None and there.is_name
+        said = spoken_in(row) if row < len(features) else None
+        moments.append(replace(scored, confidence=least, said=said is not None and said.phrase))
+    in_five = probability.of_five(first, has_words=has_words)
+    return ProbableMoments(tuple(moments), tuple(features), in_five, there is not None and there.is_name)

@@ -87,13 +87,13 @@ def curves_of(corpus: Corpus, query: str, video: str, streams: str | Sequence[st
     return Curves(
         unambiguous(query),
         video_id,
-        {stream: _curve(searcher, answer) for stream, answer in answers.items()},
+        {stream: _curve(searcher, answer, video_id) for stream, answer in answers.items()},
         {stream: searcher.rank([answer]) for stream, answer in answers.items()},
     )
 
 
-def _curve(searcher: Searcher, answer: StreamAnswer) -> Curve:
-    chance = searcher.chance(answer.stream)
+def _curve(searcher: Searcher, answer: StreamAnswer, video_id: str) -> Curve:
+    chance = searcher.chance(answer.stream, video_id)
     chance_percentile = None
     if chance is not None:
         chance_percentile = np.array(

@@ -157,9 +157,10 @@ def _ranked(request: _Request, options: SearchOptions) -> SearchResult:
             places, _scores(query.plain, places, answers[name], rarity[name]), strict=True
         ):
             (others if score is None else scored).append(_scored(place, score or 0.0, weights[name]))
-    chances = {name: chance for name in answers if (chance := searcher.chance(name)) is not None}
-    in_order, _ = searcher.with_probabilities(
-        query.plain, ranked(scored, chances, len(answers)), list(answers.values())
+    in_order = list(
+        searcher.with_probabilities(
+            query.plain, ranked(scored, searcher.chance, len(answers)), list(answers.values())
+        ).moments
     )
     # Of more videos than are looked into the places come last, by time.
     least = in_order[-1] if in_order else None
@@ -177,7 +178,9 @@ def _ranked(request: _Request, options: SearchOptions) -> SearchResult:
     )
     calibration = searcher.calibration
     interval = searcher.interval(in_order) if query.rest and kept else None
-    doubt = doubt_of(in_order[0].confidence, interval, calibration.withheld) if answer == "unsure" else ""
+    doubt = (
+        doubt_of(in_order[0].confidence, interval, searcher.withheld(in_order)) if answer == "unsure" else ""
+    )
     notes = [calibration.note] if query.rest and calibration.note else []
     result = request.result(answer, kept[: options.count], *notes)
     return replace(result, doubt=doubt, interval=interval)

@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from whenabouts.confidence.chance import Chance
 from whenabouts.types import ScoredMoment
-
-if TYPE_CHECKING:
-    pass
 
 # Moments of different streams that share this much (IoU) are one moment with two reasons.
 _SAME_MOMENT = 0.5
 
 
-def ranked(
-    moments: Iterable[ScoredMoment], chances: Mapping[str, Chance], streams: int
-) -> list[ScoredMoment]:
+ChanceOf = Callable[[str, str], Chance | None]
+"""What unrelated sentences score in a stream (first) among the videos like one (second, by its id)."""
+
+
+def ranked(moments: Iterable[ScoredMoment], chance_of: ChanceOf, streams: int) -> list[ScoredMoment]:
     """The moments of `streams` streams, as each scores them (`StreamAnswer.scored`), in one order.
 
-    Each stream's scores are first turned into how surprising they are among what unrelated sentences score
-    there (`Chance.surprise`), which puts streams on one scale. A moment that several streams have gets the
-    sum of its surprises, and the span of the stream that is surer. With m streams searched, an unrelated
-    sentence has m chances, so the percentile is (1 - exp(-surprise)) ** m. Where a stream that has a moment
-    has no chance, there is no percentile.
+    Scores become surprises among unrelated sentences (`Chance.surprise`), which puts streams, and groups of
+    videos within a stream, on one scale. A moment that several streams have gets the sum of its surprises,
+    and the span of the stream that is surer. With m streams searched, an unrelated sentence has m chances,
+    so the percentile is (1 - exp(-surprise)) ** m. A moment without a chance has no percentile, and is ranked
+    by another chance of its stream.
     """
     scored = [(next(iter(moment.evidence)), moment) for moment in moments]
-    is_calibrated = all(name in chances for name, _ in scored)
-    by_surprise = [(name, _surprising(moment, chances.get(name))) for name, moment in scored]
+    chances = {(name, moment.video_id): chance_of(name, moment.video_id) for name, moment in scored}
+    others = {name: chance for (name, _), chance in chances.items() if chance is not None}
+    without = {id for id, chance in chances.items() if chance is None}
+    by_surprise = [
+        (name, _surprising(moment, chances[name, moment.video_id] or others.get(name)))
+        for name, moment in scored
+    ]
     by_surprise.sort(key=lambda item: item[1].sort_key)
     merged: list[ScoredMoment] = []
     for name, moment in by_surprise:
@@ -40,9 +43,12 @@ def ranked(
         else:
             merged[twin] = _joined(merged[twin], moment)
     merged.sort(key=lambda moment: moment.sort_key)
-    if not is_calibrated:
-        return merged
-    return [replace(moment, chance_percentile=(-math.expm1(-moment.score)) ** streams) for moment in merged]
+    return [
+        moment
+        if any((name, moment.video_id) in without for name in moment.evidence)
+        else replace(moment, chance_percentile=(-math.expm1(-moment.score)) ** streams)
+        for moment in merged
+    ]
 
 
 def _surprising(scored: ScoredMoment, chance: Chance | None) -> ScoredMoment:

@@ -27,7 +27,7 @@ from whenabouts.models.fusion import fuse
 from whenabouts.models.zero_shot import Moments
 from whenabouts.product import alike
 from whenabouts.product.allowed import EVERYWHERE, Allowed, cut, inside
-from whenabouts.product.answer_probability import with_probabilities
+from whenabouts.product.answer_probability import ProbableMoments, with_probabilities
 from whenabouts.product.coverage import Coverage, coverage_of, with_clips
 from whenabouts.product.example import Example
 from whenabouts.product.index.filters import Filter
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from whenabouts.product.example import Like
 
 from whenabouts.product.finder import Finder
-from whenabouts.product.ranked_streams import ranked
+from whenabouts.product.ranked_streams import ChanceOf, ranked
 from whenabouts.product.search_result import SearchResult
 from whenabouts.product.stored_calibration import NOT_CALIBRATED, Calibration
 from whenabouts.product.stream_answer import (
@@ -190,7 +190,6 @@ class Searcher:
         self._store = store
         self._encoders = dict(encoders)
         self._calibration = calibration
-        self._scales, self._chances = calibration.scales, calibration.chances
         self._probability = probability or general(calibration.adjustment)
         self._rarity: dict[str, tuple[Any, Rarity]] = {}
         self._broken = dict(broken)
@@ -229,9 +228,22 @@ class Searcher:
         encoders = {name: info.encoder for name, info in self._store.streams.items()}
         return {name: learned[encoder] for name, encoder in encoders.items() if encoder in learned}
 
-    def chance(self, stream: str) -> Chance | None:
-        """What unrelated sentences score in a stream, None where that was not measured."""
-        return self._chances.get(stream)
+    def chance(self, stream: str, video_id: str) -> Chance | None:
+        """What unrelated sentences score in a stream among videos like one; None: that was not measured."""
+        return self._calibration.group(stream, self.language_of(video_id)).chance
+
+    def language_of(self, video_id: str) -> str:
+        """The language of a video's words, "" where that is not known."""
+        record = self._store.ledger().by_id.get(video_id)
+        return "" if record is None else record.language
+
+    def withheld(self, ranked: Sequence[ScoredMoment]) -> str:
+        """Why the first moment has no confidence; "" where there is one, or nothing was measured."""
+        if not ranked:
+            return ""
+        language = self.language_of(ranked[0].video_id)
+        groups = (self._calibration.group(name, language) for name in ranked[0].evidence)
+        return next((group.withheld for group in groups if group.withheld), "")
 
     def search(
         self,
@@ -264,12 +276,10 @@ class Searcher:
             answer, doubt = judged_by(by_model, model)
             notes += by_model.notes
         else:
-            answers, _ = self._find_in(words, None, allowed, streams, encoded)
-            ranked, is_name = self.with_probabilities(words, self.rank(answers), answers)
+            answers, found = self.answered(words, allowed, streams, encoded)
+            ranked = list(found.moments)
             interval = self.interval(ranked)
-            answer, doubt = judged(
-                words, ranked, answers, interval, self._calibration.withheld, is_name=is_name
-            )
+            answer, doubt = judged(words, found, answers, interval, self.withheld(ranked))
             notes += self._notes_on_languages(words)
             if not streams:
                 notes += [f"stream {name} was not searched: {error}" for name, error in self._broken.items()]
@@ -290,6 +300,17 @@ class Searcher:
         rest = (doubt, rates, coverage, interval)
         return SearchResult(unambiguous(text), answer, moments, videos, tuple(notes), *rest)
 
+    def answered(
+        self,
+        words: str,
+        allowed: Allowed = EVERYWHERE,
+        streams: Sequence[str] = (),
+        encoded: EncodedTexts = NOT_ENCODED,
+    ) -> tuple[list[StreamAnswer], ProbableMoments]:
+        """What each stream has to say to a query, and the moments of all with their probabilities."""
+        answers, _ = self._find_in(words, None, allowed, streams, encoded)
+        return answers, self.with_probabilities(words, self.rank(answers), answers)
+
     def _search_like(
         self,
         text: str,
@@ -309,8 +330,7 @@ class Searcher:
                 for answer in answers
                 if not encoded.streams[answer.stream].is_alike
             ]
-        # What unrelated sentences score says nothing of examples, and one scale is needed for all streams.
-        ranked = self.rank(answers, {})
+        ranked = self.rank(answers, _unmeasured)
         if not words:
             ranked = alike.with_probabilities(ranked, answers, self._curves_alike)
         answer, doubt = judged_alike(ranked)
@@ -506,7 +526,7 @@ class Searcher:
         """
         example = None if like is None else self._vector_like(name, like)
         if example is None:
-            return StreamQuery(words, self._scales.get(name))
+            return StreamQuery(words)
         return StreamQuery(example if words is None else _unit(words + example), is_alike=True)
 
     def _vector_like(self, name: str, like: Example) -> NDArray[np.float32] | None:
@@ -532,7 +552,9 @@ class Searcher:
             # On one thread: those of a product of matrices wait busily for longer than they work.
             block, cosine = store.compared(name, chosen, vector)
         bm25 = _bm25(block, matched) if vector is None or stream.shows_words(block) else None
-        scores = fuse(cosine, bm25, own.scale)
+        languages = {video_id: self.language_of(video_id) for video_id in block.video_ids}
+        scale = None if own.is_alike else self._calibration.scale_of(block, name, languages)
+        scores = fuse(cosine, bm25, scale)
         if query.apart is not None:
             scores[_inside(block, query.apart)] = scores.min(initial=0.0) + _NO_ANSWER
         block, scores, runs = inside(block, scores, allowed.spans)
@@ -608,28 +630,23 @@ class Searcher:
         offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
         return np.array([border for row in rows for border in row], np.float64), offsets
 
-    def rank(
-        self, answers: Sequence[StreamAnswer], chances: Mapping[str, Chance] | None = None
-    ) -> list[ScoredMoment]:
+    def rank(self, answers: Sequence[StreamAnswer], chance_of: ChanceOf | None = None) -> list[ScoredMoment]:
         """Moments of all streams in one order; those that streams agree on are one moment.
 
-        See `ranked`, which says how. `chances` are those of unrelated queries of the kind; None: of words.
+        See `ranked`, which says how. `chance_of` is that of unrelated queries of the kind; None: of words.
         """
         moments = (answer.scored(row) for answer in answers for row in range(len(answer.moments)))
-        return ranked(moments, self._chances if chances is None else chances, len(answers))
+        return ranked(moments, chance_of or self.chance, len(answers))
 
     def with_probabilities(
         self, text: str, ranked: Sequence[ScoredMoment], answers: Sequence[StreamAnswer]
-    ) -> tuple[list[ScoredMoment], bool]:
-        """Moments of a query, best first, with the probability of each; without one if not calibrated.
-
-        And whether the query is a word or a name that is said at the first.
-        """
+    ) -> ProbableMoments:
+        """Moments of a query, best first, with the probability of each; without one if not calibrated."""
         if not ranked or ranked[0].chance_percentile is None:
-            return list(ranked), False
+            return ProbableMoments(tuple(ranked))
         names = [answer.stream for answer in answers]
         return with_probabilities(
-            text, ranked, answers, self.rarity(names), self._probability_for(text, names)
+            text, ranked, answers, self.rarity(names), self._probability_for(text, names), self.language_of
         )
 
     def _probability_for(self, text: str, streams: Iterable[str]) -> Probability:
@@ -664,7 +681,8 @@ class Searcher:
         """The range (95 %) that the first moment's confidence leaves open, None where there is none."""
         if not ranked or ranked[0].confidence is None:
             return None
-        clips = sum(self._calibration.clips.get(name, 0) for name in ranked[0].evidence)
+        measured = self._calibration.streams
+        clips = sum(measured[name].clips for name in ranked[0].evidence if name in measured)
         return self._probability.interval(ranked[0].confidence, clips)
 
     def _with_snippets(
@@ -691,6 +709,10 @@ class Searcher:
         """How many clips of a stream share time with a moment."""
         block = self._store.clips_of(stream, [moment.video_id], vectors=False)
         return int(np.count_nonzero((block.start < moment.end) & (block.end > moment.start)))
+
+
+def _unmeasured(stream: str, video_id: str) -> None:
+    """The chance of an example: background scores were measured with text queries, so they do not apply."""
 
 
 def gone_notes(records: Iterable[VideoRecord]) -> list[str]:

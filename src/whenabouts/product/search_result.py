@@ -18,6 +18,33 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+SAID, PROBABLY, MAYBE, UNLIKELY = "said here", "probably here", "maybe", "unlikely"
+NOTHING = "nothing like it"
+# Beside a word that says yes, a probability below this would contradict it.
+_LEAST_BESIDE_YES = 0.5
+
+
+def word_of(answer: Answer, scored: ScoredMoment, *, is_first: bool) -> str:
+    """What to call a moment of an answer; none is called surer than the answer as a whole."""
+    if answer == "no_match":
+        return UNLIKELY
+    confidence = scored.confidence
+    if answer == "match" and (is_first or (confidence or 0.0) >= PROBABLE.match_at):
+        return SAID if scored.said else PROBABLY
+    if is_first or confidence is None or confidence >= PROBABLE.no_match_below:
+        return MAYBE
+    return UNLIKELY
+
+
+def percent_beside(word: str, confidence: float | None) -> int | None:
+    """The probability to show beside a word, in percent; None where it is not known, or contradicts the word.
+
+    Never rounded up, so that what is no match does not look like one.
+    """
+    is_contrary = word in (SAID, PROBABLY) and (confidence or 0.0) < _LEAST_BESIDE_YES
+    return None if confidence is None or word == UNLIKELY or is_contrary else int(100 * confidence)
+
+
 def is_answer(answer: Answer, confidence: float | None) -> bool:
     """Whether a moment of a search counts as an answer.
 
@@ -134,6 +161,17 @@ class SearchResult:
         return {**row, "title": unambiguous(scored.title), "streams": list(scored.evidence)}
 
     @property
+    def word(self) -> str:
+        """The answer in words."""
+        if self.answer == "no_match" or not self.moments:
+            return NOTHING
+        return self.word_of(self.moments[0])
+
+    def word_of(self, scored: ScoredMoment) -> str:
+        """What to call one of the moments."""
+        return word_of(self.answer, scored, is_first=scored is self.moments[0])
+
+    @property
     def numbered(self) -> list[tuple[int, ScoredMoment]]:
         """The moments with their ranks; of all places their numbers in order of time."""
         return list(enumerate(self.moments, 1 + (self.places.skipped if self.places else 0)))
@@ -160,6 +198,7 @@ class SearchResult:
             "query": self.query,
             "like": self.like,
             "answer": self.answer,
+            "word": self.word,
             "confidence_interval": None if self.interval is None else list(self.interval),
             "moments": [self._moment(rank, scored) for rank, scored in self.numbered],
             "places": None if self.places is None else asdict(self.places),
@@ -178,6 +217,7 @@ class SearchResult:
             "start": round(moment.start, 3),
             "end": round(moment.end, 3),
             "score": scored.score,
+            "word": self.word_of(scored),
             "confidence": scored.confidence,
             "chance_percentile": scored.chance_percentile,
             "evidence": {

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from whenabouts.confidence.chance import Chance
 from whenabouts.confidence.rates import Rate
 from whenabouts.product.coverage import Coverage, coverage_of, with_clips
 from whenabouts.product.index.filters import recorded
@@ -197,7 +196,7 @@ class Stats:
     location: str
     store: StoreStats
     encoders: Mapping[str, str]
-    chances: Mapping[str, Chance]
+    calibrated: Collection[str]
     rates: Mapping[str, Any] | None
     failed: tuple[VideoRecord, ...]
     gone: tuple[VideoRecord, ...]
@@ -207,7 +206,7 @@ class Stats:
 
     @classmethod
     def of(
-        cls, location: str, store: Store, chances: Mapping[str, Chance], rates: Mapping[str, Any] | None
+        cls, location: str, store: Store, calibrated: Collection[str], rates: Mapping[str, Any] | None
     ) -> Stats:
         """The numbers of a store; `rates` say how often answers are wrong, None where that is not known."""
         records = store.videos()
@@ -215,7 +214,7 @@ class Stats:
             location=location,
             store=store.stats(),
             encoders={name: info.encoder for name, info in store.streams.items()},
-            chances=chances,
+            calibrated=calibrated,
             rates=rates,
             failed=tuple(record for record in records if record.state == "failed"),
             gone=tuple(record for record in records if record.state == "gone"),
@@ -248,7 +247,7 @@ class Stats:
                     "videos": self.coverage.streams.get(name, 0),
                     "vector_index": stream.vector_index,
                     "narrows_by": stream_named(name).filter_key or None,
-                    "calibrated": name in self.chances,
+                    "calibrated": name in self.calibrated,
                 }
                 for name, stream in self.store.streams.items()
             },
@@ -272,7 +271,9 @@ class Stats:
                 lines.append(f"{made}, to narrow a search by (--where {key}=NAME)")
                 continue
             how = "by vector index" if stream.vector_index else "exactly"
-            sure = "" if name in self.chances else ", confidence not calibrated yet (too little to judge by)"
+            sure = (
+                "" if name in self.calibrated else ", confidence not calibrated yet (too little to judge by)"
+            )
             lines.append(f"{made}, searched {how}{sure}")
         if self.coverage.videos:
             lines.append(f"  {self.coverage.line}")

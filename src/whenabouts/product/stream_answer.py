@@ -10,7 +10,6 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.models.fusion import Scale
 from whenabouts.models.zero_shot import Moments
 from whenabouts.product.index.lookup import query_words, says
 from whenabouts.product.index.records import ClipBlock, ClipHits
@@ -51,12 +50,11 @@ NOT_ENCODED = EncodedTexts(-1, MappingProxyType({}))
 class StreamQuery:
     """A query as one stream compares it: by `vector` (None: by words alone).
 
-    `scale` is that of the cosines of such vectors, None where it was not measured. `is_alike`: the vector is
-    made of the example, too. `nearest` are its nearest clips of the whole stream, where they are known.
+    `is_alike`: the vector is made of an example, so that what was measured of cosines with sentences does
+    not apply. `nearest` are its nearest clips of the whole stream, where they are known.
     """
 
     vector: NDArray[np.float32] | None
-    scale: Scale | None = None
     is_alike: bool = False
     nearest: ClipHits | None = None
 

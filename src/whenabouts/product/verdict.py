@@ -12,7 +12,8 @@ from whenabouts.product.index.records import unambiguous
 from whenabouts.types import Answer, ScoredMoment
 
 if TYPE_CHECKING:
-    pass
+    from whenabouts.product.answer_probability import ProbableMoments
+
 from whenabouts.product.finder import Finder, RankedMoments
 from whenabouts.product.stream_answer import StreamAnswer
 
@@ -45,25 +46,25 @@ def judged_by(ranked: RankedMoments, model: Finder) -> tuple[Answer, str]:
 
 def judged(
     query: str,
-    ranked: Sequence[ScoredMoment],
+    found: ProbableMoments,
     answers: Sequence[StreamAnswer],
     interval: tuple[float, float] | None,
     withheld: str,
-    *,
-    is_name: bool,
 ) -> tuple[Answer, str]:
     """The answer in one word, and why it is "unsure" where it is.
 
     Where a stream's best moment has every word of the query, as the query has it, "no match" would mislead:
     the words are there. So it would where hardly any unrelated sentence scores as much.
     """
+    ranked = found.moments
     confidence = ranked[0].confidence if ranked else None
     literal = literal_in(query, answers)
     answer = answer_for(
         confidence,
         has_moments=bool(ranked),
         stands_out=literal is not None or bool(ranked and stands_out(ranked[0].chance_percentile)),
-        is_name=is_name,
+        is_name=found.is_name,
+        in_five=found.in_five,
         thresholds=PROBABLE,
     )
     if answer != "unsure":

@@ -23,6 +23,8 @@ from whenabouts.product.index.store import Store
 # Passages that the rarity of words is counted in, of so many videos: enough for one in a few hundred.
 _PASSAGES = 600
 _VIDEOS = 60
+# A language is counted that has so large a share of the passages of the one with most.
+_LEAST_SAMPLE = 0.2
 # Thai, Lao, Burmese and Khmer put no spaces between words.
 _SPACELESS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
 _ENDING = re.compile(r"(?:ings?|edly|ed|ies|es|s|ly|y|e)$")
@@ -112,11 +114,13 @@ def stand_in_order(units: Sequence[str], there: Sequence[str]) -> bool:
 class Rarity:
     """In how many of some passages of a corpus each unit is said.
 
+    A corpus in several languages is counted by language, and a unit is as frequent as where it is most
+    frequent: a translation makes no word rarer. `counts` are then those among so many `passages`.
     `languages` are those of the videos that are not in English, by id; units are counted in these as well.
     """
 
     passages: int
-    counts: Mapping[str, int]
+    counts: Mapping[str, float]
     languages: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, unit: str) -> float:
@@ -142,9 +146,27 @@ class Rarity:
     def in_stream(cls, store: Store, stream: str) -> Rarity:
         """Counted in a stream of a corpus; videos all over it are looked at."""
         videos = [record for record in store.videos() if stream in record.streams]
+        by_language: dict[str, list[str]] = {}
+        for video in videos:
+            by_language.setdefault(video.language, []).append(video.video_id)
+        samples = [cls._in_videos(store, stream, *own) for own in by_language.items()]
         languages = {video.video_id: video.language for video in videos if has_stems(video.language)}
-        chosen = [video.video_id for video in videos[:: max(1, math.ceil(len(videos) / _VIDEOS))]]
-        block = store.clips_of(stream, chosen, vectors=False)
-        own = [languages.get(video_id, "") for video_id in block.video_ids]
-        spoken = np.repeat(own, np.diff(block.offsets)).tolist() if languages else ()
-        return replace(cls.in_texts(block.text, spoken), languages=languages)
+        return replace(cls._together(samples), languages=languages)
+
+    @classmethod
+    def _in_videos(cls, store: Store, stream: str, language: str, video_ids: Sequence[str]) -> Rarity:
+        """Counted in the videos of one language; videos all over these are looked at."""
+        chosen = video_ids[:: max(1, math.ceil(len(video_ids) / _VIDEOS))]
+        texts = store.clips_of(stream, chosen, vectors=False).text
+        return cls.in_texts(texts, [language] * len(texts) if has_stems(language) else ())
+
+    @classmethod
+    def _together(cls, samples: Sequence[Rarity]) -> Rarity:
+        """One of several languages; those with few passages tell little and are left out."""
+        most = max((sample.passages for sample in samples), default=0)
+        counts: dict[str, float] = {}
+        for sample in samples:
+            if sample.passages >= _LEAST_SAMPLE * most:
+                for unit, count in sample.counts.items():
+                    counts[unit] = max(counts.get(unit, 0.0), count * most / sample.passages)
+        return cls(most, counts)

@@ -1,28 +1,32 @@
 """What scores mean on one corpus: measured with questions whose answer is certain, kept with the corpus.
 
-Three quantities are measured. The *scale* of each stream's encoder: which cosines unrelated sentences have
-with its clips, so that a cosine can be counted in spreads above chance and added to what full text scores.
-Then *chance*: what such sentences, in the language of the corpus, score best in the whole way of a query,
-which is the first feature of how probable an answer is. And the *answers*: how often "match" and "no match"
-are wrong, measured by unrelated sentences (each judged by a chance that was fitted without it) and by
-questions whose answer is known (`questions.py`), with their true video in and taken out. Where people gave
-these questions, they also move the probabilities of this corpus (`Adjustment`); made ones do not, because
-they are easier than people's. All are measured again once a stream has changed by a tenth.
+Three quantities are measured. The first two are measured for each group of a stream, the videos whose words
+are in one language (`banks.py`), so that a translation changes nothing for its original.
+
+- The *scale* of the encoder: the cosines of unrelated sentences with its clips. With it a cosine is counted
+  in spreads above chance and added to what full text scores.
+- *Chance*: what such sentences, in the language of the group, score best in a whole search. It is the first
+  feature of how probable an answer is.
+- The *answers*: how often "match" and "no match" are wrong. This is measured with unrelated sentences, each
+  judged by a chance that was fitted without it, and with questions whose answer is known (`questions.py`),
+  with their true video in and taken out. Where people gave these questions, they also move the probabilities
+  of this corpus (`Adjustment`); made ones do not, because they are easier than people's.
+
+All are measured again once a stream has changed by a tenth.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from whenabouts.confidence.chance import Chance, fit_chance, stands_out
+from whenabouts.confidence.chance import LEAST_IN_FIVE, fit_chance, stands_out
 from whenabouts.confidence.outcomes import (
     Kind,
     Outcome,
@@ -34,16 +38,16 @@ from whenabouts.confidence.outcomes import (
     reliability_of,
     risk_coverage,
 )
-from whenabouts.confidence.probability import PROBABLE, UNADJUSTED, Features, general
+from whenabouts.confidence.probability import PROBABLE, Features, general
 from whenabouts.models.fusion import Scale, measure_scale
 from whenabouts.product.answer_probability import LISTED, Spoken, features_of, most_spoken, spoken_at
-from whenabouts.product.calibration.banks import LEANING, Bank, banks_of
+from whenabouts.product.calibration.banks import LEANING, Bank, Banks, banks_of, note_of
 from whenabouts.product.calibration.questions import CalibrationQuestion, made_from, read_questions
 from whenabouts.product.index.store import Store
 from whenabouts.product.query_language import ALIGNED
-from whenabouts.product.ranked_streams import ranked
+from whenabouts.product.ranked_streams import ChanceOf, ranked
 from whenabouts.product.search import Searcher
-from whenabouts.product.stored_calibration import Calibration
+from whenabouts.product.stored_calibration import Calibration, GroupMeasures, StreamMeasures
 from whenabouts.product.stream_answer import EncodedQuery, StreamAnswer
 from whenabouts.product.streams import stream as stream_named
 from whenabouts.product.streams.protocol import QueryEncoder
@@ -66,6 +70,8 @@ _SAMPLED_CLIPS = 20_000
 _SAMPLED_VIDEOS = 100
 # Each unrelated sentence is judged by a chance that was fitted to the others, in so many parts.
 _PARTS = 5
+# Moments of each stream that are kept of a question: some may be copies or translations of others.
+_KEPT = 2 * LISTED
 # Of these, so many of each stream are compared with the question word by word.
 _COMPARED = 3
 # Scales of chance below this are due to few clips, in which a sentence finds nothing or the same again.
@@ -103,11 +109,11 @@ class Report:
         """For programs: the summary (null where nothing is calibrated), the diagram and the curve."""
         curve = risk_coverage(self.outcomes)
         return {
-            "calibration": self.summary() if self.calibration.chances else None,
+            "calibration": self.summary() if self.calibration.calibrated else None,
             "notes": list(self.notes),
             "streams": {
-                name: {"clips": clips, "calibrated": name in self.calibration.chances}
-                for name, clips in self.calibration.clips.items()
+                name: {"clips": stream.clips, "calibrated": name in self.calibration.calibrated}
+                for name, stream in self.calibration.streams.items()
             },
             "reliability": [
                 {"from": row.low, "to": row.high, "stated": row.stated, **row.right.to_json()}
@@ -134,16 +140,41 @@ class Report:
 
     def lines(self) -> list[str]:
         """For people: the rates, the reliability diagram and the risk-coverage curve."""
-        if not self.calibration.chances:
-            return [self.calibration.withheld or "uncalibrated: unrelated sentences find nothing here"]
+        if not self.calibration.calibrated:
+            groups = [
+                group for stream in self.calibration.streams.values() for group in stream.groups.values()
+            ]
+            withheld = next((group.withheld for group in groups if group.withheld), "")
+            return [withheld or "uncalibrated: unrelated sentences find nothing here"]
         lines = [*self.notes, *([self.calibration.note] if self.calibration.note else [])]
         if not any(outcome.kind == "known" for outcome in self.outcomes):
             lines.append("no words to make questions of, so misses are not known; give some with --queries")
         lines += [
-            f"a match from {PROBABLE.match_at:.0%}, no match below {PROBABLE.no_match_below:.0%}",
+            f"a match from {PROBABLE.match_at:.0%} on, or a name that is said; no match where one of the "
+            f"first five is right with a probability below {LEAST_IN_FIVE:.0%}",
             *rates_of(self.outcomes).lines(),
         ]
         return [*lines, "", *charts(self.outcomes)]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a ranking is judged by: the chance of a stream in a video's group, and the languages of videos."""
+
+    chance_of: ChanceOf
+    language_of: Callable[[str], str]
+
+    @classmethod
+    def of(cls, store: Store, calibration: Calibration) -> Measured:
+        """What was measured of a corpus."""
+        language_of = languages_in(store)
+        return cls(lambda name, video_id: calibration.group(name, language_of(video_id)).chance, language_of)
+
+
+def languages_in(store: Store) -> Callable[[str], str]:
+    """The language of a video's words by its id; "" where that is not known."""
+    languages = {record.video_id: record.language for record in store.videos()}
+    return lambda video_id: languages.get(video_id, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,30 +192,29 @@ class QuestionResult:
     near: bool
     streams: int
 
-    def first(
-        self, chances: Mapping[str, Chance], count: int = 1
-    ) -> tuple[list[ScoredMoment], list[Features]]:
+    def first(self, measured: Measured, count: int = 1) -> tuple[list[ScoredMoment], list[Features]]:
         """The moments of all streams in order, and the features of the first `count` (none: uncalibrated)."""
-        moments = ranked(self.moments, chances, self.streams)
+        moments = ranked(self.moments, measured.chance_of, self.streams)
         if not moments or moments[0].chance_percentile is None:
             return moments, []
-        return moments, features_of(self.text, moments, self.said_at, count)
+        return moments, features_of(
+            self.text, moments, lambda row: self.said_at(moments[row]), measured.language_of, count
+        )
 
     def said_at(self, scored: ScoredMoment) -> Spoken | None:
         """How much of it is said in one of the first moments, by what found that."""
         return most_spoken(self.spoken.get(scored.moment, {}), scored)
 
-    def outcome(
-        self, kind: Kind, chances: Mapping[str, Chance], group: str, truth: Moment | None = None
-    ) -> Outcome:
+    def outcome(self, kind: Kind, measured: Measured, group: str, truth: Moment | None = None) -> Outcome:
         """The outcome, judged by what chance scores; `truth` is where the answer is, if it is there."""
-        moments, features = self.first(chances)
+        moments, features = self.first(measured)
         right = bool(moments) and truth is not None and moments[0].moment.overlap(truth) > 0
         there = self.said_at(moments[0]) if moments else None
         confidence = general().of_first(features[0], has_words=there is not None) if features else None
+        in_five = general().of_five(features[0], has_words=there is not None) if features else None
         is_name = there is not None and there.is_name
         literal = self.literal or bool(moments and stands_out(moments[0].chance_percentile))
-        return Outcome(kind, confidence, bool(moments), right, literal, self.near, group, is_name)
+        return Outcome(kind, confidence, bool(moments), right, literal, self.near, group, is_name, in_five)
 
 
 _Pair = tuple[CalibrationQuestion, QuestionResult, QuestionResult]
@@ -226,9 +256,19 @@ def is_due(store: Store, calibration: Calibration) -> bool:
     What was measured by a version that had no probabilities is due as well.
     """
     by_words = [name for name in store.streams if "text" in stream_named(name).meets]
-    return any(name not in calibration.banks for name in by_words) or any(
-        abs(count - calibration.clips.get(name, 0)) > REMEASURED_AT * calibration.clips.get(name, 0)
+    measured = calibration.streams
+    if any(name not in measured or "" in measured[name].groups for name in by_words):
+        return True
+    with_words = {name for name in by_words if stream_named(name).has_words is not False}
+    spoken = {
+        (name, record.language) for record in store.videos() for name in with_words & set(record.streams)
+    }
+    if any(language not in measured[name].of_language for name, language in spoken):
+        return True
+    return any(
+        abs(count - measured[name].clips) > REMEASURED_AT * measured[name].clips
         for name, count in _counts(store).items()
+        if name in measured
     )
 
 
@@ -247,23 +287,26 @@ def measure(
     `made` are made of the corpus itself.
     """
     encoders = {name: encoder for name, encoder in encoders.items() if "text" in stream_named(name).meets}
-    banks = banks_of(store, encoders)
-    if sentences is not None:
-        banks = {name: replace(bank, sentences=tuple(sentences)) for name, bank in banks.items()}
     counts = _counts(store)
-    if sum(counts.values()) < FEWEST_CLIPS:
-        banks = {name: replace(bank, sentences=bank.sentences[:ALIGNED]) for name, bank in banks.items()}
-    vectors = {name: encoder.encode_text(banks[name].sentences) for name, encoder in encoders.items()}
-    scales = {
-        name: scale
-        for name, bank in vectors.items()
-        if (scale := _scale(store, name, bank, understood=not banks[name].foreign)) is not None
+    most = ALIGNED if sum(counts.values()) < FEWEST_CLIPS else None
+    banks = _shortened(banks_of(store, encoders), most, sentences)
+    streams = {
+        name: StreamMeasures(
+            counts.get(name, 0),
+            _scales(store, name, own, encoders.get(name)),
+            own.of_language,
+            own.main,
+        )
+        for name, own in banks.items()
     }
-    searcher = Searcher(store, encoders, Calibration(scales))
+    note, foreign = note_of(banks)
+    measured = Calibration(streams, note=note, foreign=foreign)
+    searcher = Searcher(store, encoders, measured)
+    groups = [bank for own in banks.values() for bank in own.groups.values()]
     to_ask = made_from(store, made) if questions is None else list(questions)
-    to_ask = to_ask if any(not bank.withheld for bank in banks.values()) else []
+    to_ask = to_ask if any(not bank.withheld for bank in groups) else []
     unrelated: dict[str, QuestionResult] = {}
-    to_compare = dict.fromkeys(sentence for bank in banks.values() for sentence in bank.sentences)
+    to_compare = dict.fromkeys(sentence for bank in groups for sentence in bank.sentences)
     total = len(to_compare) + len(to_ask)
     for row, sentence in enumerate(to_compare):
         progress(row / total)
@@ -273,46 +316,55 @@ def measure(
         progress((len(to_compare) + row) / total)
         pairs.append((question, *results_with_and_without(searcher, question)))
     progress(1.0)
-    report = _report(
-        store, Calibration(scales, clips=counts), banks, unrelated, pairs, made=questions is None
-    )
+    report = _report(store, measured, banks, unrelated, pairs, made=questions is None)
     _keep(store, report)
     return report
+
+
+def _shortened(
+    banks: Mapping[str, Banks], most: int | None, sentences: Sequence[str] | None
+) -> dict[str, Banks]:
+    """The banks with at most so many sentences each (None: all), or with other `sentences` in their place."""
+
+    def shortened(bank: Bank) -> Bank:
+        return replace(bank, sentences=tuple((bank.sentences if sentences is None else sentences)[:most]))
+
+    return {
+        name: replace(own, groups={group: shortened(bank) for group, bank in own.groups.items()})
+        for name, own in banks.items()
+    }
 
 
 def _report(
     store: Store,
     measured: Calibration,
-    banks: Mapping[str, Bank],
+    banks: Mapping[str, Banks],
     unrelated: Mapping[str, QuestionResult],
     pairs: Sequence[_Pair],
     *,
     made: bool,
 ) -> Report:
     """Chance, outcomes and adjustment from the results of questions."""
+    language_of = languages_in(store)
     own = {
-        name: [unrelated[sentence] for sentence in bank.sentences]
-        for name, bank in banks.items()
+        (name, group): [unrelated[sentence] for sentence in bank.sentences]
+        for name, own in banks.items()
+        for group, bank in own.groups.items()
         if not bank.withheld
     }
-    chances = _chances(own)
+    # The false alarms of the sentences of the first stream's main group are counted.
+    counted = next(((name, banks[name].main) for name in banks if (name, banks[name].main) in own), None)
+    calibration = _with_chances(measured, own, language_of)
     outcomes: tuple[Outcome, ...] = ()
-    adjustment = UNADJUSTED
-    if chances:
+    if counted is not None:
         several = sum(bool(record.streams) for record in store.videos()) > 1
-        outcomes = _outcomes(own, pairs, chances, several=several, made=made)
+        outcomes = (
+            *_unrelated(store, calibration, own, counted),
+            *_known(pairs, Measured.of(store, calibration), several=several, made=made),
+        )
         if not made:
-            adjustment = adjustment_of(outcomes, general())
+            calibration = replace(calibration, adjustment=adjustment_of(outcomes, general()))
             outcomes = adjusted_by_halves(outcomes, general())
-    calibration = replace(
-        measured,
-        chances=chances,
-        adjustment=adjustment,
-        banks={name: bank.languages for name, bank in banks.items()},
-        withheld=next((bank.withheld for bank in banks.values() if bank.withheld), ""),
-        note=next((bank.note for bank in banks.values() if bank.note), ""),
-        foreign=tuple(dict.fromkeys(code for bank in banks.values() for code in bank.foreign)),
-    )
     return Report(calibration, outcomes, made)
 
 
@@ -340,7 +392,7 @@ def _result(text: str, searcher: Searcher, query: EncodedQuery) -> QuestionResul
 def _kept(text: str, searcher: Searcher, answers: Sequence[StreamAnswer], around: float) -> QuestionResult:
     """The little of the streams' answers that is needed; `around` is in seconds."""
     moments = tuple(
-        answer.scored(row) for answer in answers for row in range(min(LISTED, len(answer.moments)))
+        answer.scored(row) for answer in answers for row in range(min(_KEPT, len(answer.moments)))
     )
     rarity = searcher.rarity([answer.stream for answer in answers])
     first = [answer.scored(row) for answer in answers for row in range(min(_COMPARED, len(answer.moments)))]
@@ -356,71 +408,67 @@ def _without(answer: StreamAnswer, video_id: str) -> StreamAnswer:
     return replace(answer, moments=answer.moments.take(others[answer.moments.video]))
 
 
-def _chances(results: Mapping[str, Sequence[QuestionResult]]) -> dict[str, Chance]:
-    """What chance scores best in each stream, from the results of the questions that it was asked.
+_Results = Mapping[tuple[str, str], Sequence[QuestionResult]]
+"""The results of the unrelated sentences of each stream and group."""
 
-    A sentence that finds nothing scores 0. Streams with too few scores are left out.
+
+def _with_chances(
+    calibration: Calibration, results: _Results, language_of: Callable[[str], str]
+) -> Calibration:
+    """What was measured with the chance of each stream and group from the results of its sentences.
+
+    A sentence that finds nothing in a group scores 0 there.
     """
-    chances = {}
-    for name, own in sorted(results.items()):
-        best = [max((m.score for m in result.moments if name in m.evidence), default=0.0) for result in own]
+    streams = dict(calibration.streams)
+    for (name, group), own in results.items():
+        stream = streams[name]
+
+        def is_own(scored: ScoredMoment, name: str = name, group: str = group) -> bool:
+            return name in scored.evidence and streams[name].group_of(language_of(scored.video_id)) == group
+
+        best = [max((m.score for m in result.moments if is_own(m)), default=0.0) for result in own]
         chance = fit_chance(best)
         if chance is not None:
-            chances[name] = replace(chance, scale=max(chance.scale, _LEAST_SCALE))
-    return chances
+            chance = replace(chance, scale=max(chance.scale, _LEAST_SCALE))
+            groups = {**stream.groups, group: replace(stream.groups[group], chance=chance)}
+            streams[name] = replace(stream, groups=groups)
+    return replace(calibration, streams=streams)
 
 
-def _outcomes(
-    unrelated: Mapping[str, Sequence[QuestionResult]],
-    pairs: Sequence[_Pair],
-    chances: Mapping[str, Chance],
-    *,
-    several: bool,
-    made: bool,
-) -> tuple[Outcome, ...]:
-    """The outcomes of all questions; no unrelated one is judged by a chance that it took part in."""
-    outcomes = []
-    # With streams of different languages, those of the first one are counted.
-    counted = next(iter(unrelated.values()))
+def _unrelated(
+    store: Store, calibration: Calibration, results: _Results, counted: tuple[str, str]
+) -> Iterator[Outcome]:
+    """The outcomes of one group's unrelated sentences, each judged by a chance that was fitted without it."""
+    language_of = languages_in(store)
     for part in range(_PARTS):
         others = {
-            name: [result for row, result in enumerate(own) if row % _PARTS != part]
-            for name, own in unrelated.items()
+            id: [result for row, result in enumerate(own) if row % _PARTS != part]
+            for id, own in results.items()
         }
-        fitted = {**chances, **_chances(others)}
-        outcomes += [
-            result.outcome("unrelated", fitted, f"{row:06d}")
-            for row, result in enumerate(counted)
-            if row % _PARTS == part
-        ]
+        measured = Measured.of(store, _with_chances(calibration, others, language_of))
+        for row, result in enumerate(results[counted]):
+            if row % _PARTS == part:
+                yield result.outcome("unrelated", measured, f"{row:06d}")
+
+
+def _known(pairs: Sequence[_Pair], measured: Measured, *, several: bool, made: bool) -> Iterator[Outcome]:
+    """The outcomes of questions whose answer is known, with their true video in and taken out."""
     for question, result, without in pairs:
         video_id = question.answer.video_id
-        outcome = result.outcome("known", chances, video_id, question.answer)
+        outcome = result.outcome("known", measured, video_id, question.answer)
         # Words that were taken from a passage are as true wherever they are said (a copy of the video).
-        outcomes.append(replace(outcome, right=outcome.right or (made and outcome.near)))
+        yield replace(outcome, right=outcome.right or (made and outcome.near))
         if several:
-            outcomes.append(without.outcome("taken_out", chances, video_id))
-    return tuple(outcomes)
+            yield without.outcome("taken_out", measured, video_id)
 
 
 def _keep(store: Store, report: Report) -> None:
     calibration = report.calibration
-    answers = report.summary() if calibration.chances else None
-    for name, count in calibration.clips.items():
-        fact: dict[str, Any] = {"clips": count}
-        if name in calibration.scales:
-            fact["scale"] = calibration.scales[name].to_json()
-        if calibration.banks.get(name) is not None:
-            fact["bank"] = calibration.banks[name]
-        texts = {"withheld": calibration.withheld, "note": calibration.note}
-        fact |= {key: text for key, text in texts.items() if text}
-        if calibration.foreign:
-            fact["foreign"] = list(calibration.foreign)
-        if name in calibration.chances:
-            fact["chance"] = calibration.chances[name].to_json()
-        if answers is not None:
-            fact["answers"] = answers
-        store.keep_fact(f"calibration:{name}", fact)
+    shared: dict[str, Any] = {"note": calibration.note} if calibration.note else {}
+    shared |= {"foreign": list(calibration.foreign)} if calibration.foreign else {}
+    shared |= {"answers": report.summary()} if calibration.calibrated else {}
+    for name, stream in calibration.streams.items():
+        store.keep_fact(f"calibration:{name}", stream.to_json() | shared)
 
 
 def _counts(store: Store) -> dict[str, int]:
@@ -428,16 +476,33 @@ def _counts(store: Store) -> dict[str, int]:
     return {name: stats.clips for name, stats in store.stats().streams.items()}
 
 
-def _scale(store: Store, stream: str, bank: NDArray[np.float32], *, understood: bool) -> Scale | None:
-    """The scale of a stream's encoder, from clips of videos all over the corpus.
+def _scales(
+    store: Store, stream: str, banks: Banks, encoder: QueryEncoder | None
+) -> dict[str, GroupMeasures]:
+    """What is measured of each group of a stream, without chances yet."""
+    ids: dict[str, list[str]] = {group: [] for group in banks.groups}
+    for record in store.videos():
+        if stream in record.streams:
+            ids[banks.of_language.get(record.language, banks.main)].append(record.video_id)
+    return {
+        group: GroupMeasures(
+            None if encoder is None else _scale(store, stream, ids[group], bank, encoder),
+            withheld=bank.withheld,
+            foreign=bank.foreign,
+        )
+        for group, bank in banks.groups.items()
+    }
+
+
+def _scale(store: Store, stream: str, ids: Sequence[str], bank: Bank, encoder: QueryEncoder) -> Scale | None:
+    """The scale of an encoder in a group, from clips of videos all over it.
 
     Where it does not know the language, cosines are to count less beside words: the spread is widened.
     """
-    ids = [record.video_id for record in store.videos() if stream in record.streams]
     step = max(1, len(ids) // _SAMPLED_VIDEOS)
     vectors = store.clips_of(stream, ids[::step][:_SAMPLED_VIDEOS]).vectors
     if not len(vectors):
         return None
     vectors = vectors[:: max(1, len(vectors) // _SAMPLED_CLIPS)]
-    scale = measure_scale(vectors @ bank.T)
-    return scale if understood else replace(scale, spread=LEANING * scale.spread)
+    scale = measure_scale(vectors @ encoder.encode_text(bank.sentences).T)
+    return replace(scale, spread=LEANING * scale.spread) if bank.foreign else scale

@@ -194,7 +194,7 @@ def _tell(
 
 # Of an answer that is none, the closest few are still worth a look.
 _CLOSEST = 3
-_HEADS = ("#", "video", "start - end", "right")
+_HEADS = ("#", "video", "start - end", "is it there?")
 _SHORTEST_NAME = 20
 
 
@@ -210,12 +210,12 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
         where = "what the filters leave of this corpus" if narrowed else "this corpus"
         if result.coverage is not None and not result.coverage.is_whole and result.coverage.searched:
             where = f"the {result.coverage.searched} of {where}"
-        table.print(f"No match in {where}." + (" The closest are:" if shown else ""), style="bold")
+        table.print(f"Nothing like it in {where}." + (" The closest are:" if shown else ""), style="bold")
     elif result.like:
         table.print(for_terminal(f"Like {result.like} ({result.doubt}):"), style="bold", soft_wrap=True)
     elif result.answer == "unsure":
         best = " The best are:" if shown else ""
-        table.print(f"Not sure: {result.doubt}.{best}", style="bold", soft_wrap=True)
+        table.print(f"Maybe: {result.doubt}.{best}", style="bold", soft_wrap=True)
     if result.places is not None and shown:
         table.print(f"Said in {number_of(result.places.total, 'place')}, in order of time:", style="bold")
     heads = _HEADS[:-1] if result.places is not None or result.like else _HEADS
@@ -249,7 +249,7 @@ def _cells(result: SearchResult, rank: int, scored: ScoredMoment) -> tuple[str, 
 
     moment = scored.moment
     span = f"{format_time(moment.start)} - {format_time(moment.end)}"
-    return str(rank), for_terminal(result.name(scored)), span, _percent(scored.confidence)
+    return str(rank), for_terminal(result.name(scored)), span, _sureness(result, scored)
 
 
 def _within(width: int, rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
@@ -284,11 +284,13 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(padded).rstrip()
 
 
-def _percent(confidence: float | None) -> str:
-    if confidence is None:
-        return "?"
-    # Not rounded up: what is no match must not look like one.
-    return f"{int(100 * confidence)} %"
+def _sureness(result: SearchResult, scored: ScoredMoment) -> str:
+    """The word for a moment, and the probability beside it."""
+    from whenabouts.product.search_result import percent_beside
+
+    word = result.word_of(scored)
+    percent = percent_beside(word, scored.confidence)
+    return word if percent is None else f"{word}, {percent} %"
 
 
 def _verdict(verdict: Verdict) -> list[tuple[str, str]]:

@@ -261,7 +261,9 @@ class EvidenceBody(BaseModel):
 class ResultBody(BaseModel):
     """A moment, half-open [start, end) in seconds.
 
-    `labels`: what a stream's evidence without text is, such as "the picture"; "" where nothing need be said.
+    `word`: "said here", "probably here", "maybe" or "unlikely"; `percent`: the confidence to show
+    beside it, None where there is none or it would contradict the word. `labels`: what a stream's evidence
+    without text is, such as "the picture"; "" where nothing need be said.
     """
 
     rank: int
@@ -270,6 +272,8 @@ class ResultBody(BaseModel):
     start: float
     end: float
     score: float
+    word: str
+    percent: int | None
     confidence: float | None
     chance_percentile: float | None
     text: str
@@ -321,7 +325,8 @@ class PlacesBody(BaseModel):
 class SearchBody(BaseModel):
     """The answer to a search; `doubt` says why it is "unsure", `calibration` how often it is wrong here.
 
-    `query` are its words, `like` is what its moment or picture is called; "" where there is none.
+    `word` is the answer as people say it: "said here", "probably here", "maybe" or "nothing like it". `query`
+    are its words, `like` is what its moment or picture is called; "" where there is none.
 
     `confidence` is the probability that a moment is right, `confidence_interval` the range that it leaves
     open for the first one; `chance_percentile` is the share of unrelated queries that score lower.
@@ -330,6 +335,7 @@ class SearchBody(BaseModel):
     query: str
     like: str
     answer: Literal["match", "unsure", "no_match"]
+    word: str
     confidence_interval: tuple[float, float] | None
     doubt: str
     notes: list[str]

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Query, Request
 
 from whenabouts.product.corpus import Corpus
 from whenabouts.product.curves import curves_of
-from whenabouts.product.search_result import SearchResult
+from whenabouts.product.search_result import SearchResult, percent_beside
 from whenabouts.product.server.errors import ServerError, printable, problems
 from whenabouts.product.server.schemas import (
     CheckBody,
@@ -81,6 +81,7 @@ def _page(
         query=result.query,
         like=result.like,
         answer=result.answer,
+        word=result.word,
         confidence_interval=result.interval,
         doubt=service.paths.without_folders(result.doubt),
         notes=[service.paths.without_folders(note) for note in result.notes],
@@ -102,6 +103,7 @@ def _result(result: SearchResult, rank: int, scored: ScoredMoment) -> ResultBody
     moment = scored.moment
     record = result.videos[moment.video_id]
     start, end = round(moment.start, 3), round(moment.end, 3)
+    word = result.word_of(scored)
     video_url, thumbnail_url = urls_of(record, result.instant(scored))
     base = f"/api/videos/{quote(moment.video_id, safe='')}"
     clip_url = f"{base}/clip?start={start:.3f}&end={end:.3f}" if record.kind == "media" else None
@@ -112,6 +114,8 @@ def _result(result: SearchResult, rank: int, scored: ScoredMoment) -> ResultBody
         start=start,
         end=end,
         score=scored.score,
+        word=word,
+        percent=percent_beside(word, scored.confidence),
         confidence=scored.confidence,
         chance_percentile=scored.chance_percentile,
         text=printable(scored.text),

@@ -14,7 +14,6 @@ const SIDES = [0, 1];
 const WIDE = 1000;
 const ROW = 100;
 const MOST_STEPS = 600;
-const ANSWERS = { match: "Found", unsure: "Not sure", no_match: "Not in here" };
 
 const nameOf = (system) => system || "the usual search";
 const isAbort = (error) => error.name === "AbortError";
@@ -282,8 +281,8 @@ class Column {
       this.list.replaceChildren();
       return;
     }
-    const { answer, doubt, notes } = this.reply;
-    const head = this.results.length ? ANSWERS[answer] : "Finds nothing for this query";
+    const { answer, word, doubt, notes } = this.reply;
+    const head = this.results.length ? sentence(word).slice(0, -1) : "Finds nothing for this query";
     this.answer.replaceChildren(make("p", {}, sentence(doubt && this.results.length ? `${head}: ${doubt}` : head)),
       ...[...notes, ...this.skips].filter((note) => note !== doubt).map((note) => make("p", {}, sentence(note))));
     this.along.hidden = !this.chosen;
@@ -303,7 +302,7 @@ class Column {
   #card(result, answer) {
     const other = this.comparison.other(this);
     const href = this.comparison.hooks.linkTo({ v: result.video_id, s: result.start, e: result.end, model: this.system });
-    const card = momentCard(result, { answer, query: this.query, href, dim: answer === "no_match" });
+    const card = momentCard(result, { query: this.query, href, dim: answer === "no_match" });
     const same = sameIn(other.results, result);
     // That confidence was not measured is said once, above the list.
     if (result.confidence === null) card.querySelector(".badge").remove();

@@ -4,7 +4,7 @@ import { exampleOf, pictureIn } from "./example.js";
 import { ask } from "./server.js";
 import { Player } from "./player.js";
 import { keyOf, momentCard, videoCard, waiting } from "./results.js";
-import { counted, length, make, noTime, readClock, sentence, streamName, thresholds } from "./words.js";
+import { counted, length, make, noTime, readClock, sentence, streamName } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
 // Most results of a search, results a page, and the closest shown where there is no match.
@@ -196,14 +196,14 @@ async function openComparison() {
   go({ vs: [first, models.find((name) => name !== first) ?? ""] });
 }
 
-/** How often the three answers are wrong here, and where one ends and the next begins. */
+/** How often answers are wrong here, where people's questions have measured it: made ones are easier than theirs. */
 function showRates(reply) {
-  if (reply) Object.assign(thresholds, { match: reply.match_at ?? thresholds.match, noMatch: reply.no_match_below ?? thresholds.noMatch });
+  if (reply?.questions === "made of the corpus") reply = null;
   const share = (rate) => `${Math.round(100 * rate.rate)}\u00a0% (${Math.round(100 * rate.low)} to ${Math.round(100 * rate.high)}\u00a0%)`;
   const [alarms, misses] = [reply?.false_alarm_rate, reply?.miss_rate];
   const parts = [];
   if (alarms?.of) parts.push(`of unrelated queries, ${share(alarms)} are called a match`);
-  if (misses?.of) parts.push(`of queries that have an answer here, ${share(misses)} are called “not in here”`);
+  if (misses?.of) parts.push(`of queries that have an answer here, ${share(misses)} are called “nothing like it”`);
   byId("rates").hidden = parts.length === 0;
   byId("rates").textContent = `How often that is wrong: ${parts.join("; ")}.`;
 }
@@ -299,14 +299,13 @@ function showAnswer() {
   } else if (answer === "match" && shown.places) {
     head(`Said in ${counted(shown.places.total, "place")}`, `In order of time. ${looked}`);
   } else if (answer === "match") {
-    const sure = Math.max(1, data.filter((result) => result.confidence === null || result.confidence >= thresholds.match).length);
-    head(sure > 1 ? `${counted(sure, "match", "matches")} found` : "1 match found", looked || (searched && `Searched ${searched}.`));
+    head(sentence(shown.word).slice(0, -1), looked || (searched && `Searched ${searched}.`));
   } else if (answer === "unsure") {
-    head("Not sure", `${sentence(doubt || "how sure it is has not been measured")} These come closest${leftOut || !searched ? "" : ` in ${searched}`}. ${leftOut ? looked : ""}`.trim());
+    head("Maybe", `${sentence(doubt || "how sure it is has not been measured")} These come closest${leftOut || !searched ? "" : ` in ${searched}`}. ${leftOut ? looked : ""}`.trim());
   } else {
     const where = filtered(state) ? "what the filters leave" : searched || "this corpus";
     const titles = Object.keys(shown.searched?.streams ?? {}).map(streamName).join(" and ");
-    head(leftOut && titles ? `Not in the ${titles}` : "Not in here", (leftOut ? `${looked} ` : "") + (data.length
+    head(leftOut && titles ? `Nothing like it in the ${titles}` : "Nothing like it", (leftOut ? `${looked} ` : "") + (data.length
       ? `Nothing in ${where} is likely to be right. The closest moments:`
       : `Nothing was found in ${where}.`));
   }
@@ -330,10 +329,10 @@ function showCards() {
   const { answer, data } = shown;
   const isTail = (result, row) => {
     if (answer === "no_match") return row >= CLOSEST;
-    return answer === "match" && result.confidence !== null && result.confidence < thresholds.noMatch;
+    return answer === "match" && result.word === "unlikely";
   };
   const cardOf = (result, row) => momentCard(result, {
-    answer, query: state.q, isPlace: Boolean(shown.places || shown.like), dim: answer === "no_match" || isTail(result, row),
+    query: state.q, isPlace: Boolean(shown.places || shown.like), dim: answer === "no_match" || isTail(result, row),
     href: addressOf({ ...state, vs: null, v: result.video_id, s: result.start, e: result.end }),
     likeHref: addressOf({ ...state, ...alike(keyOf(result)) }),
   });

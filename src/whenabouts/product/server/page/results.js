@@ -1,6 +1,6 @@
 // Search results, and videos while there is no query, as cards.
 
-import { badge, clock, length, make, marker, span, streamName, wordOf } from "./words.js";
+import { badge, clock, length, make, marker, span, streamName } from "./words.js";
 
 /** The link of a card is a real one: it can be opened elsewhere and copied. */
 function card({ href, key, picture, places = [], caption, children, dim, beside = null }) {
@@ -40,9 +40,8 @@ function placed(image, pieces) {
 }
 
 /** A moment. */
-export function momentCard(result, { answer, query, href, likeHref, dim, isPlace }) {
+export function momentCard(result, { query, href, likeHref, dim, isPlace }) {
   const mark = marker(query);
-  const word = wordOf(result.confidence, answer, result.rank);
   const pieces = Object.entries(result.evidence ?? {}).map(([stream, piece]) =>
     make("span", { class: "evidence" },
       make("span", { class: "stream" }, streamName(stream)), " ",
@@ -60,7 +59,7 @@ export function momentCard(result, { answer, query, href, likeHref, dim, isPlace
     children: [
       make("span", { class: "card-head" },
         make("span", { class: "rank" }, `${result.rank}.`), make("span", { class: "card-title", title }, title)),
-      isPlace ? null : badge(word, result.confidence),
+      isPlace ? null : badge(result.word, result.percent),
       ...pieces,
       ...verdictOf(result.verdict),
     ],

@@ -1,7 +1,5 @@
 // Times, confidence and words as people read them; and how this page makes elements.
 
-// What whenabouts calls a match, and what it calls none (`chance.py`); a server may send its own.
-export const thresholds = { match: 0.75, noMatch: 0.15 };
 
 /** An element. Text from data goes in as text nodes only: nothing here parses HTML. */
 export function make(tag, attributes = {}, ...children) {
@@ -85,34 +83,20 @@ export const counted = (number, noun, many = noun + "s") => `${number} ${number 
 
 export const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
 
-/** Never rounded up: what is no match must not look like one. */
-export function percent(confidence) {
-  if (confidence === null || confidence === undefined) return "?";
-  return `${Math.floor(100 * confidence)} %`;
-}
+/** Never rounded up. */
+export const percent = (share) => `${Math.floor(100 * share)} %`;
 
-/** One result's answer. A card is never surer than the answer as a whole; the best is as sure as it. */
-export function wordOf(confidence, answer, rank) {
-  if (answer === "no_match" || rank === 1) return answer;
-  let word = "no_match";
-  if (confidence === null || confidence === undefined || confidence >= thresholds.noMatch) word = "unsure";
-  if (confidence >= thresholds.match) word = "match";
-  if (answer === "unsure" && word === "match") return "unsure";
-  return word;
-}
-
-const LABELS = { match: "match", unsure: "unsure", no_match: "no match" };
+// How sure each word is; it decides on colour and sign.
+const KINDS = { "said here": "match", "probably here": "match", maybe: "unsure", unlikely: "no_match" };
 const SIGNS = { match: "M2 6.5l3 3 5-7", unsure: "M2 6h8", no_match: "M3 3l6 6M9 3L3 9" };
 
-/** A word and a sign, so that no colour is needed to read it. */
-export function badge(word, confidence) {
-  const known = confidence !== null && confidence !== undefined;
-  const title = known
-    ? `a moment like this is right in ${percent(confidence)} of all cases`
-    : "how sure an answer is has not been measured here";
+/** A word and a sign, so that no colour is needed to read it; the share of such moments that are right comes second. */
+export function badge(word, percent) {
+  const kind = KINDS[word];
+  const title = percent === null ? "" : `a moment like this is right in ${percent} of 100 cases`;
   const sign = draw("svg", { viewBox: "0 0 12 12", width: 12, height: 12, "aria-hidden": "true" },
-    draw("path", { d: SIGNS[word] }));
-  return make("span", { class: `badge ${word}`, title }, sign, `${LABELS[word]}${known ? " · right " + percent(confidence) : ""}`);
+    draw("path", { d: SIGNS[kind] }));
+  return make("span", { class: `badge ${kind}`, title }, sign, percent === null ? word : `${word} · ${percent} %`);
 }
 
 // Too short and too common to be worth a mark.
