@@ -255,7 +255,7 @@ KINDS = {
     "53 recordings": Kind(english, (53,) * 3),
     "translations": Kind(translated, (6,) * 4 + (17,) * 5 + (40,) * 3),
     "doubled": Kind(doubled, (3,) * 4 + (6,) * 4 + (17,) * 3 + (53,)),
-    "French and Portuguese": Kind(french, (3, 6, 12, 20)),
+    "French and Portuguese": Kind(french, (3,) * 4 + (6,) * 4 + (12,) * 3 + (20,) * 2),
     "slides": Kind(slides, (3, 6, 17)),
 }
 
@@ -483,7 +483,7 @@ class Asking:
         """The row of a question without a part of a recording."""
         answers, found = self.searcher.answered(text, self.searcher.allowed(filter))
         answer, is_literal = self._answer(text, found, answers)
-        right = kind == "name" and found.is_name
+        right = kind == "name" and bool(found.moments) and found.moments[0].said
         first = found.features[0] if found.features else None
         return Row(
             self.corpus, kind, number, "", "en", 1, right, right, found.is_name, is_literal, answer, first
@@ -767,7 +767,7 @@ def keep_rows(rows: Sequence[Row]) -> None:
     """The rows as compressed columns, without any text; the same rows give the same bytes."""
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow([*(field.name for field in fields(Row))[:-1], *NAMES])
+    writer.writerow([*[field.name for field in fields(Row)][:-1], *NAMES])
     for row in rows:
         *about, own = (getattr(row, field.name) for field in fields(Row))
         numbers = [""] * len(NAMES) if own is None else [f"{getattr(own, name):.5g}" for name in NAMES]

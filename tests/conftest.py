@@ -306,7 +306,7 @@ def samples_corpus(made_once: MadeOnce, samples: Path) -> Path:
         corpus = Corpus(place / "samples.corpus", create=True)
         summary = corpus.add(samples, processes=1)
         assert (summary.added, summary.failed) == (8, [])
-        assert load_calibration(corpus.store).chances
+        assert load_calibration(corpus.store).calibrated
 
     return made_once("words", fill) / "samples.corpus"
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from whenabouts.confidence.chance import LEAST_IN_FIVE
 from whenabouts.confidence.probability import (
     NAMES,
     PROBABLE,
@@ -21,11 +22,11 @@ from whenabouts.confidence.probability import (
     with_adjustment,
 )
 
-ORDINARY = Features(2.0, 2.0, 1.0, 0.7, 0.4, 2.0, 1.0, 0.0, 0.0, 0.0, 1.2, 0.7)
+ORDINARY = Features(2.0, 2.0, 1.0, 0.7, 0.4, 2.0, 1.2, 0.7, 1.0, 0.0, 7.0)
 units = st.floats(0, 12)
 features = st.builds(
-    Features, units, units, st.floats(0, 3.5), st.floats(0, 3), st.floats(0, 1), units, units,
-    st.sampled_from([0.0, 1.0]), st.sampled_from([0.0, 1.0]), st.sampled_from([0.0, 1.0]), st.floats(0, 4),
+    Features, units, units, st.floats(0, 3.5), st.floats(0, 3), st.floats(0, 1), units, st.floats(0, 4),
+    st.floats(0, 4), st.floats(0, 5.3), st.sampled_from([0.0, 1.0]), st.floats(4, 10),
 )  # fmt: skip
 
 
@@ -37,6 +38,7 @@ def test_what_speaks_for_an_answer_never_lowers_its_probability(
     raised = replace(own, **{name: getattr(own, name) + RISING[name] * more})
     for has_words in (True, False):
         assert curve.of_first(raised, has_words=has_words) >= curve.of_first(own, has_words=has_words)
+        assert curve.of_five(raised, has_words=has_words) >= curve.of_five(own, has_words=has_words)
 
 
 @given(features, features, st.booleans())
@@ -61,22 +63,19 @@ def test_the_interval_holds_the_probability_and_narrows_with_what_is_known(
 
 def test_what_says_all_of_the_query_and_stands_alone_is_a_match_and_what_says_nothing_is_none() -> None:
     curve = general()
-    spoken = replace(
-        ORDINARY, lead=8.0, lead_of_video=2.8, crowd=0.1, spoken=2.6, unspoken=0.0, whole=1.0, phrase=1.0
-    )
-    unspoken = replace(
-        ORDINARY, surprise=0.5, lead=0.5, lead_of_video=0.3, crowd=1.8, spoken=0.3, unspoken=2.8
-    )
+    spoken = replace(ORDINARY, lead=8.0, lead_of_video=2.8, crowd=0.1, spoken=2.6, nearer=0.0)
+    unspoken = replace(ORDINARY, surprise=0.5, lead=0.5, lead_of_video=0.3, crowd=1.8, spoken=0.3, nearer=3.0)
     assert curve.of_first(spoken, has_words=True) >= PROBABLE.match_at
-    assert curve.of_first(unspoken, has_words=True) < PROBABLE.no_match_below
+    assert curve.of_five(spoken, has_words=True) >= PROBABLE.match_at
+    assert curve.of_five(unspoken, has_words=True) < LEAST_IN_FIVE
 
 
 def test_the_numbers_that_are_shipped_say_what_they_were_fitted_on() -> None:
     value = learned()
     assert set(value["words"]["weights"]) == set(NAMES)
-    assert value["date"] and "all" in value["fitted_on"]
+    assert value["date"] and "translations" in value["fitted_on"]
     # What a moment says of the query is nothing that pictures have.
-    assert not {"spoken", "unspoken", "whole", "phrase", "name"} & set(value["others"]["weights"])
+    assert not {"spoken", "length", "nearer", "name"} & set(value["others"]["weights"])
 
 
 def test_nothing_known_of_a_corpus_leaves_its_probabilities_alone() -> None:

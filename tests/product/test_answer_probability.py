@@ -15,16 +15,22 @@ from whenabouts.product.answer_probability import (
     Spoken,
     features_of,
     most_spoken,
+    rivals_of,
     spoken_at,
     with_probabilities,
 )
-from whenabouts.product.calibration.measuring import results_with_and_without
+from whenabouts.product.calibration.measuring import Measured, results_with_and_without
 from whenabouts.product.calibration.questions import CalibrationQuestion
 from whenabouts.product.index.records import ClipBlock
 from whenabouts.product.search import Searcher
 from whenabouts.product.stored_calibration import load_calibration
 from whenabouts.product.stream_answer import StreamAnswer
 from whenabouts.product.word_units import Rarity
+
+
+def english(video_id: str) -> str:
+    """The language of every video."""
+    return "en"
 
 
 def scored(video: str, score: float, text: str) -> ScoredMoment:
@@ -36,9 +42,25 @@ def test_a_copy_of_a_recording_is_no_rival_of_the_first_moment() -> None:
     first, other = scored("film", 9.0, "the crown jewels"), scored("talk", 5.0, "a jewel")
     copy = replace(first, moment=Moment("sound_of_the_film", 0.0, 4.0))
     rival = scored("talk", 9.0, "the jewels of the crown")
-    alone = features_of("crown jewels", [first, other], lambda _: None)
-    assert features_of("crown jewels", [first, copy, other], lambda _: None) == alone
-    assert features_of("crown jewels", [first, rival, other], lambda _: None) != alone
+    alone = features_of("crown jewels", [first, other], lambda _: None, english, 100)
+    assert features_of("crown jewels", [first, copy, other], lambda _: None, english, 100) == alone
+    assert features_of("crown jewels", [first, rival, other], lambda _: None, english, 100) != alone
+
+
+def test_a_copy_in_other_cues_and_a_translation_are_no_rivals() -> None:
+    words = "the thieves took the crown jewels out of the tower by night and nobody saw them leave"
+    first, other = scored("film", 9.0, words), scored("talk", 5.0, "a jewel")
+    recut = scored("film again", 8.5, words.split(" ", 3)[3] + " through the gate")
+    translated = scored("le film", 8.8, "les voleurs ont pris les joyaux de la couronne dans la tour")
+
+    def language_of(video: str) -> str:
+        return "fr" if video == "le film" else "en"
+
+    assert rivals_of([first, translated, recut, other], language_of) == [first, other]
+    assert rivals_of([translated, first, recut, other], language_of) == [translated]
+    # Two talks about one subject share words, and are rivals.
+    talk = scored("talk", 8.0, "the crown jewels are kept in the tower, and people queue to see them by day")
+    assert rivals_of([first, talk], language_of) == [first, talk]
 
 
 def test_a_film_and_its_sound_are_equally_right(samples_corpus: Path) -> None:
@@ -54,7 +76,7 @@ def test_a_search_states_what_a_calibration_judges(samples_corpus: Path, query: 
     calibration = load_calibration(corpus.store)
     anywhere = Moment(corpus.records()[0].video_id, 0.0, 1.0)
     measured, _ = results_with_and_without(corpus.searcher(), CalibrationQuestion(query, anywhere))
-    moments, features = measured.first(calibration.chances)
+    moments, features = measured.first(Measured.of(corpus.store, calibration))
     stated = general(calibration.adjustment).of_first(
         features[0], has_words=measured.said_at(moments[0]) is not None
     )
@@ -67,7 +89,9 @@ def test_in_a_longer_video_more_places_compete_unless_it_is_said_as_it_stands() 
     ranked = [scored("talk", 9.0, "a jewel"), scored("film", 5.0, "crowns")]
 
     def probability(hours: float, *, phrase: bool) -> float:
-        features = features_of("crown jewels", ranked, lambda _: Spoken(4.0, 2.0, phrase, hours))
+        features = features_of(
+            "crown jewels", ranked, lambda _: Spoken(4.0, 2.0, phrase, hours), english, 100
+        )
         return general().of_first(features[0], has_words=True)
 
     assert probability(24.0, phrase=False) < probability(1.0, phrase=False)
@@ -114,9 +138,9 @@ def test_a_sound_in_a_list_of_all_streams_is_as_sure_as_by_itself() -> None:
     answers = [answer_of("subtitle", "we are at the harbour"), answer_of("sound", "")]
     rarity = {"subtitle": Rarity.in_texts(answers[0].block.text)}
     sound = [replace(found_by("sound"), chance_percentile=0.99)]
-    in_all, _ = with_probabilities("glass breaks", sound, answers, rarity, general())
-    alone, _ = with_probabilities("glass breaks", sound, answers[1:], {}, general())
-    assert in_all[0].confidence == alone[0].confidence
+    in_all = with_probabilities("glass breaks", sound, answers, rarity, general(), english, 100)
+    alone = with_probabilities("glass breaks", sound, answers[1:], {}, general(), english, 100)
+    assert in_all.moments[0].confidence == alone.moments[0].confidence
 
 
 def test_a_query_in_another_language_is_judged_by_what_was_learned_of_such(samples_corpus: Path) -> None:

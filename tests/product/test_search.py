@@ -18,7 +18,7 @@ from whenabouts import Corpus, Moment, SearchResult
 from whenabouts.confidence.chance import Chance
 from whenabouts.product.indexing import plan_index
 from whenabouts.product.search import Searcher
-from whenabouts.product.stored_calibration import Calibration
+from whenabouts.product.stored_calibration import Calibration, GroupMeasures, StreamMeasures
 from whenabouts.product.why import why
 from whenabouts.types import UsageError
 
@@ -259,7 +259,11 @@ def doubtful(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
         (folder / f"{number}.vtt").write_text(f"WEBVTT\n\n{cue}")
     corpus = Corpus(folder / "c", create=True)
     corpus.add(folder, processes=1)  # too few clips to be measured
-    return Searcher(corpus.store, {}, Calibration(chances={"subtitle": Chance(place=1000.0, scale=1.0)}))
+    return Searcher(
+        corpus.store,
+        {},
+        Calibration({"subtitle": StreamMeasures(6, {"": GroupMeasures(chance=Chance(1000.0, 1.0))})}),
+    )
 
 
 @pytest.mark.parametrize(

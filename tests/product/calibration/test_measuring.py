@@ -20,7 +20,7 @@ from whenabouts.product.calibration.measuring import calibrate, is_due
 from whenabouts.product.calibration.questions import made_from
 from whenabouts.product.index.progress import Progress
 from whenabouts.product.search import Searcher
-from whenabouts.product.stored_calibration import load_calibration
+from whenabouts.product.stored_calibration import GroupMeasures, StreamMeasures, load_calibration
 
 pytestmark = pytest.mark.slow
 
@@ -185,7 +185,8 @@ def test_a_corpus_is_measured_again_once_it_has_grown_by_a_tenth(
         # The measurement itself is what all other tests here are about; this one counts them.
         measured.append(store.stats().streams["subtitle"].clips)
         for name, stats in store.stats().streams.items():
-            store.put_fact(f"calibration:{name}", {"clips": stats.clips, "bank": "en"})
+            own = StreamMeasures(stats.clips, {"en": GroupMeasures()}, {"en": "en"}, "en")
+            store.put_fact(f"calibration:{name}", own.to_json())
 
     monkeypatch.setattr(measuring, "measure", note)
     grown = Corpus(tmp_path / "grown.corpus", create=True)
@@ -217,7 +218,8 @@ def test_each_step_after_the_files_is_told_while_it_goes_on(corpus: Corpus, told
 
 def test_what_was_measured_is_kept_with_the_corpus(corpus: Corpus) -> None:
     known = load_calibration(Corpus(corpus.location, create=False).store)
-    assert set(known.scales) == set(known.chances) == {"subtitle"}
+    assert known.calibrated == ("subtitle",)
+    assert known.group("subtitle", "en").scale is not None
     assert known.clips["subtitle"] == corpus.stats().store.streams["subtitle"].clips
     assert not is_due(corpus.store, known)
 
@@ -313,7 +315,7 @@ def test_a_calibration_of_the_first_release_is_read_without_rates(corpus: Corpus
     corpus.store.put_fact("calibration:subtitle", older)
     try:
         old = load_calibration(corpus.store)
-        assert (old.chances, old.adjustment, old.rates) == (known.chances, UNADJUSTED, None)
+        assert (old.streams, old.adjustment, old.rates) == (known.streams, UNADJUSTED, None)
         result = corpus.search(RELATED[0], k=1)
         assert (result.answer, result.calibration) == ("match", None)
     finally:
@@ -428,7 +430,7 @@ def test_a_corpus_in_french_is_asked_in_french_and_says_what_its_model_does_not_
     corpus = Corpus(tmp_path / "french.corpus", create=True)
     corpus.add(_write(tmp_path, "cours.vtt", lines), processes=1)
     known = load_calibration(corpus.store)
-    assert known.banks == {"subtitle": "fr"} and "French" in known.note
+    assert list(known.streams["subtitle"].groups) == ["fr"] and "French" in known.note
     result = corpus.search("la fonction de perte", k=1)
     assert result.answer == "match" and any("does not know French" in note for note in result.notes)
     assert corpus.search("un ours se tient dans une rivière", k=1).answer != "match"

@@ -79,7 +79,7 @@ def _bank(group: str, encoder: QueryEncoder | None) -> Bank:
         return Bank(
             english.sentences[:ALIGNED],
             withheld="how sure an answer is cannot be said: whenabouts has no unrelated sentences in "
-            f"{name_of(group)} to compare with",
+            f"the language of these words ({name_of(group)}) to compare with",
         )
     if language is english:
         return Bank(english.sentences)

@@ -159,16 +159,22 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a ranking is judged by: the chance of a stream in a video's group, and the languages of videos."""
+    """What a ranking is judged by: the chance of a stream in a video's group, the languages of videos, and the
+    number of clips in the language of a moment."""
 
     chance_of: ChanceOf
     language_of: Callable[[str], str]
+    clips_like: Callable[[ScoredMoment], int]
 
     @classmethod
     def of(cls, store: Store, calibration: Calibration) -> Measured:
         """What was measured of a corpus."""
         language_of = languages_in(store)
-        return cls(lambda name, video_id: calibration.group(name, language_of(video_id)).chance, language_of)
+        return cls(
+            lambda name, video_id: calibration.group(name, language_of(video_id)).chance,
+            language_of,
+            lambda scored: calibration.clips(scored.evidence, language_of(scored.video_id)),
+        )
 
 
 def languages_in(store: Store) -> Callable[[str], str]:
@@ -198,7 +204,12 @@ class QuestionResult:
         if not moments or moments[0].chance_percentile is None:
             return moments, []
         return moments, features_of(
-            self.text, moments, lambda row: self.said_at(moments[row]), measured.language_of, count
+            self.text,
+            moments,
+            lambda row: self.said_at(moments[row]),
+            measured.language_of,
+            measured.clips_like(moments[0]),
+            count,
         )
 
     def said_at(self, scored: ScoredMoment) -> Spoken | None:
@@ -293,7 +304,7 @@ def measure(
     streams = {
         name: StreamMeasures(
             counts.get(name, 0),
-            _scales(store, name, own, encoders.get(name)),
+            _scales(store, name, own, encoders.get(name), counts.get(name, 0)),
             own.of_language,
             own.main,
         )
@@ -477,15 +488,20 @@ def _counts(store: Store) -> dict[str, int]:
 
 
 def _scales(
-    store: Store, stream: str, banks: Banks, encoder: QueryEncoder | None
+    store: Store, stream: str, banks: Banks, encoder: QueryEncoder | None, clips: int
 ) -> dict[str, GroupMeasures]:
-    """What is measured of each group of a stream, without chances yet."""
+    """What is measured of each group of a stream of so many `clips`, without chances yet."""
     ids: dict[str, list[str]] = {group: [] for group in banks.groups}
+    seconds = dict.fromkeys(banks.groups, 0.0)
     for record in store.videos():
         if stream in record.streams:
-            ids[banks.of_language.get(record.language, banks.main)].append(record.video_id)
+            group = banks.of_language.get(record.language, banks.main)
+            ids[group].append(record.video_id)
+            seconds[group] += record.duration or 0.0
+    total = sum(seconds.values())
     return {
         group: GroupMeasures(
+            round(clips * (seconds[group] / total if total else 1.0)),
             None if encoder is None else _scale(store, stream, ids[group], bank, encoder),
             withheld=bank.withheld,
             foreign=bank.foreign,

@@ -19,7 +19,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
@@ -57,6 +57,7 @@ from whenabouts.product.index.records import (
 )
 from whenabouts.product.index.upkeep import Distance, VectorIndex
 from whenabouts.product.index.whole import LedgerState, LedgerWatch
+from whenabouts.product.index.word_statistics import WordsByLanguage
 from whenabouts.types import UsageError
 
 FORMAT_VERSION = 1
@@ -109,6 +110,7 @@ class Handle:
         self._versions: dict[str, int] = {}
         self._seen: list[tuple[int, int]] | None = None
         self._searchable: dict[tuple[str, int], bool] = {}
+        self._words_by_language: dict[str, tuple[Hashable, WordsByLanguage | None]] = {}
         self._one_thread = threading.RLock()
         self._watch, self._state_read = LedgerWatch(lambda: open_table(db, "videos")), LedgerState(-1)
         self.moves = 0

@@ -349,6 +349,23 @@ def summed_hits(first: ClipHits, second: ClipHits, k: int) -> ClipHits:
     return hits_of(summed, summed["score_sum"].to_numpy().astype(np.float32), k)
 
 
+def within_time(hits: ClipHits, narrowing: Narrowing) -> ClipHits:
+    """Those hits that share time with the stretch of a narrowing."""
+    after = -math.inf if narrowing.after is None else narrowing.after
+    before = math.inf if narrowing.before is None else narrowing.before
+    return rows_of(hits, (hits.end > after) & (hits.start < before))
+
+
+def best_hits(lists: Sequence[ClipHits], k: int) -> ClipHits:
+    """The best k of several lists, in total order: score, video id, index."""
+    ids = np.array([name for hits in lists for name in hits.video_ids], dtype=np.str_)
+    index, start, end, score = (
+        np.concatenate([getattr(hits, name) for hits in lists]) for name in ("index", "start", "end", "score")
+    )
+    order = np.lexsort((index, ids, -score))[:k]
+    return ClipHits(ids[order].tolist(), index[order], start[order], end[order], score[order])
+
+
 def doubled(table: Any) -> list[str]:
     """Ids of the videos that have a row twice: in a table of clips one of the same index."""
     key = [name for name in ("video_id", "index") if name in table.schema.names]

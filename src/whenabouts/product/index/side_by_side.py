@@ -20,6 +20,7 @@ from whenabouts.product.index.lock import Holder
 from whenabouts.product.index.lookup import (
     JOINED_WEIGHT,
     Narrowing,
+    best_hits,
     hits_at,
     no_hits,
     summed_hits,
@@ -221,14 +222,14 @@ class SideBySide(Store):
             store.nearest(stream, vector, k, video_ids=video_ids, after=after, before=before, exact=exact)
             for store in self._having(stream)
         ]
-        return _best(near, k)
+        return best_hits(near, k)
 
     def nearest_of_each(self, stream: str, vectors: Sequence[ArrayLike], k: int) -> list[ClipHits] | None:
         """What `nearest` gives for each of some vectors, found together where each store can; else None."""
         hits_of_each = [store.nearest_of_each(stream, vectors, k) for store in self._having(stream)]
         there = [own for own in hits_of_each if own is not None]
         return (
-            [_best(lists, k) for lists in zip(*there, strict=True)]
+            [best_hits(lists, k) for lists in zip(*there, strict=True)]
             if len(there) == len(hits_of_each)
             else None
         )
@@ -340,16 +341,6 @@ def _merged(first: Any, second: Any) -> Any:
     return second if first is None else first
 
 
-def _best(lists: Sequence[ClipHits], k: int) -> ClipHits:
-    """The best k of several lists, in total order: score, video id, index."""
-    ids = np.array([name for hits in lists for name in hits.video_ids], dtype=np.str_)
-    index, start, end, score = (
-        np.concatenate([getattr(hits, name) for hits in lists]) for name in ("index", "start", "end", "score")
-    )
-    order = np.lexsort((index, ids, -score))[:k]
-    return ClipHits(ids[order].tolist(), index[order], start[order], end[order], score[order])
-
-
 def _hits(stream: str, stores: Sequence[Store], scored: _ScoredRows, k: int) -> ClipHits:
     """Rows of several tables as the best k hits."""
     reads = [store._rows_of(stream) for store in stores]
@@ -359,7 +350,7 @@ def _hits(stream: str, stores: Sequence[Store], scored: _ScoredRows, k: int) -> 
         else hits_at(store._clips(stream), rows, score, len(rows))
         for store, read, (rows, score) in zip(stores, reads, scored, strict=True)
     ]
-    return _best(lists, k)
+    return best_hits(lists, k)
 
 
 def _order(

@@ -1,4 +1,6 @@
-"""BM25 over several tables as over one: how often words stand in all of them decides what they count in each.
+"""BM25 over several tables as over one, and over some videos of a table as over a table of their own.
+
+How often words stand in all of the tables decides what they count in each.
 
 LanceDB scores the clips of a table by the counts of that table alone. So of each table the best clips by
 its own counts are read and scored anew by those of all, with LanceDB's formula and constants: on a table of
@@ -11,7 +13,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -127,6 +129,92 @@ class UnitedWords:
             deep *= _WIDER
 
 
+@dataclass(frozen=True, eq=False)
+class WordsByLanguage:
+    """The clips of a table, in one state, whose words count by language as if each were a table of its own.
+
+    A word is as rare as it is in the videos of a language, so that what is said in another one changes no
+    score. Columns (N,) are in the order of `rows`, the numbers of clips in the table: words of each clip, the
+    row of its video in `videos`, and of its language in `languages`.
+    """
+
+    table: Any
+    languages: Sequence[str]
+    videos: NDArray[np.str_]
+    rows: NDArray[np.uint64]
+    length: NDArray[np.float64]
+    video: NDArray[np.int64]
+    language: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, table: Any, language_of: Mapping[str, str]) -> WordsByLanguage:
+        """Count the words of all clips; `language_of` has the language of each video by its id."""
+        import pyarrow.compute as pc
+
+        query = table.search().where("context != ''").limit(None).select(["video_id", "context"])
+        clips = query.with_row_id(True).to_arrow().sort_by("_rowid")
+        longer = pc.count_substring_regex(clips["context"], f"[^ ]{{{_LONGEST_WORD + 1},}}")
+        length = pc.subtract(pc.add(pc.count_substring(clips["context"], " "), 1), longer)
+        videos, video = np.unique(np.array(clips["video_id"].to_pylist(), np.str_), return_inverse=True)
+        spoken = [language_of.get(name, "") for name in videos.tolist()]
+        languages, language = np.unique(np.array(spoken, np.str_), return_inverse=True)
+        return cls(
+            table,
+            languages.tolist(),
+            videos,
+            clips["_rowid"].to_numpy(),
+            length.to_numpy().astype(np.float64),
+            video,
+            language[video],
+        )
+
+    def best(
+        self,
+        lists: Mapping[str, Sequence[tuple[Sequence[str], float]]],
+        k: int,
+        video_ids: Sequence[str] | None = None,
+    ) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
+        """The best `k` clips of each language by BM25, with their scores; of some videos (None: all).
+
+        `lists` has the words of the query in each language, in lists with what a word of each counts.
+        """
+        allowed = np.ones(len(self.videos), bool) if video_ids is None else np.isin(self.videos, video_ids)
+        found: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
+        score = np.zeros(len(self.rows))
+        for number, language in enumerate(self.languages):
+            own = self.language == number
+            clips, mean = int(own.sum()), float(self.length[own].mean())
+            for words, weight in lists[language]:
+                for word in words:
+                    if word not in found:
+                        found[word] = self._times(word)
+                    places, times = found[word]
+                    inside = own[places]
+                    places, times = places[inside], times[inside]
+                    worth = weight * _rarity(clips, len(places))
+                    score[places] += worth * _saturated(times, self.length[places], mean)
+        score[~allowed[self.video]] = 0.0
+        best = np.concatenate([self._first(score, self.language == n, k) for n in range(len(self.languages))])
+        return self.rows[best], score[best].astype(np.float32)
+
+    def _first(self, score: NDArray[np.float64], own: NDArray[np.bool_], k: int) -> NDArray[np.int64]:
+        """The places of the best `k` that match, and of what scores as much as the last of these."""
+        places = np.flatnonzero(own & (score > 0))
+        if len(places) <= k:
+            return places
+        least = np.partition(score[places], len(places) - k)[len(places) - k]
+        kept: NDArray[np.int64] = places[score[places] >= least]
+        return kept
+
+    def _times(self, word: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The places of the clips that have a word, and how often they do: solved from their scores."""
+        rows, score = matching(self.table, [word], len(self.rows), Narrowing())
+        places = np.searchsorted(self.rows, rows)
+        share = score / _rarity(len(self.rows), len(rows)) / (_K1 + 1)
+        slowed = _K1 * (1 - _B + _B * self.length[places] / self.length.mean())
+        return places, np.rint(np.clip(share * slowed / np.maximum(1 - share, 1e-9), 1, None))
+
+
 def _nothing() -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
     return np.zeros(0, np.uint64), np.zeros(0, np.float32)
 
@@ -140,8 +228,8 @@ def _rarity(clips: int, having: int) -> float:
     return math.log1p((max(clips - having, 0) + 0.5) / (having + 0.5))
 
 
-def _saturated(times: int, length: int, mean: float) -> float:
-    """BM25's weight of a word that stands so often in a clip of so many words."""
+def _saturated(times: Any, length: Any, mean: float) -> Any:
+    """BM25's weight of a word that stands so often in a clip of so many words; numbers or arrays."""
     return (_K1 + 1) * times / (times + _K1 * (1 - _B + _B * length / mean))
 
 
