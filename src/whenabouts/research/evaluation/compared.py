@@ -193,8 +193,7 @@ class Comparison:
         for metric in self.metrics:
             lines += ["", *self.block(metric)]
             lines += [] if self.unjudged is None else self.unjudged.block(metric)
-        for metric in self.untold:
-            lines += ["", f"{metric}  -"]
+        lines += ["", *(f"{metric}  -" for metric in self.untold)] if self.untold else []
         pools = () if self.unjudged is None else (self.unjudged.sentence(),)
         for sentence in (*self._explained(), *pools, *self.notes):
             lines += ["", *textwrap.wrap(sentence, _WIDTH)]
