@@ -294,7 +294,7 @@ def open_run(path: Path) -> RunSource:
 def _said(head: FileHead) -> list[Task]:
     """The tasks that the first line names; none if it does not, or names what is no task."""
     named = head.first_value.get("task") if isinstance(head.first_value, dict) else None
-    said = named if isinstance(named, list) else [named]
+    said: list[Any] = named if isinstance(named, list) else [named]
     return said if all(task in get_args(Task) for task in said) else []
 
 
