@@ -175,11 +175,14 @@ def evaluate(
     """Values per query and their means of a run against judgements.
 
     `truth` and `run` are files in any format of `whenabouts.formats` (the formats may be named), what its
-    readers gave, or plain mappings: query id -> judgements, query id -> scored moments. `metrics` are names
-    such as "R@10,IoU=0.5", "nDCG@20,IoU=0.7", "mAP" or "VR R@100"; none means the protocol's own. Without a
-    protocol the judgements choose (`protocol_for`); with `as_released` the twin of the named one that keeps
-    the faults of its released program. With `strict`, a query or a video that the judgements do not name is
-    an error.
+    readers gave, or plain mappings: query id -> judgements, query id -> scored moments of a corpus (of given
+    videos: `MemoryRun.from_run(run, task="SVMR")`). `metrics` are names such as "R@10,IoU=0.5",
+    "nDCG@20,IoU=0.7", "mAP" or "VR R@100"; none means the protocol's own. One of a task that the run does not
+    answer has NaN for its values (`Evaluation.untold`), and a note says why.
+
+    Without a protocol the judgements choose (`protocol_for`); with `as_released` the twin of the named one
+    that keeps the faults of its released program. With `strict`, a query or a video that the judgements do
+    not name is an error.
 
     Judgements from pools (`Annotations.most_grade`, a folder with pooled.json) say nothing of what they do
     not name: `Evaluation.unjudged` then tells how much that is and how far it could move each value. A
