@@ -9,8 +9,8 @@ the moments in them. What each keeps of the videos is stored for itself.
 Long videos may be searched by segments: a system with places for 100 clips reads an hour as 100 clips of 36
 seconds. Then the index keeps a retriever's keys of segments of a few seconds. Those with the nearest keys are
 scored exactly, the best of these are joined to proposals, and the localizer looks into each with some seconds
-on both sides: the answers are those of `whenabouts run --segments` on the exported features. What is looked
-into depends on the query and is encoded for it.
+on both sides: the answers are those of `whenabouts run --segments --nms 0` on the exported features. What is
+looked into depends on the query and is encoded for it.
 """
 
 from __future__ import annotations
