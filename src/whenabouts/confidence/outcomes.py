@@ -204,10 +204,10 @@ def _stated(outcomes: Iterable[Outcome]) -> list[Outcome]:
 
 def bins(outcomes: Sequence[Outcome]) -> list[Bin]:
     """How many first answers to known questions are right, by their confidence; empty bins are left out."""
-    filled, known = [], _stated(outcome for outcome in outcomes if outcome.kind == "known")
+    filled, answers = [], _stated(outcome for outcome in outcomes if outcome.kind == "known")
     for low, high in itertools.pairwise(BINS):
         limit = math.inf if high == BINS[-1] else high
-        own = [outcome for outcome in known if low <= outcome.sureness < limit]
+        own = [outcome for outcome in answers if low <= outcome.sureness < limit]
         if own:
             stated = sum(outcome.sureness for outcome in own) / len(own)
             filled.append(Bin(low, high, stated, _rate(own, lambda outcome: outcome.right)))

@@ -285,17 +285,17 @@ def open_run(path: Path) -> RunSource:
     Memory grows with the number of queries (ids are kept, to find one that comes twice), not of moments.
     """
     head = read_head(path)
-    said = _said(head)
-    held = _list_of(head) if not said else next(task for task in get_args(Task) if task in said)
-    answered = dict.fromkeys(said, held) if said else own_lists(("VR",)) if held == "VR" else None
+    tasks = _named_tasks(head)
+    held = _list_of(head) if not tasks else next(task for task in get_args(Task) if task in tasks)
+    answered = dict.fromkeys(tasks, held) if tasks else own_lists(("VR",)) if held == "VR" else None
     return FileRun(path, str(path), (held,), _blocks, "moments", answered)
 
 
-def _said(head: FileHead) -> list[Task]:
+def _named_tasks(head: FileHead) -> list[Task]:
     """The tasks that the first line names; none if it does not, or names what is no task."""
     named = head.first_value.get("task") if isinstance(head.first_value, dict) else None
-    said: list[Any] = named if isinstance(named, list) else [named]
-    return said if all(task in get_args(Task) for task in said) else []
+    tasks: list[Any] = named if isinstance(named, list) else [named]
+    return tasks if all(task in get_args(Task) for task in tasks) else []
 
 
 def _list_of(head: FileHead) -> Task:
