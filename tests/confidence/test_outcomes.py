@@ -62,6 +62,24 @@ def test_where_confidence_is_what_it_states_the_error_is_small_and_where_it_is_n
     assert reliability_of([_one("unrelated", 0.5)]) == (None, None)
 
 
+def test_answers_without_a_confidence_say_nothing_of_how_well_confidences_hold() -> None:
+    unstated = [_one("known", None, right=True), _one("taken_out", None)]
+    assert reliability_of(unstated) == (None, None)
+    assert bins(unstated) == [] and risk_coverage(unstated) is None
+    assert list(charts(unstated)) == []
+    stated = [_one("known", 0.75, right=True), _one("known", 0.25), _one("taken_out", 0.5)]
+    assert reliability_of([*stated, *unstated]) == reliability_of(stated)
+    assert [row.right.of for row in bins([*stated, *unstated])] == [1, 1]
+    curve, alone = risk_coverage([*stated, *unstated]), risk_coverage(stated)
+    assert curve is not None and alone is not None and curve.to_json() == alone.to_json()
+
+
+def test_a_question_that_finds_nothing_counts_as_surely_without_an_answer() -> None:
+    nothing = Outcome("known", None, False, False, False, False, "video")
+    assert reliability_of([nothing]) == (None, None)
+    assert reliability_of([_one("known", 0.75, right=True), nothing]).error == pytest.approx(0.125)
+
+
 def test_auroc_is_the_share_of_pairs_in_order_and_ties_count_half() -> None:
     outcomes = [_one("known", 0.9, right=True), _one("known", 0.9), _one("known", 0.2), _one("known", 0.95)]
     assert reliability_of(outcomes).auroc == pytest.approx((0.5 + 1 + 0) / 3)

@@ -35,7 +35,8 @@ def test_a_run_says_the_same_in_every_format(
     done = convert(sample(source, "open_run"), tmp_path / "out.gz", to, truth=truth)
     assert (done.kind, done.source_format, done.target_format) == ("run", source, to)
     assert (done.queries, done.rows) == (2, 3)
-    assert rows(formats.open_run(tmp_path / "out.gz", to)) == rows(run)
+    again = formats.open_run(tmp_path / "out.gz", to)
+    assert rows(again, again.tasks[0]) == rows(run)
 
 
 @pytest.mark.parametrize("to", TRUTHS)
@@ -95,8 +96,12 @@ def test_pools_of_a_former_conversion_are_not_read_with_new_judgements(
     assert not formats.read_annotations(folder / "qrels.jsonl").pools
 
 
-def test_losses_are_told(sample: Sample, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    done = convert(sample("tvr", "open_run"), tmp_path / "run.jsonl", "jsonl")
+def test_losses_are_told(run: MemoryRun, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    block = run.lists["VCMR"]
+    path = tmp_path / "submission.json"
+    formats.write_run(MemoryRun("run", {"VCMR": block, "SVMR": block, "VR": block}), path, "tvr")
+    capfd.readouterr()
+    done = convert(path, tmp_path / "run.jsonl", "jsonl")
     assert done.losses == (
         "1 list left out: SVMR (this format holds one list, and VCMR is written)",
         "1 list left out: VR (this format holds one list, and VCMR is written)",

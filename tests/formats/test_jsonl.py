@@ -6,6 +6,7 @@ import io
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +21,7 @@ from whenabouts import formats
 from whenabouts.formats import jsonl
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts.formats.files import FormatError
-from whenabouts.formats.runs import MemoryRun, RunBlock
+from whenabouts.formats.runs import RANKED_CORPUS, MemoryRun, RunBlock, Task
 from whenabouts.types import Moment, ScoredMoment, UsageError, WhenaboutsError
 
 Rows = Callable[..., Any]
@@ -264,13 +265,46 @@ def test_moments_in_the_own_video_of_each_query_say_so(tmp_path: Path, rows: Row
     block = MemoryRun.from_run(answer).lists["VCMR"][0]
     formats.write_run(MemoryRun("own", {"SVMR": (block,)}), tmp_path / "own.jsonl", "jsonl")
     source = formats.open_run(tmp_path / "own.jsonl")
-    assert source.tasks == ("SVMR",)
+    assert (source.tasks, source.answered) == (("SVMR",), {"SVMR": "SVMR"})
     assert rows(source, "SVMR") == {"a": [("v", 1.0, 2.0, 0.5)]}
     mixed = written(
         tmp_path, {"query_id": "a", "moments": []}, {"query_id": "b", "moments": [], "task": "SVMR"}
     )
-    with pytest.raises(FormatError, match=r"line 2: task: is another than before: 'SVMR'; accepted: VCMR"):
+    with pytest.raises(
+        FormatError, match=r"line 2: task: is another than before: 'SVMR'; accepted: no task, as"
+    ):
         list(formats.open_run(mixed).blocks())
+
+
+@pytest.mark.parametrize(
+    ("lists", "answered", "task"),
+    [
+        (("VCMR",), None, "VCMR"),
+        (("VCMR", "VR"), None, "VCMR"),
+        (("VCMR",), RANKED_CORPUS, ["VCMR", "VR"]),
+        (("VR",), None, "VR"),
+    ],
+)
+def test_a_run_says_which_tasks_its_list_answers(
+    lists: tuple[Task, ...], answered: Any, task: Any, tmp_path: Path
+) -> None:
+    block = MemoryRun.from_run({"a": [ScoredMoment(Moment("v", 1.0, 2.0), 0.5)]}).lists["VCMR"][0]
+    nothing = np.full(1, np.nan)
+    videos = replace(block, start=nothing, end=nothing)
+    run = MemoryRun("run", {own: (videos if own == "VR" else block,) for own in lists}, answered)
+    formats.write_run(run, tmp_path / "run.jsonl", "jsonl")
+    assert json.loads((tmp_path / "run.jsonl").read_text())["task"] == task
+    again = formats.open_run(tmp_path / "run.jsonl")
+    assert again.tasks == lists[:1]
+    assert again.answered == (answered or {lists[0]: lists[0]})
+
+
+def test_a_run_that_says_nothing_of_its_task_is_written_without_one(tmp_path: Path) -> None:
+    plain = written(tmp_path, {"query_id": "a", "moments": [moment()]})
+    source = formats.open_run(plain)
+    assert source.answered is None
+    formats.write_run(source, tmp_path / "again.jsonl", "jsonl")
+    assert "task" not in json.loads((tmp_path / "again.jsonl").read_text())
 
 
 def test_scores_decide_and_a_contradicting_order_is_told_once(

@@ -14,7 +14,6 @@ from whenabouts import formats
 from whenabouts.formats import PARTS, keeps_of
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
 from whenabouts.formats.runs import MemoryRun, RunBlock
-from whenabouts.types import Moment, ScoredMoment
 
 MODULES = {module.NAME: module for module in formats.all_formats()}
 TRUTHS = [*formats.format_names("write_annotations"), "jsonl in a folder"]
@@ -224,14 +223,3 @@ def test_predicted_saliency_comes_back_or_its_loss_is_told(
         message for message in caplog.messages if "1 queries' predicted saliency scores are left" in message
     ]
     assert len(told) == (not kept)
-
-
-def test_a_moment_judged_to_be_wrong_does_not_say_in_which_video_to_look(
-    tmp_path: Path, rows: Callable[..., Any]
-) -> None:
-    wrong = annotations_with(lambda c: (c.add_query("a#0"), c.judge("a#0", "x", 0.0, 1.0, 0.0)))
-    run = MemoryRun.from_run(
-        {"a#0": [ScoredMoment(Moment("x", 1, 2), 2.0), ScoredMoment(Moment("a", 1, 2), 1.0)]}
-    )
-    formats.write_run(run, tmp_path / "out", "tvr", wrong)
-    assert rows(formats.open_run(tmp_path / "out"), "SVMR") == {"a#0": [("a", 1.0, 2.0, 1.0)]}

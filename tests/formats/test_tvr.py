@@ -244,23 +244,22 @@ def test_a_plain_run_becomes_a_submission(
     path = tmp_path / "submission.json"
     formats.write_run(MemoryRun.from_run({"3": moments}), path, "tvr", truth)
     source = formats.open_run(path)
-    assert source.tasks == ("VCMR", "SVMR", "VR")
+    assert source.tasks == ("VCMR", "VR"), "moments of a corpus do not answer in a given video"
     assert len(rows(source)["3"]) == 100
     assert rows(source)["3"][:3] == [("v0", 0, 1, 0), ("v1", 1, 2, -1), ("v", 0.5, 1, -1.5)]
-    assert rows(source, "SVMR") == {"3": [("v", 0.5, 1.0, -1.5)]}
     assert [row[0] for row in rows(source, "VR")["3"]] == ["v0", "v1", "v", "v2", "v3", "v4", "v5", "v6"]
     assert json.loads(path.read_text())["VCMR"][0]["desc"] == "x"
     assert "1 lists of VCMR are cut to 100" in caplog.text
     assert "1 queries have no list of VCMR" in caplog.text
 
 
-def test_without_judgements_the_own_video_is_not_known(
+def test_without_judgements_there_are_no_texts(
     tmp_path: Path, rows: Rows, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "submission.json"
     formats.write_run(MemoryRun.from_run({"q": [ScoredMoment(Moment("v", 0, 1), 1)]}), path, "tvr")
     assert formats.open_run(path).tasks == ("VCMR", "VR")
-    assert "SVMR" in caplog.text
+    assert "the texts are left out (the judgements are needed)" in caplog.text
     assert rows(formats.open_run(path)) == {"q": [("v", 0.0, 1.0, 1.0)]}
 
 

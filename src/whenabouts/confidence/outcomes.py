@@ -78,6 +78,11 @@ class Outcome:
         return self.confidence or 0.0
 
     @property
+    def is_stated(self) -> bool:
+        """Whether it has a confidence, or found nothing; what no stream is calibrated for states nothing."""
+        return self.confidence is not None or not self.has_moment
+
+    @property
     def counts(self) -> bool:
         """Whether it is known what the answer should be."""
         return not (self.kind == "taken_out" and self.near)
@@ -191,12 +196,18 @@ class Bin(NamedTuple):
     right: Rate
 
 
+def _stated(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """The outcomes that state how sure they are; none if no answer among them has a confidence."""
+    stated = [outcome for outcome in outcomes if outcome.is_stated]
+    return stated if any(outcome.confidence is not None for outcome in stated) else []
+
+
 def bins(outcomes: Sequence[Outcome]) -> list[Bin]:
     """How many first answers to known questions are right, by their confidence; empty bins are left out."""
-    filled = []
+    filled, answers = [], _stated(outcome for outcome in outcomes if outcome.kind == "known")
     for low, high in itertools.pairwise(BINS):
         limit = math.inf if high == BINS[-1] else high
-        own = [outcome for outcome in outcomes if outcome.kind == "known" and low <= outcome.sureness < limit]
+        own = [outcome for outcome in answers if low <= outcome.sureness < limit]
         if own:
             stated = sum(outcome.sureness for outcome in own) / len(own)
             filled.append(Bin(low, high, stated, _rate(own, lambda outcome: outcome.right)))
@@ -205,7 +216,7 @@ def bins(outcomes: Sequence[Outcome]) -> list[Bin]:
 
 class Reliability(NamedTuple):
     """Of known questions: the mean difference between stated and observed shares over bins, and how surely a
-    right answer has a higher confidence than a wrong one (AUROC). None: not known."""
+    right answer has a higher confidence than a wrong one (AUROC). None: could not be measured."""
 
     error: float | None
     auroc: float | None
@@ -222,7 +233,7 @@ def reliability_of(outcomes: Sequence[Outcome]) -> Reliability:
     if not total:
         return Reliability(None, None)
     error = sum(row.right.of * abs(row.stated - (row.right.share or 0.0)) for row in rows) / total
-    answered = [outcome for outcome in outcomes if outcome.kind == "known"]
+    answered = _stated(outcome for outcome in outcomes if outcome.kind == "known")
     sure = np.array([outcome.sureness for outcome in answered])
     right = np.array([outcome.right for outcome in answered])
     higher = np.sign(sure[right][:, None] - sure[~right][None, :])
@@ -258,8 +269,8 @@ class RiskCoverage:
 
 
 def risk_coverage(outcomes: Iterable[Outcome]) -> RiskCoverage | None:
-    """The curve, surest answers first; equally sure ones together. None for no known questions."""
-    counted = [outcome for outcome in outcomes if outcome.kind != "unrelated" and outcome.counts]
+    """The curve, surest answers first; equally sure ones together. None if no known question is stated."""
+    counted = _stated(outcome for outcome in outcomes if outcome.kind != "unrelated" and outcome.counts)
     if not counted:
         return None
     sure = np.array([outcome.sureness for outcome in counted])
@@ -278,8 +289,10 @@ def risk_coverage(outcomes: Iterable[Outcome]) -> RiskCoverage | None:
 
 def charts(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """The reliability diagram and the risk-coverage curve for a terminal, 72 columns wide."""
-    yield "reliability: right first answers to known questions, by confidence (|: as stated)"
-    for bin_ in bins(outcomes):
+    rows = bins(outcomes)
+    if rows:
+        yield "reliability: right first answers to known questions, by confidence (|: as stated)"
+    for bin_ in rows:
         yield f"  {_span(bin_):>15} {_bar(bin_.right.share, bin_.stated)} {_percent(bin_.right)}"
     error, auroc = reliability_of(outcomes)
     if error is not None:

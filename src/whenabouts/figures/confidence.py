@@ -108,5 +108,6 @@ def _draw_answerable(axes: Any, report: TrainedReport) -> None:
             axes.hist(confidence, edges, weights=weights, color=colour, alpha=0.55, label=label)
     axes.set(xlabel="confidence", ylabel="share of queries", xlim=(0, 1))
     value = report.auroc[report.confidence.definition]
-    axes.set_title(f"Answerable or not; AUROC {value:.3f}", fontsize=9)
+    shown = "-" if value is None else f"{value:.3f}"
+    axes.set_title(f"Answerable or not; AUROC {shown}", fontsize=9)
     axes.legend(frameon=False, fontsize=8)

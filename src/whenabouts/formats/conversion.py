@@ -131,6 +131,7 @@ class _Counted:
         self._source = source
         self.name = source.name
         self.tasks = source.tasks
+        self.answered = source.answered
         self._counts: dict[Task, tuple[int, int]] = {}
 
     def __getattr__(self, name: str) -> Any:

@@ -43,6 +43,7 @@ from whenabouts.formats.runs import (
     RunBlockBuilder,
     RunRow,
     RunSource,
+    own_lists,
     refuse_empty,
 )
 from whenabouts.opening import open_regular
@@ -72,7 +73,7 @@ def open_run(path: Path) -> RunSource:
     if not is_lmdb(read_head(file).head):
         raise FormatError(file, "is no LMDB file", accepted=f"LMDB, query id -> {_ENTRY}")
     lists = _Lists(None if _names_videos(file) else _videos_of(path, file))
-    return FileRun(file, str(path), ("VR",), lists.blocks, "lists")
+    return FileRun(file, str(path), ("VR",), lists.blocks, "lists", own_lists(("VR",)))
 
 
 @dataclass(frozen=True)

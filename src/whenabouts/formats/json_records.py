@@ -183,7 +183,7 @@ def _title(type_: Any, keys: tuple[str | int, ...]) -> str:
             title = titles[0] if titles and not is_in_tuple else title
             is_in_tuple = is_in_tuple or (bool(titles) and get_origin(type_) is tuple)
         elif get_origin(type_) in (Union, types.UnionType) and types.NoneType in get_args(type_):
-            (type_,) = (option for option in get_args(type_) if option is not types.NoneType)
+            type_ = next(option for option in get_args(type_) if option is not types.NoneType)
         elif not keys:
             if title or get_origin(type_) is not list:
                 return title or {str: "a text", int: "a whole number"}.get(type_, "an object")

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Annotated, Any, get_args
 
 import msgspec
 import numpy as np
@@ -54,6 +54,7 @@ from whenabouts.formats.runs import (
     Task,
     in_order_of_scores,
     list_to_write,
+    own_lists,
     refuse_empty,
     without_empty_spans,
 )
@@ -118,13 +119,16 @@ class _RunMoment(msgspec.Struct, gc=False):
     end: Finite | None = None
 
 
+_Tasks = Annotated[list[Task] | Task | None, msgspec.Meta(title='"VCMR", "SVMR" or "VR", or a list of these')]
+
+
 class _RunLine(msgspec.Struct, gc=False):
     """The answers to a query."""
 
     query_id: Id
     moments: list[_RunMoment]
     confidence: Share | None = None
-    task: Literal["VCMR", "SVMR", "VR"] = "VCMR"
+    task: _Tasks = None
 
 
 _decode_line = msgspec.json.Decoder(_RunLine).decode
@@ -280,13 +284,22 @@ def open_run(path: Path) -> RunSource:
     Rows are sorted by score, then moment; the log says of how many queries the scores contradicted the order.
     Memory grows with the number of queries (ids are kept, to find one that comes twice), not of moments.
     """
-    return FileRun(path, str(path), _tasks_of(read_head(path)), _blocks, "moments")
+    head = read_head(path)
+    tasks = _named_tasks(head)
+    held = _list_of(head) if not tasks else next(task for task in get_args(Task) if task in tasks)
+    answered = dict.fromkeys(tasks, held) if tasks else own_lists(("VR",)) if held == "VR" else None
+    return FileRun(path, str(path), (held,), _blocks, "moments", answered)
 
 
-def _tasks_of(head: FileHead) -> tuple[Task, ...]:
-    """What the first line says; else VR where moments are seen and none of them has times."""
-    if isinstance(head.first_value, dict) and head.first_value.get("task") == "SVMR":
-        return ("SVMR",)
+def _named_tasks(head: FileHead) -> list[Task]:
+    """The tasks that the first line names; none if it does not, or names what is no task."""
+    named = head.first_value.get("task") if isinstance(head.first_value, dict) else None
+    tasks: list[Any] = named if isinstance(named, list) else [named]
+    return tasks if all(task in get_args(Task) for task in tasks) else []
+
+
+def _list_of(head: FileHead) -> Task:
+    """The list of a file that does not say: VR if moments are seen and none of them has times."""
     whole_lines = head.head.split(b"\n")[1:-1]
     seen: list[Any] = [head.first_value.get("moments") if isinstance(head.first_value, dict) else None]
     for raw in whole_lines if not seen[0] else []:
@@ -296,7 +309,7 @@ def _tasks_of(head: FileHead) -> tuple[Task, ...]:
             break
         seen.append(record.get("moments") if isinstance(record, dict) else None)
     rows = [row for moments in seen if isinstance(moments, list) for row in moments if isinstance(row, dict)]
-    return ("VR",) if rows and not any("start" in row or "end" in row for row in rows) else ("VCMR",)
+    return "VR" if rows and not any("start" in row or "end" in row for row in rows) else "VCMR"
 
 
 def _blocks(path: Path) -> Iterator[RunBlock]:
@@ -308,13 +321,14 @@ def blocks_of_lines(stream: IO[bytes], path: Path) -> Iterator[RunBlock]:
     """Blocks of the lines of a run, rows in the order of the file. The first fault of a file is blamed."""
     seen: dict[str, int] = {}
     waiting: list[tuple[int, _RunLine]] = []
-    rows, task = 0, ""
+    rows, task = 0, None
     for number, raw in numbered_lines(stream, path):
         try:
             line = _run_line(path, number, raw)
-            task = task or line.task
+            task = line.task if not seen else task
             if line.task != task:
-                raise Origin(path, number, "task").error("is another than before:", line.task, task)
+                before = "no task, as before" if task is None else str(task)
+                raise Origin(path, number, "task").error("is another than before:", line.task, before)
             first = seen.setdefault(str(line.query_id), number)
             if first != number:
                 problem = f"comes a second time (first in line {first}):"
@@ -433,11 +447,12 @@ def _judgement_lines(annotations: Annotations) -> Iterator[dict[str, Any]]:
 def write_run(source: RunSource, path: Path, annotations: Annotations | None = None) -> None:
     """Write run.jsonl, best first. Of several lists the moments of the corpus are written (VCMR).
 
-    Lines of moments in each query's own video say so (`"task": "SVMR"`): they are no answers of a corpus.
+    Each line names the task that its moments answer, or a list of tasks, if the source says it.
     """
     losses = Losses(path)
-    task, blocks = list_to_write(source, losses)
-    about = {"task": task} if task == "SVMR" else {}
+    held, blocks = list_to_write(source, losses)
+    tasks = [task for task, own in (source.answered or {}).items() if own == held]
+    about = {"task": tasks if len(tasks) > 1 else tasks[0]} if tasks else {}
     lines = chain.from_iterable(_run_lines(block, losses) for block in blocks)
     _write_lines(path, (line | about for line in lines))
     losses.log()

@@ -9,7 +9,7 @@ keep the order of the file: the released R1 takes the first one, its mAP sorts t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeGuard
 
@@ -122,6 +122,7 @@ class QVHighlightsRun:
     path: Path
     name: str
     tasks: tuple[Task, ...] = ("VCMR",)
+    answered: Mapping[Task, Task] = field(default_factory=lambda: {"SVMR": "VCMR"})
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
         """The windows, in the order of the file. Spans without length are accepted, and nothing hits."""

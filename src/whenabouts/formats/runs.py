@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, Protocol
 
 import numpy as np
@@ -67,8 +68,49 @@ class RunSource(Protocol):
     def tasks(self) -> tuple[Task, ...]:
         """The lists it holds. A run of one list holds ("VCMR",) or, without moments, ("VR",)."""
 
+    @property
+    def answered(self) -> Mapping[Task, Task] | None:
+        """Task -> the list that answers it; None if the run does not say which task it answers.
+
+        A system that ranks moments and has no list of videos of its own answers VR with its moments, too.
+        """
+
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
         """The answers of one list. No query comes twice; rows of a query lie best first."""
+
+
+RANKED_CORPUS: Mapping[Task, Task] = MappingProxyType({"VCMR": "VCMR", "VR": "VCMR"})
+"""What a ranking of a corpus's moments answers: it ranks videos, too, each at its best moment."""
+
+
+def own_lists(tasks: Iterable[Task]) -> Mapping[Task, Task]:
+    """Task -> list of a run whose lists answer one task each."""
+    return {task: task for task in tasks}
+
+
+def answered_by(source: RunSource, given: Mapping[str, str]) -> Mapping[Task, Task]:
+    """Task -> the list that answers it: as the run says, else as its moments show.
+
+    `given` is the true video of each query. A run that says nothing has ranked a corpus if a moment lies in
+    another video than its query's own. If all lie in their query's own video, the videos were given. What
+    cannot be told apart answers both: queries that all have one video, or one moment for each query.
+    """
+    if source.answered is not None:
+        return source.answered
+    if source.tasks != ("VCMR",):
+        return own_lists(source.tasks)
+    most_rows = 0
+    for block in source.blocks():
+        codes = {video_id: code for code, video_id in enumerate(block.video_ids)}
+        own = np.array([codes.get(given.get(query_id, ""), -1) for query_id in block.query_ids], np.int64)
+        judged = np.array([query_id in given for query_id in block.query_ids], bool)
+        query = query_of_rows(block)
+        if (judged[query] & (block.video != own[query])).any():
+            return RANKED_CORPUS
+        most_rows = max(most_rows, int(np.diff(block.offsets)[judged].max(initial=0)))
+    if most_rows > 1 and len(set(given.values())) > 1:
+        return {"SVMR": "VCMR"}
+    return {**RANKED_CORPUS, "SVMR": "VCMR"}
 
 
 def check_task(source: RunSource, task: Task) -> None:
@@ -90,6 +132,7 @@ class FileRun:
     tasks: tuple[Task, ...]
     read: Callable[[Path], Iterator[RunBlock]]
     entries: str = ""
+    answered: Mapping[Task, Task] | None = None
     _is_logged: bool = field(default=False, init=False)
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
@@ -115,20 +158,30 @@ class MemoryRun:
 
     name: str
     lists: Mapping[Task, tuple[RunBlock, ...]]
+    own_answered: Mapping[Task, Task] | None = None
+    """Task -> list, where it is not each list its own task."""
 
     @property
     def tasks(self) -> tuple[Task, ...]:
         """The lists it holds."""
         return tuple(self.lists)
 
+    @property
+    def answered(self) -> Mapping[Task, Task]:
+        """Task -> the list that answers it."""
+        return own_lists(self.tasks) if self.own_answered is None else self.own_answered
+
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
         """The answers of one list."""
         yield from self.lists[task]
 
     @classmethod
-    def from_run(cls, run: Run, name: str = "run") -> MemoryRun:
-        """A run made in Python: query id -> scored moments. Sorted by score, then by moment."""
-        return cls(name, {"VCMR": (_block_of(run),)})
+    def from_run(cls, run: Run, name: str = "run", task: Task = "VCMR") -> MemoryRun:
+        """A run made in Python: query id -> scored moments. Sorted by score, then by moment.
+
+        `task` "SVMR" is for moments in each query's given video. Moments of a corpus rank its videos, too.
+        """
+        return cls(name, {task: (_block_of(run),)}, RANKED_CORPUS if task == "VCMR" else None)
 
 
 def _block_of(run: Run) -> RunBlock:

@@ -32,6 +32,7 @@ from whenabouts.formats.runs import (
     Task,
     in_order_of_scores,
     list_to_write,
+    own_lists,
     without_empty_spans,
 )
 from whenabouts.types import UsageError
@@ -124,7 +125,8 @@ def open_run(path: Path) -> RunSource:
 
     Memory grows with the number of queries (ids are kept, to find one that comes twice), not of lines.
     """
-    return FileRun(path, str(path), _tasks_of(read_head(path)), _blocks)
+    tasks = _tasks_of(read_head(path))
+    return FileRun(path, str(path), tasks, _blocks, answered=own_lists(tasks) if tasks == ("VR",) else None)
 
 
 def _tasks_of(head: FileHead) -> tuple[Task, ...]:

@@ -39,7 +39,9 @@ from whenabouts.formats.runs import (
     RunRow,
     RunSource,
     Task,
+    answered_by,
     check_task,
+    own_lists,
     refuse_empty,
     rows_of,
 )
@@ -230,6 +232,11 @@ class Submission:
         """The lists it holds."""
         return tuple(self.lists)
 
+    @property
+    def answered(self) -> Mapping[Task, Task]:
+        """Each list answers its own task."""
+        return own_lists(self.tasks)
+
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
         """The answers of one list, in the order of the file."""
         check_task(self, task)
@@ -312,19 +319,23 @@ def _put_line(
 def write_run(source: RunSource, path: Path, annotations: Annotations | None = None) -> None:
     """Write a submission, each list cut to 100.
 
-    What the source does not hold is made from its moments: SVMR are those in the query's own video (for which
-    `annotations` are needed, as for the texts), VR the videos in the order of their best moments.
+    A list is written for each task that the source answers (`answered_by`, by `annotations` if it does not
+    say). Moments of a corpus are no answers in a given video. Videos without a list are ordered by their best
+    moments.
     """
     losses = Losses(path)
     if annotations is None:
-        losses.count("list left out: SVMR, and the texts (for both the judgements are needed)")
+        losses.count("the texts are left out (the judgements are needed)")
+    lists = answered_by(source, given_videos(annotations))
     indices: dict[str, int] = {}
     with write_atomically(path) as stream:
         stream.write(b"{")
-        for task in _tasks_to_write(source, annotations):
+        for task in TASKS:
+            if task not in lists:
+                continue
             stream.write(f'"{task}": ['.encode())
             members = ListWriter(stream)
-            for entry in _entries(source, task, annotations, indices, losses):
+            for entry in _entries(source, task, lists[task], annotations, indices, losses):
                 members.add(entry)
             stream.write(b"],\n")
         stream.write(b'"video2idx": ')
@@ -333,28 +344,23 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
     losses.log()
 
 
-def _tasks_to_write(source: RunSource, annotations: Annotations | None) -> list[Task]:
-    if "VCMR" not in source.tasks:
-        return [task for task in TASKS if task in source.tasks]
-    return [task for task in TASKS if task in source.tasks or task == "VR" or annotations is not None]
-
-
 def _entries(
     source: RunSource,
     task: Task,
+    held: Task,
     annotations: Annotations | None,
     indices: dict[str, int],
     losses: Losses,
 ) -> Iterator[dict[str, Any]]:
-    """The entries of a list; `indices` is filled with the videos that occur."""
-    sentences, own = query_texts(annotations), given_videos(annotations)
-    unanswered = set(own)
-    for block in source.blocks(task if task in source.tasks else "VCMR"):
-        if task != "VR" and task in source.tasks:
+    """The entries of a task's list, read from the list `held`; `indices` is filled with the videos."""
+    sentences = query_texts(annotations)
+    unanswered = set(given_videos(annotations))
+    for block in source.blocks(held):
+        if task != "VR":
             losses.count(NO_TIMES, int(np.isnan(block.start).sum()))
         for query_id, rows in rows_of(block, no_time=0.0):
-            if task not in source.tasks:
-                rows = _of_videos(rows) if task == "VR" else [r for r in rows if r[0] == own.get(query_id)]
+            if task != held and task == "VR":
+                rows = _of_videos(rows)
             losses.count(f"lists of {task} are cut to 100", len(rows) > _LONGEST)
             losses.count(f"lists of {task} are empty: the released evaluation stops at them", not rows)
             shown = [[indices.setdefault(row[0], len(indices)), *row[1:]] for row in rows[:_LONGEST]]

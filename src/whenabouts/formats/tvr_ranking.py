@@ -43,6 +43,7 @@ from whenabouts.formats.json_records import (
 )
 from whenabouts.formats.runs import (
     NO_TIMES,
+    RANKED_CORPUS,
     MemoryRun,
     RunBlock,
     RunBlockBuilder,
@@ -170,7 +171,7 @@ def open_run(path: Path) -> RunSource:
         if number % _BLOCK_QUERIES == 0 or number == len(answers):
             blocks.append(builder.block())
     refuse_empty(path, bool(blocks))
-    return MemoryRun(str(path), {"VCMR": tuple(blocks)})
+    return MemoryRun(str(path), {"VCMR": tuple(blocks)}, RANKED_CORPUS)
 
 
 def _rows(origin: Origin, entries: list[Any]) -> Iterator[RunRow]:

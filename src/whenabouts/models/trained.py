@@ -392,7 +392,8 @@ def _model_card(
         parts.append("**Trained on simulated features: no number below is a benchmark result.**\n")
     numbers = rest.pop("metrics", {})
     if numbers:
-        rows = [f"| {name} | {100 * value:.2f} |" for name, value in numbers.items() if value is not None]
+        values = {name: "-" if value is None else f"{100 * value:.2f}" for name, value in numbers.items()}
+        rows = [f"| {name} | {value} |" for name, value in values.items()]
         parts.append("\n".join([*_MEASURED, *rows, ""]))
     if rest:
         parts.append(_table("Training", rest))

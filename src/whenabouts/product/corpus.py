@@ -476,7 +476,7 @@ class Corpus:
 
         self.store.refresh()
         calibration = load_calibration(self.store)
-        return Stats.of(self.location, self.store, calibration.calibrated, calibration.rates)
+        return Stats.of(self.location, self.store, calibration)
 
     def check_streams(self) -> list[StreamCheck]:
         """Whether each stream can be searched here: what made it, what is wrong, and the remedy."""

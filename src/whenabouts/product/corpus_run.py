@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from whenabouts.formats.runs import RunBlock, Task
+from whenabouts.formats.runs import RANKED_CORPUS, RunBlock, Task
 from whenabouts.product.index.records import VideoNames, VideoRecord
 from whenabouts.product.search_result import SearchResult
 from whenabouts.types import Query, UsageError, Video
@@ -33,6 +33,11 @@ class CorpusRun:
     def tasks(self) -> tuple[Task, ...]:
         """Moments of the whole corpus."""
         return ("VCMR",)
+
+    @property
+    def answered(self) -> Mapping[Task, Task]:
+        """Its moments rank the videos of the corpus, too."""
+        return RANKED_CORPUS
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
         """The answers, some queries at a time."""

@@ -13,6 +13,7 @@ from whenabouts.product.index.filters import recorded
 from whenabouts.product.index.records import StoreStats, VideoRecord, unambiguous
 from whenabouts.product.index.store import Store
 from whenabouts.product.query_language import name_of
+from whenabouts.product.stored_calibration import Calibration
 from whenabouts.product.streams import stream as stream_named
 from whenabouts.times import format_time
 from whenabouts.types import Moment, UsageError, number_of
@@ -198,6 +199,7 @@ class Stats:
     encoders: Mapping[str, str]
     calibrated: Collection[str]
     rates: Mapping[str, Any] | None
+    not_measured: str
     failed: tuple[VideoRecord, ...]
     gone: tuple[VideoRecord, ...]
     indexed_at: float
@@ -205,17 +207,16 @@ class Stats:
     languages: Mapping[str, int]
 
     @classmethod
-    def of(
-        cls, location: str, store: Store, calibrated: Collection[str], rates: Mapping[str, Any] | None
-    ) -> Stats:
+    def of(cls, location: str, store: Store, calibration: Calibration) -> Stats:
         """The numbers of a store; `rates` say how often answers are wrong, None where that is not known."""
-        records = store.videos()
+        records, rates = store.videos(), calibration.rates
         return cls(
             location=location,
             store=store.stats(),
             encoders={name: info.encoder for name, info in store.streams.items()},
-            calibrated=calibrated,
+            calibrated=calibration.calibrated,
             rates=rates,
+            not_measured=calibration.withheld if rates is None else rates.get("not_measured") or "",
             failed=tuple(record for record in records if record.state == "failed"),
             gone=tuple(record for record in records if record.state == "gone"),
             indexed_at=max((record.indexed_at for record in records), default=0.0),
@@ -252,6 +253,7 @@ class Stats:
                 for name, stream in self.store.streams.items()
             },
             "calibration": None if self.rates is None else dict(self.rates),
+            "not_measured": self.not_measured or None,
             "searched": self.coverage.to_json(),
             "languages": dict(self.languages),
             "failed": [{"path": unambiguous(r.path), "error": r.error} for r in self.failed],
@@ -285,6 +287,8 @@ class Stats:
             lines.append(
                 f"  answers: false alarms {alarms}, misses {misses} (`whenabouts calibrate` says more)"
             )
+        if self.not_measured:
+            lines.append(f"  how well confidences hold was not measured: {self.not_measured}")
         if self.gone:
             lines.append(f"{len(self.gone)} files are gone (`whenabouts index PATH --prune` takes them out):")
             lines += [f"  {unambiguous(r.path)}" for r in self.gone]

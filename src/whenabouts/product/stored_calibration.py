@@ -109,6 +109,12 @@ class Calibration:
             if any(group.chance is not None for group in stream.groups.values())
         )
 
+    @property
+    def withheld(self) -> str:
+        """Why no confidence can be given in some group of videos; "" where one can in all."""
+        groups = (group for stream in self.streams.values() for group in stream.groups.values())
+        return next((group.withheld for group in groups if group.withheld), "")
+
     def group(self, stream: str, language: str) -> GroupMeasures:
         """What was measured of the videos of a stream whose words are in a language."""
         measures = self.streams.get(stream)

@@ -380,6 +380,11 @@ class ConfidentRun:
         """The lists it holds."""
         return self.run.tasks
 
+    @property
+    def answered(self) -> Mapping[Task, Task]:
+        """Task -> the list that answers it."""
+        return self.run.answered
+
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
         """The answers of one list."""
         for block in self.run.blocks(task):

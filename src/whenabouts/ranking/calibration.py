@@ -41,7 +41,7 @@ class TrainedReport:
     confidence: TrainedConfidence
     outcomes: tuple[Outcome, ...]
     bins: tuple[Bin, ...]
-    auroc: Mapping[str, float]
+    auroc: Mapping[str, float | None]
 
     @property
     def error(self) -> float:
@@ -65,7 +65,9 @@ class TrainedReport:
             f"{about['unanswerable']:,} with all judged videos taken out; "
             f"pools of {about['pool_size']:g} videos"
         )
-        auroc = ", ".join(f"{value:.3f} by {name}" for name, value in self.auroc.items())
+        auroc = ", ".join(
+            f"{'-' if value is None else f'{value:.3f}'} by {name}" for name, value in self.auroc.items()
+        )
         yield (
             f"right first answers: {about['right']:.1%} (IoU {kept.iou:g} or more); AUROC of answerable "
             f"against unanswerable {auroc}"
@@ -113,7 +115,7 @@ def calibrated(
         for kind, sure, good, own in zip(kinds, confidence, right, group, strict=True)
     )
     calibrator = fit(method, raw, right)
-    auroc: dict[str, float] = {name: _auroc(measured, name) for name in DEFINITIONS}
+    auroc: dict[str, float | None] = {name: _auroc(measured, name) for name in DEFINITIONS}
     thresholds = _thresholds(calibrator(raw[kinds == "known"]), calibrator(raw[kinds == "taken_out"]))
     bins = tuple(reliability(confidence, right))
     curve = risk_coverage(outcomes)
@@ -166,9 +168,11 @@ def _crossed(raw: Floats, right: NDArray[np.bool_], group: list[str], method: Me
     return confidence
 
 
-def _auroc(measured: Answerability, definition: Definition) -> float:
+def _auroc(measured: Answerability, definition: Definition) -> float | None:
+    """None where the number is not there for queries with their answer, or for those without."""
     raw = measured.raw(definition)
-    return area_under_curve(*(raw[side][np.isfinite(raw[side])] for side in ("in", "out")))
+    value = area_under_curve(*(raw[side][np.isfinite(raw[side])] for side in ("in", "out")))
+    return None if np.isnan(value) else value
 
 
 def _thresholds(answerable: Floats, taken_out: Floats) -> Thresholds:

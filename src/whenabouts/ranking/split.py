@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.formats.annotations import Annotations
-from whenabouts.formats.runs import MemoryRun, RunBlock, Task
+from whenabouts.formats.runs import MemoryRun, RunBlock, Task, own_lists
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.protocol import ClipBatch, QueryBatch
 from whenabouts.ranking.candidates import RankedVideos
@@ -77,6 +77,11 @@ class SplitRun:
     def name(self) -> str:
         """What to call it."""
         return self.split.name
+
+    @property
+    def answered(self) -> Mapping[Task, Task]:
+        """Each list answers its own task."""
+        return own_lists(self.tasks)
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
         """The answers of one list."""

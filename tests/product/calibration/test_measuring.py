@@ -445,4 +445,29 @@ def test_where_no_sentences_are_in_the_language_confidence_is_withheld_and_says_
     corpus.add(_write(tmp_path, "luento.vtt", lines), processes=1)
     result = corpus.search("gradientti lasketaan", k=1)
     assert (result.answer, result.moments[0].confidence) == ("unsure", None)
-    assert "no unrelated sentences in the language of this corpus" in result.doubt
+    assert "no unrelated sentences in" in result.doubt
+    report = calibrate(corpus)
+    assert report.to_json()["calibration"] is None
+    (line,) = report.lines()
+    assert line.startswith("calibration error and AUROC: - (how sure an answer is cannot be said: ")
+    report.write(tmp_path / "out")
+    written = json.loads((tmp_path / "out" / "calibration.json").read_text())
+    stats = corpus.stats()
+    assert written["not_measured"] == stats.to_json()["not_measured"] == report.not_measured != ""
+    assert any(report.not_measured in line for line in stats.lines())
+
+
+def test_where_no_answer_has_a_confidence_no_error_is_told(tmp_path: Path) -> None:
+    corpus = Corpus(tmp_path / "small.corpus", create=True)
+    corpus.add(_write(tmp_path, "page.vtt", _passages()[:60]), processes=1)
+    report = calibrate(corpus, made=20)
+    assert report.not_measured == "" and report.summary()["expected_calibration_error"] is not None
+    unstated = tuple(replace(outcome, confidence=None) for outcome in report.outcomes)
+    report = replace(report, outcomes=unstated)
+    summary = report.summary()
+    assert (summary["expected_calibration_error"], summary["auroc"]) == (None, None)
+    assert "no answer to a known question has a confidence" in summary["not_measured"]
+    assert (report.to_json()["reliability"], report.to_json()["risk_coverage"]) == ([], None)
+    text = "\n".join(report.lines())
+    assert "calibration error and AUROC: - (no answer to a known question has a confidence" in text
+    assert "expected calibration error" not in text

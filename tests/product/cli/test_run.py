@@ -22,8 +22,10 @@ from whenabouts.models import config_of, new_model
 from whenabouts.models.decoding import Decoding
 from whenabouts.models.trained import Trained
 from whenabouts.research.cli import run
+from whenabouts.research.evaluation.evaluate import evaluate
 from whenabouts.research.training.data import ExperimentData
 from whenabouts.research.training.experiment import load_experiment
+from whenabouts.research.training.loop import validate
 from whenabouts.types import UsageError, WhenaboutsError
 
 from ...hub_server import fetch_from_server
@@ -150,6 +152,35 @@ def test_a_submission_holds_all_three_lists(ran: Any, tmp_path: Path) -> None:
         for at, query in enumerate(block.query_ids):
             rows = slice(block.offsets[at], block.offsets[at + 1])
             assert set(videos[rows]) == {f"v{int(query) % VIDEOS}"}
+
+
+def test_a_metric_has_one_value_for_a_checkpoint_or_none(
+    ran: Any, features: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    """That of its model card, whichever file of answers is evaluated."""
+    truth, trained = features / "test.jsonl", Trained.from_pretrained(checkpoint)
+    experiment = load_experiment(features / "tiny.toml")
+    with ExperimentData.open(experiment.data, experiment.features, features, splits=("test",)) as material:
+        card = validate(trained, material.split("test"), experiment.training).means
+    assert card["R@1,IoU=0.5"] != card["SVMR R@1,IoU=0.5"], "nothing to confuse"
+    told: dict[str, set[str]] = {}
+    for name, task in (
+        ("all.json", ()),
+        ("vcmr.jsonl", ()),
+        ("svmr.jsonl", ("svmr",)),
+        ("vr.jsonl", ("vr",)),
+    ):
+        ran(tmp_path / name, *(("--task", *task) if task else ()))
+        result = evaluate(truth, tmp_path / name, protocol="vcmr")
+        means = {metric: value for metric, value in result.means().items() if not np.isnan(value)}
+        assert means == {metric: card[metric] for metric in means}
+        told[name] = {metric.split()[0] if " " in metric else "VCMR" for metric in means}
+    assert told == {
+        "all.json": {"VCMR", "SVMR", "VR"},
+        "vcmr.jsonl": {"VCMR"},
+        "svmr.jsonl": {"SVMR"},
+        "vr.jsonl": {"VR"},
+    }
 
 
 def test_each_task_alone_is_its_list_of_the_submission(ran: Any, tmp_path: Path) -> None:

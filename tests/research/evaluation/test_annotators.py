@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from whenabouts.formats import read_annotations
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts.formats.runs import MemoryRun, Task
 from whenabouts.research.evaluation.evaluate import evaluate
 from whenabouts.types import Judgement, Moment, ScoredMoment, UsageError
 
@@ -39,7 +40,18 @@ def answers(spans: Spans, video: str = "dog") -> list[ScoredMoment]:
 
 
 def values(truth: Annotations, moments: list[ScoredMoment], metrics: list[str]) -> list[float]:
-    return list(evaluate(truth, {"7": moments}, metrics, protocol="didemo").means().values())
+    return [_run_and_value(truth, moments, metric) for metric in metrics]
+
+
+def _run_and_value(truth: Annotations, moments: list[ScoredMoment], metric: str) -> float:
+    task: Task = "SVMR" if metric.startswith("SVMR") else "VCMR"
+    run = MemoryRun.from_run({"7": moments}, task=task)
+    return evaluate(truth, run, [metric], protocol="didemo").means()[metric]
+
+
+def _all_lists(moments: list[ScoredMoment]) -> MemoryRun:
+    block = MemoryRun.from_run({"7": moments}).lists["VCMR"]
+    return MemoryRun("run", {"VCMR": block, "SVMR": block, "VR": block})
 
 
 def test_two_annotators_need_not_have_marked_the_same(tmp_path: Path) -> None:
@@ -72,7 +84,7 @@ def test_heros_queries_are_judged_as_the_authors_file_is(tmp_path: Path) -> None
     path.write_text(json.dumps({**line, "ts": spans}) + "\n")
     moments = answers([(12, 24), (3, 9), (10, 20)])
     ours, heros = (
-        evaluate(truth, {"7": moments}, protocol="didemo").means()
+        evaluate(truth, _all_lists(moments), protocol="didemo").means()
         for truth in (truth_in(tmp_path), read_annotations(path))
     )
     assert ours == heros

@@ -458,3 +458,21 @@ def test_a_table_is_what_booktabs_wants() -> None:
         r"  \end{tabular}",
         r"\end{table}",
     ]
+
+
+def test_a_metric_that_a_run_does_not_tell_is_a_dash_everywhere(
+    runs: list[Evaluation], videos: dict[str, int]
+) -> None:
+    values = runs[1].values.copy()
+    values[:, 1] = np.nan
+    untold = replace(runs[1], values=values, untold=("R@1,IoU=0.7",))
+    told = compare([runs[0], untold], videos, settings=QUICK)
+    assert (told.metrics, told.untold) == (("R@1,IoU=0.5", "mIoU"), ("R@1,IoU=0.7",))
+    assert told.to_json()["metrics"]["R@1,IoU=0.7"] is None
+    assert "R@1,IoU=0.7  -" in told.table()
+    assert any("for not every run answers this task: R@1,IoU=0.7" in note for note in told.notes)
+    latex = told.to_latex()
+    assert "& R@1,IoU=0.7 \\\\" in latex and latex.count("& -- \\\\") == 2
+    only = [replace(e, metrics=e.metrics[1:2], values=e.values[:, 1:2]) for e in (runs[0], untold)]
+    with pytest.raises(UsageError, match=r"R@1,IoU=0.7: a run does not answer this task"):
+        compare(only, videos, settings=QUICK)

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from sklearn.metrics import ndcg_score
 
 import whenabouts
+from whenabouts import formats
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
-from whenabouts.formats.runs import MemoryRun
+from whenabouts.formats.runs import RANKED_CORPUS, MemoryRun, Task
 from whenabouts.research.evaluation.comparison import clusters_of, compare
 from whenabouts.research.evaluation.evaluate import evaluate
 from whenabouts.research.evaluation.protocols import PROTOCOLS, Protocol, protocol_for
-from whenabouts.types import Judgement, Moment, ScoredMoment, UsageError
+from whenabouts.types import Judgement, Moment, Run, ScoredMoment, UsageError
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -77,7 +78,9 @@ def flat(rows: dict[str, Any]) -> dict[str, Any]:
 def by_query(
     truth: dict[str, Any], run: dict[str, Any], metric: str, protocol: Protocol = EXACT
 ) -> dict[str, float]:
-    result = evaluate(qrels_of(truth), run_of(run), [metric], protocol=protocol)
+    task: Task = "SVMR" if metric.startswith("SVMR") else "VCMR"
+    answers = MemoryRun.from_run(run_of(run), task=task)
+    result = evaluate(qrels_of(truth), answers, [metric], protocol=protocol)
     return dict(zip(result.query_ids, result.column(result.metrics[0]).tolist(), strict=True))
 
 
@@ -226,6 +229,7 @@ def test_a_run_in_many_blocks_gives_the_same_numbers() -> None:
     parts = MemoryRun(
         "parts",
         {"VCMR": tuple(MemoryRun.from_run({q: run[q]}).lists["VCMR"][0] for q in run)},
+        RANKED_CORPUS,
     )
     one = evaluate(truth, whole, ALL, protocol="vcmr")
     many = evaluate(truth, parts, ALL, protocol="vcmr")
@@ -360,12 +364,80 @@ def test_answers_in_the_own_video_are_not_taken_for_answers_in_a_pool() -> None:
         compare([pooled, own], clusters_of(truth))
 
 
-def test_lists_that_are_read_for_another_task_are_told() -> None:
+TWO = {q: [Judgement(Moment(v, 0.0, 10.0))] for q, v in (("p", "v"), ("q", "w"))}
+
+
+def answer(**videos: str) -> Run:
+    """Moments of 10 s in some videos for each query, best first."""
+    return {
+        query: [ScoredMoment(Moment(video, 0.0, 10.0), -float(rank)) for rank, video in enumerate(names)]
+        for query, names in videos.items()
+    }
+
+
+def unsaid(folder: Path, run: Run) -> Path:
+    """A run file of somebody else, which does not say its task."""
+    path = folder / "run.jsonl"
+    formats.write_run(MemoryRun.from_run(run), path, "jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text(
+        "".join(json.dumps({k: line[k] for k in ("query_id", "moments")}) + "\n" for line in lines)
+    )
+    return path
+
+
+def test_a_ranking_of_the_corpus_tells_nothing_of_the_given_video() -> None:
     block = MemoryRun.from_run(ANSWER).lists["VCMR"][0]
-    of_corpus = evaluate(ONE, MemoryRun("one", {"VCMR": (block,)}), protocol="vcmr")
-    assert any(note.startswith("SVMR and VR: read from") for note in of_corpus.notes)
-    own = evaluate(ONE, MemoryRun("two", {"VCMR": (block,), "SVMR": (block,)}), protocol="vcmr")
-    assert any(note.startswith("VR: read from") for note in own.notes)
+    result = evaluate(ONE, MemoryRun("one", {"VCMR": (block,)}), protocol="vcmr")
+    told = {name: value for name, value in result.means().items() if not np.isnan(value)}
+    assert told and not [name for name in told if name.startswith(("SVMR", "VR"))]
+    assert set(result.untold) == {name for name in result.metrics if name.startswith(("SVMR", "VR"))}
+    assert [
+        note for note in result.notes if note.startswith("SVMR and VR: no value, because this run ranked")
+    ]
+    assert result.to_json()["metrics"]["SVMR R@1,IoU=0.5"] is None
+    assert next(result.per_query())["metrics"]["SVMR R@1,IoU=0.5"] is None
+    assert np.isnan(evaluate(ONE, ANSWER, ["SVMR R@1,IoU=0.5"]).values).all()
+
+
+def test_a_ranking_of_moments_alone_ranks_videos_by_their_best_moments() -> None:
+    result = evaluate(TWO, answer(p="wvw", q="w"), ["VR R@1", "VR R@2", "SVMR R@1,IoU=0.5"])
+    assert result.means() == pytest.approx(
+        {"VR R@1": 0.5, "VR R@2": 1.0, "SVMR R@1,IoU=0.5": np.nan}, nan_ok=True
+    )
+    assert any(note.startswith("VR: the videos in the order of their best moments") for note in result.notes)
+
+
+def test_what_was_not_judged_has_no_value_where_the_metric_has_none() -> None:
+    result = evaluate(TWO, answer(p="wvw", q="w"), ["R@1,IoU=0.5", "SVMR R@1,IoU=0.5"], judged_iou=0.5)
+    assert result.unjudged is not None
+    of = result.unjudged.to_json(result.metrics)["metrics"]["SVMR R@1,IoU=0.5"]
+    assert (of["condensed"], of["lower"], of["upper"]) == (None, None, None)
+
+
+def test_a_run_that_leaves_the_own_video_anywhere_has_ranked_a_corpus(tmp_path: Path) -> None:
+    result = evaluate(TWO, unsaid(tmp_path, answer(p="vw", q="ww")), protocol="vcmr")
+    assert result.means()["R@1,IoU=0.5"] == result.means()["VR R@1"] == 1.0
+    assert "SVMR R@1,IoU=0.5" in result.untold
+
+
+def test_a_run_whose_moments_all_lie_in_the_own_video_was_given_it(tmp_path: Path) -> None:
+    path = unsaid(tmp_path, answer(p="vv", q="ww"))
+    result = evaluate(TWO, path, protocol="vcmr")
+    assert {name.split()[0] for name in result.metrics} == {"SVMR"}
+    assert result.means()["SVMR R@1,IoU=0.5"] == 1.0
+    assert any("as if it had been given" in note for note in result.notes)
+    with pytest.raises(UsageError, match=r"holds SVMR alone.*'R@1,IoU=0.5'.*\"task\": \"VCMR\""):
+        evaluate(TWO, path, ["R@1,IoU=0.5"])
+    assert evaluate(TWO, path, ["R@1,IoU=0.5"], protocol="qvh").means() == {"R@1,IoU=0.5": 1.0}
+
+
+def test_where_nothing_tells_both_tasks_read_the_same_moments(tmp_path: Path) -> None:
+    names = ["R@1,IoU=0.5", "SVMR R@1,IoU=0.5", "VR R@1"]
+    for truth, run in ((TWO, answer(p="v", q="w")), ({"p": TWO["p"]}, answer(p="vv"))):
+        result = evaluate(truth, unsaid(tmp_path, run), names)
+        assert list(result.means().values()) == [1.0, 1.0, 1.0]
+        assert any("whether the videos were given cannot be seen" in note for note in result.notes)
 
 
 def test_what_python_hands_over_must_be_moments_with_finite_scores() -> None:

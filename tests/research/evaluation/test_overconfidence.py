@@ -38,6 +38,11 @@ def run(told: dict[str, list[tuple[str, tuple[float, float]]]], name: str) -> Me
     )
 
 
+def given(told: dict[str, list[tuple[str, tuple[float, float]]]], name: str) -> MemoryRun:
+    """The same with the videos given."""
+    return MemoryRun(name, {"SVMR": run(told, name).lists["VCMR"]})
+
+
 POOL = run(
     {
         "a": [("a2", RIGHT)],
@@ -47,7 +52,7 @@ POOL = run(
     },
     "runs/pool.jsonl",
 )
-GIVEN = run({name: [(f"{name}1", RIGHT if name != "c" else WRONG)] for name in "abcd"}, "runs/given.jsonl")
+GIVEN = given({name: [(f"{name}1", RIGHT if name != "c" else WRONG)] for name in "abcd"}, "runs/given.jsonl")
 
 
 def test_the_drop_is_told_for_every_rank_and_overlap_over_the_same_queries() -> None:
@@ -64,16 +69,15 @@ def test_the_drop_is_told_for_every_rank_and_overlap_over_the_same_queries() -> 
 
 
 def test_a_query_that_is_not_answered_counts_as_zero_and_is_told() -> None:
-    some = run({"a": [("a1", RIGHT)]}, "some.jsonl")
+    some = given({"a": [("a1", RIGHT)]}, "some.jsonl")
     found = drop_of(truth(), POOL, some)
     assert found.given["R@1,IoU=0.5"] == 1 / 3
     assert found.notes == ("VMR: 2 queries are missing",)
 
 
-def test_of_moments_of_many_videos_those_in_the_given_one_are_read() -> None:
-    found = drop_of(truth(), POOL, POOL)
-    assert found.given["R@1,IoU=0.5"] == 1 / 3  # b: a1 was not answered for a
-    assert found.given["R@50,IoU=0.3"] == 1 / 3
+def test_a_run_that_ranked_pools_is_not_taken_for_one_with_the_video_given() -> None:
+    with pytest.raises(UsageError, match=r"runs/pool\.jsonl: ranked moments of several videos.*--task svmr"):
+        drop_of(truth(), POOL, POOL)
 
 
 def test_nothing_to_lose_has_no_share() -> None:
@@ -89,7 +93,7 @@ def test_a_run_of_other_queries_is_refused() -> None:
 
 
 def test_a_run_that_answers_only_queries_without_a_full_pool_is_refused() -> None:
-    other = run({"d": [("d1", RIGHT)]}, "other.jsonl")
+    other = given({"d": [("d1", RIGHT)]}, "other.jsonl")
     with pytest.raises(UsageError, match=r"other\.jsonl: answers none of the 3 judged queries.*--task svmr"):
         drop_of(truth(), POOL, other)
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from whenabouts.formats import read_annotations
 from whenabouts.formats.annotations import Annotations
 from whenabouts.formats.files import FormatError
+from whenabouts.formats.runs import MemoryRun
 from whenabouts.overlap import temporal_iou
 from whenabouts.product.cli.main import main
 from whenabouts.research.evaluation.bounds import BOUNDS
@@ -24,7 +25,7 @@ from whenabouts.research.evaluation.comparison import Settings, compare
 from whenabouts.research.evaluation.evaluate import Evaluation, evaluate
 from whenabouts.research.evaluation.metrics import MEASURES
 from whenabouts.research.evaluation.protocols import PROTOCOLS, Protocol
-from whenabouts.types import Judgement, Moment, ScoredMoment, UsageError
+from whenabouts.types import Judgement, Moment, Run, ScoredMoment, UsageError
 
 EXACT = Protocol("exact", 1, "", ())
 EXPONENTIAL = replace(EXACT, gain="exponential")
@@ -59,6 +60,11 @@ def moment_of(row: Row) -> Moment:
 
 def pooled(qrels: dict[str, list[Judgement]], most_grade: float | None = MOST) -> Annotations:
     return replace(Annotations.from_qrels(qrels), most_grade=most_grade)
+
+
+def run_for(metric: str, answers: Run) -> MemoryRun:
+    """Answers to the task of a metric."""
+    return MemoryRun.from_run(answers, task="SVMR" if metric.startswith("SVMR") else "VCMR")
 
 
 def judged_of(grades: dict[int, int]) -> list[Judgement]:
@@ -98,7 +104,7 @@ def test_the_bounds_are_the_least_and_greatest_value_over_all_grades_of_unjudged
     if not rows:
         return
     judged, answers = judged_of(grades), answers_of(rows)
-    result = evaluate(pooled({"q": judged}), {"q": answers}, [metric], protocol=protocol)
+    result = evaluate(pooled({"q": judged}), run_for(metric, {"q": answers}), [metric], protocol=protocol)
     assert result.unjudged is not None
     if np.isnan(result.values).any():
         assert np.isnan(result.unjudged.lower).all() and np.isnan(result.unjudged.unjudged).all()
@@ -127,7 +133,8 @@ def test_the_bounds_are_the_least_and_greatest_value_over_all_grades_of_unjudged
         ]
         for number, world in enumerate(worlds)
     }
-    values = evaluate(qrels, dict.fromkeys(qrels, answers), [metric], protocol=protocol).values
+    everywhere = run_for(metric, dict.fromkeys(qrels, answers))
+    values = evaluate(qrels, everywhere, [metric], protocol=protocol).values
     assert result.unjudged.lower[0, 0] == pytest.approx(values.min(), abs=1e-12)
     assert result.unjudged.upper[0, 0] == pytest.approx(values.max(), abs=1e-12)
     assert values[0, 0] == result.values[0, 0]  # all of them wrong: as things stand
@@ -282,7 +289,10 @@ def test_a_difference_of_hits_has_the_limits_of_all_grades_of_both_runs_together
 ) -> None:
     judged = judged_of(grades)
     runs = [answers_of([(slot, seconds[slot]) for slot in slots]) for slots in (own, other)]
-    one, two = (evaluate(pooled({"q": judged}), {"q": answers}, [metric], protocol=EXACT) for answers in runs)
+    one, two = (
+        evaluate(pooled({"q": judged}), run_for(metric, {"q": answers}), [metric], protocol=EXACT)
+        for answers in runs
+    )
     possible = possible_difference(one, two, metric)
     # Whatever either run gives and nobody judged may be right: for VR, a video in which nothing was judged.
     known = {j.moment.video_id for j in judged}
@@ -301,7 +311,8 @@ def test_a_difference_of_hits_has_the_limits_of_all_grades_of_both_runs_together
         for number, world in enumerate(worlds)
     }
     first, second = (
-        evaluate(qrels, dict.fromkeys(qrels, answers), [metric], protocol=EXACT).values for answers in runs
+        evaluate(qrels, run_for(metric, dict.fromkeys(qrels, answers)), [metric], protocol=EXACT).values
+        for answers in runs
     )
     assert possible == pytest.approx(((first - second).min(), (first - second).max()), abs=1e-12)
 

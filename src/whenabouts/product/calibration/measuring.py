@@ -92,6 +92,19 @@ class Report:
     made: bool
     notes: tuple[str, ...] = ()
 
+    @property
+    def not_measured(self) -> str:
+        """Why nobody knows how well confidences hold; "" if it was measured."""
+        calibration = self.calibration
+        if not calibration.calibrated:
+            return calibration.withheld or "unrelated sentences find nothing here"
+        if not any(outcome.kind == "known" for outcome in self.outcomes):
+            return "no words to make questions of, so misses are not known; give some with --queries"
+        if reliability_of(self.outcomes).error is not None:
+            return ""
+        why = calibration.withheld or "what unrelated sentences score there is not known"
+        return f"no answer to a known question has a confidence: {why}"
+
     def summary(self) -> dict[str, Any]:
         """The rates for programs, as they are kept with the corpus."""
         outcomes = self.outcomes
@@ -102,6 +115,7 @@ class Report:
             "answered_elsewhere": sum(not outcome.counts for outcome in outcomes),
             **PROBABLE.to_json(),
             **reliability_of(outcomes).to_json(),
+            "not_measured": self.not_measured or None,
             "adjustment": self.calibration.adjustment.to_json(),
         }
 
@@ -110,6 +124,7 @@ class Report:
         curve = risk_coverage(self.outcomes)
         return {
             "calibration": self.summary() if self.calibration.calibrated else None,
+            "not_measured": self.not_measured or None,
             "notes": list(self.notes),
             "streams": {
                 name: {"clips": stream.clips, "calibrated": name in self.calibration.calibrated}
@@ -140,15 +155,11 @@ class Report:
 
     def lines(self) -> list[str]:
         """For people: the rates, the reliability diagram and the risk-coverage curve."""
-        if not self.calibration.calibrated:
-            groups = [
-                group for stream in self.calibration.streams.values() for group in stream.groups.values()
-            ]
-            withheld = next((group.withheld for group in groups if group.withheld), "")
-            return [withheld or "uncalibrated: unrelated sentences find nothing here"]
         lines = [*self.notes, *([self.calibration.note] if self.calibration.note else [])]
-        if not any(outcome.kind == "known" for outcome in self.outcomes):
-            lines.append("no words to make questions of, so misses are not known; give some with --queries")
+        if self.not_measured:
+            lines.append(f"calibration error and AUROC: - ({self.not_measured})")
+        if not self.calibration.calibrated:
+            return lines
         lines += [
             f"a match from {PROBABLE.match_at:.0%} on, or a name that is said; no match where one of the "
             f"first five is right with a probability below {LEAST_IN_FIVE:.0%}",

@@ -9,8 +9,8 @@ the moments in them. What each keeps of the videos is stored for itself.
 Long videos may be searched by segments: a system with places for 100 clips reads an hour as 100 clips of 36
 seconds. Then the index keeps a retriever's keys of segments of a few seconds. Those with the nearest keys are
 scored exactly, the best of these are joined to proposals, and the localizer looks into each with some seconds
-on both sides: the answers are those of `whenabouts run --segments` on the exported features. What is looked
-into depends on the query and is encoded for it.
+on both sides: the answers are those of `whenabouts run --segments --nms 0` on the exported features. What is
+looked into depends on the query and is encoded for it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from whenabouts.ranking.encoded_corpus import (
 )
 from whenabouts.ranking.localize import can_localize
 from whenabouts.ranking.proposals import SegmentSettings, joined_segments
-from whenabouts.ranking.rank import NMS, Moments, best_first, rank, rank_proposals
+from whenabouts.ranking.rank import Moments, best_first, rank, rank_proposals
 from whenabouts.ranking.units import Units, segment_clips
 from whenabouts.types import ScoredMoment, UsageError
 
@@ -79,6 +79,9 @@ looks into the best of them."""
 SCORED_SEGMENTS = 400
 """Segments whose score is computed exactly, by what the index says of their keys; so are all where they are
 no more than these."""
+SHARED_TIME = 0.0
+"""How much (IoU) an answer may share with a better one of its video: nothing, as in the search by words that
+needs no training. What a checkpoint's paper suppresses is for `run` and for measuring."""
 _EXACT_A_MOMENT = 2
 # Bytes of candidates that are unpacked at once: memory that is used again need not be fetched anew, page by
 # page (a search with HERO took 163 ms of a processor with all at once, 118 with these).
@@ -119,8 +122,7 @@ class TrainedSearch:
         self._store, self._untrained = store, untrained
         self._systems = [system for system in dict.fromkeys((localizer, retriever)) if system is not None]
         self._transcripts = [name for name in store.streams if stream_named(name).transcript]
-        self._nms = NMS if localizer.trained.decoding.nms is None else localizer.trained.decoding.nms
-        self._decoding = replace(localizer.trained.decoding, nms=self._nms)
+        self._decoding = replace(localizer.trained.decoding, nms=SHARED_TIME)
         self._background: tuple[int, Background] | None = None
         if segments is not None:
             own, theirs = localizer.trained.inputs, self._chooser.trained.inputs
@@ -412,12 +414,12 @@ class TrainedSearch:
             own = query if self.localizer is self._chooser else self.localizer.encode(text)
             decoding, padding = self._decoding, self.segments.padding_seconds
             moments = rank_proposals(
-                trained, own_footage, own, proposals, decoding, padding, nms=self._nms, limit=k
+                trained, own_footage, own, proposals, decoding, padding, nms=SHARED_TIME, limit=k
             )
         else:
             score = proposals.score.astype(np.float64)
             whole = Moments.whole(proposals.query, proposals.video, score, proposals.end)
-            moments = best_first(replace(whole, start=proposals.start), names, self._nms, k)
+            moments = best_first(replace(whole, start=proposals.start), names, SHARED_TIME, k)
         # Each moment is read by itself for its evidence: the clip of it whose key is nearest.
         windows = Units.around(footage, moments.video, moments.start, moments.end)
         if not len(windows):

@@ -127,6 +127,8 @@ class Comparison:
     """Sentences a reader of the numbers must know."""
     unjudged: PooledComparison | None = None
     """What was not judged, where the judgements come from pools."""
+    untold: tuple[str, ...] = ()
+    """Metrics without a value: of a task that not every run answers."""
 
     @property
     def family(self) -> int:
@@ -152,7 +154,8 @@ class Comparison:
             "metrics": {
                 name: {"queries": queries, "videos": videos}
                 for name, (queries, videos) in self.counts.items()
-            },
+            }
+            | dict.fromkeys(self.untold),
             "systems": [
                 {
                     "name": system.name,
@@ -190,6 +193,7 @@ class Comparison:
         for metric in self.metrics:
             lines += ["", *self.block(metric)]
             lines += [] if self.unjudged is None else self.unjudged.block(metric)
+        lines += ["", *(f"{metric}  -" for metric in self.untold)] if self.untold else []
         pools = () if self.unjudged is None else (self.unjudged.sentence(),)
         for sentence in (*self._explained(), *pools, *self.notes):
             lines += ["", *textwrap.wrap(sentence, _WIDTH)]
@@ -260,8 +264,11 @@ class Comparison:
         """
         letters = {system.name: _letter(number) for number, system in enumerate(self.systems)}
         runs = [f"({letters[s.name]})~{escaped(s.name)}" for s in self.systems]
-        metrics = [escaped(metric) for metric in self.metrics]
-        cells = [[self._cell(s, metric, letters) for metric in self.metrics] for s in self.systems]
+        metrics = [escaped(metric) for metric in (*self.metrics, *self.untold)]
+        dashes = ["--"] * len(self.untold)
+        cells = [
+            [*(self._cell(s, metric, letters) for metric in self.metrics), *dashes] for s in self.systems
+        ]
         if len(metrics) > _MOST_METRIC_COLUMNS:
             head, names, cells = runs, metrics, [list(row) for row in zip(*cells, strict=True)]
         else:

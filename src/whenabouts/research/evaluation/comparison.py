@@ -158,7 +158,7 @@ def compare(
         names = _names_of_systems(names_of(each.run for each in evaluations), settings.trainings)
     own_names = tuple(names)
     _check_same(evaluations)
-    metrics, left_out = _shared_metrics(evaluations)
+    metrics, untold, left_out = _shared_metrics(evaluations)
     values, labels = _lined_up(evaluations, metrics, clusters)
     evaluations = _averaged(evaluations, settings.trainings)
     _check_names(own_names, len(evaluations))
@@ -168,6 +168,7 @@ def compare(
     return Comparison(
         protocol=evaluations[0].protocol,
         metrics=metrics,
+        untold=untold,
         counts={name: measured[name].counts for name in metrics},
         queries=len(labels),
         videos=len(np.unique(labels)),
@@ -335,16 +336,27 @@ def _check_same(evaluations: Sequence[Evaluation]) -> None:
         raise UsageError("no query counts, so there is nothing to compare")
 
 
-def _shared_metrics(evaluations: Sequence[Evaluation]) -> tuple[tuple[str, ...], list[str]]:
-    """The metrics that all evaluations have and that apply to a query, and what to say of the others."""
-    everywhere = [name for name in evaluations[0].metrics if all(name in e.metrics for e in evaluations)]
-    empty = [name for name in everywhere if np.isnan(evaluations[0].column(name)).all()]
-    shared = tuple(name for name in everywhere if name not in empty)
-    some = dict.fromkeys(name for e in evaluations for name in e.metrics if name not in everywhere)
+def _shared_metrics(
+    evaluations: Sequence[Evaluation],
+) -> tuple[tuple[str, ...], tuple[str, ...], list[str]]:
+    """The metrics that all runs tell and that apply to a query, those that some run does not tell, and notes.
+
+    A run tells no metric of a task that it does not answer.
+    """
+    every = dict.fromkeys(name for e in evaluations for name in e.metrics)
+    untold = tuple(name for name in every if any(name in e.untold for e in evaluations))
+    some = [name for name in every if name not in untold and any(name not in e.metrics for e in evaluations)]
+    both = [name for name in every if name not in (*untold, *some)]
+    empty = [name for name in both if np.isnan(evaluations[0].column(name)).all()]
+    shared = tuple(name for name in both if name not in empty)
     if not shared:
-        raise UsageError("the runs have no metric in common that applies to a query")
-    reasons = {"not every run has them": list(some), "they apply to no query": empty}
-    return shared, [f"Left out, for {why}: {', '.join(which)}." for why, which in reasons.items() if which]
+        why = f" ({', '.join(untold)}: a run does not answer this task)" if untold else ""
+        raise UsageError(f"the runs have no metric in common that applies to a query{why}")
+    reasons = {"not every run has them": some, "they apply to no query": empty}
+    notes = [f"Left out, for {why}: {', '.join(which)}." for why, which in reasons.items() if which]
+    if untold:
+        notes.append(f"No value (-), for not every run answers this task: {', '.join(untold)}.")
+    return shared, untold, notes
 
 
 def _lined_up(

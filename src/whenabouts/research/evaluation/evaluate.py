@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from whenabouts.formats import open_run, read_annotations
 from whenabouts.formats.annotations import Annotations, Floats
 from whenabouts.formats.files import line_containing
-from whenabouts.formats.runs import MemoryRun, RunBlock, RunSource, Task
+from whenabouts.formats.runs import MemoryRun, RunBlock, RunSource, Task, answered_by
 from whenabouts.research.evaluation.highlights import highlights_of
 from whenabouts.research.evaluation.matching import Mask, Rows, Truth, rows_of, truth_of
 from whenabouts.research.evaluation.metrics import (
@@ -29,6 +29,17 @@ from whenabouts.research.evaluation.protocols import Protocol, find_protocol, pr
 from whenabouts.research.evaluation.unjudged import JUDGED_IOU, Unjudged
 from whenabouts.types import Qrels, Run, UsageError, number_of
 
+Lists = Mapping[Task, Task]
+"""Task -> the list of the run that answers it."""
+
+_SEEMS_GIVEN = (
+    "The run does not say its task. All its moments lie in their query's own video, as if it had been given: "
+    'they answer SVMR. (In run.jsonl, "task": "VCMR" in each line says that it ranked the corpus.)'
+)
+_UNSAID = (
+    "The run does not say its task, and whether the videos were given cannot be seen: SVMR and the metrics "
+    'of the corpus read the same moments. (In run.jsonl, "task": "VCMR" or "SVMR" in each line says it.)'
+)
 # With a smaller share of judged queries among its own, a run is one of another data set.
 _LEAST_JUDGED = 0.01
 
@@ -65,6 +76,8 @@ class Evaluation:
     """What was not judged, where the judgements come from pools."""
     is_given: bool = False
     """Whether the run was given each query's own video where the protocol asks for it in a pool."""
+    untold: tuple[str, ...] = ()
+    """Metrics of tasks that the run does not answer: their values are NaN."""
 
     def means(self, queries: Mask | None = None) -> dict[str, float]:
         """Metric -> mean over the queries to which it applies, unrounded; NaN where there are none.
@@ -162,11 +175,14 @@ def evaluate(
     """Values per query and their means of a run against judgements.
 
     `truth` and `run` are files in any format of `whenabouts.formats` (the formats may be named), what its
-    readers gave, or plain mappings: query id -> judgements, query id -> scored moments. `metrics` are names
-    such as "R@10,IoU=0.5", "nDCG@20,IoU=0.7", "mAP" or "VR R@100"; none means the protocol's own. Without a
-    protocol the judgements choose (`protocol_for`); with `as_released` the twin of the named one that keeps
-    the faults of its released program. With `strict`, a query or a video that the judgements do not name is
-    an error.
+    readers gave, or plain mappings: query id -> judgements, query id -> scored moments of a corpus (of given
+    videos: `MemoryRun.from_run(run, task="SVMR")`). `metrics` are names such as "R@10,IoU=0.5",
+    "nDCG@20,IoU=0.7", "mAP" or "VR R@100"; none means the protocol's own. One of a task that the run does not
+    answer has NaN for its values (`Evaluation.untold`), and a note says why.
+
+    Without a protocol the judgements choose (`protocol_for`); with `as_released` the twin of the named one
+    that keeps the faults of its released program. With `strict`, a query or a video that the judgements do
+    not name is an error.
 
     Judgements from pools (`Annotations.most_grade`, a folder with pooled.json) say nothing of what they do
     not name: `Evaluation.unjudged` then tells how much that is and how far it could move each value. A
@@ -188,12 +204,16 @@ def evaluate(
         run = open_run(run, run_format)
     elif isinstance(run, Mapping):
         run = MemoryRun.from_run(run)
+    lists = answered_by(run, _given_videos(annotations))
+    if chosen.given_video and "VCMR" not in lists and "SVMR" in lists:
+        lists = {**lists, "VCMR": lists["SVMR"]}
     chosen_metrics = metrics_of(chosen, metrics)
     if not metrics:
         chosen_metrics = tuple(
-            metric for metric in chosen_metrics if _has_what(metric, chosen, annotations, run)
+            metric for metric in chosen_metrics if _has_what(metric, lists, annotations, run)
         )
-    return _evaluated(annotations, run, chosen_metrics, chosen, strict, _pools(annotations, judged_iou))
+    pools = _pools(annotations, judged_iou)
+    return _evaluated(annotations, run, lists, chosen_metrics, chosen, strict, pools)
 
 
 def _pools(annotations: Annotations, judged_iou: float | None) -> tuple[float, float] | None:
@@ -202,6 +222,16 @@ def _pools(annotations: Annotations, judged_iou: float | None) -> tuple[float, f
         return None
     most = max(annotations.most_grade or 1.0, float(annotations.relevance.max(initial=1.0)))
     return JUDGED_IOU if judged_iou is None else judged_iou, most
+
+
+def _given_videos(annotations: Annotations) -> dict[str, str]:
+    """Query id -> the video of its first judgement, where SVMR looks."""
+    queries, first = np.unique(annotations.query, return_index=True)
+    videos = annotations.video[first].tolist()
+    return {
+        annotations.queries[query].id: annotations.videos[video].id
+        for query, video in zip(queries.tolist(), videos, strict=True)
+    }
 
 
 def annotations_of(
@@ -216,21 +246,15 @@ def annotations_of(
     return Annotations.from_qrels(truth)
 
 
-def _has_what(metric: Metric, protocol: Protocol, annotations: Annotations, source: RunSource) -> bool:
-    """Whether judgements and run have what a metric of the protocol reads; one that is named must have it."""
+def _has_what(metric: Metric, lists: Lists, annotations: Annotations, source: RunSource) -> bool:
+    """Whether a metric of the protocol is shown; one that is named must be.
+
+    A ranking of the corpus shows all of them: those of tasks that it does not answer without a value.
+    """
     if metric.task == "HL":
         first = annotations.queries[0].metadata if annotations.queries else {}
         return "saliency_scores" in first and bool(_saliency(source))
-    # A plain list of moments has all three; a submission of several lists has what its author handed in.
-    return source.tasks == ("VCMR",) or _list_of(metric, protocol, source) in source.tasks
-
-
-def _list_of(metric: Metric, protocol: Protocol, source: RunSource) -> Task:
-    """Which list a metric reads: its own where the run has it, else the moments."""
-    if metric.task in source.tasks:
-        return metric.task
-    of_given = protocol.given_video and metric.task == "VCMR" and "VCMR" not in source.tasks
-    return "SVMR" if of_given else "VCMR"
+    return metric.task in lists or _ranked_corpus(lists)
 
 
 def _saliency(source: RunSource) -> Mapping[str, Floats]:
@@ -254,6 +278,7 @@ class _Tally:
 def _evaluated(
     annotations: Annotations,
     source: RunSource,
+    lists: Lists,
     metrics: tuple[Metric, ...],
     protocol: Protocol,
     strict: bool,
@@ -266,7 +291,7 @@ def _evaluated(
     if pools is not None:
         tally.unjudged = Unjudged.empty(queries, len(metrics), *pools)
         judged = truth_of(annotations, replace(protocol, zero_grades=True))
-    for number, (task, columns) in enumerate(_columns_by_list(metrics, protocol, source).items()):
+    for number, (task, columns) in enumerate(_columns_by_list(metrics, lists, source).items()):
         seen = np.zeros(queries, bool)
         own = [(column, metrics[column]) for column in columns]
         for block in source.blocks(task):
@@ -278,44 +303,60 @@ def _evaluated(
                 tally.unjudged.fill(*read, listed_videos=listed)
         tally.answered |= seen
     mark_not_applicable(tally.values, metrics, truth)
+    tally.values[:, [column for column, metric in enumerate(metrics) if _is_untold(metric, lists)]] = np.nan
     if any(metric.task == "HL" for metric in metrics):
         _fill_highlights(tally, annotations, truth, source, metrics)
     _refuse_another_data_set(tally, source, annotations)
-    return _result(annotations, source, metrics, protocol, truth, tally)
+    return _result(annotations, source, lists, metrics, protocol, truth, tally)
 
 
-def _is_given(metrics: tuple[Metric, ...], protocol: Protocol, source: RunSource) -> bool:
+def _ranked_corpus(lists: Lists) -> bool:
+    """Whether the run answers with moments of a corpus, and not of given videos alone."""
+    return "VCMR" in lists and lists["VCMR"] != lists.get("SVMR")
+
+
+def _is_untold(metric: Metric, lists: Lists) -> bool:
+    """Whether a metric is of a task that the run does not answer."""
+    return metric.task != "HL" and metric.task not in lists
+
+
+def _is_given(metrics: tuple[Metric, ...], protocol: Protocol, lists: Lists) -> bool:
     """Whether a protocol of pools reads a run that was given each query's own video."""
-    moments = [metric for metric in metrics if metric.task == "VCMR"]
-    return protocol.full_pools and any(_list_of(metric, protocol, source) == "SVMR" for metric in moments)
+    in_video = "SVMR" in lists and lists.get("VCMR") == lists["SVMR"]
+    return protocol.full_pools and in_video and any(metric.task == "VCMR" for metric in metrics)
 
 
-def _of_lists(metrics: tuple[Metric, ...], protocol: Protocol, source: RunSource) -> Iterator[str]:
-    """Notes on metrics whose list is another than their name says."""
-    read = {(metric.task, _list_of(metric, protocol, source)) for metric in metrics if metric.task != "HL"}
-    if _is_given(metrics, protocol, source):
+def _of_lists(
+    metrics: tuple[Metric, ...], protocol: Protocol, lists: Lists, source: RunSource
+) -> Iterator[str]:
+    """Notes on what the run answers."""
+    tasks = {metric.task for metric in metrics} - {"HL"}
+    if _is_given(metrics, protocol, lists):
         yield "The run answers in each query's own video: it did not have to find it in a pool."
-    if others := sorted(task for task, own in read if own == "VCMR" and task != "VCMR"):
+    elif source.answered is None and "SVMR" in lists:
+        yield _UNSAID if "VR" in lists else _SEEMS_GIVEN
+    if untold := [task for task in ("SVMR", "VR") if task in tasks and task not in lists]:
         yield (
-            f"{' and '.join(others)}: read from the run's moments of the corpus, so far as these go; "
-            "`run --out FILE.json` writes the lists of all tasks."
+            f"{' and '.join(untold)}: no value, because this run ranked the moments of the corpus. "
+            f"`whenabouts run --task {untold[0].lower()}` answers that task, `run --out FILE.json` all."
         )
+    if "VR" in tasks and lists.get("VR") not in (None, "VR"):
+        yield "VR: the videos in the order of their best moments, so far as the list of moments goes."
 
 
-def _columns_by_list(
-    metrics: tuple[Metric, ...], protocol: Protocol, source: RunSource
-) -> dict[Task, list[int]]:
-    """Which list of the run is read for which metrics."""
-    lists: dict[Task, list[int]] = {}
+def _columns_by_list(metrics: tuple[Metric, ...], lists: Lists, source: RunSource) -> dict[Task, list[int]]:
+    """Which list of the run is read for which metrics; those without a list are read nowhere."""
+    columns: dict[Task, list[int]] = {}
     for column, metric in enumerate(metrics):
         if metric.task == "HL":
             continue
-        task = _list_of(metric, protocol, source)
-        if task not in source.tasks:
-            held = ", ".join(source.tasks)
-            raise UsageError(f"{source.name}: it holds {held} alone, which cannot tell {metric.name!r}")
-        lists.setdefault(task, []).append(column)
-    return lists
+        if metric.task in lists:
+            columns.setdefault(lists[metric.task], []).append(column)
+        elif not _ranked_corpus(lists):
+            why = f"; {_SEEMS_GIVEN}" if source.answered is None else ""
+            held = ", ".join(task for task in lists if task != "VCMR")
+            raise UsageError(f"{source.name}: it holds {held} alone, which cannot tell {metric.name!r}{why}")
+    return columns or {source.tasks[0]: []}
 
 
 def _checked_rows(
@@ -397,6 +438,7 @@ def _refuse_another_data_set(tally: _Tally, source: RunSource, annotations: Anno
 def _result(
     annotations: Annotations,
     source: RunSource,
+    lists: Lists,
     metrics: tuple[Metric, ...],
     protocol: Protocol,
     truth: Truth,
@@ -415,12 +457,13 @@ def _result(
         unknown_queries=tally.unknown_queries,
         unknown_videos=tally.unknown_videos,
         left_out=truth.left_out,
-        is_given=_is_given(metrics, protocol, source),
+        is_given=_is_given(metrics, protocol, lists),
+        untold=tuple(metric.name for metric in metrics if _is_untold(metric, lists)),
         groups={"type": np.array(kinds)} if kinds and all(kinds) else {},
-        unjudged=tally.unjudged and tally.unjudged.finished(tally.values, metrics, truth, kept),
+        unjudged=tally.unjudged and tally.unjudged.finished(tally.values, metrics, kept),
         notes=(
             *protocol.notes,
-            *_of_lists(metrics, protocol, source),
+            *_of_lists(metrics, protocol, lists, source),
             *(f"judgements: {times:,} {rule}" for rule, times in annotations.counts.items()),
         ),
     )

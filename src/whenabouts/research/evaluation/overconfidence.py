@@ -79,9 +79,9 @@ def drop_of(
     """The drop from answers with the golden video given to answers of the pool, over the same queries.
 
     Both are judged under `protocol`: the same queries count, and one that a run does not answer counts as 0.
-    `given` may hold a list of moments in the given video (SVMR), or moments of which only those in that video
-    are read. Raises UsageError and FormatError as `evaluate` does, and UsageError for a protocol without
-    pools and for a run that answers none of the queries.
+    `given` answers in each query's given video (SVMR). Raises UsageError and FormatError as `evaluate` does,
+    and UsageError for a protocol without pools, for a `given` run that ranked pools or a corpus, and for one
+    that answers none of the queries.
     """
     chosen = PROTOCOLS[protocol] if isinstance(protocol, str) else protocol
     if not chosen.full_pools:
@@ -93,7 +93,7 @@ def drop_of(
     names = [f"R@{k},IoU={iou}" for iou in IOUS for k in RANKS]
     in_pool = evaluate(judged, pool, names, protocol=chosen)
     in_video = evaluate(judged, given, [f"SVMR {name}" for name in names], protocol=chosen)
-    _refuse_no_answers(in_video)
+    _refuse_other_answers(in_video)
     means = in_video.means()
     missing = {"MVMR": len(in_pool.missing), "VMR": len(in_video.missing)}
     notes = [f"{what}: {count:,} queries are missing" for what, count in missing.items() if count]
@@ -106,7 +106,12 @@ def drop_of(
     )
 
 
-def _refuse_no_answers(result: Evaluation) -> None:
+def _refuse_other_answers(result: Evaluation) -> None:
+    if result.untold:
+        raise UsageError(
+            f"{result.run}: ranked moments of several videos for a query; the run with the video given is "
+            "written by `whenabouts run --pools FILE --task svmr`"
+        )
     if len(result.missing) == len(result.query_ids):
         raise UsageError(
             f"{result.run}: answers none of the {len(result.query_ids):,} judged queries; the run with the "

@@ -35,7 +35,6 @@ from whenabouts.research.evaluation.metrics import (
     Listings,
     Metric,
     fill,
-    mark_not_applicable,
     means_of,
     of_length,
     without_nan,
@@ -168,7 +167,7 @@ class Unjudged:
         hit = min(MEAN_IOUS) if metric.measure == "mAP" and metric.iou is None else metric.iou
         return self.judged_iou if hit is None else min(self.judged_iou, hit)
 
-    def finished(self, values: Floats, metrics: Sequence[Metric], truth: Truth, kept: Indices) -> Unjudged:
+    def finished(self, values: Floats, metrics: Sequence[Metric], kept: Indices) -> Unjudged:
         """The numbers of the queries `kept`; those of highlights, which have no pools, are their `values`."""
         for column, metric in enumerate(metrics):
             if metric.task == "HL":
@@ -176,7 +175,7 @@ class Unjudged:
                     numbers[:, column] = values[:, column]
         columns = [getattr(self, name) for name in COLUMNS]
         for numbers in columns:
-            mark_not_applicable(numbers, metrics, truth)
+            numbers[np.isnan(values)] = np.nan
         kept_columns = [numbers[kept] for numbers in columns]
         return Unjudged(self.judged_iou, self.most_grade, *kept_columns, open=self.open)
 

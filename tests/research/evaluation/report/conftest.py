@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from whenabouts.formats.annotations import AnnotationBuilder, Annotations
-from whenabouts.formats.runs import MemoryRun, RunBlock
+from whenabouts.formats.runs import RANKED_CORPUS, MemoryRun, RunBlock
 
 Row = tuple[str, float, float]
 """Video, start, end; NaN for a row that names a video only."""
@@ -66,7 +66,7 @@ def make_case(
         blocks = [
             block_of({query: answers[query] for query in ids[at : at + 2]}) for at in range(0, len(ids), 2)
         ]
-        sources.append(MemoryRun(name, {"VCMR": tuple(blocks)}))
+        sources.append(MemoryRun(name, {"VCMR": tuple(blocks)}, RANKED_CORPUS))
     return collector.annotations(), sources
 
 

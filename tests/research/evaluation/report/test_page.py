@@ -163,6 +163,9 @@ def test_the_numbers_are_those_of_evaluate(case: Callable[..., Any]) -> None:
     assert [row.name for row in report.metrics] == list(means)
     for row in report.metrics:
         (estimate,) = row.means
+        if row.name.startswith("SVMR"):
+            assert estimate is None and f"{row.name} –" in reader.text
+            continue
         assert estimate and estimate.value == pytest.approx(means[row.name])
         assert estimate.low <= estimate.value <= estimate.high
         assert f"{row.name} {100 * means[row.name]:.2f} {100 * estimate.low:.2f} to" in reader.text

@@ -15,6 +15,7 @@ class _Counted:
     """A source that counts how often it is read."""
 
     tasks: tuple[Task, ...] = ("VCMR",)
+    answered = None
     name = "counted"
 
     def __init__(self, blocks: tuple[Any, ...]) -> None:

@@ -239,7 +239,12 @@ def _metrics(
 ) -> tuple[MetricRow, ...]:
     clusters = clusters_of(annotations)
     own = [_estimates(run.evaluation, clusters) for run in runs]
-    names = dict.fromkeys(name for estimates in own for name in estimates)
+    names = dict.fromkeys(
+        name
+        for run, estimates in zip(runs, own, strict=True)
+        for name in run.evaluation.metrics
+        if name in estimates or name in run.evaluation.untold
+    )
     return tuple(
         MetricRow(name, tuple(estimates.get(name) for estimates in own), differences.get(name))
         for name in names

@@ -49,6 +49,7 @@ class KeptRun:
     def __init__(self, source: RunSource, most_rows: int = MOST_ROWS) -> None:
         self.name: str = source.name
         self.tasks: tuple[Task, ...] = source.tasks
+        self.answered = source.answered
         self._source = source
         self._most_rows = most_rows
         self._kept: dict[Task, tuple[RunBlock, ...]] = {}
