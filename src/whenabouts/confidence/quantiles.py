@@ -24,7 +24,7 @@ def beta_share(a: float, b: float, x: float) -> float:
 
 
 def beta_quantile(a: float, b: float, share: float) -> float:
-    """The x below which that share of a Beta(a, b) distribution lies; halving, and Newton's steps inside it."""
+    """The x below which that share of a Beta(a, b) distribution lies, by Newton's steps between halvings."""
     if not 0.0 < share < 1.0:
         return float(share >= 1.0)
     low, high, x = 0.0, 1.0, a / (a + b)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from whenabouts.product.cli.encoder_offer import offer_encoder
 from whenabouts.product.cli.options import (
     add_corpus,
     add_format,
@@ -184,6 +185,8 @@ def run(options: argparse.Namespace) -> int:
     with _corpus(options) as (corpus, is_new):
         if options.dry_run:
             return _dry_run(corpus, options)
+        if options.text is None and not corpus.store.streams and not wants_json(options):
+            offer_encoder()
         # Planned while nobody else can write, so that the plan still fits when it is carried out.
         with corpus.writing(wait=options.wait, on_wait=_say_holder):
             try:
