@@ -114,7 +114,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=Path("dist"))
-    print(build(parser.parse_args().out))
+    try:
+        print(build(parser.parse_args().out))
+    except ReleaseError as error:
+        sys.exit(f"release: {error}")
 
 
 if __name__ == "__main__":
