@@ -66,7 +66,8 @@ def half_precision(weights: Path) -> bytes:
     }
     if infinite := [name for name, values in halves.items() if not np.isfinite(values).all()]:
         raise ReleaseError(f"{weights}: {infinite[0]} has values beyond float16")
-    return save(halves)
+    content: bytes = save(halves)
+    return content
 
 
 def write_model(folder: Path) -> None:

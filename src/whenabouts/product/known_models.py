@@ -85,8 +85,8 @@ def _listed(model: ModelCard) -> ListedModel:
 
 
 def _packaged(model: ModelCard) -> ListedModel:
-    found = ((name, importlib.util.find_spec(name)) for name in model.packages)
-    package, spec = next((pair for pair in found if pair[1]), ("", None))
+    specs = ((name, importlib.util.find_spec(name)) for name in model.packages)
+    package, spec = next((pair for pair in specs if pair[1]), ("", None))
     if spec is None:
         return ListedModel(model)
     places = [Path(place) for place in spec.submodule_search_locations or ()]

@@ -24,5 +24,5 @@ def test_groups_are_those_of_average_linkage_in_scipy(
 
 
 def test_equal_vectors_are_one_person_and_opposite_ones_two() -> None:
-    vectors = np.float32([[1, 0], [-1, 0], [1, 0], [-1, 0]])
+    vectors = np.array([[1, 0], [-1, 0], [1, 0], [-1, 0]], np.float32)
     assert clusters(vectors, 0.5).tolist() == [0, 1, 0, 1]

@@ -185,8 +185,6 @@ def run(options: argparse.Namespace) -> int:
     with _corpus(options) as (corpus, is_new):
         if options.dry_run:
             return _dry_run(corpus, options)
-        if options.text is None and not corpus.store.streams and not wants_json(options):
-            offer_encoder()
         # Planned while nobody else can write, so that the plan still fits when it is carried out.
         with corpus.writing(wait=options.wait, on_wait=_say_holder):
             try:
@@ -282,8 +280,10 @@ def _dry_run(corpus: Corpus, options: argparse.Namespace) -> int:
 def _run(corpus: Corpus, options: argparse.Namespace) -> int:
     from whenabouts.product.indexing import run_index
 
-    plan = _plan(corpus, options)
     is_quiet = wants_json(options)
+    if options.text is None and not corpus.store.streams and not is_quiet:
+        offer_encoder()
+    plan = _plan(corpus, options)
     if not is_quiet:
         _say(plan.lines(), sys.stderr)
     if code := _nothing(plan, options):
