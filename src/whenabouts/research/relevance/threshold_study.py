@@ -248,9 +248,9 @@ def _rank_correlation(a: Floats, b: Floats) -> float:
     return float(np.corrcoef(_mean_ranks(a), _mean_ranks(b))[0, 1])
 
 
-def _mean_ranks(values: Floats) -> Floats:
+def _mean_ranks(values: Floats) -> NDArray[np.float64]:
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[place]
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[place], np.float64)
 
 
 def draw_study(pairs: RatedPairs, cosines: Floats, marks: tuple[float, float], stem: Path) -> list[Path]:
