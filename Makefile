@@ -9,7 +9,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 ATTACK_MINUTES ?= 60
 
-.PHONY: venv demo test test-slow attack check lint docs format clean
+.PHONY: venv demo test test-slow attack check lint docs release format clean
 
 venv: $(STAMP)
 
@@ -48,16 +48,21 @@ check: venv lint
 
 # Quick enough to stop `make test` at once: the formatter, the linter, the layers.
 lint: venv
-	$(BIN)/ruff format --check src tests benchmarks samples
-	$(BIN)/ruff check src tests benchmarks samples
+	$(BIN)/ruff format --check src tests benchmarks release samples
+	$(BIN)/ruff check src tests benchmarks release samples
 	$(BIN)/lint-imports
 
 docs: venv
 	$(BIN)/mkdocs build --strict --site-dir build/site
 
+# What a release publishes, into dist/ (docs/releasing.md).
+release: venv
+	rm -rf dist
+	$(BIN)/python -m release.build
+
 format: venv
-	$(BIN)/ruff format src tests benchmarks samples
-	$(BIN)/ruff check --fix src tests benchmarks samples
+	$(BIN)/ruff format src tests benchmarks release samples
+	$(BIN)/ruff check --fix src tests benchmarks release samples
 
 clean:
 	rm -rf $(VENV) demo.corpus .mypy_cache .ruff_cache .pytest_cache build dist

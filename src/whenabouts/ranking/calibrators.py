@@ -149,15 +149,24 @@ def _loss(x: Floats, target: Floats, slope: float, shift: float) -> float:
 
 def _fit_isotonic(raw: Floats, right: NDArray[np.bool_]) -> Isotonic:
     """Pool-adjacent-violators; equal raw numbers are one point, and each level keeps its two ends."""
-    from scipy.optimize import isotonic_regression
-
     values, inverse, counts = np.unique(raw, return_inverse=True, return_counts=True)
-    shares = np.bincount(inverse, right.astype(np.float64)) / counts
-    fitted = isotonic_regression(shares, weights=counts)
-    first, last = fitted.blocks[:-1], fitted.blocks[1:] - 1
-    ends = np.unique(np.concatenate([first, last]))
-    share = np.clip(fitted.x[ends], 0.0, 1.0)
-    return Isotonic(tuple(values[ends].tolist()), tuple(share.tolist()))
+    starts, levels = _pooled(np.bincount(inverse[right], minlength=len(values)).tolist(), counts.tolist())
+    last = [*(start - 1 for start in starts[1:]), len(values) - 1]
+    share_at = dict(zip([*starts, *last], levels * 2, strict=True))
+    ends = sorted(share_at)
+    return Isotonic(tuple(values[ends].tolist()), tuple(share_at[end] for end in ends))
+
+
+def _pooled(hits: list[int], counts: list[int]) -> tuple[list[int], list[float]]:
+    """Where each of the closest rising steps begins, and its share of hits; compared in whole numbers."""
+    steps: list[tuple[int, int, int]] = []
+    for place, (hit, count) in enumerate(zip(hits, counts, strict=True)):
+        start = place
+        while steps and steps[-1][1] * count >= hit * steps[-1][2]:
+            start, earlier, before = steps.pop()
+            hit, count = hit + earlier, count + before
+        steps.append((start, hit, count))
+    return [start for start, _, _ in steps], [hit / count for _, hit, count in steps]
 
 
 def area_under_curve(positive: ArrayLike, negative: ArrayLike) -> float:

@@ -42,7 +42,7 @@ _CONVERT = (
 
 
 MODELS = (
-    ModelCard(PACKAGED, "speech in English, offline", package=_MODULE),
+    ModelCard(PACKAGED, "speech in English, offline", packages=(_MODULE,)),
     *(
         ModelCard(f"Systran/faster-whisper-{size}", f"speech in 99 languages, {quality}", alias=size)
         for size, quality in (

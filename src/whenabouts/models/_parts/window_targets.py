@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from whenabouts.models.protocol import Batch
@@ -75,6 +74,8 @@ def matched(predicted: Windows, truth: Tensor, costs: Weights) -> tuple[Tensor, 
     A pair costs `span` times the L1 distance, less `giou` times the generalized IoU, less `label` times the
     probability of the foreground. In a query's rows, predictions come in order.
     """
+    from scipy.optimize import linear_sum_assignment  # only training needs it, whose extra brings it
+
     exists = truth.isfinite().all(-1)
     with torch.no_grad():
         filled = truth.nan_to_num(0.5)[:, None]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from whenabouts.product.cli.encoder_offer import offer_encoder
 from whenabouts.product.cli.options import (
     add_corpus,
     add_format,
@@ -279,8 +280,10 @@ def _dry_run(corpus: Corpus, options: argparse.Namespace) -> int:
 def _run(corpus: Corpus, options: argparse.Namespace) -> int:
     from whenabouts.product.indexing import run_index
 
-    plan = _plan(corpus, options)
     is_quiet = wants_json(options)
+    if options.text is None and not corpus.store.streams and not is_quiet:
+        offer_encoder()
+    plan = _plan(corpus, options)
     if not is_quiet:
         _say(plan.lines(), sys.stderr)
     if code := _nothing(plan, options):

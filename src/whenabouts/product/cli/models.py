@@ -82,7 +82,7 @@ def _lines(models: list[ListedModel]) -> list[str]:
             entry.model.name + (f" ({entry.model.alias})" if entry.model.alias else ""),
             "" if entry.size is None else f"{entry.size / 1e6:,.0f} MB",
             entry.licence or ("licence not stated" if entry.is_here else ""),
-            entry.model.purpose + (", in a package" if entry.model.package else ""),
+            entry.model.purpose + (", in a package" if entry.model.packages else ""),
         )
         for entry in models
     ]
@@ -104,7 +104,7 @@ def run_get(options: argparse.Namespace) -> int:
 
     card = resolved(options.name)
     name = card.name if card else options.name
-    if card is not None and card.package:
+    if card is not None and card.packages:
         return _packaged(options, card)
     if not hub.is_name(name):
         raise UsageError(
@@ -133,7 +133,7 @@ def run_get(options: argparse.Namespace) -> int:
 def _packaged(options: argparse.Namespace, card: ModelCard) -> int:
     from importlib.util import find_spec
 
-    if find_spec(card.package) is None:
+    if not any(map(find_spec, card.packages)):
         raise UsageError(f"{card.name} comes in a package, not from the hub; `whenabouts doctor` says which")
     print_either(
         options, lambda: {"name": card.name, "folder": None}, lambda: [f"{card.name} is here, in a package"]

@@ -28,11 +28,28 @@ def clusters(vectors: NDArray[np.float32], least: float) -> NDArray[np.int64]:
 
 
 def _agglomerated(vectors: NDArray[np.float32], least: float) -> NDArray[np.int64]:
-    from scipy.cluster.hierarchy import fcluster, linkage
-
-    rows, columns = np.triu_indices(len(vectors), 1)
-    distance = 1.0 - np.clip(vectors @ vectors.T, -1, 1)[rows, columns]
-    return np.asarray(fcluster(linkage(distance, "average"), 1.0 - least, "distance"), np.int64) - 1
+    """Average linkage by chains of nearest neighbours (Murtagh, 1983), cut where pairs are too far apart."""
+    distance = (1.0 - np.clip(vectors @ vectors.T, -1, 1)).astype(np.float64)
+    np.fill_diagonal(distance, np.inf)
+    size, group = np.ones(len(vectors)), np.arange(len(vectors))
+    chain: list[int] = []
+    for _ in range(len(vectors) - 1):
+        if not chain:
+            chain.append(int(np.flatnonzero(size)[0]))
+        while True:
+            row = distance[chain[-1]]
+            nearest = int(np.argmin(row))
+            if len(chain) > 1 and row[chain[-2]] <= row[nearest]:
+                break
+            chain.append(nearest)
+        gone, kept = sorted((chain.pop(), chain.pop()))
+        if distance[gone, kept] <= 1.0 - least:
+            group[group == group[gone]] = group[kept]
+        mean = (size[gone] * distance[gone] + size[kept] * distance[kept]) / (size[gone] + size[kept])
+        size[gone], size[kept] = 0, size[gone] + size[kept]
+        distance[kept], distance[:, kept] = mean, mean
+        distance[gone], distance[:, gone], distance[kept, kept] = np.inf, np.inf, np.inf
+    return np.unique(group, return_inverse=True)[1]
 
 
 def _by_appearance(group: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from whenabouts.confidence.quantiles import student_quantile, student_share
 from whenabouts.research.evaluation.significance import Floats, Indices
 from whenabouts.types import UsageError
 
@@ -56,16 +57,16 @@ def over_trainings(values: Floats, clusters: Indices, *, confidence: float = 0.9
 def _student(
     means: Floats, of_trainings: Floats, of_videos: Floats, freedom: tuple[int, int], confidence: float
 ) -> OverTrainings:
-    from scipy.special import stdtr, stdtrit
-
     variance = of_trainings + of_videos
     moves = variance > 0
     sure = np.where(moves, variance, 1.0)
     degrees = np.where(
         moves, sure**2 / np.maximum(of_trainings**2 / freedom[0] + of_videos**2 / freedom[1], 1e-300), 1.0
     )
-    half = stdtrit(degrees, (1 + confidence) / 2) * np.sqrt(variance)
-    p = 2 * stdtr(degrees, -np.abs(means) / np.sqrt(sure))
+    half = np.array([student_quantile(own, (1 + confidence) / 2) for own in degrees]) * np.sqrt(variance)
+    p = 2 * np.array(
+        [student_share(*pair) for pair in zip(degrees, -np.abs(means) / np.sqrt(sure), strict=True)]
+    )
     # Where no training and no video differs from another, the mean is what it is.
     p = np.where(moves, p, (means == 0).astype(np.float64))
     ends = np.clip(np.stack([means - half, means + half], axis=1), -1, 1)

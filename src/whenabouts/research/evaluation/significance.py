@@ -19,6 +19,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.confidence.quantiles import normal_share, student_quantile
 from whenabouts.types import UsageError
 
 Floats = NDArray[np.float64]
@@ -180,10 +181,8 @@ def tail_share(clusters: int, confidence: float) -> float:
     """The share of draws to leave out at each end, for the expanded percentile interval."""
     if clusters < 2:
         return 0.0
-    from scipy.special import ndtr, stdtrit
-
-    wider = math.sqrt(clusters / (clusters - 1)) * stdtrit(clusters - 1, (1 + confidence) / 2)
-    return float(ndtr(-wider))
+    wider = math.sqrt(clusters / (clusters - 1)) * student_quantile(clusters - 1, (1 + confidence) / 2)
+    return normal_share(-wider)
 
 
 def corrected(p: Floats, correction: Correction = "holm") -> Floats:

