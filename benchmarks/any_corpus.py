@@ -483,7 +483,7 @@ class Asking:
         """The row of a question without a part of a recording."""
         answers, found = self.searcher.answered(text, self.searcher.allowed(filter))
         answer, is_literal = self._answer(text, found, answers)
-        right = kind == "name" and bool(found.moments) and found.moments[0].said
+        right = kind == "name" and bool(found.moments) and found.moments[0].says_query
         first = found.features[0] if found.features else None
         return Row(
             self.corpus, kind, number, "", "en", 1, right, right, found.is_name, is_literal, answer, first

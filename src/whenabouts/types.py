@@ -172,7 +172,8 @@ class ScoredMoment:
     the moment is right, None where nothing is known of it. `chance_percentile` in [0, 1] is the share of
     unrelated queries that score lower on this corpus, None where that was not measured. `path` and `title`
     are those of its video where a corpus answered, else empty. `verdict` is what a checker said of it, None
-    where none was asked. `said`: the query's words are said or written there, as they stand.
+    where none was asked. `says_query`: the query's words are said or
+    written there, as they stand.
     """
 
     moment: Moment
@@ -184,7 +185,7 @@ class ScoredMoment:
     path: str = ""
     title: str = ""
     verdict: Verdict | None = field(default=None, kw_only=True)
-    said: bool = field(default=False, kw_only=True)
+    says_query: bool = field(default=False, kw_only=True)
 
     @property
     def video_id(self) -> str:

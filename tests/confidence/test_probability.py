@@ -114,5 +114,5 @@ def test_what_is_known_across_languages_comes_before_what_is_known_of_the_corpus
 
 def test_a_query_in_another_language_is_surer_than_the_few_words_it_shares_say() -> None:
     moved = general().across_languages("multilingual-e5")
-    nothing_said = replace(ORDINARY, spoken=0.0, unspoken=3.0, surprise=0.5, lead=0.5, lead_of_video=0.3)
+    nothing_said = replace(ORDINARY, spoken=0.0, nearer=3.0, surprise=0.5, lead=0.5, lead_of_video=0.3)
     assert moved.of_first(nothing_said, has_words=True) > general().of_first(nothing_said, has_words=True)

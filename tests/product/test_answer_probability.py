@@ -35,7 +35,7 @@ def english(video_id: str) -> str:
 
 def scored(video: str, score: float, text: str) -> ScoredMoment:
     evidence = {"subtitle": Evidence("subtitle", score, 0.0, 4.0, text)}
-    return ScoredMoment(Moment(video, 0.0, 4.0), score, evidence=evidence)
+    return ScoredMoment(Moment(video, 0.0, 4.0), score, evidence=evidence, text=text)
 
 
 def test_a_copy_of_a_recording_is_no_rival_of_the_first_moment() -> None:

@@ -285,7 +285,8 @@ def with_probabilities(
         own = replace(features[min(row, len(features) - 1)], surprise=_root(scored.score))
         if row and not _is_copy(scored, ranked[0]):
             least = min(least, probability.of_later(first, at_first, own, has_words=has_words))
-        said = spoken_in(row) if row < len(features) else None
-        moments.append(replace(scored, confidence=least, said=said is not None and said.phrase))
+        spoken = spoken_in(row) if row < len(features) else None
+        says_query = spoken is not None and spoken.phrase
+        moments.append(replace(scored, confidence=least, says_query=says_query))
     in_five = probability.of_five(first, has_words=has_words)
     return ProbableMoments(tuple(moments), tuple(features), in_five, there is not None and there.is_name)

@@ -214,7 +214,7 @@ def _scored(place: Place, score: float, weights: Weights) -> ScoredMoment:
     text = from_answer(words, weights)
     piece = Evidence(place.stream, score, moment.start, moment.end, text, recognised=place.recognised)
     evidence = {place.stream: piece}
-    return ScoredMoment(moment, score, evidence=evidence, text=shortened(words))
+    return ScoredMoment(moment, score, evidence=evidence, text=shortened(words), says_query=True)
 
 
 def _not_said(request: _Request, query: ParsedQuery) -> list[str]:

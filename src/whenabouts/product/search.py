@@ -280,10 +280,10 @@ class Searcher:
             answer, doubt = judged_by(by_model, model)
             notes += by_model.notes
         else:
-            answers, found = self.answered(words, allowed, streams, encoded)
-            ranked = list(found.moments)
+            answers, probable = self.answered(words, allowed, streams, encoded)
+            ranked = list(probable.moments)
             interval = self.interval(ranked)
-            answer, doubt = judged(words, found, answers, interval, self.withheld(ranked))
+            answer, doubt = judged(words, probable, answers, interval, self.withheld(ranked))
             notes += self._notes_on_languages(words)
             if not streams:
                 notes += [f"stream {name} was not searched: {error}" for name, error in self._broken.items()]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-SAID, PROBABLY, MAYBE, UNLIKELY = "said here", "probably here", "maybe", "unlikely"
+SAID_HERE, PROBABLY, MAYBE, UNLIKELY = "said here", "probably here", "maybe", "unlikely"
 NOTHING = "nothing like it"
 # Beside a word that says yes, a probability below this would contradict it.
 _LEAST_BESIDE_YES = 0.5
@@ -29,8 +29,9 @@ def word_of(answer: Answer, scored: ScoredMoment, *, is_first: bool) -> str:
     if answer == "no_match":
         return UNLIKELY
     confidence = scored.confidence
-    if answer == "match" and (is_first or (confidence or 0.0) >= PROBABLE.match_at):
-        return SAID if scored.said else PROBABLY
+    is_sure = is_first or (scored.says_query if confidence is None else confidence >= PROBABLE.match_at)
+    if answer == "match" and is_sure:
+        return SAID_HERE if scored.says_query else PROBABLY
     if is_first or confidence is None or confidence >= PROBABLE.no_match_below:
         return MAYBE
     return UNLIKELY
@@ -41,7 +42,7 @@ def percent_beside(word: str, confidence: float | None) -> int | None:
 
     Never rounded up, so that what is no match does not look like one.
     """
-    is_contrary = word in (SAID, PROBABLY) and (confidence or 0.0) < _LEAST_BESIDE_YES
+    is_contrary = word in (SAID_HERE, PROBABLY) and (confidence or 0.0) < _LEAST_BESIDE_YES
     return None if confidence is None or word == UNLIKELY or is_contrary else int(100 * confidence)
 
 

@@ -136,13 +136,13 @@ class Calibration:
         `languages` are those of the videos, by id.
         """
         scales = [self.group(stream, languages.get(video_id, "")).scale for video_id in block.video_ids]
-        known = [scale for scale in scales if scale is not None]
-        if not known:
+        measured = [scale for scale in scales if scale is not None]
+        if not measured:
             return None
-        if all(scale == known[0] for scale in scales):
-            return known[0]
+        if all(scale == measured[0] for scale in scales):
+            return measured[0]
         # Of a language that came after the measuring: as the others.
-        each = [known[0] if scale is None else scale for scale in scales]
+        each = [measured[0] if scale is None else scale for scale in scales]
         counts = np.diff(block.offsets)
         level, spread = (np.repeat([getattr(s, name) for s in each], counts) for name in ("level", "spread"))
         return Scale(level, spread)

@@ -46,7 +46,7 @@ def judged_by(ranked: RankedMoments, model: Finder) -> tuple[Answer, str]:
 
 def judged(
     query: str,
-    found: ProbableMoments,
+    probable: ProbableMoments,
     answers: Sequence[StreamAnswer],
     interval: tuple[float, float] | None,
     withheld: str,
@@ -56,15 +56,15 @@ def judged(
     Where a stream's best moment has every word of the query, as the query has it, "no match" would mislead:
     the words are there. So it would where hardly any unrelated sentence scores as much.
     """
-    ranked = found.moments
+    ranked = probable.moments
     confidence = ranked[0].confidence if ranked else None
     literal = literal_in(query, answers)
     answer = answer_for(
         confidence,
         has_moments=bool(ranked),
         stands_out=literal is not None or bool(ranked and stands_out(ranked[0].chance_percentile)),
-        is_name=found.is_name,
-        in_five=found.in_five,
+        is_name=probable.is_name,
+        in_five=probable.in_five,
         thresholds=PROBABLE,
     )
     if answer != "unsure":

@@ -23,6 +23,7 @@ MOMENT_KEYS = {
     "start",
     "end",
     "score",
+    "word",
     "confidence",
     "chance_percentile",
     "evidence",
@@ -40,6 +41,7 @@ def test_json_is_what_the_formats_page_says(whenabouts: Whenabouts) -> None:
         "query",
         "like",
         "answer",
+        "word",
         "confidence_interval",
         "moments",
         "notes",
@@ -84,11 +86,11 @@ def test_nothing_of_the_kind_is_no_match_with_exit_code_one(whenabouts: Whenabou
     table = whenabouts("search", "negotiating fishing quotas in parliament", "--table")
     assert table.code == 1
     # Nobody looked at the pictures, so nothing is said of them.
-    assert table.out.startswith("No match in the words of this corpus.")
+    assert table.out.startswith("Nothing like it in the words of this corpus.")
     assert "pictures were not searched for what they show (index with --vision" in table.out
     assert done.json["searched"]["not_searched"]["vision"] > 0
     of_words = whenabouts("search", "negotiating fishing quotas", "--stream", "subtitle", "--table")
-    assert of_words.out.startswith("No match in this corpus.") and "pictures" not in of_words.out
+    assert of_words.out.startswith("Nothing like it in this corpus.") and "pictures" not in of_words.out
 
 
 @pytest.mark.parametrize("k", [1, 2, 1000])
@@ -241,7 +243,7 @@ def test_a_corpus_without_anything_to_search_says_so(bare: Whenabouts, tmp_path:
     assert done.code == 1
     assert done.json["moments"] == []
     assert done.json["answer"] == "no_match"
-    assert "No match" in bare("search", "crown jewels", "--corpus", str(place), "--table").out
+    assert "Nothing like it" in bare("search", "crown jewels", "--corpus", str(place), "--table").out
     assert "broken.mp4" in bare("stats", "--corpus", str(place), "--table").out
 
 
@@ -289,7 +291,7 @@ def test_a_field_that_no_video_has_is_named_with_those_there_are(whenabouts: Whe
     if form == "--json":
         assert done.json["notes"] == [done.err.removeprefix("note: ").strip()]
     else:
-        assert "No match in what the filters leave of this corpus." in done.out
+        assert "Nothing like it in what the filters leave of this corpus." in done.out
     # A field that all lack leaves all of them where it must differ; that is noted too.
     differing = whenabouts("search", "crown jewels", "--where", "speeker!=ada", form)
     assert (differing.code, differing.err) == (0, done.err)
@@ -303,7 +305,7 @@ def test_a_word_that_is_said_everywhere_is_unsure_and_the_table_says_why(
     monkeypatch.setattr(Probability, "of_first", lambda *given, **rest: 0.4)
     done = whenabouts("search", "jewels stolen crown", "--table")
     assert done.code == 0
-    assert re.match(r"Not sure: its words are all said in \d+ of the \d+ places looked at", done.out)
+    assert re.match(r"Maybe: its words are all said in \d+ of the \d+ places looked at", done.out)
     assert "an answer like this is right in 40 of 100 cases (" in done.out.splitlines()[0]
     assert "The best are:" in done.out.splitlines()[0]
     assert whenabouts("search", "jewels stolen crown", "--json").json["notes"][0] in done.out

@@ -170,7 +170,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a ranking is judged by: the chance of a stream in a video's group, the languages of videos, and the
+    """What a ranking is judged by: the chance of a stream in the group of a video, languages of videos, and the
     number of clips in the language of a moment."""
 
     chance_of: ChanceOf
@@ -381,8 +381,8 @@ def _report(
     if counted is not None:
         several = sum(bool(record.streams) for record in store.videos()) > 1
         outcomes = (
-            *_unrelated(store, calibration, own, counted),
-            *_known(pairs, Measured.of(store, calibration), several=several, made=made),
+            *_unrelated_outcomes(store, calibration, own, counted),
+            *_known_outcomes(pairs, Measured.of(store, calibration), several=several, made=made),
         )
         if not made:
             calibration = replace(calibration, adjustment=adjustment_of(outcomes, general()))
@@ -457,7 +457,7 @@ def _with_chances(
     return replace(calibration, streams=streams)
 
 
-def _unrelated(
+def _unrelated_outcomes(
     store: Store, calibration: Calibration, results: _Results, counted: tuple[str, str]
 ) -> Iterator[Outcome]:
     """The outcomes of one group's unrelated sentences, each judged by a chance that was fitted without it."""
@@ -473,7 +473,9 @@ def _unrelated(
                 yield result.outcome("unrelated", measured, f"{row:06d}")
 
 
-def _known(pairs: Sequence[_Pair], measured: Measured, *, several: bool, made: bool) -> Iterator[Outcome]:
+def _known_outcomes(
+    pairs: Sequence[_Pair], measured: Measured, *, several: bool, made: bool
+) -> Iterator[Outcome]:
     """The outcomes of questions whose answer is known, with their true video in and taken out."""
     for question, result, without in pairs:
         video_id = question.answer.video_id

@@ -179,16 +179,16 @@ class WordsByLanguage:
         `lists` has the words of the query in each language, in lists with what a word of each counts.
         """
         allowed = np.ones(len(self.videos), bool) if video_ids is None else np.isin(self.videos, video_ids)
-        found: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
+        occurrences: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
         score = np.zeros(len(self.rows))
         for number, language in enumerate(self.languages):
             own = self.language == number
             clips, mean = int(own.sum()), float(self.length[own].mean())
             for words, weight in lists[language]:
                 for word in words:
-                    if word not in found:
-                        found[word] = self._times(word)
-                    places, times = found[word]
+                    if word not in occurrences:
+                        occurrences[word] = self._times(word)
+                    places, times = occurrences[word]
                     inside = own[places]
                     places, times = places[inside], times[inside]
                     worth = weight * _rarity(clips, len(places))
