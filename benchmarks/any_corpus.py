@@ -506,7 +506,7 @@ WORTH = {
     "taken out": TAKEN_OUT_WORTH,
     "other title": 0.3,
     "unrelated": 0.045,
-    "name": 0.2,
+    "name": 0.03,
 }
 """How much a question of each kind counts in the fit; people mostly ask for what is there, in own words."""
 
@@ -629,9 +629,7 @@ class Judged:
     @classmethod
     def left_out(cls, rows: Sequence[Row]) -> Judged:
         """By folds of whole recordings; questions without one are dealt out by themselves."""
-        groups = sorted({row.group for row in rows})
-        random.Random(7).shuffle(groups)
-        fold_of = {group: place % FOLDS for place, group in enumerate(groups)}
+        fold_of = folds_of(rows)
         first = [row for row in rows if row.rank == 1]
         folds = np.array([fold_of[row.group] for row in first])
         given, answer = np.zeros(len(first)), np.zeros(len(first), np.int64)
@@ -652,6 +650,13 @@ class Judged:
     def column(self, name: str) -> NDArray[np.bool_]:
         """(N,) a flag of each row."""
         return np.array([getattr(row, name) for row in self.rows], bool)
+
+
+def folds_of(rows: Sequence[Row]) -> dict[str, int]:
+    """The fold of each group of rows: whole recordings, and questions without one by themselves."""
+    groups = sorted({row.group for row in rows})
+    random.Random(7).shuffle(groups)
+    return {group: place % FOLDS for place, group in enumerate(groups)}
 
 
 def judge(row: Row, curves: Probability) -> tuple[float, int]:

@@ -2,9 +2,9 @@
 
     WHENABOUTS_SHARED_DATA=... python -m benchmarks.common_words
 
-A word counts as common if it is said in three recordings or more, of two sets of `transcripts` or more. Podcasts
-on Bitcoin and on programming, lectures and the radio of a flight share "setup" and "challenges"; "mempool",
-"softmax" and "Lovell" stay in one of them. Writes `confidence/common_words.txt`: words alone, in their order.
+A word counts as common if it is said in three recordings or more, of two sets of `transcripts` or more.
+Podcasts on Bitcoin and on programming, lectures and the radio of a flight share "setup" and "challenges".
+"Mempool", "softmax" and "Lovell" stay in one of them. Writes the words to `confidence/common_words.txt`.
 """
 
 from __future__ import annotations

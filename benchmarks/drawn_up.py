@@ -211,7 +211,8 @@ def _way(
     searcher: Searcher, query: Asked, answers: Sequence[StreamAnswer], stems: dict[str, str]
 ) -> dict[str, Any]:
     """The first ten: surprise, probability, streams, whether right; and at which place the first hit is."""
-    ranked, is_name = searcher.with_probabilities(query.text, searcher.rank(answers), answers)
+    probable = searcher.with_probabilities(query.text, searcher.rank(answers), answers)
+    ranked = list(probable.moments)
     first = [
         [
             round(m.score, 3),
@@ -221,7 +222,7 @@ def _way(
         ]
         for m in ranked[:10]
     ]
-    return {"first": first, "is_name": is_name, "rank": rank_of(query, ranked, stems)}
+    return {"first": first, "is_name": probable.is_name, "rank": rank_of(query, ranked, stems)}
 
 
 ORDERS: dict[str, Callable[[float, float], float]] = {

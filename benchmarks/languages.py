@@ -9,7 +9,7 @@ captions in one language, an encoder, and the titles of one language; intervals 
 corpora that lie there are used as they are.
 
 How sure answers are is judged by curves that were fitted without any question about these lectures, in any
-language ("confidence"; `answers.py` has the other questions). "taken out": with the recording left out.
+language ("confidence"; `any_corpus.py` has the other questions). "taken out": with the recording left out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks import answers
+from benchmarks import any_corpus
 from benchmarks.spoken_search import (
     CUTS,
     DATA,
@@ -40,6 +40,7 @@ from numpy.typing import NDArray
 
 from whenabouts import Corpus
 from whenabouts.confidence.probability import (
+    PROBABLE,
     Adjustment,
     Probability,
     adjusted,
@@ -151,33 +152,37 @@ def ask(corpus: Corpus, captions: str, encoder: str, language: str) -> Asked:
 
 
 def without_lectures() -> Probability:
-    """The curves fitted to the questions of `answers.py` that are about no lecture."""
-    rows = answers.read_rows(answers.QUESTIONS)
-    fold = answers.fold_by_set(rows)
-    return from_json(answers.fit([row for row in rows if fold(row) != "nyu"]))
+    """The curves fitted to the questions of `any_corpus.py` that are about no lecture."""
+    rows = [row for row in any_corpus.read_rows() if any_corpus.SETS.get(row.recording) != "nyu"]
+    return from_json(any_corpus.fit([row for row in rows if row.corpus_kind != "French and Portuguese"]))
 
 
-def sure_of(corpus: Corpus, captions: str, languages: Sequence[str]) -> list[tuple[str, answers.Row]]:
+def sure_of(corpus: Corpus, captions: str, languages: Sequence[str]) -> list[tuple[str, any_corpus.Row]]:
     """What the answers to titles of some languages are judged by, with the recording in and taken out."""
-    examiner = answers.Examiner(captions, corpus)
+    recording_of = {record.video_id: Path(record.path).name.split(".")[0] for record in corpus.records()}
+    asking = any_corpus.Asking(captions, corpus.searcher())
     return [
         (language, row)
         for language in languages
         for number, title in enumerate(titles_in(language))
-        if title.recording in examiner.ids
-        for row in examiner.ask_title(
-            answers.Title(number, parsed_query(title.query).plain, title.recording, title.start, title.end)
+        if title.recording in recording_of.values()
+        for row in asking.title(
+            number,
+            any_corpus.Title(
+                parsed_query(title.query).plain, title.recording, title.start, title.end, language
+            ),
+            recording_of,
         )
     ]
 
 
-def log_odds_by(curves: Probability, rows: Sequence[answers.Row]) -> NDArray[np.float64]:
+def log_odds_by(curves: Probability, rows: Sequence[any_corpus.Row]) -> NDArray[np.float64]:
     """(N,) of the first answers; that of the least probable where nothing was found."""
     least = log_odds(0.0)
     return np.array([curves.words.log_odds_of(row.features) if row.features else least for row in rows])
 
 
-def across_of(rows: Sequence[answers.Row], curves: Probability) -> Adjustment:
+def across_of(rows: Sequence[any_corpus.Row], curves: Probability) -> Adjustment:
     """What moves the curves for titles in another language than the words, learned of answers to such."""
     asked = [row for row in rows if row.kind == "title"]
     right = [row.right for row in asked]
@@ -185,7 +190,7 @@ def across_of(rows: Sequence[answers.Row], curves: Probability) -> Adjustment:
 
 
 def judged_sureness(
-    rows: Sequence[tuple[str, answers.Row]], curves: Probability
+    rows: Sequence[tuple[str, any_corpus.Row]], curves: Probability
 ) -> dict[str, dict[str, Any]]:
     """Of titles in the language of the captions, and of those in others: how often what is stated holds.
 
@@ -193,12 +198,12 @@ def judged_sureness(
     """
     first = [(language == row.corpus, row) for language, row in rows if row.rank == 1]
     own, others = ([row for is_own, row in first if is_own is wanted] for wanted in (True, False))
-    fold = answers.fold_by_recording(others)
-    folds = np.array([fold(row) for row in others])
+    fold_of = any_corpus.folds_of(others)
+    folds = np.array([fold_of[row.group] for row in others])
     odds, moved = log_odds_by(curves, others), np.zeros(len(others))
     for number in sorted(set(folds.tolist())):
-        known = across_of([row for row, part in zip(others, folds, strict=True) if part != number], curves)
-        moved[folds == number] = known.shift + known.slope * odds[folds == number]
+        left = across_of([row for row, part in zip(others, folds, strict=True) if part != number], curves)
+        moved[folds == number] = left.shift + left.slope * odds[folds == number]
     french = [row for row in own if row.corpus == "fr"]
     return {
         "same language": _judged(own, log_odds_by(curves, own)),
@@ -208,30 +213,24 @@ def judged_sureness(
     }
 
 
-def _judged(rows: Sequence[answers.Row], odds: NDArray[np.float64]) -> dict[str, Any]:
+def _judged(rows: Sequence[any_corpus.Row], odds: NDArray[np.float64]) -> dict[str, Any]:
     given = 1 / (1 + np.exp(-odds))
-    asked = np.array([row.kind == "title" for row in rows])
-    matched = np.array([answers.is_match(row, p) for row, p in zip(rows, given.tolist(), strict=True)])
-    judged = answers.judged([row for row in rows if row.kind == "title"], given[asked])
-    del judged["curve"]  # too few for levels
-    return {
-        **judged,
-        "taken out, called a match": [int(matched[~asked].sum()), int((~asked).sum())],
-    }
+    answer = np.where([row.is_name for row in rows], 2, (given >= PROBABLE.match_at).astype(np.int64))
+    return any_corpus.measured(any_corpus.Judged(rows, given, answer))
 
 
-def learn_across(rows: Sequence[tuple[str, answers.Row]], encoder: str) -> None:
+def learn_across(rows: Sequence[tuple[str, any_corpus.Row]], encoder: str) -> None:
     """Write what was learned of a sentence model across languages beside the shipped curves."""
-    value = json.loads(answers.LEARNED.read_text(encoding="utf-8"))
+    value = json.loads(any_corpus.LEARNED.read_text(encoding="utf-8"))
     others = [row for language, row in rows if language != row.corpus and row.rank == 1]
     known = across_of(others, general())
     own = {"shift": round(known.shift, 4), "slope": round(known.slope, 4), "questions": known.questions}
     value["across"] = {**value.get("across", {}), encoder: own}
-    answers.LEARNED.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    any_corpus.LEARNED.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
 
 def all_asked(
-    folder: Path, encoders: Sequence[str], sure: dict[str, list[tuple[str, answers.Row]]]
+    folder: Path, encoders: Sequence[str], sure: dict[str, list[tuple[str, any_corpus.Row]]]
 ) -> Iterator[Asked]:
     """The answers of each corpus to the titles of each language; `sure` gets what they are judged by."""
     others = sorted({row["language"] for row in read_lines(LANGUAGES / "queries.jsonl")})
@@ -290,7 +289,7 @@ def main() -> None:
     lectures = same_lectures()
     parts = {"all": lectures, "held out": lectures - chosen_on(sorted(lectures))}
     rows, kept = [], {}
-    sure: dict[str, list[tuple[str, answers.Row]]] = {}
+    sure: dict[str, list[tuple[str, any_corpus.Row]]] = {}
     for asked in all_asked(given.cache, given.encoders, sure):
         kept[asked.captions, asked.encoder, asked.titles] = asked
         row: dict[str, Any] = {"captions": asked.captions, "encoder": asked.encoder, "titles": asked.titles}

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.answers import UNRELATED
+from benchmarks.any_corpus import UNRELATED
 from benchmarks.spoken_search import (
     CUTS,
     ROOT,

@@ -42,9 +42,9 @@ def test_a_copy_of_a_recording_is_no_rival_of_the_first_moment() -> None:
     first, other = scored("film", 9.0, "the crown jewels"), scored("talk", 5.0, "a jewel")
     copy = replace(first, moment=Moment("sound_of_the_film", 0.0, 4.0))
     rival = scored("talk", 9.0, "the jewels of the crown")
-    alone = features_of("crown jewels", [first, other], lambda _: None, english, 100)
-    assert features_of("crown jewels", [first, copy, other], lambda _: None, english, 100) == alone
-    assert features_of("crown jewels", [first, rival, other], lambda _: None, english, 100) != alone
+    alone = features_of("crown jewels", [first, other], lambda _: None, english)
+    assert features_of("crown jewels", [first, copy, other], lambda _: None, english) == alone
+    assert features_of("crown jewels", [first, rival, other], lambda _: None, english) != alone
 
 
 def test_a_copy_in_other_cues_and_a_translation_are_no_rivals() -> None:
@@ -138,8 +138,8 @@ def test_a_sound_in_a_list_of_all_streams_is_as_sure_as_by_itself() -> None:
     answers = [answer_of("subtitle", "we are at the harbour"), answer_of("sound", "")]
     rarity = {"subtitle": Rarity.in_texts(answers[0].block.text)}
     sound = [replace(found_by("sound"), chance_percentile=0.99)]
-    in_all = with_probabilities("glass breaks", sound, answers, rarity, general(), english, 100)
-    alone = with_probabilities("glass breaks", sound, answers[1:], {}, general(), english, 100)
+    in_all = with_probabilities("glass breaks", sound, answers, rarity, general(), english)
+    alone = with_probabilities("glass breaks", sound, answers[1:], {}, general(), english)
     assert in_all.moments[0].confidence == alone.moments[0].confidence
 
 

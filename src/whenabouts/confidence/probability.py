@@ -48,8 +48,7 @@ class Features:
     word that one passage in a hundred has counts 4.6), as log(1 + sum). `words`: logarithm of how many the
     query has. `length`: log(1 + hours) of the moment's video, for in a longer one more places compete; 0
     where the query is said as a phrase. `nearer`: log(1 + n) where n clips of the corpus are nearer to the
-    query in meaning. `name`: 1 where the query is a name or a rare term and said there. `size`: logarithm of
-    how many clips there are in the language of the moment, from `LEAST_CLIPS` to `MOST_CLIPS`.
+    query in meaning. `name`: 1 where the query is a name or a rare term and said there.
     """
 
     surprise: float
@@ -62,7 +61,6 @@ class Features:
     length: float
     nearer: float
     name: float
-    size: float
 
     def values(self) -> Floats:
         """(F,) in the order of `NAMES`."""
@@ -72,9 +70,6 @@ class Features:
 NAMES = tuple(field.name for field in fields(Features))
 
 MOST_LEAD = 12.0
-
-LEAST_CLIPS, MOST_CLIPS = 50, 20_000
-"""The sizes of the corpora that the curves were learned on; beyond them it is not known what size means."""
 
 RISING = dict.fromkeys(("surprise", "lead", "lead_of_video", "spoken", "name"), 1)
 RISING |= dict.fromkeys(("crowd", "length", "nearer"), -1)

@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whenabouts.confidence.common_words import is_term
-from whenabouts.confidence.probability import (
-    LEAST_CLIPS,
-    MOST_CLIPS,
-    MOST_LEAD,
-    NAME_RARITY,
-    Features,
-    Probability,
-)
+from whenabouts.confidence.probability import MOST_LEAD, NAME_RARITY, Features, Probability
 from whenabouts.product.index.lookup import words_of
 from whenabouts.product.index.records import ClipHits
 from whenabouts.product.streams import stream
@@ -88,17 +81,16 @@ def features_of(
     ranked: Sequence[ScoredMoment],
     spoken_in: Callable[[int], Spoken | None],
     language_of: Callable[[str], str],
-    clips: int,
     count: int = 1,
 ) -> list[Features]:
     """The features of the first `count` of `ranked` (one or more, best first; scored as surprises).
 
     `spoken_in` compares the query with a moment by its row; None where it has no words. `language_of` has the
-    language of a video's words by its id; `clips` is how many clips there are in that of the first moment.
+    language of a video's words by its id.
     """
     units = units_of(query)
     lead, of_video, crowd, same = _of_list(rivals_of(ranked, language_of))
-    words, size = math.log(len(units) + 0.5), math.log(min(MOST_CLIPS, max(LEAST_CLIPS, clips)))
+    words = math.log(len(units) + 0.5)
     features = []
     for row, scored in enumerate(ranked[:count]):
         there = spoken_in(row)
@@ -112,7 +104,7 @@ def features_of(
                 math.log1p(there.nearer),
                 float(there.is_name),
             )
-        features.append(Features(_root(scored.score), lead, _root(of_video), crowd, same, *of_words, size))
+        features.append(Features(_root(scored.score), lead, _root(of_video), crowd, same, *of_words))
     return features
 
 
@@ -262,12 +254,11 @@ def with_probabilities(
     rarity: Mapping[str, Rarity],
     probability: Probability,
     language_of: Callable[[str], str],
-    clips: int,
 ) -> ProbableMoments:
     """`ranked` (one or more, best first, scored as surprises) with the probability that each is right.
 
     Probabilities never rise from a moment to the next. `rarity` has each stream with words, `language_of` the
-    language of a video; `clips` is how many clips there are in that of the first moment.
+    language of a video.
     """
 
     @cache
@@ -276,7 +267,7 @@ def with_probabilities(
         found_by = [answer for answer in answers if answer.stream in scored.evidence]
         return most_spoken(spoken_at(query, scored, found_by, rarity), scored)
 
-    features = features_of(query, ranked, spoken_in, language_of, clips, _LOOKED_AT)
+    features = features_of(query, ranked, spoken_in, language_of, _LOOKED_AT)
     there = spoken_in(0)
     first, has_words = features[0], there is not None
     at_first = least = probability.of_first(first, has_words=has_words)

@@ -237,10 +237,6 @@ class Searcher:
         record = self._store.ledger().by_id.get(video_id)
         return "" if record is None else record.language
 
-    def clips_like(self, scored: ScoredMoment) -> int:
-        """How many clips the streams of a moment have in its language, about."""
-        return self._calibration.clips(scored.evidence, self.language_of(scored.video_id))
-
     def withheld(self, ranked: Sequence[ScoredMoment]) -> str:
         """Why the first moment has no confidence; "" where there is one, or nothing was measured."""
         if not ranked:
@@ -649,9 +645,8 @@ class Searcher:
         if not ranked or ranked[0].chance_percentile is None:
             return ProbableMoments(tuple(ranked))
         names = [answer.stream for answer in answers]
-        probability, clips = self._probability_for(text, names), self.clips_like(ranked[0])
         return with_probabilities(
-            text, ranked, answers, self.rarity(names), probability, self.language_of, clips
+            text, ranked, answers, self.rarity(names), self._probability_for(text, names), self.language_of
         )
 
     def _probability_for(self, text: str, streams: Iterable[str]) -> Probability:
@@ -686,7 +681,8 @@ class Searcher:
         """The range (95 %) that the first moment's confidence leaves open, None where there is none."""
         if not ranked or ranked[0].confidence is None:
             return None
-        clips = self.clips_like(ranked[0])
+        measured = self._calibration.streams
+        clips = sum(measured[name].clips for name in ranked[0].evidence if name in measured)
         return self._probability.interval(ranked[0].confidence, clips)
 
     def _with_snippets(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,12 +19,11 @@ from whenabouts.product.index.store import Store
 class GroupMeasures:
     """What unrelated sentences score in one group of a stream: the videos whose words are in one language.
 
-    `clips` is about how many there are. `scale` is that of cosines, `chance` that of the best moments; None
+    `scale` is that of cosines, `chance` that of the best moments; None
     where it was not measured. `withheld` says why no confidence can be given; "" where one can. `foreign`:
     the encoder does not know the language.
     """
 
-    clips: int = 0
     scale: Scale | None = None
     chance: Chance | None = None
     withheld: str = ""
@@ -34,14 +33,13 @@ class GroupMeasures:
         """For the corpus's description."""
         measured = {"scale": self.scale, "chance": self.chance}
         value: dict[str, Any] = {name: own.to_json() for name, own in measured.items() if own is not None}
-        value |= {"clips": self.clips, **({"withheld": self.withheld} if self.withheld else {})}
+        value |= {"withheld": self.withheld} if self.withheld else {}
         return value | ({"foreign": True} if self.foreign else {})
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> GroupMeasures:
         """Back from the corpus's description."""
         return cls(
-            value.get("clips", 0),
             Scale.from_json(value["scale"]) if "scale" in value else None,
             Chance.from_json(value["chance"]) if "chance" in value else None,
             value.get("withheld", ""),
@@ -121,14 +119,6 @@ class Calibration:
         if measures is None:
             return _NOT_MEASURED
         return measures.groups.get(measures.group_of(language), _NOT_MEASURED)
-
-    def clips(self, streams: Iterable[str], language: str) -> int:
-        """How many clips some streams have of videos whose words are in a language, about."""
-        return sum(
-            self.group(name, language).clips or self.streams[name].clips
-            for name in streams
-            if name in self.streams
-        )
 
     def scale_of(self, block: ClipBlock, stream: str, languages: Mapping[str, str]) -> Scale | None:
         """The scale of each clip of a block (n,); None where a stream has none.

@@ -170,12 +170,10 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a ranking is judged by: the chance of a stream in the group of a video, languages of videos, and the
-    number of clips in the language of a moment."""
+    """What a ranking is judged by: the chance of a stream among videos like one, and videos' languages."""
 
     chance_of: ChanceOf
     language_of: Callable[[str], str]
-    clips_like: Callable[[ScoredMoment], int]
 
     @classmethod
     def of(cls, store: Store, calibration: Calibration) -> Measured:
@@ -184,7 +182,6 @@ class Measured:
         return cls(
             lambda name, video_id: calibration.group(name, language_of(video_id)).chance,
             language_of,
-            lambda scored: calibration.clips(scored.evidence, language_of(scored.video_id)),
         )
 
 
@@ -219,7 +216,6 @@ class QuestionResult:
             moments,
             lambda row: self.said_at(moments[row]),
             measured.language_of,
-            measured.clips_like(moments[0]),
             count,
         )
 
@@ -315,7 +311,7 @@ def measure(
     streams = {
         name: StreamMeasures(
             counts.get(name, 0),
-            _scales(store, name, own, encoders.get(name), counts.get(name, 0)),
+            _scales(store, name, own, encoders.get(name)),
             own.of_language,
             own.main,
         )
@@ -501,20 +497,15 @@ def _counts(store: Store) -> dict[str, int]:
 
 
 def _scales(
-    store: Store, stream: str, banks: Banks, encoder: QueryEncoder | None, clips: int
+    store: Store, stream: str, banks: Banks, encoder: QueryEncoder | None
 ) -> dict[str, GroupMeasures]:
-    """What is measured of each group of a stream of so many `clips`, without chances yet."""
+    """What is measured of each group of a stream, without chances yet."""
     ids: dict[str, list[str]] = {group: [] for group in banks.groups}
-    seconds = dict.fromkeys(banks.groups, 0.0)
     for record in store.videos():
         if stream in record.streams:
-            group = banks.of_language.get(record.language, banks.main)
-            ids[group].append(record.video_id)
-            seconds[group] += record.duration or 0.0
-    total = sum(seconds.values())
+            ids[banks.of_language.get(record.language, banks.main)].append(record.video_id)
     return {
         group: GroupMeasures(
-            round(clips * (seconds[group] / total if total else 1.0)),
             None if encoder is None else _scale(store, stream, ids[group], bank, encoder),
             withheld=bank.withheld,
             foreign=bank.foreign,
