@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-SAID_HERE, PROBABLY, MAYBE, UNLIKELY = "said here", "probably here", "maybe", "unlikely"
+STANDS_HERE, PROBABLY, MAYBE, UNLIKELY = "said here", "probably here", "maybe", "unlikely"
 NOTHING = "nothing like it"
 # Beside a word that says yes, a probability below this would contradict it.
 _LEAST_BESIDE_YES = 0.5
@@ -31,7 +31,7 @@ def word_of(answer: Answer, scored: ScoredMoment, *, is_first: bool) -> str:
     confidence = scored.confidence
     is_sure = is_first or (scored.says_query if confidence is None else confidence >= PROBABLE.match_at)
     if answer == "match" and is_sure:
-        return SAID_HERE if scored.says_query else PROBABLY
+        return STANDS_HERE if scored.says_query else PROBABLY
     if is_first or confidence is None or confidence >= PROBABLE.no_match_below:
         return MAYBE
     return UNLIKELY
@@ -42,7 +42,7 @@ def percent_beside(word: str, confidence: float | None) -> int | None:
 
     Never rounded up, so that what is no match does not look like one.
     """
-    is_contrary = word in (SAID_HERE, PROBABLY) and (confidence or 0.0) < _LEAST_BESIDE_YES
+    is_contrary = word in (STANDS_HERE, PROBABLY) and (confidence or 0.0) < _LEAST_BESIDE_YES
     return None if confidence is None or word == UNLIKELY or is_contrary else int(100 * confidence)
 
 

@@ -92,16 +92,6 @@ def test_the_streams_own_search_is_a_choice_away(page: Any, address: str) -> Non
     expect(page.locator(".curve-name")).to_have_text([re.compile("words")])
 
 
-def test_how_often_the_streams_own_answers_are_wrong_is_not_said_of_a_systems(
-    page: Any, address: str
-) -> None:
-    page.goto(f"{address}?q=penguin")
-    expect(page.locator("#rates")).to_contain_text("of unrelated queries, ")
-    page.goto(f"{address}?q=penguin&model=run+<b>")
-    expect(page.locator("#beneath")).to_contain_text("run <b>")
-    expect(page.locator("#rates")).to_be_hidden()
-
-
 def test_how_much_each_stream_counts_stands_beneath_start_and_end(
     open_tab: Callable[..., Any],
     tmp_path: Path,
