@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from whenabouts.product.index.plan import Plan
 from whenabouts.product.index.reading import Reached
 from whenabouts.product.index.records import unambiguous
-from whenabouts.product.index.workers import Message, Part
+from whenabouts.product.index.workers import Message, Part, available_cores
 from whenabouts.types import number_of
 from whenabouts.video.files import printable
 
@@ -19,6 +21,7 @@ from whenabouts.video.files import printable
 _LEAST_SHARE, _LEAST_SECONDS = 0.01, 1.0
 _SHOWN_PATHS = 10
 _MOST_READ, _MOST_BEFORE_THE_END = 0.95, 0.99
+_BEAT_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,7 @@ class Progress:
     """How far a run has come. `seconds_left` is None until there is something to judge by.
 
     `step` is what is done for the whole corpus once its files are read, "" before; `fraction` then counts it.
+    `reach` is the largest fraction before the next report, to which it goes at about `pace` a second.
     """
 
     files_done: int
@@ -35,6 +39,8 @@ class Progress:
     seconds_left: float | None
     name: str
     step: str = ""
+    reach: float = 0.0
+    pace: float = 0.0
 
     @classmethod
     def after_files(cls, step: str, fraction: float, files: int, passed: float = 0.0) -> Progress:
@@ -42,6 +48,16 @@ class Progress:
         is_known = fraction >= _LEAST_SHARE and passed >= _LEAST_SECONDS
         left = passed * (1 - fraction) / fraction if is_known else None
         return cls(files, files, fraction, 0.0, left, "", step)
+
+    def after(self, seconds: float) -> Progress:
+        """How far it is likely to be so many seconds later, while nothing is reported.
+
+        It goes on at its pace, ever slower as it nears what can be reached.
+        """
+        room = max(0.0, self.reach - self.fraction)
+        gained = room * -math.expm1(-seconds * self.pace / room) if room > 0 else 0.0
+        left = None if self.seconds_left is None else max(0.0, self.seconds_left - seconds)
+        return replace(self, fraction=self.fraction + gained, seconds_left=left)
 
     @property
     def rate_text(self) -> str:
@@ -71,8 +87,9 @@ class Meter:
     ) -> None:
         self._show = show
         self._work = plan.work
-        self._weights = plan.weights
+        self._weights = plan.estimate.files
         self._total = sum(self._weights)
+        self._planned_seconds = self._total / available_cores()
         self._done_files = 0
         self._done = self._done_bytes = 0.0
         # By file: how much of it is read, from 0 to 1.
@@ -111,7 +128,10 @@ class Meter:
         share = done / self._total if self._total else 0.0
         if self._done_files < len(self._work):
             share = min(share, _MOST_BEFORE_THE_END)
+        # Before anything is done, the plan says how fast it will go.
         is_known = share >= _LEAST_SHARE and passed >= _LEAST_SECONDS
+        pace = share / passed if is_known else 1 / max(_LEAST_SECONDS, self._planned_seconds)
+        reach = self._done + _MOST_READ * sum(self._weights[number] for number in self._under_way)
         return Progress(
             files_done=self._done_files,
             files_total=len(self._work),
@@ -119,7 +139,76 @@ class Meter:
             bytes_per_second=read / passed if passed > 0 else 0.0,
             seconds_left=max(0.0, passed * (1 - share) / share) if is_known else None,
             name=name,
+            reach=min(_MOST_BEFORE_THE_END, reach / self._total) if self._total else 0.0,
+            pace=pace,
         )
+
+
+class Heartbeat:
+    """Passes reports on to `show`; between them it tells each second how far the run is likely to be.
+
+    Of some work nobody hears before it is done: a long transcript is encoded, an index is written. `show` may
+    be called from another thread, never twice at once. Within a step no fraction is lower than one before:
+    where more was told than is done, it goes on from there, and slower.
+    """
+
+    def __init__(
+        self, show: Callable[[Progress], None] | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._show, self._clock = show, clock
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._beat_on, daemon=True)
+        self._last: Progress | None = None
+        self._reported = self._told = 0.0
+        self._step, self._fraction = "", 0.0
+        self._error: Exception | None = None
+
+    def __enter__(self) -> Callable[[Progress], None] | None:
+        if self._show is None:
+            return None
+        self._thread.start()
+        return self.report
+
+    def __exit__(self, *exc: object) -> None:
+        self._stopped.set()
+        if self._show is not None:
+            self._thread.join()
+
+    def report(self, progress: Progress) -> None:
+        """Pass on what is known. Raises what `show` raised between two reports."""
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            self._last, self._reported = self._going_on(progress), self._clock()
+            self._tell(self._last)
+
+    def beat(self) -> None:
+        """Tell what is likely, if nothing was told for a second."""
+        with self._lock:
+            now = self._clock()
+            if self._last is not None and now - self._told >= _BEAT_SECONDS:
+                self._tell(self._last.after(now - self._reported))
+
+    def _going_on(self, progress: Progress) -> Progress:
+        told = self._fraction if progress.step == self._step else 0.0
+        if progress.fraction >= told:
+            return progress
+        slower = (1 - told) / (1 - progress.fraction)
+        return replace(progress, fraction=told, pace=progress.pace * slower)
+
+    def _tell(self, progress: Progress) -> None:
+        self._step, self._fraction, self._told = progress.step, progress.fraction, self._clock()
+        assert self._show is not None
+        self._show(progress)
+
+    def _beat_on(self) -> None:
+        while not self._stopped.wait(_BEAT_SECONDS / 2):
+            try:
+                self.beat()
+            except Exception as error:
+                self._error = error
+                return
 
 
 @dataclass(slots=True)
