@@ -123,14 +123,14 @@ def videos(folder: Path, count: int, minutes: float, *, pictures: bool, sound: b
 
 
 def film(folder: Path) -> list[Path]:
-    """A film of ten minutes in which something always moves."""
-    return [repeated(ROOT / "samples" / "videos" / "bottle-detection.mp4", folder / "film.mp4", 15)]
+    """A film of five minutes in which something always moves."""
+    return [repeated(ROOT / "samples" / "videos" / "bottle-detection.mp4", folder / "film.mp4", 7)]
 
 
 def mixed(folder: Path) -> list[Path]:
     """Transcripts and videos, as people have them together."""
-    talks = videos(folder, 2, 12, pictures=True, sound=True)
-    return [*talks, DATA / "real_video", *transcripts(17)]
+    talks = videos(folder, 1, 11, pictures=True, sound=True)
+    return [*talks, DATA / "real_video", *transcripts(3)]
 
 
 Make = Callable[[Path], list[Path]]
@@ -139,16 +139,16 @@ CORPORA: dict[str, tuple[Make, tuple[str, ...]]] = {
     "17 transcripts": (lambda folder: transcripts(17), ()),
     "20 videos of seconds, speech": (lambda folder: [DATA / "real_video"], ("--transcribe",)),
     "20 videos of seconds, screen text": (lambda folder: [DATA / "real_video"], ("--screen-text",)),
-    "24 minutes read aloud": (
-        lambda folder: videos(folder, 2, 12, pictures=False, sound=True),
+    "12 minutes read aloud": (
+        lambda folder: videos(folder, 2, 6, pictures=False, sound=True),
         ("--transcribe",),
     ),
-    "20 minutes of slides": (
-        lambda folder: videos(folder, 2, 10, pictures=True, sound=False),
+    "10 minutes of slides": (
+        lambda folder: videos(folder, 2, 5, pictures=True, sound=False),
         ("--screen-text",),
     ),
-    "film of 10 minutes, screen text": (film, ("--screen-text",)),
-    "24 minutes of spoken slides, 20 videos, 17 transcripts": (mixed, ("--transcribe", "--screen-text")),
+    "film of 5 minutes, screen text": (film, ("--screen-text",)),
+    "11 minutes of spoken slides, 20 videos, 3 transcripts": (mixed, ("--transcribe", "--screen-text")),
     "54 transcripts": (lambda folder: transcripts(54), ()),
 }
 

@@ -331,6 +331,7 @@ class _Display:
         self._enabled, self._doing = sys.stderr.isatty(), doing
         self._bar: Any = None
         self._job: Any = None
+        self._step = ""
 
     def __enter__(self) -> _Display:
         if self._enabled:
@@ -361,6 +362,9 @@ class _Display:
         """One step on."""
         if self._bar is None:
             return
+        if progress.step != self._step:
+            self._step = progress.step
+            self._bar.reset(self._job)
         self._bar.update(
             self._job,
             completed=progress.fraction,

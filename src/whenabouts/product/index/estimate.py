@@ -39,6 +39,7 @@ _TIMED_WORDS, _TIMED_MEDIA, _MOST_SECONDS = 0.05, 0.1, 2.5
 _LETTERS, _LEAST_LETTERS, _SOUND_SECONDS = 6000, 2500, 60.0
 _CLIPS, _FEWEST_CLIPS = 12, 3
 _PLACES = 8
+_INSTANT = 0.04
 # Sound is read from its beginning on.
 _MOST_SKIPPED = 600.0
 # A corpus is measured anew once its clips have changed by a tenth (`calibration.measuring`).
@@ -369,6 +370,7 @@ class Decoded:
 def sample_of(task: SampleTask) -> Iterator[Decoded | SoundPiece]:
     """The frames or the sound of a sample (run in a reader process)."""
     if task.frames:
+        clip_frames(task.path, task.frames, task.start, task.start + _INSTANT)  # what is done once
         began = time.process_time()
         batches = clip_frames(task.path, task.frames, task.start, task.start + task.seconds)
         yield Decoded(tuple(batches), time.process_time() - began)

@@ -13,7 +13,7 @@ from typing import Any
 from whenabouts.product.index.plan import Plan
 from whenabouts.product.index.reading import Reached
 from whenabouts.product.index.records import unambiguous
-from whenabouts.product.index.workers import Message, Part, available_cores
+from whenabouts.product.index.workers import Message, Part
 from whenabouts.types import number_of
 from whenabouts.video.files import printable
 
@@ -22,6 +22,8 @@ _LEAST_SHARE, _LEAST_SECONDS = 0.01, 1.0
 _SHOWN_PATHS = 10
 _MOST_READ, _MOST_BEFORE_THE_END = 0.95, 0.99
 _BEAT_SECONDS = 1.0
+# What is likely done goes straight until so much of what is under way is told.
+_STRAIGHT = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Progress:
     """How far a run has come. `seconds_left` is None until there is something to judge by.
 
     `step` is what is done for the whole corpus once its files are read, "" before; `fraction` then counts it.
-    `reach` is the largest fraction before the next report, to which it goes at about `pace` a second.
+    Until the next report `fraction` grows by about `pace` for each processor second, to `reach` at most.
     """
 
     files_done: int
@@ -49,20 +51,24 @@ class Progress:
         left = passed * (1 - fraction) / fraction if is_known else None
         return cls(files, files, fraction, 0.0, left, "", step)
 
-    def after(self, seconds: float) -> Progress:
+    def after(self, seconds: float, processor_seconds: float) -> Progress:
         """How far it is likely to be so many seconds later, while nothing is reported.
 
-        It goes on at its pace, ever slower as it nears what can be reached.
+        It goes on at its pace, and ever slower where more is worked than was estimated.
         """
         room = max(0.0, self.reach - self.fraction)
-        gained = room * -math.expm1(-seconds * self.pace / room) if room > 0 else 0.0
+        gained = processor_seconds * self.pace
+        if gained > (straight := _STRAIGHT * room):
+            gained = straight + (room - straight) * -math.expm1(
+                -(gained - straight) / (room - straight + 1e-9)
+            )
         left = None if self.seconds_left is None else max(0.0, self.seconds_left - seconds)
         return replace(self, fraction=self.fraction + gained, seconds_left=left)
 
     @property
     def rate_text(self) -> str:
         """How fast it goes, for people."""
-        return f"{self.bytes_per_second / 1e6:.1f} MB/s" if self.bytes_per_second > 0 else ""
+        return f"{self.bytes_per_second / 1e6:.1f} MB/s" if self.bytes_per_second >= 5e4 else ""
 
     @property
     def left_text(self) -> str:
@@ -89,7 +95,6 @@ class Meter:
         self._work = plan.work
         self._weights = plan.estimate.files
         self._total = sum(self._weights)
-        self._planned_seconds = self._total / available_cores()
         self._done_files = 0
         self._done = self._done_bytes = 0.0
         # By file: how much of it is read, from 0 to 1.
@@ -128,9 +133,7 @@ class Meter:
         share = done / self._total if self._total else 0.0
         if self._done_files < len(self._work):
             share = min(share, _MOST_BEFORE_THE_END)
-        # Before anything is done, the plan says how fast it will go.
         is_known = share >= _LEAST_SHARE and passed >= _LEAST_SECONDS
-        pace = share / passed if is_known else 1 / max(_LEAST_SECONDS, self._planned_seconds)
         reach = self._done + _MOST_READ * sum(self._weights[number] for number in self._under_way)
         return Progress(
             files_done=self._done_files,
@@ -140,27 +143,31 @@ class Meter:
             seconds_left=max(0.0, passed * (1 - share) / share) if is_known else None,
             name=name,
             reach=min(_MOST_BEFORE_THE_END, reach / self._total) if self._total else 0.0,
-            pace=pace,
+            pace=1 / self._total if self._total else 0.0,
         )
 
 
 class Heartbeat:
     """Passes reports on to `show`; between them it tells each second how far the run is likely to be.
 
-    Of some work nobody hears before it is done: a long transcript is encoded, an index is written. `show` may
+    Of some work nobody hears before it is done: a long transcript is encoded, an index is written. What is
+    likely is counted by the processor's time, as the plan is, so that a busy machine slows it too. `show` may
     be called from another thread, never twice at once. Within a step no fraction is lower than one before:
     where more was told than is done, it goes on from there, and slower.
     """
 
     def __init__(
-        self, show: Callable[[Progress], None] | None, clock: Callable[[], float] = time.monotonic
+        self,
+        show: Callable[[Progress], None] | None,
+        clock: Callable[[], float] = time.monotonic,
+        processor: Callable[[], float] = time.process_time,
     ) -> None:
-        self._show, self._clock = show, clock
+        self._show, self._clock, self._processor = show, clock, processor
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._beat_on, daemon=True)
         self._last: Progress | None = None
-        self._reported = self._told = 0.0
+        self._reported = self._worked = self._told = 0.0
         self._step, self._fraction = "", 0.0
         self._error: Exception | None = None
 
@@ -180,7 +187,8 @@ class Heartbeat:
         with self._lock:
             if self._error is not None:
                 raise self._error
-            self._last, self._reported = self._going_on(progress), self._clock()
+            self._last = self._going_on(progress)
+            self._reported, self._worked = self._clock(), self._processor()
             self._tell(self._last)
 
     def beat(self) -> None:
@@ -188,7 +196,7 @@ class Heartbeat:
         with self._lock:
             now = self._clock()
             if self._last is not None and now - self._told >= _BEAT_SECONDS:
-                self._tell(self._last.after(now - self._reported))
+                self._tell(self._last.after(now - self._reported, self._processor() - self._worked))
 
     def _going_on(self, progress: Progress) -> Progress:
         told = self._fraction if progress.step == self._step else 0.0
