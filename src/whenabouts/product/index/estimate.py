@@ -8,6 +8,7 @@ is too little to time, what the streams declare counts.
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from whenabouts.product.index.reading import FrameBatch, ReadVideo, clip_frames
 from whenabouts.product.index.records import VideoRecord
 from whenabouts.product.index.workers import Part, ReaderPool, available_cores
+from whenabouts.product.streams.protocol import Reads
 from whenabouts.video.cues import last_time, read_cue_file
 from whenabouts.video.probe import probe
 from whenabouts.video.sound import SAMPLE_RATE, SoundPiece, sound_pieces
@@ -37,7 +41,7 @@ _FILES_WORTH_A_PROCESS = 50
 _TIMED_WORDS, _TIMED_MEDIA, _MOST_SECONDS = 0.05, 0.1, 2.5
 # What is timed at once: letters of one transcript, clips of a video from some second on, seconds of sound.
 _LETTERS, _LEAST_LETTERS, _SOUND_SECONDS = 6000, 2500, 60.0
-_CLIPS, _FEWEST_CLIPS = 12, 3
+_CLIPS, _FEWEST_CLIPS = 8, 3
 _PLACES = 8
 _INSTANT = 0.04
 # Sound is read from its beginning on.
@@ -148,12 +152,11 @@ def estimated(work: Sequence[Work], streams: Sequence[StreamRun], transcribe: st
     asked = [run for run in streams if "text" in run.stream.meets]
     is_measured = len(work) > _REMEASURED_SHARE * known
     models = sum(run.reader is not None for run in made) + any(amount.speech for amount in amounts)
+    readers = min(available_cores(), len(work))
     return Estimate(
         hours=hours,
         files=tuple(files),
-        before=_START_SECONDS
-        + _MODEL_SECONDS * models
-        + _PROCESS_SECONDS * min(available_cores(), len(work)),
+        before=_START_SECONDS + _MODEL_SECONDS * models + _PROCESS_SECONDS * readers,
         after=sum(_measuring(sum(amount.hours_of(run) for amount in amounts)) for run in asked) * is_measured,
         disk_bytes=sum(
             amount.hours_of(runs[name]) * runs[name].cost.bytes
@@ -252,13 +255,14 @@ def _amounts(work: Work, held: Contents, transcribe: str) -> Amounts:
 
 def _largest(sidecars: Sequence[Path]) -> tuple[Path, int]:
     """The largest of some files and its size: usually the subtitles that count."""
-    sizes = []
-    for path in sidecars:
+
+    def size_of(path: Path) -> int:
         try:
-            sizes.append((path.stat().st_size, path))
+            return path.stat().st_size
         except OSError:
-            sizes.append((0, path))
-    size, path = max(sizes)
+            return 0
+
+    size, path = max((size_of(path), path) for path in sidecars)
     return path, size
 
 
@@ -273,13 +277,11 @@ def _timed(
     rates = declared
     varying = [run for run in made if run.cost.varies]
     for run in varying:
-        if run.reads.cues and not run.reads.frames and not run.reads.sound:
-            rate = _tried(_words_rate, work, amounts, run)
-            rates = rates if rate is None else replace(rates, streams={**rates.streams, run.name: rate})
+        if run.reads == Reads(cues=True) and (rate := _tried(_words_rate, work, amounts, run)):
+            rates = replace(rates, streams={**rates.streams, run.name: rate})
     rates = _tried(_frame_rates, work, amounts, varying, rates) or rates
-    if transcribe:
-        rate = _tried(_speech_rate, work, amounts, transcribe)
-        rates = rates if rate is None else replace(rates, speech=rate)
+    if transcribe and (rate := _tried(_speech_rate, work, amounts, transcribe)):
+        rates = replace(rates, speech=rate)
     return rates
 
 
@@ -300,14 +302,15 @@ def _spent(work: Callable[[], Any]) -> float:
 
 
 def _places(shares: Sequence[float], count: int) -> Iterator[tuple[int, float]]:
-    """So many places, evenly over items of these sizes: which item, and where in it (0 to 1)."""
-    total, before, item = sum(shares), 0.0, 0
-    for number in range(count):
-        at = (number + 0.5) / count * total
-        while before + shares[item] < at:
-            before += shares[item]
-            item += 1
-        yield item, (at - before) / shares[item]
+    """So many places, evenly over items of these sizes: which item, and where in it (0 to 1).
+
+    In a random order, the same each time: the first ones alone stand for all, too, where time is up.
+    """
+    ends = np.cumsum(shares)
+    for number in random.Random(0).sample(range(count), count):
+        at = (number + 0.5) / count * ends[-1]
+        item = int(np.searchsorted(ends, at))
+        yield item, float(1 - (ends[item] - at) / shares[item])
 
 
 def _words_rate(work: Sequence[Work], amounts: Sequence[Amounts], run: StreamRun) -> float | None:
@@ -405,12 +408,14 @@ def _frame_rates(
         tasks.append(SampleTask(row, task.path, task.frames, start, min(seconds, length)))
     spent = done = 0.0
     timed = {run.name: _FrameTimes(run) for run in varying if run.reads.frames}
-    for task, decoded in _samples(tasks):
+    for sample, decoded in _samples(tasks):
         spent += decoded.spent
-        done += task.seconds
+        done += sample.seconds
         for batch in decoded.batches:
             for times in timed.values():
                 times.take(batch)
+        if spent > _MOST_SECONDS:
+            break
     timed = {name: times for name, times in timed.items() if times.following}
     if not done:
         return None
