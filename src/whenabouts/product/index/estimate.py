@@ -21,7 +21,6 @@ import numpy as np
 from whenabouts.product.index.reading import FrameBatch, ReadVideo, clip_frames
 from whenabouts.product.index.records import VideoRecord
 from whenabouts.product.index.workers import Part, ReaderPool, available_cores
-from whenabouts.product.streams.protocol import Reads
 from whenabouts.video.cues import last_time, read_cue_file
 from whenabouts.video.probe import probe
 from whenabouts.video.sound import SAMPLE_RATE, SoundPiece, sound_pieces
@@ -277,7 +276,8 @@ def _timed(
     rates = declared
     varying = [run for run in made if run.cost.varies]
     for run in varying:
-        if run.reads == Reads(cues=True) and (rate := _tried(_words_rate, work, amounts, run)):
+        reads_words = run.reads.cues and not (run.reads.frames or run.reads.sound)
+        if reads_words and (rate := _tried(_words_rate, work, amounts, run)):
             rates = replace(rates, streams={**rates.streams, run.name: rate})
     rates = _tried(_frame_rates, work, amounts, varying, rates) or rates
     if transcribe and (rate := _tried(_speech_rate, work, amounts, transcribe)):
