@@ -128,8 +128,10 @@ class _Rates:
     decoding: float
 
 
-def estimated(work: Sequence[Work], streams: Sequence[StreamRun], transcribe: str, *, known: int) -> Estimate:
-    """What a run takes. `known` files are in the corpus already; `transcribe` is the speech model or ""."""
+def estimated(
+    work: Sequence[Work], streams: Sequence[StreamRun], transcribe: str, *, in_corpus: int
+) -> Estimate:
+    """What a run takes. `in_corpus` files are indexed already; `transcribe` is the speech model or ""."""
     if not work:
         return Estimate()
     runs = {run.name: run for run in streams}
@@ -148,15 +150,16 @@ def estimated(work: Sequence[Work], streams: Sequence[StreamRun], transcribe: st
             seconds += hours * rates.streams[name] + (rates.once.get(name, 0.0) if hours else 0.0)
         files.append(seconds)
     hours = sum(amount.hours for amount in amounts)
-    asked = [run for run in streams if "text" in run.stream.meets]
-    is_measured = len(work) > _REMEASURED_SHARE * known
+    by_text = [run for run in streams if "text" in run.stream.meets]
+    is_measured = len(work) > _REMEASURED_SHARE * in_corpus
     models = sum(run.reader is not None for run in made) + any(amount.speech for amount in amounts)
     readers = min(available_cores(), len(work))
     return Estimate(
         hours=hours,
         files=tuple(files),
         before=_START_SECONDS + _MODEL_SECONDS * models + _PROCESS_SECONDS * readers,
-        after=sum(_measuring(sum(amount.hours_of(run) for amount in amounts)) for run in asked) * is_measured,
+        after=sum(_measuring(sum(amount.hours_of(run) for amount in amounts)) for run in by_text)
+        * is_measured,
         disk_bytes=sum(
             amount.hours_of(runs[name]) * runs[name].cost.bytes
             for each, amount in zip(work, amounts, strict=True)
@@ -211,10 +214,10 @@ def _contents(work: Sequence[Work]) -> list[Contents]:
             held |= {part.number: part.content for part in pool.run(tasks) if isinstance(part, Part)}
     for of_kind, sample in ((transcripts, dated), (media, probed)):
         size = sum(each.file.size for each in sample)
-        known = [held.setdefault(each.task.number, Contents()) for each in sample]
+        contents = [held.setdefault(each.task.number, Contents()) for each in sample]
         mean = Contents(
             *(
-                sum(getattr(one, name) for one in known) / max(1, size)
+                sum(getattr(content, name) for content in contents) / max(1, size)
                 for name in ("hours", "pictures", "sound", "wordless")
             )
         )
@@ -232,14 +235,14 @@ def _every(work: Sequence[Work], most: int) -> Sequence[Work]:
 def _amounts(work: Work, held: Contents, transcribe: str) -> Amounts:
     """What is read of a file. A transcript of an earlier run is not recognised again."""
     task = work.task
-    heard = not work.is_whole and work.record is not None and work.record.words == f"speech:{transcribe}"
+    is_kept = not work.is_whole and work.record is not None and work.record.words == f"speech:{transcribe}"
     letters = speech = 0.0
     if task.kind == "transcript":
         letters = work.file.size * _LETTERS_A_BYTE
     elif task.cues and task.sidecars:
         letters = _largest(task.sidecars)[1] * _LETTERS_A_BYTE
     elif task.cues:
-        speech = held.wordless if transcribe and not heard else 0.0
+        speech = held.wordless if transcribe and not is_kept else 0.0
         subtitled = held.sound - held.wordless + (held.wordless if transcribe else 0.0)
         letters = subtitled * _LETTERS_AN_HOUR
     return Amounts(
@@ -477,19 +480,19 @@ def _speech_rate(work: Sequence[Work], amounts: Sequence[Amounts], model: str) -
     """Seconds that recognising an hour of sound takes; None for little sound, or a model that is slow."""
     from whenabouts.video.speech import try_out
 
-    heard = [
+    with_speech = [
         (each, 3600 * amount.speech)
         for each, amount in zip(work, amounts, strict=True)
         if 3600 * amount.speech >= _SOUND_SECONDS
     ]
-    seconds = [length for _, length in heard]
+    seconds = [length for _, length in with_speech]
     places = min(_PLACES // 2, int(_TIMED_MEDIA * sum(seconds) / _SOUND_SECONDS))
     if not places or speech_seconds(model) * _SOUND_SECONDS / 3600 > 3 * _MOST_SECONDS:
         return None
     tasks = [
         SampleTask(
             row,
-            heard[number][0].task.path,
+            with_speech[number][0].task.path,
             start=max(0.0, min(at * seconds[number] - _SOUND_SECONDS, _MOST_SKIPPED)),
             seconds=_SOUND_SECONDS,
         )

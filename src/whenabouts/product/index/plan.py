@@ -233,7 +233,7 @@ def make_plan(
         gone=tuple(gone),
         pruned=tuple(pruned),
         readmitted=tuple(planner.absent.readmitted),
-        estimate=estimated(work, streams, settings.transcribe or "", known=len(records)),
+        estimate=estimated(work, streams, settings.transcribe or "", in_corpus=len(records)),
         media_files=sum(f.kind == "media" for f in findings.files),
         transcripts=sum(f.kind == "transcript" for f in findings.files),
         streams=tuple(streams),

@@ -199,11 +199,11 @@ class Heartbeat:
                 self._tell(self._last.after(now - self._reported, self._processor() - self._worked))
 
     def _going_on(self, progress: Progress) -> Progress:
-        told = self._fraction if progress.step == self._step else 0.0
-        if progress.fraction >= told:
+        shown = self._fraction if progress.step == self._step else 0.0
+        if progress.fraction >= shown:
             return progress
-        slower = (1 - told) / (1 - progress.fraction)
-        return replace(progress, fraction=told, pace=progress.pace * slower)
+        slower = (1 - shown) / (1 - progress.fraction)
+        return replace(progress, fraction=shown, pace=progress.pace * slower)
 
     def _tell(self, progress: Progress) -> None:
         self._step, self._fraction, self._told = progress.step, progress.fraction, self._clock()
