@@ -55,7 +55,7 @@ _DECODE_SPEED = 30.0
 _START_SECONDS, _PROCESS_SECONDS, _MODEL_SECONDS, _FILE_SECONDS = 1.5, 0.5, 1.2, 0.03
 # Merging, and asking unrelated and made questions, for each stream that is searched by words. More are made
 # until there are a thousand passages, of some four hours, and each takes longer in a larger corpus.
-_AFTER_SECONDS, _MORE_SECONDS, _MORE_UNTIL_HOURS, _AFTER_SECONDS_AN_HOUR = 2.5, 1.5, 4.0, 0.125
+_AFTER_SECONDS, _MORE_SECONDS, _MORE_UNTIL_HOURS, _AFTER_SECONDS_AN_HOUR = 3.2, 2.0, 4.0, 0.125
 
 
 @dataclass(frozen=True, slots=True)
