@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -73,6 +74,19 @@ def test_files_count_by_what_they_cost_and_nothing_is_done_before_it_is_encoded(
     meter.take(Part(0, Reached(1.0)))
     assert seen[-1].fraction < 0.99
     assert Progress(0, 1, 0.99, 0.0, 0.2, "a").left_text == ""
+
+
+def test_a_file_whose_speech_is_yet_to_be_recognised_counts_for_what_is_read() -> None:
+    seen = list[Progress]()
+    plan = plan_of(1, seconds=(100.0,))
+    plan = replace(plan, estimate=replace(plan.estimate, speech=(80.0,)))
+    meter = Meter(plan, seen.append, lambda: 0.0)
+    meter.take(Part(0, Reached(1.0)))
+    assert seen[-1].fraction == pytest.approx(0.2)
+    meter.recognise(0, duration=60.0, seconds=30.0)
+    assert seen[-1].fraction == pytest.approx(0.6)
+    meter.recognise(0, duration=60.0, seconds=60.0)
+    assert seen[-1].fraction == pytest.approx(0.95)
 
 
 class Beats:

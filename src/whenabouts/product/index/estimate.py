@@ -96,13 +96,17 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Processor seconds of a run: of each file, before the first and after the last; hours, bytes on disk."""
+    """Processor seconds of a run: of each file, before the first and after the last; hours, bytes on disk.
+
+    `speech` is what recognising speech takes of each file's seconds, once the file is read; empty: nothing.
+    """
 
     hours: float = 0.0
     files: tuple[float, ...] = ()
     before: float = 0.0
     after: float = 0.0
     disk_bytes: float = 0.0
+    speech: tuple[float, ...] = ()
 
     @property
     def processor_seconds(self) -> float:
@@ -157,6 +161,7 @@ def estimated(
     return Estimate(
         hours=hours,
         files=tuple(files),
+        speech=tuple(amount.speech * rates.speech for amount in amounts),
         before=_START_SECONDS + _MODEL_SECONDS * models + _PROCESS_SECONDS * readers,
         after=sum(_measuring(sum(amount.hours_of(run) for amount in amounts)) for run in by_text)
         * is_measured,

@@ -95,6 +95,9 @@ class Meter:
         self._work = plan.work
         self._weights = plan.estimate.files
         self._total = sum(self._weights)
+        speech = plan.estimate.speech or (0.0,) * len(self._weights)
+        # Of each file the share that is left once it is read.
+        self._speech = [part / max(whole, 1e-9) for part, whole in zip(speech, self._weights, strict=True)]
         self._done_files = 0
         self._done = self._done_bytes = 0.0
         # By file: how much of it is read, from 0 to 1.
@@ -112,14 +115,15 @@ class Meter:
             self._done_bytes += file.size
         elif isinstance(message.content, Reached):
             # A file that is read to its end has yet to be encoded.
-            self._under_way[message.number] = min(message.content.fraction, _MOST_READ)
+            of_reading = message.content.fraction * (1 - self._speech[message.number])
+            self._under_way[message.number] = min(of_reading, _MOST_READ)
         if self._show is not None:
             self._show(self._progress(printable(Path(file.path.name))))
 
     def recognise(self, number: int, duration: float, seconds: float) -> None:
         """Count speech: so many `seconds` of a file of `duration` are recognised."""
         share = min(seconds / duration, 1.0) if duration else 0.0
-        self._under_way[number] = max(self._under_way.get(number, 0.0), share * _MOST_READ)
+        self._under_way[number] = min(1 - self._speech[number] * (1 - share), _MOST_READ)
         if self._show is not None:
             name = printable(Path(self._work[number].file.path.name))
             of = f"{seconds / 3600:.2f} of {duration / 3600:.2f} h" if duration else f"{seconds / 3600:.2f} h"
