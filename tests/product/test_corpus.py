@@ -6,10 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from whenabouts import Corpus
 from whenabouts.encoders import EncoderUnavailable
@@ -184,3 +189,29 @@ def test_a_run_heals_what_two_writers_at_once_left(corpus_dir: Path, tmp_path: P
     assert [record.video_id for record in corpus.records()] == before
     assert store.clip_counts("subtitle") == dict.fromkeys(before, 1)
     assert Corpus(corpus_dir).add(tmp_path, processes=1).unchanged == 2
+
+
+def test_a_run_is_heard_of_at_least_every_two_seconds_while_a_long_file_is_encoded(
+    corpus_dir: Path, tmp_path: Path
+) -> None:
+    class Slow:
+        name, fingerprint, dimension = "slow", "slow@1", 4
+
+        def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
+            until = time.process_time() + 2.6
+            while time.process_time() < until:
+                pass
+            return np.tile(np.float32([1, 0, 0, 0]), (len(texts), 1))
+
+    (tmp_path / "long.vtt").write_text("WEBVTT\n\n00:01.000 --> 00:03.000\nThe violin is varnished.\n")
+    heard: list[tuple[float, float]] = []
+    Corpus(corpus_dir, create=True).add(
+        tmp_path / "long.vtt",
+        text=Slow(),
+        processes=1,
+        progress=lambda progress: heard.append((time.monotonic(), progress.fraction)),
+    )
+    gaps = [later - earlier for (earlier, _), (later, _) in pairwise(heard)]
+    assert max(gaps) < 2.0
+    of_files = [fraction for _, fraction in heard[: len(heard) - 1] if fraction < 1]
+    assert len({fraction for fraction in of_files if fraction > 0}) >= 2, "the bar moves inside the file"

@@ -17,7 +17,7 @@ from whenabouts.product.index.absent import as_pruned, forget_removed, remember_
 from whenabouts.product.index.build import build
 from whenabouts.product.index.folders import remember_folders
 from whenabouts.product.index.plan import Plan, Settings, make_plan, read_metadata_file
-from whenabouts.product.index.progress import Progress, Summary
+from whenabouts.product.index.progress import Heartbeat, Progress, Summary
 from whenabouts.product.index.ray_executor import RayExecutor, check_address
 from whenabouts.product.index.records import EncoderMismatch
 from whenabouts.product.index.store import without_file
@@ -171,8 +171,9 @@ def run_index(
     """Carry out a plan, made inside `Corpus.writing` if another indexer may be at work.
 
     `processes` read (default: one a core, at most 8). `ray` names a cluster that reads and encodes: "local",
-    "auto" or HOST:PORT (docs/scaling.md). Raises ClusterError where it cannot, CorpusBusy, DiskFull, and
-    before anything is read SpeechUnavailableError.
+    "auto" or HOST:PORT (docs/scaling.md). `progress` is called at least every second, also from
+    another thread, never twice at once. Raises ClusterError where the cluster cannot, CorpusBusy, DiskFull,
+    and before anything is read SpeechUnavailableError.
     """
     if processes is not None and processes < 1:
         raise UsageError(f"{processes} reader processes: give 1 or more")
@@ -182,19 +183,19 @@ def run_index(
     model = plan.transcribe if _may_hear(plan) else ""
     if model and ray is None:
         speech_models.load_recogniser(model)
-    with corpus.writing():
+    with corpus.writing(), Heartbeat(progress) as report:
         for run in plan.streams:
             if run.encoder is not None or run.name not in corpus.store.streams:
                 corpus.store.add_stream(run.info)
         corpus.store.erase_later(_personal_again(corpus, plan))
         count = processes or min(available_cores(), _MOST_PROCESSES)
         executor = None if ray is None else RayExecutor(plan.streams, ray, processes or 0, model)
-        summary = build(corpus.store, plan, spoken, processes=count, executor=executor, progress=progress)
+        summary = build(corpus.store, plan, spoken, processes=count, executor=executor, progress=report)
         _take_out(corpus, plan)
         remember_folders(corpus.store, plan.searched)
         if plan.language != corpus_language(corpus):
             corpus.store.put_fact(_LANGUAGE, {"language": plan.language})
-        _finish(corpus, summary, _steps(plan, progress))
+        _finish(corpus, summary, _steps(plan, report))
     summary.notes.extend(plan.notes)
     summary.searchable = sum(stream.clips for stream in corpus.store.stats().streams.values())
     return summary

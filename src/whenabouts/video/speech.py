@@ -98,6 +98,14 @@ def transcribe(
     return CueTrack(tuple(listener.cues), f"speech:{model}", listener.language, tuple(notes))
 
 
+def try_out(piece: SoundPiece, model: str) -> None:
+    """Recognise a piece of sound as `transcribe` does, to see how long that takes."""
+    recogniser = load_recogniser(model)
+    languages = recogniser.supported_languages
+    language = languages[0] if len(languages) == 1 else None
+    _Listener(recogniser, _GUARD, language, PartialTranscript()).take(piece, _nobody)
+
+
 class _Listener:
     """Takes the pieces of a recording and collects its sentences."""
 

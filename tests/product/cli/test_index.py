@@ -165,8 +165,19 @@ def test_the_terminal_shows_what_is_done_after_the_files(monkeypatch: pytest.Mon
         display.show(Progress(2, 3, 0.9, 1e6, 4.0, "friday.mp4"))
         display.show(Progress.after_files("measuring what unrelated questions score", 0.25, 3))
     last = terminal.getvalue().rpartition("measuring what unrelated questions score")[2]
-    assert "25 %" in last
+    assert "25.0 %" in last
     assert "files" not in last and "friday.mp4" not in last and "left" not in last
+
+
+def test_in_a_pipe_there_is_no_bar(bare: Whenabouts, samples: Path, tmp_path: Path) -> None:
+    command = ("index", str(samples / "friday.mp4"), "--corpus", str(tmp_path / "a"), "--processes", "1")
+    told = bare(*command, "--table")
+    assert told.code == 0
+    first, second, *notes = told.err.splitlines()
+    assert first.startswith("found 1 video") and "of processor time (at best" in second
+    assert all(line.startswith("note: ") for line in notes)
+    assert "\r" not in told.err and "\x1b" not in told.err
+    assert bare(*command, "--json").err == ""
 
 
 def test_a_mistyped_vision_model_ends_the_command_before_anything_is_indexed(

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import Any
 import pytest
 
 from whenabouts.product.index import plan as planning
-from whenabouts.product.index.plan import Plan, Settings, estimate_hours, make_plan, words_signature
+from whenabouts.product.index.estimate import Estimate
+from whenabouts.product.index.plan import Plan, Settings, make_plan, words_signature
 from whenabouts.product.index.records import VideoRecord, video_id_for
 from whenabouts.product.streams.protocol import StreamRun
 from whenabouts.video.files import content_hash, find_files
@@ -24,8 +24,8 @@ Planner = Callable[..., Plan]
 
 @pytest.fixture(autouse=True)
 def _no_hours(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Hours are only shown, and each estimate starts a process; `estimate_hours` has a test of its own.
-    monkeypatch.setattr(planning, "estimate_hours", lambda files: 0.0)
+    # Estimates are only shown, and each starts a process; `test_estimate.py` has their tests.
+    monkeypatch.setattr(planning, "estimated", lambda *args, **options: Estimate())
 
 
 class VideoFolder:
@@ -376,19 +376,3 @@ def test_what_cannot_be_reached_is_left_out_with_its_reason_once(folder: VideoFo
     line = next(line for line in plan.lines() if "left out" in line)
     assert line.count("missing.mp4") == 1
     assert plan.to_json()["problems"][0]["path"] == str(missing)
-
-
-def test_the_estimate_survives_what_is_no_media(samples: Path, tmp_path: Path) -> None:
-    broken = tmp_path / "broken.mp4"
-    broken.write_bytes(b"\0" * 1000)
-    video = tmp_path / "a.mp4"
-    shutil.copy(samples / "friday.mp4", video)
-    hours = estimate_hours([(path, path.stat().st_size) for path in (broken, video)])
-    assert 0.0005 < hours < 0.01
-    assert estimate_hours([]) == 0.0
-
-
-def test_hours_of_transcripts_are_those_of_their_last_times(folder: VideoFolder) -> None:
-    times = "00:01.000 --> 00:03.000\nOne\n\n03:06:57.000 --> 03:07:00.000\nTwo\n"
-    folder.write("talk.vtt", f"WEBVTT\n\n{times}")
-    assert folder.plan().hours == pytest.approx(3 + 7 / 60)

@@ -283,7 +283,8 @@ def _run(corpus: Corpus, options: argparse.Namespace) -> int:
     is_quiet = wants_json(options)
     if options.text is None and not corpus.store.streams and not is_quiet:
         offer_encoder()
-    plan = _plan(corpus, options)
+    with _Display("looking at the files"):
+        plan = _plan(corpus, options)
     if not is_quiet:
         _say(plan.lines(), sys.stderr)
     if code := _nothing(plan, options):
@@ -329,28 +330,30 @@ def _say(lines: list[str], stream: TextIO) -> None:
 class _Display:
     """A progress bar with rate and time left on standard error; silent where nobody looks."""
 
-    def __init__(self) -> None:
-        self._enabled = sys.stderr.isatty()
+    def __init__(self, doing: str = "starting") -> None:
+        self._enabled, self._doing = sys.stderr.isatty(), doing
         self._bar: Any = None
         self._job: Any = None
+        self._step = ""
 
     def __enter__(self) -> _Display:
         if self._enabled:
             from rich.console import Console
-            from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+            from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
             self._bar = Progress(
                 SpinnerColumn("line"),
                 TextColumn("{task.fields[files]}"),
                 BarColumn(),
                 TextColumn("{task.fields[share]}  {task.fields[rate]}  {task.fields[left]}"),
+                TimeElapsedColumn(),
                 TextColumn("{task.fields[name]}", style="dim"),
                 console=Console(stderr=True),
                 transient=True,
             )
             self._bar.start()
             self._job = self._bar.add_task(
-                "", total=1.0, files="starting", share="", rate="", left="", name=""
+                "", total=1.0, files=self._doing, share="", rate="", left="", name=""
             )
         return self
 
@@ -362,11 +365,14 @@ class _Display:
         """One step on."""
         if self._bar is None:
             return
+        if progress.step != self._step:
+            self._step = progress.step
+            self._bar.reset(self._job)
         self._bar.update(
             self._job,
             completed=progress.fraction,
             # Of a step that cannot say how far it is, only its name is shown.
-            share="" if progress.step and not progress.fraction else f"{100 * progress.fraction:>3.0f} %",
+            share="" if progress.step and not progress.fraction else f"{100 * progress.fraction:>4.1f} %",
             files=progress.step or f"{progress.files_done}/{progress.files_total} files",
             rate=progress.rate_text,
             left=progress.left_text,

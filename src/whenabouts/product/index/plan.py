@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from whenabouts.opening import read_regular
 from whenabouts.product.index.absent import AbsentFiles, RemovedFile, safely_pruned
+from whenabouts.product.index.estimate import Estimate, estimated
 from whenabouts.product.index.reading import ReadTask
 from whenabouts.product.index.records import VideoRecord, unambiguous
-from whenabouts.product.index.workers import Part, ReaderPool
+from whenabouts.product.index.workers import available_cores
 from whenabouts.types import UsageError, number_of
-from whenabouts.video.cues import last_time
 from whenabouts.video.files import Findings, SourceFile, content_hash, printable
 from whenabouts.video.objects import source_path
-from whenabouts.video.probe import probe
-from whenabouts.video.speech_models import speech_seconds
 
 if TYPE_CHECKING:
     from whenabouts.product.streams.protocol import StreamRun
@@ -118,11 +116,9 @@ class Plan:
     gone: tuple[VideoRecord, ...] = ()
     pruned: tuple[VideoRecord, ...] = ()
     readmitted: tuple[RemovedFile, ...] = ()
-    hours: float = 0.0
-    transcript_hours: float = 0.0
+    estimate: Estimate = field(default_factory=Estimate)
     media_files: int = 0
     transcripts: int = 0
-    bytes: int = 0
     streams: tuple[StreamRun, ...] = ()
     transcribe: str = ""
     language: str = ""
@@ -135,61 +131,14 @@ class Plan:
         """How many files were found."""
         return self.media_files + self.transcripts
 
-    @property
-    def seconds(self) -> float:
-        """Estimated time the run takes, with what comes after its files."""
-        if not self.work:
-            return 0.0
-        decoded = any(work.task.frames or work.task.shots for work in self.work)
-        costs = sum(run.cost.seconds for run in self._made)
-        of_files = estimate_seconds(self.hours, self.bytes, decoded=decoded) + self.hours * costs
-        speech = sum(hours for work, hours in self._hours() if self._is_recognised(work))
-        after = _AFTER_SECONDS + self.hours * _AFTER_SECONDS_AN_HOUR
-        return of_files + speech * speech_seconds(self.transcribe) + after
-
-    @property
-    def weights(self) -> tuple[float, ...]:
-        """What each file's share of the run is, in estimated seconds of reading and encoding it."""
-        costs = {run.name: run.cost.seconds for run in self.streams}
-        weights = []
-        for work, hours in self._hours():
-            decoded = bool(work.task.frames or work.task.shots)
-            an_hour = sum(costs.get(name, 0.0) for name in work.streams)
-            an_hour += speech_seconds(self.transcribe) if self._is_recognised(work) else 0.0
-            weights.append(estimate_seconds(hours, work.file.size, decoded=decoded) + hours * an_hour)
-        return tuple(weights)
-
-    def _hours(self) -> Iterator[tuple[Work, float]]:
-        """Each file with its estimated hours, by its share of the bytes."""
-        sizes = Counter[str]()
-        for work in self.work:
-            sizes[work.file.kind] += work.file.size
-        hours = {"media": self.hours - self.transcript_hours, "transcript": self.transcript_hours}
-        for work in self.work:
-            yield work, hours[work.file.kind] * work.file.size / max(1, sizes[work.file.kind])
-
-    def _is_recognised(self, work: Work) -> bool:
-        """Whether speech is likely to be recognised: subtitles inside the file show only when it is read."""
-        task = work.task
-        return bool(self.transcribe) and task.cues and task.kind == "media" and not task.sidecars
-
-    @property
-    def disk_bytes(self) -> float:
-        """Estimated growth of the corpus on disk."""
-        return self.hours * sum(run.cost.bytes for run in self._made)
-
-    @property
-    def _made(self) -> list[StreamRun]:
-        made = {name for work in self.work for name in work.streams}
-        return [run for run in self.streams if run.name in made]
-
     def to_json(self) -> dict[str, Any]:
         """The plan for programs."""
         return {
             "files": self.files,
-            "hours": round(self.hours, 4),
-            "estimated_seconds": round(self.seconds, 1),
-            "estimated_bytes": round(self.disk_bytes),
+            "hours": round(self.estimate.hours, 4),
+            "estimated_seconds": round(self.estimate.seconds, 1),
+            "estimated_processor_seconds": round(self.estimate.processor_seconds, 1),
+            "estimated_bytes": round(self.estimate.disk_bytes),
             "unchanged": self.unchanged,
             "failed_before": self.failed_before,
             "removed_before": self.removed_before,
@@ -211,9 +160,11 @@ class Plan:
         transcripts = number_of(self.transcripts, "transcript")
         lines = [f"found {files}, {transcripts}; to do: {self._to_do()}"]
         if self.work:
+            estimate = self.estimate
             lines.append(
-                f"about {self.hours:.2f} hours of recordings, "
-                f"{_duration(self.seconds)} to read, encode and measure, {_size(self.disk_bytes)} of disk"
+                f"about {estimate.hours:.2f} hours of recordings, {_duration(estimate.processor_seconds)} of "
+                f"processor time (at best {_duration(estimate.seconds)} on "
+                f"{number_of(available_cores(), 'core')}), {_size(estimate.disk_bytes)} of disk"
             )
         same = [f"same content: {printable(a)} is {printable(b)}; taken once" for a, b in self.duplicates]
         out = [f"left out: {why}" for _, why in self.problems]
@@ -268,10 +219,6 @@ def make_plan(
     order = {file.path: n for n, file in enumerate(findings.files)}
     by_path = sorted(planner.work, key=lambda job: order[job.file.path])
     work = [replace(w, task=replace(w.task, number=n)) for n, w in enumerate(by_path)]
-    media = [(w.task.path, w.file.size) for w in work if w.file.kind == "media"]
-    transcript_hours = hours_of_transcripts(
-        [(w.task.path, w.file.size) for w in work if w.file.kind == "transcript"]
-    )
     return Plan(
         work=tuple(work),
         records=tuple(planner.records.values()),
@@ -286,11 +233,9 @@ def make_plan(
         gone=tuple(gone),
         pruned=tuple(pruned),
         readmitted=tuple(planner.absent.readmitted),
-        hours=estimate_hours(media) + transcript_hours,
-        transcript_hours=transcript_hours,
+        estimate=estimated(work, streams, settings.transcribe or "", in_corpus=len(records)),
         media_files=sum(f.kind == "media" for f in findings.files),
         transcripts=sum(f.kind == "transcript" for f in findings.files),
-        bytes=sum(w.file.size for w in work),
         streams=tuple(streams),
         transcribe=settings.transcribe or "",
         language=settings.language or "",
@@ -554,6 +499,8 @@ def _first(lines: list[str], most: int) -> list[str]:
 def _duration(seconds: float) -> str:
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
+    if seconds < 600:
+        return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
     if seconds < 5400:
         return f"{round(seconds / 60)} min"
     return f"{seconds / 3600:.1f} h"
@@ -565,63 +512,6 @@ def _size(number: float) -> str:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
         number /= 1000
     return f"{number:.1f} TB"
-
-
-# Files probed to say how many hours there are; more are estimated by their bytes.
-_PROBED_FILES = 200
-_SAMPLED_TRANSCRIPTS = 2000
-_FILES_WORTH_A_PROCESS = 50
-# Measured on two cores (benchmarks/ingest.py, benchmarks/encoders.py).
-_READ_BYTES_PER_SECOND = 150e6
-_DECODE_SPEED = 30.0
-# Merging, and asking unrelated and made questions: 7 s for 208 clips, 15 s for the 27,424 of 227 hours.
-_AFTER_SECONDS, _AFTER_SECONDS_AN_HOUR = 7.0, 0.035
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeTask:
-    """A file whose length is to be read."""
-
-    number: int
-    path: Path
-    # A file without a length is read through; for an estimate that is not worth waiting long.
-    quiet_seconds: float = 20.0
-
-
-def length_of(task: ProbeTask) -> Iterator[float]:
-    """The length of a file in seconds, 0 where it does not tell (run in a reader process)."""
-    yield probe(task.path).duration or 0.0
-
-
-def estimate_hours(files: Sequence[tuple[Path, int]]) -> float:
-    """Hours of media files (path, bytes): of a sample by their headers, of the rest by their bytes.
-
-    Headers are read in reader processes: a file that crashes the decoder must not stop a run at its plan.
-    """
-    step = max(1, -(-len(files) // _PROBED_FILES))
-    sample = files[::step]
-    probed_bytes = sum(size for _, size in sample)
-    if not probed_bytes:
-        return 0.0
-    tasks = [ProbeTask(number, path) for number, (path, _) in enumerate(sample)]
-    with ReaderPool(length_of, 1 + len(tasks) // _FILES_WORTH_A_PROCESS) as pool:
-        seconds = sum(message.content for message in pool.run(tasks) if isinstance(message, Part))
-    return float(seconds) / 3600 * sum(size for _, size in files) / probed_bytes
-
-
-def hours_of_transcripts(files: Sequence[tuple[Path, int]]) -> float:
-    """Hours of transcripts (path, bytes): of a sample by their last times, of the rest by their bytes."""
-    sample = files[:: max(1, -(-len(files) // _SAMPLED_TRANSCRIPTS))]
-    sampled_bytes = sum(size for _, size in sample)
-    if not sampled_bytes:
-        return 0.0
-    seconds = sum(last_time(path) for path, _ in sample)
-    return seconds / 3600 * sum(size for _, size in files) / sampled_bytes
-
-
-def estimate_seconds(hours: float, read_bytes: int, *, decoded: bool) -> float:
-    """Seconds for reading files, and for decoding their frames where that is done."""
-    return read_bytes / _READ_BYTES_PER_SECOND + (hours * 3600 / _DECODE_SPEED if decoded else 0.0)
 
 
 def with_source_of_language(metadata: dict[str, Any]) -> dict[str, Any]:

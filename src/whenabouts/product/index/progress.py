@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,9 @@ from whenabouts.video.files import printable
 _LEAST_SHARE, _LEAST_SECONDS = 0.01, 1.0
 _SHOWN_PATHS = 10
 _MOST_READ, _MOST_BEFORE_THE_END = 0.95, 0.99
+_BEAT_SECONDS = 1.0
+# What is likely done goes straight until so much of what is under way is told.
+_STRAIGHT = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,7 @@ class Progress:
     """How far a run has come. `seconds_left` is None until there is something to judge by.
 
     `step` is what is done for the whole corpus once its files are read, "" before; `fraction` then counts it.
+    Until the next report `fraction` grows by about `pace` for each processor second, to `reach` at most.
     """
 
     files_done: int
@@ -35,6 +41,8 @@ class Progress:
     seconds_left: float | None
     name: str
     step: str = ""
+    reach: float = 0.0
+    pace: float = 0.0
 
     @classmethod
     def after_files(cls, step: str, fraction: float, files: int, passed: float = 0.0) -> Progress:
@@ -43,10 +51,24 @@ class Progress:
         left = passed * (1 - fraction) / fraction if is_known else None
         return cls(files, files, fraction, 0.0, left, "", step)
 
+    def after(self, seconds: float, processor_seconds: float) -> Progress:
+        """How far it is likely to be so many seconds later, while nothing is reported.
+
+        It goes on at its pace, and ever slower where more is worked than was estimated.
+        """
+        room = max(0.0, self.reach - self.fraction)
+        gained = processor_seconds * self.pace
+        if gained > (straight := _STRAIGHT * room):
+            gained = straight + (room - straight) * -math.expm1(
+                -(gained - straight) / (room - straight + 1e-9)
+            )
+        left = None if self.seconds_left is None else max(0.0, self.seconds_left - seconds)
+        return replace(self, fraction=self.fraction + gained, seconds_left=left)
+
     @property
     def rate_text(self) -> str:
         """How fast it goes, for people."""
-        return f"{self.bytes_per_second / 1e6:.1f} MB/s" if self.bytes_per_second > 0 else ""
+        return f"{self.bytes_per_second / 1e6:.1f} MB/s" if self.bytes_per_second >= 5e4 else ""
 
     @property
     def left_text(self) -> str:
@@ -71,8 +93,11 @@ class Meter:
     ) -> None:
         self._show = show
         self._work = plan.work
-        self._weights = plan.weights
+        self._weights = plan.estimate.files
         self._total = sum(self._weights)
+        speech = plan.estimate.speech or (0.0,) * len(self._weights)
+        # Of each file the share that is left once it is read.
+        self._speech = [part / max(whole, 1e-9) for part, whole in zip(speech, self._weights, strict=True)]
         self._done_files = 0
         self._done = self._done_bytes = 0.0
         # By file: how much of it is read, from 0 to 1.
@@ -90,14 +115,15 @@ class Meter:
             self._done_bytes += file.size
         elif isinstance(message.content, Reached):
             # A file that is read to its end has yet to be encoded.
-            self._under_way[message.number] = min(message.content.fraction, _MOST_READ)
+            of_reading = message.content.fraction * (1 - self._speech[message.number])
+            self._under_way[message.number] = min(of_reading, _MOST_READ)
         if self._show is not None:
             self._show(self._progress(printable(Path(file.path.name))))
 
     def recognise(self, number: int, duration: float, seconds: float) -> None:
         """Count speech: so many `seconds` of a file of `duration` are recognised."""
         share = min(seconds / duration, 1.0) if duration else 0.0
-        self._under_way[number] = max(self._under_way.get(number, 0.0), share * _MOST_READ)
+        self._under_way[number] = min(1 - self._speech[number] * (1 - share), _MOST_READ)
         if self._show is not None:
             name = printable(Path(self._work[number].file.path.name))
             of = f"{seconds / 3600:.2f} of {duration / 3600:.2f} h" if duration else f"{seconds / 3600:.2f} h"
@@ -112,6 +138,7 @@ class Meter:
         if self._done_files < len(self._work):
             share = min(share, _MOST_BEFORE_THE_END)
         is_known = share >= _LEAST_SHARE and passed >= _LEAST_SECONDS
+        reach = self._done + _MOST_READ * sum(self._weights[number] for number in self._under_way)
         return Progress(
             files_done=self._done_files,
             files_total=len(self._work),
@@ -119,7 +146,81 @@ class Meter:
             bytes_per_second=read / passed if passed > 0 else 0.0,
             seconds_left=max(0.0, passed * (1 - share) / share) if is_known else None,
             name=name,
+            reach=min(_MOST_BEFORE_THE_END, reach / self._total) if self._total else 0.0,
+            pace=1 / self._total if self._total else 0.0,
         )
+
+
+class Heartbeat:
+    """Passes reports on to `show`; between them it tells each second how far the run is likely to be.
+
+    Of some work nobody hears before it is done: a long transcript is encoded, an index is written. What is
+    likely is counted by the processor's time, as the plan is, so that a busy machine slows it too. `show` may
+    be called from another thread, never twice at once. Within a step no fraction is lower than one before:
+    where more was told than is done, it goes on from there, and slower.
+    """
+
+    def __init__(
+        self,
+        show: Callable[[Progress], None] | None,
+        clock: Callable[[], float] = time.monotonic,
+        processor: Callable[[], float] = time.process_time,
+    ) -> None:
+        self._show, self._clock, self._processor = show, clock, processor
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._beat_on, daemon=True)
+        self._last: Progress | None = None
+        self._reported = self._worked = self._told = 0.0
+        self._step, self._fraction = "", 0.0
+        self._error: Exception | None = None
+
+    def __enter__(self) -> Callable[[Progress], None] | None:
+        if self._show is None:
+            return None
+        self._thread.start()
+        return self.report
+
+    def __exit__(self, *exc: object) -> None:
+        self._stopped.set()
+        if self._show is not None:
+            self._thread.join()
+
+    def report(self, progress: Progress) -> None:
+        """Pass on what is known. Raises what `show` raised between two reports."""
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            self._last = self._going_on(progress)
+            self._reported, self._worked = self._clock(), self._processor()
+            self._tell(self._last)
+
+    def beat(self) -> None:
+        """Tell what is likely, if nothing was told for a second."""
+        with self._lock:
+            now = self._clock()
+            if self._last is not None and now - self._told >= _BEAT_SECONDS:
+                self._tell(self._last.after(now - self._reported, self._processor() - self._worked))
+
+    def _going_on(self, progress: Progress) -> Progress:
+        shown = self._fraction if progress.step == self._step else 0.0
+        if progress.fraction >= shown:
+            return progress
+        slower = (1 - shown) / (1 - progress.fraction)
+        return replace(progress, fraction=shown, pace=progress.pace * slower)
+
+    def _tell(self, progress: Progress) -> None:
+        self._step, self._fraction, self._told = progress.step, progress.fraction, self._clock()
+        assert self._show is not None
+        self._show(progress)
+
+    def _beat_on(self) -> None:
+        while not self._stopped.wait(_BEAT_SECONDS / 2):
+            try:
+                self.beat()
+            except Exception as error:
+                self._error = error
+                return
 
 
 @dataclass(slots=True)

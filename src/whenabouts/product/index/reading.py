@@ -290,6 +290,21 @@ class _ClipSampler:
         return batch
 
 
+def clip_frames(
+    path: Path, frames: Sequence[FrameSettings], start: float, end: float, threads: int = 0
+) -> list[FrameBatch]:
+    """The frames of a stretch of a video in one batch for each of the settings, as reading it all samples."""
+    rate, size = _sampling(frames)
+    samplers = [_ClipSampler(settings, size) for settings in frames]
+    with sample_frames(path, rate, size=size, threads=threads, start=start, end=end) as reader:
+        for frame in reader:
+            for sampler in samplers:
+                sampler.add(frame)
+    for sampler in samplers:
+        sampler.settle()
+    return [sampler.batch() for sampler in samplers if sampler.clips]
+
+
 def shrunk(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     """An image (H, W, 3) with a short side of at most `size`, its shape kept to within a pixel."""
     short = min(image.shape[:2])

@@ -60,10 +60,14 @@ class Reads:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What an hour of recordings costs: seconds of encoding and bytes on disk. For estimates."""
+    """What an hour of what a stream reads costs: processor seconds of encoding, bytes on disk. For estimates.
+
+    `varies`: it hangs on what is said or shown, so that a plan times a sample of the files.
+    """
 
     seconds: float = 0.0
     bytes: float = 0.0
+    varies: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ class ScreenTextStream(Stream):
             StreamInfo(self.name, *made_by(encoder), settings),
             encoder,
             Reads(frames=FrameSettings(seconds, _FRAME_SIZE)),
-            Cost(seconds=3600 / seconds * _SECONDS_PER_FRAME, bytes=_BYTES_PER_HOUR),
+            Cost(seconds=3600 / seconds * _SECONDS_PER_FRAME, bytes=_BYTES_PER_HOUR, varies=True),
             reader=reader,
             made_with=f"{reader.fingerprint} every={seconds:g} s",
         )
