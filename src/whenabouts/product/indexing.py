@@ -29,6 +29,7 @@ from whenabouts.product.streams import stream as stream_named
 from whenabouts.product.streams.protocol import Setup, Stream, StreamRun
 from whenabouts.types import UsageError, WhenaboutsError, number_of
 from whenabouts.video import speech, speech_models
+from whenabouts.video.cues import base_language
 from whenabouts.video.files import find_files
 from whenabouts.video.objects import check_place, source_path
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 _MOST_PROCESSES = 8
 _LANGUAGE = "subtitle language"
+_NAMED_LANGUAGES = 5
 
 
 def plan_index(
@@ -67,14 +69,17 @@ def plan_index(
     videos whose files are gone from the paths.
     `options` are those of the streams (`streams.index_options`), such as `vision`, `text`, `clip_seconds`:
     encoders by name, folder or as objects. Encoders are opened, so that errors come before anything is read.
-    Raises EncoderUnavailable for a named encoder that cannot be used; `or_without` leaves its stream out,
+    Raises UsageError for a language that the speech model does not recognise, and
+    EncoderUnavailable for a named encoder that cannot be used; `or_without` leaves its stream out,
     with a note. An encoder of the corpus that cannot be used any more costs its own stream alone. `without`
     names streams that are left out of this run, though the corpus has them.
     """
+    model, spoken = _speech_model(transcribe), _language(corpus, language)
+    _check_recognised(model, spoken)
     settings = Settings(
         shots=shots,
-        transcribe=_speech_model(transcribe),
-        language=_language(corpus, language),
+        transcribe=model,
+        language=spoken,
         metadata=dict(metadata),
         metadata_of=read_metadata_file(Path(metadata_file)) if metadata_file else {},
     )
@@ -271,6 +276,21 @@ def _language(corpus: Corpus, named: str | None) -> str | None:
     if language and not re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*", language):
         raise UsageError(f"{language!r} is no language; write its code, such as en, de or pt-BR")
     return language.lower() or None
+
+
+def _check_recognised(model: str | None, language: str | None) -> None:
+    """Raise UsageError where speech is to be recognised by a model that does not know the language."""
+    if not (model and language):
+        return
+    languages = speech_models.languages_of(model)
+    if base_language(language) in languages:
+        return
+    known = ", ".join(sorted(languages)) if len(languages) <= _NAMED_LANGUAGES else f"{len(languages)} others"
+    raise UsageError(
+        f"--language {language}: the speech model {model} does not recognise it (it knows {known}), so "
+        "nothing would be heard; name another model, such as --transcribe small (`whenabouts models get "
+        "small`, 99 languages), or leave out --transcribe, or forget the language with --language ''"
+    )
 
 
 def _speech_model(name: str | bool | None) -> str | None:

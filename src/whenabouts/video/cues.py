@@ -233,7 +233,8 @@ class _RawCue:
 
 
 def _sidecar(path: Path, stem: str) -> CueTrack:
-    marks = path.stem[len(stem) :].lower().split(".")
+    # Counted, not measured: the same name may have more letters in another Unicode form.
+    marks = path.stem.lower().split(".")[stem.count(".") + 1 :]
     try:
         track = read_cue_file(path)
     except (SubtitleError, OSError) as error:
