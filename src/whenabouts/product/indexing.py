@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from whenabouts.encoders.protocol import EncoderUnavailable
 from whenabouts.product.calibration import measuring
+from whenabouts.product.choices import choices_of
 from whenabouts.product.index.absent import as_pruned, forget_removed, remember_removed, removed_files
 from whenabouts.product.index.build import build
 from whenabouts.product.index.folders import remember_folders
@@ -201,6 +202,7 @@ def run_index(
             corpus.store.put_fact(_LANGUAGE, {"language": plan.language})
         _finish(corpus, summary, _steps(plan, progress))
     summary.notes.extend(plan.notes)
+    summary.choices = choices_of(corpus)
     summary.searchable = sum(stream.clips for stream in corpus.store.stats().streams.values())
     return summary
 

@@ -84,6 +84,7 @@ class Probe:
     `duration` is seconds, None where neither container nor packets tell. `missing_bytes` says how much
     of a broken-off file is lacking, 0 for a whole one; `duration` is then what the file claims.
     `sound_language` is what the first sound says that it speaks, None where it does not.
+    `sound_tracks` are the languages of all sounds that can be decoded, "" where one names none.
     `metadata` are the container's own tags (title, creation_time, …), keys in lower case.
     """
 
@@ -94,6 +95,7 @@ class Probe:
     subtitle_tracks: tuple[SubtitleTrack, ...]
     missing_bytes: int = 0
     sound_language: str | None = None
+    sound_tracks: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -115,6 +117,11 @@ def probe(path: Path) -> Probe:
             missing_bytes=missing_bytes(path),
             sound_language=next(
                 (_language(audio.metadata.get("language")) for audio in container.streams.audio), None
+            ),
+            sound_tracks=tuple(
+                _language(audio.metadata.get("language")) or ""
+                for audio in container.streams.audio
+                if audio.codec_context is not None
             ),
             metadata=_tags(container.metadata),
         )

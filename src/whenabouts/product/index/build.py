@@ -26,6 +26,7 @@ from whenabouts.product.index.plan import GIVEN_LANGUAGE, NO_SOUND, Plan, Work
 from whenabouts.product.index.progress import Meter, Progress, Summary, named
 from whenabouts.product.index.reading import FileRead, ReadVideo
 from whenabouts.product.index.records import (
+    SOUND_TRACKS,
     ClipColumns,
     StoreError,
     VideoRecord,
@@ -315,7 +316,9 @@ def _was_never_read(record: VideoRecord) -> bool:
 def _record(work: Work, read: FileRead, video_id: str, earlier: VideoRecord | None) -> VideoRecord:
     """The ledger's row, without cues. Where only a part was read again, the rest stays as it was."""
     before = dict(earlier.metadata) if earlier else {}
-    tags = dict(read.probe.metadata) if read.probe else {}
+    tags: dict[str, Any] = dict(read.probe.metadata) if read.probe else {}
+    if read.probe and len(read.probe.sound_tracks) > 1:
+        tags[SOUND_TRACKS] = list(read.probe.sound_tracks)
     # What a person wrote of a video outlives a second look at it; a changed file speaks for itself.
     metadata = {**before, **tags, **work.metadata} if work.is_whole else {**tags, **before, **work.metadata}
     kept = None if work.is_whole else earlier

@@ -22,6 +22,9 @@ from numpy.typing import ArrayLike, NDArray
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.video.files import folded_name
 
+SOUND_TRACKS = "sound_tracks"
+"""Of a video's metadata: the languages of its sound tracks where it has several; the first is heard."""
+
 _STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 
 

@@ -50,6 +50,18 @@ class Transcripts:
         rows = [row for row in self._rows(content_hash) if row["model"].startswith(_TRACK)]
         return [_track_of(row) for row in sorted(rows, key=lambda row: str(row["source"]))]
 
+    def languages_of_tracks(self) -> dict[str, dict[str, str]]:
+        """Of contents with several subtitles, the language of each by its source ("": unnamed)."""
+        if self._table() is None:
+            return {}
+        with speaking(self._place, "read transcripts"):
+            rows = self._table().search().where(f"model LIKE '{_TRACK}%'")
+            found = rows.select(["content_hash", "source", "language"]).limit(None).to_arrow().to_pylist()
+        tracks: dict[str, dict[str, str]] = {}
+        for row in sorted(found, key=lambda row: str(row["source"])):
+            tracks.setdefault(row["content_hash"], {})[row["source"]] = row["language"] or ""
+        return tracks
+
     def _tracked(self) -> set[str]:
         """Contents of which subtitles are kept; read once, for only its holder writes."""
         if self._with_tracks is None:

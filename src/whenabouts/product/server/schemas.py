@@ -361,6 +361,7 @@ class VideoBody(BaseModel):
     kind: Literal["media", "transcript"]
     duration: float | None
     streams: list[str]
+    gone: bool = Field(description="whether its file is not there any more")
     recorded: str
     recorded_from: str = Field(description='the key of the metadata that says so, or "modified": the file')
     has_picture: bool
