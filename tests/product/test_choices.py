@@ -13,6 +13,7 @@ from whenabouts import Corpus
 from whenabouts.product.choices import choices_of
 from whenabouts.product.indexing import plan_index
 from whenabouts.types import UsageError
+from whenabouts.video.sound import sound_pieces
 from whenabouts.video.speech_models import PACKAGED, why_unavailable
 
 pytestmark = pytest.mark.usefixtures("unmeasured")
@@ -42,19 +43,46 @@ def test_of_subtitles_in_two_languages_the_one_that_is_searched_is_said(folder: 
     assert any(told in line for line in corpus.stats().lines())
 
 
-def test_a_second_sound_track_is_said_not_to_be_heard(tmp_path: Path) -> None:
-    with av.open(str(tmp_path / "talk.mka"), "w") as container:
+def two_sounds(path: Path) -> None:
+    """A recording whose first sound, in English, is silent, and whose second, in German, is loud."""
+    with av.open(str(path), "w") as container:
         for language in ("eng", "ger"):
-            stream = container.add_stream("pcm_s16le", rate=8000, layout="mono")
-            stream.metadata["language"] = language
-        for stream in container.streams:
-            frame = av.AudioFrame.from_ndarray(np.zeros((1, 8000), np.int16), "s16", "mono")
-            frame.sample_rate, frame.pts = 8000, 0
+            container.add_stream("pcm_s16le", rate=16000, layout="mono").metadata["language"] = language
+        for number, stream in enumerate(container.streams):
+            samples = np.full((1, 16000), number * 10_000, np.int16)
+            frame = av.AudioFrame.from_ndarray(samples, "s16", "mono")
+            frame.sample_rate, frame.pts = 16000, 0
             container.mux(stream.encode(frame))
             container.mux(stream.encode(None))
+
+
+def test_a_second_sound_track_is_said_not_to_be_heard(tmp_path: Path) -> None:
+    two_sounds(tmp_path / "talk.mka")
     corpus = Corpus(tmp_path / "my.corpus", create=True)
     told = corpus.add(tmp_path / "talk.mka", processes=1).choices["sound"]
-    assert "1 video has several sound tracks: the first is heard, eng (1), not ger (1)" in told
+    assert "1 video has several sound tracks: heard are eng (1), not heard ger (1)" in told
+    assert "--sound-track" in told
+    for track in ("de", "2"):
+        told = corpus.add(tmp_path / "talk.mka", processes=1, sound_track=track).choices["sound"]
+        assert "heard are ger (1), not heard eng (1)" in told
+    # It is remembered, until it is forgotten.
+    assert corpus.add(tmp_path / "talk.mka", processes=1).unchanged == 1
+    assert corpus.add(tmp_path / "talk.mka", processes=1).choices["sound"] == told
+    told = corpus.add(tmp_path / "talk.mka", processes=1, sound_track="").choices["sound"]
+    assert "heard are eng (1)" in told
+    with pytest.raises(UsageError, match=r"--sound-track '0'.*number from 1"):
+        plan_index(corpus, [tmp_path / "talk.mka"], sound_track="0")
+
+
+def test_the_sound_track_that_is_chosen_is_decoded(tmp_path: Path) -> None:
+    two_sounds(tmp_path / "talk.mka")
+    loudness = {
+        track: float(np.abs(np.concatenate([own.samples for own in pieces])).max())
+        for track in ("", "1", "2", "en", "de", "fr")
+        if (pieces := list(sound_pieces(tmp_path / "talk.mka", track=track)))
+    }
+    assert loudness["2"] == loudness["de"] > 0.2
+    assert loudness[""] == loudness["1"] == loudness["en"] == loudness["fr"] < 0.01
 
 
 def test_a_film_with_one_of_each_leaves_nothing_to_say(folder: Path, tmp_path: Path) -> None:

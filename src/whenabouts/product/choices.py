@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whenabouts.product.index.records import SOUND_TRACKS, VideoRecord, unambiguous
+from whenabouts.product.index.records import HEARD_TRACK, SOUND_TRACKS, VideoRecord, unambiguous
 from whenabouts.product.index.side_by_side import SideBySide
 from whenabouts.types import number_of
 from whenabouts.video.objects import ObjectPath, source_path
@@ -62,12 +62,16 @@ def _sound(records: Sequence[VideoRecord]) -> str:
     several = [record for record in records if len(_sound_tracks(record)) > 1]
     if not several:
         return ""
-    taken = Counter(_sound_tracks(record)[0] or _NO_NAME for record in several)
-    left = Counter(track or _NO_NAME for record in several for track in _sound_tracks(record)[1:])
+    heard = [(_sound_tracks(record), int(record.metadata.get(HEARD_TRACK, 1))) for record in several]
+    taken = Counter(tracks[number - 1] or _NO_NAME for tracks, number in heard)
+    left = Counter(
+        track or _NO_NAME for tracks, number in heard for at, track in enumerate(tracks, 1) if at != number
+    )
     which = number_of(len(several), "video has", "videos have")
     return (
-        f"{which} several sound tracks: the first is heard, {_counted(taken)}, not {_counted(left)} "
-        f"(such as {_name(several[0])}); to hear another, write it first in a copy of the file"
+        f"{which} several sound tracks: heard are {_counted(taken)}, not heard {_counted(left)} "
+        f"(such as {_name(several[0])}: number {heard[0][1]}); `whenabouts index PATH --sound-track N` (or "
+        "CODE) chooses"
     )
 
 

@@ -30,9 +30,9 @@ from whenabouts.product.streams import stream as stream_named
 from whenabouts.product.streams.protocol import Setup, Stream, StreamRun
 from whenabouts.types import UsageError, WhenaboutsError, number_of
 from whenabouts.video import speech, speech_models
-from whenabouts.video.cues import base_language
 from whenabouts.video.files import find_files
 from whenabouts.video.objects import check_place, source_path
+from whenabouts.video.probe import base_language
 
 if TYPE_CHECKING:
     from whenabouts.product.corpus import Corpus
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 _MOST_PROCESSES = 8
 _LANGUAGE = "subtitle language"
+_SOUND_TRACK = "sound track"
+_CODE = r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*"
 _NAMED_LANGUAGES = 5
 
 
@@ -53,6 +55,7 @@ def plan_index(
     metadata_file: str | os.PathLike[str] | None = None,
     retry: bool = False,
     language: str | None = None,
+    sound_track: str | int | None = None,
     exclude: Sequence[str] = (),
     follow: bool = True,
     again: bool = False,
@@ -65,7 +68,8 @@ def plan_index(
 
     `transcribe` names the speech model for what has no subtitles; True takes the one that a package carries.
     `language` (such as "en") is that of the subtitles that are searched where there are several, from then on
-    ("" forgets it). `exclude` are gitignore patterns of what is left out; with `follow` false so are links.
+    ("" forgets it); `sound_track` the number (from 1) or language of the sound that is heard where there are
+    several, likewise. `exclude` are gitignore patterns of what is left out; with `follow` false so are links.
     `again` takes what was removed from the corpus, and subtitles whose recording is gone; `prune` takes out
     videos whose files are gone from the paths.
     `options` are those of the streams (`streams.index_options`), such as `vision`, `text`, `clip_seconds`:
@@ -81,6 +85,7 @@ def plan_index(
         shots=shots,
         transcribe=model,
         language=spoken,
+        sound_track=_sound_track(corpus, sound_track),
         metadata=dict(metadata),
         metadata_of=read_metadata_file(Path(metadata_file)) if metadata_file else {},
     )
@@ -200,6 +205,8 @@ def run_index(
         remember_folders(corpus.store, plan.searched)
         if plan.language != corpus_language(corpus):
             corpus.store.put_fact(_LANGUAGE, {"language": plan.language})
+        if plan.sound_track != corpus_sound_track(corpus):
+            corpus.store.put_fact(_SOUND_TRACK, {"track": plan.sound_track})
         _finish(corpus, summary, _steps(plan, progress))
     summary.notes.extend(plan.notes)
     summary.choices = choices_of(corpus)
@@ -273,9 +280,23 @@ def corpus_language(corpus: Corpus) -> str:
     return str((corpus.store.fact(_LANGUAGE) or {}).get("language", ""))
 
 
+def corpus_sound_track(corpus: Corpus) -> str:
+    """The number or language of the sound track that was named to be heard; "" where none was."""
+    return str((corpus.store.fact(_SOUND_TRACK) or {}).get("track", ""))
+
+
+def _sound_track(corpus: Corpus, named: str | int | None) -> str:
+    track = corpus_sound_track(corpus) if named is None else str(named)
+    if track and not re.fullmatch(rf"[1-9][0-9]?|{_CODE}", track):
+        raise UsageError(
+            f"--sound-track {track!r} is neither a number from 1 on nor the code of a language, such as de"
+        )
+    return track.lower()
+
+
 def _language(corpus: Corpus, named: str | None) -> str | None:
     language = corpus_language(corpus) if named is None else named
-    if language and not re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*", language):
+    if language and not re.fullmatch(_CODE, language):
         raise UsageError(f"{language!r} is no language; write its code, such as en, de or pt-BR")
     return language.lower() or None
 
