@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -76,6 +78,47 @@ def test_subtitles_go_to_the_recording_with_the_longest_matching_stem(tmp_path: 
         make(tmp_path / name)
     sidecars = {file.path.name: [one.name for one in file.sidecars] for file in find_files([tmp_path]).files}
     assert sidecars == {"talk.mp4": [], "talk.en.mp4": ["talk.en.srt", "talk.en.forced.srt"]}
+
+
+def sidecars_in(*given: Path) -> dict[str, list[str]]:
+    """By the name of each file that is found, the names of its subtitle files."""
+    return {file.path.name: [one.name for one in file.sidecars] for file in find_files(given).files}
+
+
+def test_subtitles_in_another_letter_case_belong_to_their_recording(tmp_path: Path) -> None:
+    for name in ("Film.MP4", "film.SRT", "FILM.de.vtt"):
+        make(tmp_path / name)
+    assert sidecars_in(tmp_path) == {"Film.MP4": ["film.SRT", "FILM.de.vtt"]}
+
+
+@pytest.mark.parametrize("forms", [("NFC", "NFD"), ("NFD", "NFC")])
+def test_subtitles_in_another_unicode_form_belong_to_their_recording(
+    tmp_path: Path, forms: tuple[Literal["NFC", "NFD"], Literal["NFC", "NFD"]]
+) -> None:
+    film, words = (unicodedata.normalize(form, "Über Köln") for form in forms)
+    for name in (f"{film}.mp4", f"{words}.en.srt"):
+        make(tmp_path / name)
+    assert sidecars_in(tmp_path) == {f"{film}.mp4": [f"{words}.en.srt"]}
+
+
+def test_two_films_that_differ_in_case_alone_keep_their_own_subtitles(tmp_path: Path) -> None:
+    for name in ("film.mp4", "Film.mp4", "film.srt", "Film.en.srt", "FILM.de.srt"):
+        make(tmp_path / name)
+    findings = find_files([tmp_path])
+    assert sidecars_in(tmp_path) == {
+        "film.mp4": ["film.srt"],
+        "Film.mp4": ["Film.en.srt"],
+        "FILM.de.srt": [],
+    }
+    ((path, why),) = findings.notes
+    assert path.name == "FILM.de.srt" and "fits Film and film" in why and "exact name" in why
+    # The other film counts, though it was not given.
+    assert sidecars_in(tmp_path / "film.mp4") == {"film.mp4": ["film.srt"]}
+
+
+def test_a_pattern_fits_names_in_another_unicode_form(tmp_path: Path) -> None:
+    make(tmp_path / unicodedata.normalize("NFD", "Köln.mp4"))
+    assert find_files([tmp_path], exclude=[unicodedata.normalize("NFC", "Köln*")]).files == ()
 
 
 def test_a_recording_given_by_name_brings_its_subtitles(samples: Path) -> None:

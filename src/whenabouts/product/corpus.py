@@ -471,12 +471,13 @@ class Corpus:
 
     def stats(self) -> Stats:
         """Numbers of the corpus."""
+        from whenabouts.product.choices import choices_of
         from whenabouts.product.shown import Stats
         from whenabouts.product.stored_calibration import load_calibration
 
         self.store.refresh()
         calibration = load_calibration(self.store)
-        return Stats.of(self.location, self.store, calibration)
+        return replace(Stats.of(self.location, self.store, calibration), choices=choices_of(self))
 
     def check_streams(self) -> list[StreamCheck]:
         """Whether each stream can be searched here: what made it, what is wrong, and the remedy."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from whenabouts.encoders.protocol import EncoderUnavailable
 from whenabouts.product.calibration import measuring
+from whenabouts.product.choices import choices_of
 from whenabouts.product.index.absent import as_pruned, forget_removed, remember_removed, removed_files
 from whenabouts.product.index.build import build
 from whenabouts.product.index.folders import remember_folders
@@ -31,6 +32,7 @@ from whenabouts.types import UsageError, WhenaboutsError, number_of
 from whenabouts.video import speech, speech_models
 from whenabouts.video.files import find_files
 from whenabouts.video.objects import check_place, source_path
+from whenabouts.video.probe import base_language
 
 if TYPE_CHECKING:
     from whenabouts.product.corpus import Corpus
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
 
 _MOST_PROCESSES = 8
 _LANGUAGE = "subtitle language"
+_SOUND_TRACK = "sound track"
+_CODE = r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*"
+_NAMED_LANGUAGES = 5
 
 
 def plan_index(
@@ -50,6 +55,7 @@ def plan_index(
     metadata_file: str | os.PathLike[str] | None = None,
     retry: bool = False,
     language: str | None = None,
+    sound_track: str | int | None = None,
     exclude: Sequence[str] = (),
     follow: bool = True,
     again: bool = False,
@@ -62,19 +68,24 @@ def plan_index(
 
     `transcribe` names the speech model for what has no subtitles; True takes the one that a package carries.
     `language` (such as "en") is that of the subtitles that are searched where there are several, from then on
-    ("" forgets it). `exclude` are gitignore patterns of what is left out; with `follow` false so are links.
+    ("" forgets it); `sound_track` the number (from 1) or language of the sound that is heard where there are
+    several, likewise. `exclude` are gitignore patterns of what is left out; with `follow` false so are links.
     `again` takes what was removed from the corpus, and subtitles whose recording is gone; `prune` takes out
     videos whose files are gone from the paths.
     `options` are those of the streams (`streams.index_options`), such as `vision`, `text`, `clip_seconds`:
     encoders by name, folder or as objects. Encoders are opened, so that errors come before anything is read.
-    Raises EncoderUnavailable for a named encoder that cannot be used; `or_without` leaves its stream out,
+    Raises UsageError for a language that the speech model does not recognise, and
+    EncoderUnavailable for a named encoder that cannot be used; `or_without` leaves its stream out,
     with a note. An encoder of the corpus that cannot be used any more costs its own stream alone. `without`
     names streams that are left out of this run, though the corpus has them.
     """
+    model, spoken = _speech_model(transcribe), _language(corpus, language)
+    _check_recognised(model, spoken)
     settings = Settings(
         shots=shots,
-        transcribe=_speech_model(transcribe),
-        language=_language(corpus, language),
+        transcribe=model,
+        language=spoken,
+        sound_track=_sound_track(corpus, sound_track),
         metadata=dict(metadata),
         metadata_of=read_metadata_file(Path(metadata_file)) if metadata_file else {},
     )
@@ -195,8 +206,11 @@ def run_index(
         remember_folders(corpus.store, plan.searched)
         if plan.language != corpus_language(corpus):
             corpus.store.put_fact(_LANGUAGE, {"language": plan.language})
+        if plan.sound_track != corpus_sound_track(corpus):
+            corpus.store.put_fact(_SOUND_TRACK, {"track": plan.sound_track})
         _finish(corpus, summary, _steps(plan, report))
     summary.notes.extend(plan.notes)
+    summary.choices = choices_of(corpus)
     summary.searchable = sum(stream.clips for stream in corpus.store.stats().streams.values())
     return summary
 
@@ -267,11 +281,40 @@ def corpus_language(corpus: Corpus) -> str:
     return str((corpus.store.fact(_LANGUAGE) or {}).get("language", ""))
 
 
+def corpus_sound_track(corpus: Corpus) -> str:
+    """The number or language of the sound track that was named to be heard; "" where none was."""
+    return str((corpus.store.fact(_SOUND_TRACK) or {}).get("track", ""))
+
+
+def _sound_track(corpus: Corpus, named: str | int | None) -> str:
+    track = corpus_sound_track(corpus) if named is None else str(named)
+    if track and not re.fullmatch(rf"[1-9][0-9]?|{_CODE}", track):
+        raise UsageError(
+            f"--sound-track {track!r} is neither a number from 1 on nor the code of a language, such as de"
+        )
+    return track.lower()
+
+
 def _language(corpus: Corpus, named: str | None) -> str | None:
     language = corpus_language(corpus) if named is None else named
-    if language and not re.fullmatch(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{2,8})*", language):
+    if language and not re.fullmatch(_CODE, language):
         raise UsageError(f"{language!r} is no language; write its code, such as en, de or pt-BR")
     return language.lower() or None
+
+
+def _check_recognised(model: str | None, language: str | None) -> None:
+    """Raise UsageError where speech is to be recognised by a model that does not know the language."""
+    if not (model and language):
+        return
+    languages = speech_models.languages_of(model)
+    if base_language(language) in languages:
+        return
+    known = ", ".join(sorted(languages)) if len(languages) <= _NAMED_LANGUAGES else f"{len(languages)} others"
+    raise UsageError(
+        f"--language {language}: the speech model {model} does not recognise it (it knows {known}), so "
+        "nothing would be heard; name another model, such as --transcribe small (`whenabouts models get "
+        "small`, 99 languages), or leave out --transcribe, or forget the language with --language ''"
+    )
 
 
 def _speech_model(name: str | bool | None) -> str | None:

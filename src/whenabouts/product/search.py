@@ -28,6 +28,7 @@ from whenabouts.models.zero_shot import Moments
 from whenabouts.product import alike
 from whenabouts.product.allowed import EVERYWHERE, Allowed, cut, inside
 from whenabouts.product.answer_probability import ProbableMoments, with_probabilities
+from whenabouts.product.choices import is_gone
 from whenabouts.product.coverage import Coverage, coverage_of, with_clips
 from whenabouts.product.example import Example
 from whenabouts.product.index.filters import Filter
@@ -717,7 +718,7 @@ def _unmeasured(stream: str, video_id: str) -> None:
 
 def gone_notes(records: Iterable[VideoRecord]) -> list[str]:
     """What to say of videos whose files are not there any more."""
-    names = [unambiguous(record.path).rsplit("/", 1)[-1] for record in records if record.state == "gone"]
+    names = [unambiguous(record.path).rsplit("/", 1)[-1] for record in records if is_gone(record)]
     if not names:
         return []
     return [f"{', '.join(names)}: the file is gone; `whenabouts index PATH --prune` takes it out"]

@@ -56,6 +56,18 @@ def is_answer(answer: Answer, confidence: float | None) -> bool:
     return answer == "unsure"
 
 
+def is_matched(answer: Answer, confidence: float | None, *, is_first: bool) -> bool:
+    """Whether lists for editors and cuts take a moment of a search, unless all are asked for.
+
+    Beside a match they take the first and those that would be a match by themselves, beside "unsure" those
+    that may be right.
+    """
+    if answer == "no_match":
+        return False
+    least = PROBABLE.match_at if answer == "match" else PROBABLE.no_match_below
+    return is_first or confidence is None or confidence >= least
+
+
 @dataclass(frozen=True, slots=True)
 class Places:
     """Where a list of every place stands: how many there are, and how many were skipped before the first."""
@@ -179,8 +191,17 @@ class SearchResult:
 
     @property
     def answers(self) -> tuple[ScoredMoment, ...]:
-        """The moments that are shown as answers, and that exports take (`is_answer`)."""
+        """The moments that are shown as answers (`is_answer`)."""
         return tuple(scored for scored in self.moments if is_answer(self.answer, scored.confidence))
+
+    @property
+    def matched(self) -> tuple[ScoredMoment, ...]:
+        """The moments that exports and cuts take (`is_matched`)."""
+        return tuple(
+            scored
+            for number, scored in enumerate(self.moments)
+            if is_matched(self.answer, scored.confidence, is_first=number == 0)
+        )
 
     def name(self, scored: ScoredMoment) -> str:
         """What to call a moment's video: its file's name, or its id where the file has none."""

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from whenabouts.confidence.rates import Rate
+from whenabouts.product.choices import is_gone
 from whenabouts.product.coverage import Coverage, coverage_of, with_clips
 from whenabouts.product.index.filters import recorded
 from whenabouts.product.index.records import StoreStats, VideoRecord, unambiguous
@@ -119,7 +120,7 @@ class Shown:
             lines.append(f"  track     {track.language or 'no language named'}: {track.source}{mark}")
         lines.append(f"  streams   {', '.join(sorted(self._streams)) or 'none'}")
         lines += [f"  without   {line}" for line in [self._coverage.not_searched] if line]
-        if record.state == "gone":
+        if is_gone(record):
             lines.append("  gone      the file is not there any more (`whenabouts index PATH --prune`)")
         if record.error:
             lines.append(f"  failed    {record.error}")
@@ -205,6 +206,7 @@ class Stats:
     indexed_at: float
     coverage: Coverage
     languages: Mapping[str, int]
+    choices: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, location: str, store: Store, calibration: Calibration) -> Stats:
@@ -259,6 +261,7 @@ class Stats:
             "failed": [{"path": unambiguous(r.path), "error": r.error} for r in self.failed],
             "gone": [unambiguous(r.path) for r in self.gone],
             "indexed_at": self.indexed_at,
+            "choices": dict(self.choices),
         }
 
     def lines(self) -> list[str]:
@@ -289,6 +292,7 @@ class Stats:
             )
         if self.not_measured:
             lines.append(f"  how well confidences hold was not measured: {self.not_measured}")
+        lines += [f"  {line}" for kind, line in self.choices.items() if kind != "gone" or not self.gone]
         if self.gone:
             lines.append(f"{len(self.gone)} files are gone (`whenabouts index PATH --prune` takes them out):")
             lines += [f"  {unambiguous(r.path)}" for r in self.gone]

@@ -17,7 +17,7 @@ from whenabouts.types import WhenaboutsError
 from whenabouts.video.encodings import decode_text
 from whenabouts.video.files import printable
 from whenabouts.video.objects import open_source
-from whenabouts.video.probe import Probe, SubtitleTrack, open_media
+from whenabouts.video.probe import Probe, SubtitleTrack, base_language, open_media
 from whenabouts.video.speakers import Marks, marks_of
 
 if TYPE_CHECKING:
@@ -25,26 +25,7 @@ if TYPE_CHECKING:
 
 LARGEST_BYTES = 64 << 20
 _TAIL_BYTES = 1 << 14
-# ISO 639-2 codes of containers, and names that file names have, as ISO 639-1 codes.
-_SHORT_CODES = {
-    "eng": "en",
-    "fra": "fr",
-    "fre": "fr",
-    "deu": "de",
-    "ger": "de",
-    "spa": "es",
-    "por": "pt",
-    "ita": "it",
-    "nld": "nl",
-    "dut": "nl",
-    "rus": "ru",
-    "zho": "zh",
-    "chi": "zh",
-    "jpn": "ja",
-    "kor": "ko",
-    "ara": "ar",
-    "hin": "hi",
-}
+# Names that file names have, as ISO 639-1 codes.
 _LANGUAGE_NAMES = {
     "english": "en",
     "french": "fr",
@@ -233,7 +214,8 @@ class _RawCue:
 
 
 def _sidecar(path: Path, stem: str) -> CueTrack:
-    marks = path.stem[len(stem) :].lower().split(".")
+    # Counted, not measured: the same name may have more letters in another Unicode form.
+    marks = path.stem.lower().split(".")[stem.count(".") + 1 :]
     try:
         track = read_cue_file(path)
     except (SubtitleError, OSError) as error:
@@ -248,16 +230,6 @@ def _sidecar(path: Path, stem: str) -> CueTrack:
 def speaks(track: CueTrack, language: str) -> bool:
     """Whether a track is in a language: `en` takes `en`, `en-US` and `eng`."""
     return track.language is not None and base_language(track.language) == base_language(language)
-
-
-def base_language(language: str) -> str:
-    """A language without its region or script, by its shortest code.
-
-    >>> base_language("pt-BR"), base_language("eng"), base_language("ger")
-    ('pt', 'en', 'de')
-    """
-    tag = re.split("[-_]", language.lower())[0]
-    return _SHORT_CODES.get(tag, tag)
 
 
 def _distance(track: CueTrack, sound: str | None) -> int:

@@ -6,8 +6,9 @@ import errno
 import os
 import re
 import stat
+import unicodedata
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -137,6 +138,7 @@ class _Walk:
     _transcripts: dict[str, _Candidate] = field(default_factory=dict)
     _folders: dict[tuple[int, int], Path] = field(default_factory=dict)
     _patterns: dict[Path, Patterns] = field(default_factory=dict)
+    _neighbours: defaultdict[Path, list[Path]] = field(default_factory=lambda: defaultdict(list))
     _objects_beside: defaultdict[Path, list[Path]] = field(default_factory=lambda: defaultdict(list))
 
     def take(self, given: Path) -> None:
@@ -181,8 +183,8 @@ class _Walk:
             path, status = entry
             kind, is_given = _kind(path), path == given
             if is_object and not is_given:
-                if kind == "transcript" and path.parent == top:
-                    self._objects_beside[top].append(path)
+                if kind is not None and path.parent == top:
+                    (self._objects_beside if kind == "transcript" else self._neighbours)[top].append(path)
             elif any(part.startswith(".") for part in path.relative_to(top).parts) and not is_given:
                 continue
             elif (kind or is_given) and patterns.fits(path):
@@ -197,11 +199,13 @@ class _Walk:
     def findings(self) -> Findings:
         """All that was found, with subtitles given to their recordings."""
         media = sorted(self._media.values(), key=lambda recording: os.fsencode(recording.path))
-        beside = {recording.path.parent: self._subtitles_in(recording.path.parent) for recording in media}
-        stems = {(recording.path.parent, recording.path.stem) for recording in media}
+        stems: defaultdict[Path, list[str]] = defaultdict(list)
+        for recording in media:
+            stems[recording.path.parent].append(recording.path.stem)
+        beside = {folder: self._sidecars_in(folder, own) for folder, own in stems.items()}
         files, owned = [], set[str]()
         for recording in media:
-            sidecars = sidecars_of(recording.path, beside[recording.path.parent], stems)
+            sidecars = beside[recording.path.parent].get(recording.path.stem, ())
             owned.update(_real(sidecar) for sidecar in sidecars)
             files.append(_media_file(recording, "media", sidecars))
         for real, transcript in self._transcripts.items():
@@ -215,11 +219,33 @@ class _Walk:
             self.ignored,
         )
 
+    def _sidecars_in(self, folder: Path, stems: Sequence[str]) -> dict[str, tuple[Path, ...]]:
+        """The subtitle files of the recordings of a folder; a note for each that fits several of them."""
+        owners = _Owners([*stems, *(other.stem for other in self._recordings_in(folder))])
+        beside = owners.sidecars(self._subtitles_in(folder))
+        for subtitle, alike in owners.ambiguous.items():
+            self.notes[subtitle] = (
+                f"{printable(subtitle)}: fits {' and '.join(printable(Path(stem)) for stem in alike)}, which "
+                "differ in letter case or Unicode form alone, so it belongs to neither; give it the exact "
+                "name of one"
+            )
+        return beside
+
+    def _recordings_in(self, folder: Path) -> list[Path]:
+        """The recordings of a folder, also those that were not given or are left out."""
+        if isinstance(folder, ObjectPath):
+            return self._neighbours[folder]
+        return _files_in(folder, MEDIA_SUFFIXES, follow=True)
+
     def _subtitles_in(self, folder: Path) -> list[Path]:
         if isinstance(folder, ObjectPath):
             return sorted(set(self._objects_beside[folder]))
         patterns = self._patterns.get(folder, self.exclude.beneath(folder))
-        return [path for path in _subtitles_in(folder, follow=self.follow) if not patterns.fits(path)]
+        return [
+            path
+            for path in _files_in(folder, TRANSCRIPT_SUFFIXES, follow=self.follow)
+            if not patterns.fits(path)
+        ]
 
     def _walk_folder(self, top: Path, status: os.stat_result) -> None:
         """All below a folder. A stack, not recursion: folders may be deeper than Python's own stack."""
@@ -327,15 +353,15 @@ def _is_source_code(path: Path) -> bool:
     return _TRANSPORT_SYNC not in (head[:1] + head[4:5])
 
 
-def _subtitles_in(folder: Path, *, follow: bool) -> list[Path]:
-    """The subtitle files that can be read in a folder; hidden ones are left out, links unless `follow`."""
+def _files_in(folder: Path, suffixes: Collection[str], *, follow: bool) -> list[Path]:
+    """The files of a folder whose names end so; hidden ones are left out, links unless `follow`."""
     try:
         with os.scandir(folder) as entries:
             names = [
                 entry.name
                 for entry in entries
                 if not entry.name.startswith(".")
-                and Path(entry.name).suffix.lower() in TRANSCRIPT_SUFFIXES
+                and Path(entry.name).suffix.lower() in suffixes
                 and entry.is_file(follow_symlinks=follow)
             ]
     except OSError:  # a file may be readable in a folder that cannot be listed
@@ -343,24 +369,61 @@ def _subtitles_in(folder: Path, *, follow: bool) -> list[Path]:
     return [folder / name for name in sorted(names, key=os.fsencode)]
 
 
-def sidecars_of(
-    media: Path, subtitles: Sequence[Path], stems: Collection[tuple[Path, str]] = ()
-) -> tuple[Path, ...]:
-    """Those of some subtitle files of its folder that are a recording's: its stem, then with a language.
+def folded_name(name: str) -> str:
+    """A name without the differences that people do not see or type: its Unicode form and letter case.
 
-    `stems` are (folder, stem) of all recordings: subtitles belong to the one whose stem fits best.
+    >>> folded_name("Cafe\u0301.MP4") == folded_name("caf\u00e9.mp4")
+    True
     """
-    own = [subtitle for subtitle in subtitles if subtitle.stem == media.stem]
-    for subtitle in subtitles:
-        stem, marks = subtitle.stem, 0
-        while stem != media.stem and marks < _MOST_MARKS and (media.parent, stem) not in stems:
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def sidecars_of(media: Path, subtitles: Sequence[Path]) -> tuple[Path, ...]:
+    """Those of some subtitle files of its folder that are a recording's, were it alone there."""
+    return _Owners([media.stem]).sidecars(subtitles).get(media.stem, ())
+
+
+class _Owners:
+    """The recordings of a folder by their stems, and the subtitle files that belong to each.
+
+    A subtitle file has the stem of its recording, then marks such as a language; it belongs to the one whose
+    stem is the longest that fits. A stem in another Unicode form or letter case fits where no recording has
+    the exact one and only one is like it.
+    """
+
+    def __init__(self, stems: Iterable[str]) -> None:
+        self._stems = set(stems)
+        self._alike: defaultdict[str, list[str]] = defaultdict(list)
+        for stem in sorted(self._stems):
+            self._alike[folded_name(stem)].append(stem)
+        # Subtitle files that fit several recordings, and the stems of these.
+        self.ambiguous: dict[Path, list[str]] = {}
+
+    def sidecars(self, subtitles: Iterable[Path]) -> dict[str, tuple[Path, ...]]:
+        """By the stem of a recording its subtitle files: without marks first, exact names before others."""
+        ranked: defaultdict[str, list[tuple[bool, bool, Path]]] = defaultdict(list)
+        for subtitle in subtitles:
+            if (found := self._owner(subtitle)) is not None:
+                stem, marks = found
+                ranked[stem].append((marks > 0, not subtitle.stem.startswith(stem), subtitle))
+        return {
+            stem: tuple(subtitle for *_, subtitle in sorted(own, key=lambda entry: entry[:2]))
+            for stem, own in ranked.items()
+        }
+
+    def _owner(self, subtitle: Path) -> tuple[str, int] | None:
+        """The stem of the recording that a subtitle file belongs to, and how many marks follow it."""
+        stem = subtitle.stem
+        for marks in range(_MOST_MARKS + 1):
+            alike = [stem] if stem in self._stems else self._alike.get(folded_name(stem), [])
+            if len(alike) > 1:
+                self.ambiguous[subtitle] = alike
+            if alike:
+                return (alike[0], marks) if len(alike) == 1 else None
             stem, dot, mark = stem.rpartition(".")
             if not dot or not _SIDECAR_MARK.fullmatch(mark):
-                break
-            marks += 1
-        if marks and stem == media.stem:
-            own.append(subtitle)
-    return tuple(own)
+                return None
+        return None
 
 
 def _media_file(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,11 +59,16 @@ class Patterns:
     def fits(self, path: Path, *, is_folder: bool = False) -> bool:
         """Whether a file or folder is left out: the first rules that say something of it decide."""
         for place, spec in self.rules:
-            name = os.path.relpath(path, place) + ("/" if is_folder else "")
+            name = _composed(os.path.relpath(path, place)) + ("/" if is_folder else "")
             says = spec.check_file(name).include
             if says is not None:
                 return says
         return False
+
+
+def _composed(text: str) -> str:
+    """Text in one Unicode form: the same name is stored in several, and typed in one."""
+    return unicodedata.normalize("NFC", text)
 
 
 def _spec(lines: Sequence[str], where: str) -> GitIgnoreSpec:
@@ -72,6 +78,6 @@ def _spec(lines: Sequence[str], where: str) -> GitIgnoreSpec:
         if any(name.replace("**", "*").count("*") > _MOST_STARS for name in line.split("/")):
             raise UsageError(f"{where}, pattern {number}: more than {_MOST_STARS} * in one name: {line!r}")
     try:
-        return GitIgnoreSpec.from_lines(lines)
+        return GitIgnoreSpec.from_lines(map(_composed, lines))
     except ValueError as error:
         raise UsageError(f"{where}: {error}; write patterns as gitignore takes them") from None

@@ -12,7 +12,8 @@ from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Any
 
-from whenabouts.video.cues import CueTrack, base_language
+from whenabouts.video.cues import CueTrack
+from whenabouts.video.probe import base_language
 
 SEVERAL = "mul"
 """The code (ISO 639-2) of words in several languages."""

@@ -20,6 +20,7 @@ from whenabouts.video.opened import most_pixels, open_container
 from whenabouts.video.time_limit import FREE_GAP_SECONDS, TimeLimit, most_idle_seconds
 
 if TYPE_CHECKING:
+    from av.audio.stream import AudioStream
     from av.container import InputContainer
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
@@ -43,6 +44,27 @@ _PICTURE_HEAD = re.compile(
 _LONGEST_TAG = 1000
 # What writing programs leave in a container; nobody searches by it.
 _WRITERS_TAGS = {"major_brand", "minor_version", "compatible_brands", "encoder", "handler_name", "vendor_id"}
+
+# ISO 639-2 codes of containers as ISO 639-1 codes.
+_SHORT_CODES = {
+    "eng": "en",
+    "fra": "fr",
+    "fre": "fr",
+    "deu": "de",
+    "ger": "de",
+    "spa": "es",
+    "por": "pt",
+    "ita": "it",
+    "nld": "nl",
+    "dut": "nl",
+    "rus": "ru",
+    "zho": "zh",
+    "chi": "zh",
+    "jpn": "ja",
+    "kor": "ko",
+    "ara": "ar",
+    "hin": "hi",
+}
 
 
 class MediaError(WhenaboutsError):
@@ -84,6 +106,7 @@ class Probe:
     `duration` is seconds, None where neither container nor packets tell. `missing_bytes` says how much
     of a broken-off file is lacking, 0 for a whole one; `duration` is then what the file claims.
     `sound_language` is what the first sound says that it speaks, None where it does not.
+    `sound_tracks` are the languages of all sounds that can be decoded, "" where one names none.
     `metadata` are the container's own tags (title, creation_time, …), keys in lower case.
     """
 
@@ -94,6 +117,7 @@ class Probe:
     subtitle_tracks: tuple[SubtitleTrack, ...]
     missing_bytes: int = 0
     sound_language: str | None = None
+    sound_tracks: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -116,6 +140,7 @@ def probe(path: Path) -> Probe:
             sound_language=next(
                 (_language(audio.metadata.get("language")) for audio in container.streams.audio), None
             ),
+            sound_tracks=tuple(language for _, language in sounds_of(container)),
             metadata=_tags(container.metadata),
         )
     if probed.picture is None and not probed.has_audio:
@@ -138,6 +163,37 @@ def open_media(path: Path) -> InputContainer:
         raise
     except (OSError, ValueError, av.error.FFmpegError) as error:
         raise MediaError(_cannot_open(path, error)) from error
+
+
+def base_language(language: str) -> str:
+    """A language without its region or script, by its shortest code.
+
+    >>> base_language("pt-BR"), base_language("eng"), base_language("ger")
+    ('pt', 'en', 'de')
+    """
+    tag = re.split("[-_]", language.lower())[0]
+    return _SHORT_CODES.get(tag, tag)
+
+
+def chosen_sound(languages: Sequence[str], wanted: str) -> int:
+    """Which of some sound tracks is heard, from 0: the one of a number (from 1) or language; else the first.
+
+    >>> chosen_sound(["eng", "ger"], "de"), chosen_sound(["eng", "ger"], "2"), chosen_sound(["eng"], "2")
+    (1, 1, 0)
+    """
+    if wanted.isdecimal():
+        return int(wanted) - 1 if 0 < int(wanted) <= len(languages) else 0
+    sought = base_language(wanted)
+    return next((at for at, own in enumerate(languages) if wanted and base_language(own) == sought), 0)
+
+
+def sounds_of(container: InputContainer) -> list[tuple[AudioStream, str]]:
+    """The sounds that can be decoded, each with its language, "" where it names none."""
+    return [
+        (audio, _language(audio.metadata.get("language")) or "")
+        for audio in container.streams.audio
+        if audio.codec_context is not None
+    ]
 
 
 def picture_stream(container: InputContainer) -> VideoStream | None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from whenabouts.types import number_of
 from whenabouts.video.files import printable
-from whenabouts.video.probe import MediaError, open_media
+from whenabouts.video.probe import MediaError, chosen_sound, open_media, sounds_of
 
 if TYPE_CHECKING:
     from av.audio.frame import AudioFrame
@@ -49,8 +49,11 @@ def sound_pieces(
     *,
     rate: int = SAMPLE_RATE,
     notes: list[str] | None = None,
+    track: str = "",
 ) -> Iterator[SoundPiece]:
-    """The first audio stream of a file in pieces of at most `piece_seconds` (38 MB for ten minutes).
+    """A sound of a file in pieces of at most `piece_seconds` (38 MB for ten minutes).
+
+    `track` is the number (from 1) or the language of the one that is heard; without it, the first.
 
     `rate` is in samples a second; several channels become one.
 
@@ -60,9 +63,10 @@ def sound_pieces(
     from av.stream import Discard
 
     with open_media(path) as container:
-        stream = next((track for track in container.streams.audio if track.codec_context is not None), None)
-        if stream is None:
+        sounds = sounds_of(container)
+        if not sounds:
             raise MediaError(f"{printable(path)}: holds no sound, so there is nothing to hear")
+        stream = sounds[chosen_sound([language for _, language in sounds], track)][0]
         for other in container.streams:
             if other.index != stream.index:
                 other.discard = Discard.all

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from whenabouts.types import WhenaboutsError, number_of
-from whenabouts.video.cues import Cue, CueTrack, Word, base_language
+from whenabouts.video.cues import Cue, CueTrack, Word
 from whenabouts.video.files import printable
 from whenabouts.video.objects import refusals
+from whenabouts.video.probe import base_language
 from whenabouts.video.sound import SAMPLE_RATE, SoundPiece, sound_pieces
 from whenabouts.video.speech_guard import Guard
 from whenabouts.video.speech_models import load_recogniser
@@ -59,6 +60,7 @@ def transcribe(
     progress: Callable[[float], None] | None = None,
     earlier: PartialTranscript | None = None,
     keep: Callable[[PartialTranscript], None] | None = None,
+    sound_track: str = "",
 ) -> CueTrack:
     """The spoken words of a file, one cue a sentence, each word with its time and each cue with how sure.
 
@@ -67,7 +69,8 @@ def transcribe(
     file says of its sound: a model for one language does not recognise another one. Sound is read in pieces
     of ten minutes: memory does not grow with the length of the file. `progress` is called with the seconds
     that are done. What the `guard` leaves out is counted in the notes. `keep` is given what is recognised
-    after each piece but the last; as `earlier` it is what a later run goes on from.
+    after each piece but the last; as `earlier` it is what a later run goes on from. `sound_track` is the
+    number or the language of the sound that is heard (`sound_pieces`).
     Raises SpeechUnavailableError if package or weights are missing, SpeechFailedError where the model fails
     on this file, such as for lack of memory, MediaError for a file without sound, and StoreAway where its
     store refuses a part of it.
@@ -83,7 +86,7 @@ def transcribe(
         language = languages[0]
     listener = _Listener(recogniser, guard, language, earlier or PartialTranscript())
     before = refusals.count
-    for number, piece in enumerate(sound_pieces(path, notes=notes)):
+    for number, piece in enumerate(sound_pieces(path, notes=notes, track=sound_track)):
         refusals.check(before, path)
         if listener.covers(piece):
             continue

@@ -109,6 +109,16 @@ def load_recogniser(model: str) -> Any:
         raise SpeechUnavailableError(_cannot_load(model, error)) from error
 
 
+def languages_of(model: str) -> tuple[str, ...]:
+    """The codes of the languages that a model recognises; it is loaded where its name does not tell.
+
+    Raises SpeechUnavailableError as `load_recogniser`.
+    """
+    if model == PACKAGED or model.endswith(".en"):
+        return ("en",)
+    return tuple(load_recogniser(model).supported_languages)
+
+
 def repository_of(model: str) -> str | None:
     """The hub's repository of a model by the name of its size; None for any other name."""
     from faster_whisper.utils import _MODELS

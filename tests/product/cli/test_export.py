@@ -16,6 +16,8 @@ import pytest
 
 from whenabouts.confidence.probability import PROBABLE
 from whenabouts.product.index.store import Store
+from whenabouts.product.search_result import is_matched
+from whenabouts.types import Answer
 
 Whenabouts = Callable[..., Any]
 SAID = "somebody has stolen the crown jewels"
@@ -41,8 +43,12 @@ def test_search_export_and_from_agree(whenabouts: Whenabouts, bare: Whenabouts, 
     searched = whenabouts("export", SAID, "--within", "friday", "-k", "3", "--format", "json").json
     taken = bare("export", "--from", tmp_path / "results.json", "--format", "json").json
     assert searched["moments"] == taken["moments"]
-    # What chance reaches as well is hidden by the list, and in neither export.
-    shown = [moment for moment in found["moments"] if moment["confidence"] >= PROBABLE.no_match_below]
+    # What did not match is in neither export.
+    shown = [
+        moment
+        for moment in found["moments"]
+        if is_matched("match", moment["confidence"], is_first=moment["rank"] == 1)
+    ]
     assert found["answer"] == "match" and 0 < len(shown) < len(found["moments"])
     for key in ("rank", "video_id", "path", "start", "end", "score", "confidence", "text", "link"):
         assert [m[key] for m in searched["moments"]] == [m[key] for m in shown]
@@ -63,6 +69,41 @@ def test_moments_are_named_in_a_corpus_or_by_file(
     by_file = bare("export", "--moment", f"{samples / 'friday.mp4'}@1-2", "--format", "csv")
     (row,) = csv.DictReader(io.StringIO(by_file.out))
     assert (row["path"], row["first_frame"], row["end_frame"]) == (str(samples / "friday.mp4"), "30", "60")
+
+
+def test_what_did_not_match_is_written_only_when_all_is_asked_for(
+    whenabouts: Whenabouts, bare: Whenabouts, tmp_path: Path
+) -> None:
+    search = (SAID, "--within", "friday", "-k", "3")
+    found = whenabouts("search", *search).json
+    (tmp_path / "results.json").write_text(json.dumps(found))
+    matched = whenabouts("export", *search, "--format", "json")
+    assert f"{len(matched.json['moments'])} of 3 moments matched; --all-moments takes all" in matched.err
+    whole = whenabouts("export", *search, "--format", "json", "--all-moments")
+    again = bare("export", "--from", tmp_path / "results.json", "--format", "json", "--all-moments")
+    starts = [moment["start"] for moment in found["moments"]]
+    assert (
+        [m["start"] for m in whole.json["moments"]] == [m["start"] for m in again.json["moments"]] == starts
+    )
+    assert "matched" not in whole.err
+
+
+@pytest.mark.parametrize(
+    ("answer", "confidence", "is_first", "taken"),
+    [
+        ("match", PROBABLE.match_at, False, True),
+        ("match", PROBABLE.match_at - 0.01, False, False),
+        ("match", 0.0, True, True),
+        ("match", None, False, True),
+        ("unsure", PROBABLE.no_match_below, False, True),
+        ("unsure", PROBABLE.no_match_below - 0.01, False, False),
+        ("no_match", 0.99, True, False),
+    ],
+)
+def test_a_moment_is_taken_by_the_answer_and_its_probability(
+    answer: Answer, confidence: float | None, is_first: bool, taken: bool
+) -> None:
+    assert is_matched(answer, confidence, is_first=is_first) is taken
 
 
 def test_no_match_writes_nothing(

@@ -15,7 +15,7 @@ Whenabouts = Callable[..., Any]
 
 def test_without_a_name_it_lists_all_videos(whenabouts: Whenabouts, strange_folder: Path) -> None:
     videos = whenabouts("show").json
-    assert {"video_id", "duration", "path", "metadata"} == set(videos[0])
+    assert {"video_id", "duration", "path", "metadata", "gone"} == set(videos[0])
     assert [v["video_id"] for v in videos] == sorted((v["video_id"] for v in videos), key=natural_key)
     table = whenabouts("show", "--table").out.splitlines()
     assert len(table) == len(videos) >= 15

@@ -149,6 +149,29 @@ def test_what_is_measured_is_that_of_one_corpus(both: tuple[Corpus, Corpus]) -> 
     assert several.scales["subtitle"].spread == pytest.approx(one.scales["subtitle"].spread, rel=1e-5)
 
 
+@pytest.mark.parametrize("query", [*QUERIES, "city", '"a telescope at sea"'])
+def test_videos_that_are_in_two_corpora_count_once(both: tuple[Corpus, Corpus], query: str) -> None:
+    whole = both[0]
+    doubled = Corpus([*both[1].places, whole.location], encoders=[Letters()])
+    assert_equal(doubled.search(query, 20), whole.search(query, 20))
+    assert [video.id for video in doubled.videos()] == [video.id for video in whole.videos()]
+
+
+def test_of_videos_in_two_corpora_numbers_and_clips_are_those_of_one(both: tuple[Corpus, Corpus]) -> None:
+    whole = both[0]
+    doubled = Corpus([*both[1].places, whole.location], encoders=[Letters()])
+    one, several = (corpus.stats().to_json() for corpus in (whole, doubled))
+    assert [several[key] for key in ("videos", "languages")] == [one[key] for key in ("videos", "languages")]
+    assert several["streams"]["subtitle"]["clips"] == one["streams"]["subtitle"]["clips"]
+    assert several["hours"] == pytest.approx(one["hours"])
+    name = whole.videos()[0].id
+    assert [line.text for line in doubled.words(doubled.resolve(name))] == [
+        line.text for line in whole.words(whole.resolve(name))
+    ]
+    note = several["choices"]["doubles"]
+    assert note.startswith("13 videos of all.corpus are") and "--corpus" in note
+
+
 def test_parts_are_not_what_they_are_alone(both: tuple[Corpus, Corpus]) -> None:
     whole, beside = both
     alone = Corpus(beside.places[0], encoders=[Letters()])
@@ -179,5 +202,3 @@ def test_what_cannot_be_done_side_by_side_says_so(both: tuple[Corpus, Corpus], t
         beside.search("city", model=str(tmp_path))
     with pytest.raises(UsageError, match="name each corpus once"):
         Corpus([beside.places[0], beside.places[0]])
-    with pytest.raises(UsageError, match=r"video film\S+ is in .* and in .*whenabouts remove"):
-        Corpus([beside.places[0], both[0].location], encoders=[Letters()]).search("city")

@@ -142,6 +142,12 @@ def _add_streams(parser: argparse.ArgumentParser) -> None:
         help="where there are subtitles in several languages, search these from now on, such as en (default: "
         "a file without a language, else the language of the sound, else English)",
     )
+    parser.add_argument(
+        "--sound-track",
+        metavar="N|CODE",
+        help="where there are several sound tracks, hear this one from now on: its number, from 1, or its "
+        "language, such as de (default: the first)",
+    )
 
 
 def _add_choice_of_files(parser: argparse.ArgumentParser) -> None:
@@ -258,6 +264,7 @@ def _plan(corpus: Corpus, options: argparse.Namespace) -> Plan:
         metadata_file=options.meta_file,
         retry=options.retry,
         language=options.language,
+        sound_track=options.sound_track,
         exclude=options.exclude,
         follow=options.follow,
         again=options.again,

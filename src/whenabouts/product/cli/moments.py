@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from whenabouts.product.corpus import Corpus
     from whenabouts.product.export.moments import FileMoment
     from whenabouts.product.index.records import VideoRecord
+    from whenabouts.product.search_result import SearchResult
+
+_TAKE_ALL = "--all-moments takes all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,11 @@ def add_moments(parser: argparse.ArgumentParser, *, k: int) -> None:
     parser.add_argument(
         "--unsure", action="store_true", help="take the best moments also where the search is not sure of any"
     )
+    parser.add_argument(
+        "--all-moments",
+        action="store_true",
+        help="take all K moments that the search lists, also those that are no match (default: what matched)",
+    )
     add_narrowing(parser)
 
 
@@ -70,24 +78,32 @@ def _searched(options: argparse.Namespace) -> Chosen:
 
     result = searched(options)
     notes = [*result.notes, *([f"not sure: {result.doubt}"] if result.doubt else [])]
-    if result.answer == "no_match" or not result.moments:
-        closest = "; `whenabouts search` shows the closest" if result.moments else ""
+    is_all = options.all_moments
+    if not result.moments or (result.answer == "no_match" and not is_all):
+        closest = f"; `whenabouts search` shows the closest, {_TAKE_ALL}" if result.moments else ""
         return Chosen([], (*notes, f"no match, so nothing was written{closest}"))
-    if result.answer == "unsure" and not options.unsure:
-        remedy = "look with `whenabouts search`; --unsure takes the best all the same"
+    if result.answer == "unsure" and not (options.unsure or is_all):
+        remedy = f"look with `whenabouts search`; --unsure takes the best all the same, {_TAKE_ALL}"
         return Chosen([], (*notes, f"so nothing was written; {remedy}"))
-    for scored in result.answers:
+    taken = result.moments if is_all else result.matched
+    for scored in taken:
         check_unchanged(result.videos[scored.moment.video_id])
-    return Chosen(moments_of_result(result), tuple(notes))
+    return Chosen(moments_of_result(result, all_moments=is_all), (*notes, *_left(result, len(taken))))
+
+
+def _left(result: SearchResult, taken: int) -> list[str]:
+    """What to say of moments that were found and are not taken."""
+    left = len(result.moments) - taken
+    return [f"{taken} of {len(result.moments)} moments matched; {_TAKE_ALL}"] if left else []
 
 
 def _from_file(options: argparse.Namespace) -> Chosen:
     from whenabouts.product.export.json import read_moments
     from whenabouts.product.export.moments import check_unchanged
 
-    moments = read_moments(options.from_)
+    moments = read_moments(options.from_, all_moments=options.all_moments)
     if not moments:
-        return Chosen([], (f"{options.from_}: no match, so nothing was written",))
+        return Chosen([], (f"{options.from_}: no match, so nothing was written; {_TAKE_ALL}",))
     if options.corpus:
         corpus = open_corpus(options)
         for moment in moments:

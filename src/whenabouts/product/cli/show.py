@@ -48,16 +48,25 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list(corpus: Any, options: argparse.Namespace) -> int:
+    from whenabouts.product.choices import is_gone
+
     videos = corpus.videos()
+    gone = {record.video_id for record in corpus.records() if is_gone(record)}
     if wants_json(options):
         print_json(
             [
-                {"video_id": v.id, "duration": v.duration, "path": v.path, "metadata": dict(v.metadata)}
+                {
+                    "video_id": v.id,
+                    "duration": v.duration,
+                    "path": v.path,
+                    "metadata": dict(v.metadata),
+                    "gone": v.id in gone,
+                }
                 for v in videos
             ]
         )
         return 0 if videos else 1
-    print_lines(_row(video) for video in videos)
+    print_lines(_row(video) + "  (gone)" * (video.id in gone) for video in videos)
     return 0 if videos else 1
 
 

@@ -15,7 +15,7 @@ from whenabouts.product.export.moments import FileMoment
 from whenabouts.product.export.options import Options
 from whenabouts.product.export.source import file_url, shown_path
 from whenabouts.product.export.timeline import frame_numbers
-from whenabouts.product.search_result import is_answer
+from whenabouts.product.search_result import is_matched
 from whenabouts.types import Answer, UsageError, WhenaboutsError
 from whenabouts.video.probe import MediaError
 
@@ -66,10 +66,10 @@ def _shared_query(moments: Sequence[FileMoment]) -> str:
     return queries.pop() if len(queries) == 1 else ""
 
 
-def read_moments(path: str | Path) -> list[FileMoment]:
+def read_moments(path: str | Path, *, all_moments: bool = False) -> list[FileMoment]:
     """The moments of a file that `search --json` or `export --format json` printed, in its order.
 
-    Where the file says what the answer was, only the moments that are shown as answers: none of "no_match".
+    Where the file says what the answer was, only the moments that matched (`is_matched`), or all of them.
     Everything in it is checked. Raises ResultsError, naming the place; UsageError where it has no moments.
     """
     document = _document(Path(path))
@@ -90,7 +90,9 @@ def read_moments(path: str | Path) -> list[FileMoment]:
     if answer not in get_args(Answer):
         reader.refuse("answer", answer, ", ".join(get_args(Answer)))
     read = [reader.moment(value, f"moments[{row}]", row + 1, query) for row, value in enumerate(moments)]
-    return [moment for moment in read if is_answer(answer, moment.confidence)]
+    if all_moments:
+        return read
+    return [moment for moment in read if is_matched(answer, moment.confidence, is_first=moment is read[0])]
 
 
 def _document(path: Path) -> Any:

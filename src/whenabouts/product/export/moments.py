@@ -43,8 +43,8 @@ class FileMoment:
         return self.end - self.start
 
 
-def moments_of_result(result: SearchResult) -> list[FileMoment]:
-    """The moments of a search result that count as answers, best first (`SearchResult.answers`)."""
+def moments_of_result(result: SearchResult, *, all_moments: bool = False) -> list[FileMoment]:
+    """The moments of a search result that match (`SearchResult.matched`), or all of them; best first."""
     return [
         _of_record(
             result.videos[scored.moment.video_id],
@@ -55,7 +55,7 @@ def moments_of_result(result: SearchResult) -> list[FileMoment]:
             text=scored.text,
             query=result.question,
         )
-        for rank, scored in enumerate(result.answers, 1)
+        for rank, scored in enumerate(result.moments if all_moments else result.matched, 1)
     ]
 
 

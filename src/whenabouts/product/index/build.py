@@ -26,6 +26,8 @@ from whenabouts.product.index.plan import GIVEN_LANGUAGE, NO_SOUND, Plan, Work
 from whenabouts.product.index.progress import Meter, Progress, Summary, named
 from whenabouts.product.index.reading import FileRead, ReadVideo
 from whenabouts.product.index.records import (
+    HEARD_TRACK,
+    SOUND_TRACKS,
     ClipColumns,
     StoreError,
     VideoRecord,
@@ -34,11 +36,12 @@ from whenabouts.product.index.records import (
     video_id_for,
 )
 from whenabouts.product.index.store import Store, unlike_its_file
-from whenabouts.product.index.transcripts import Speech
+from whenabouts.product.index.transcripts import Speech, heard_by
 from whenabouts.product.index.workers import Failed, Message, Part
 from whenabouts.video.cues import Cue, CueTrack
 from whenabouts.video.language import language_of_track
 from whenabouts.video.objects import source_path
+from whenabouts.video.probe import Probe, chosen_sound
 from whenabouts.video.speech import PartialTranscript
 
 _log = logging.getLogger(__name__)
@@ -155,12 +158,12 @@ class _Writer:
             case Part(content=Recognised(seconds)):
                 self._meter.recognise(message.number, self._read[message.number].read.end, seconds)
             case Part(content=PartialTranscript() as part):
-                content = self._read[message.number].read.content_hash
-                self._speech.kept.keep_part(content, self._speech.model, part)
+                read = self._read[message.number].read
+                self._speech.kept.keep_part(read.content_hash, self._heard_by(work, read), part)
             case Part(content=CueTrack() as track):
                 # At once, so that a run that is stopped need not do it again.
-                content = self._read[message.number].read.content_hash
-                self._speech.kept.keep(content, self._speech.model, track)
+                read = self._read[message.number].read
+                self._speech.kept.keep(read.content_hash, self._heard_by(work, read), track)
                 self._take_words(work, track)
             case Part(content=Clips(columns)):
                 self._finish(work, self._read.pop(message.number), columns)
@@ -196,7 +199,7 @@ class _Writer:
         track = next((track for track in read.tracks if track.cues), None)
         if track is None and read.probe is not None:
             if read.probe.has_audio:
-                self._hear(work, read, read.probe.sound_language)
+                self._hear(work, read, _heard(work, read.probe)[1] or None)
                 return
             track = CueTrack((), NO_SOUND) if self._speech.model else None
         self._take_words(work, track)
@@ -210,13 +213,18 @@ class _Writer:
     def _hear(self, work: Work, read: FileRead, marked_as: str | None) -> None:
         """Take the speech of a recording without subtitles that was kept, or have it recognised."""
         kept, model = self._speech.kept, self._speech.model
-        track = kept.find(read.content_hash, model)
+        chosen = _chosen_track(work, read)
+        track = kept.find(read.content_hash, model, chosen)
         if track is None and model:
-            task = SpeechTask(model, marked_as, kept.part(read.content_hash, model))
+            earlier = kept.part(read.content_hash, self._heard_by(work, read))
+            task = SpeechTask(model, marked_as, earlier, chosen)
             self._executor.speech(work, task)
             return
         self._read[work.task.number].is_unheard = track is None
         self._take_words(work, track)
+
+    def _heard_by(self, work: Work, read: FileRead) -> str:
+        return heard_by(self._speech.model, _chosen_track(work, read))
 
     def _take_words(self, work: Work, track: CueTrack | None) -> None:
         """The words of a video, None where it has none that count: with them its clips can be made."""
@@ -304,6 +312,19 @@ def _with_language(record: VideoRecord, track: CueTrack | None) -> dict[str, Any
     return {**rest, "language": language} if language else rest
 
 
+def _heard(work: Work, probe: Probe) -> tuple[int, str]:
+    """The number (from 1) and the language of the sound that is heard."""
+    if not probe.sound_tracks:
+        return 1, probe.sound_language or ""
+    heard = chosen_sound(probe.sound_tracks, work.task.sound_track)
+    return heard + 1, probe.sound_tracks[heard]
+
+
+def _chosen_track(work: Work, read: FileRead) -> str:
+    """The sound track that was named, "" for a file in which there is nothing to choose."""
+    return work.task.sound_track if read.probe and len(read.probe.sound_tracks) > 1 else ""
+
+
 def _was_never_read(record: VideoRecord) -> bool:
     """Whether a ledger row only says that a file failed: its id is not yet that of a video.
 
@@ -315,9 +336,13 @@ def _was_never_read(record: VideoRecord) -> bool:
 def _record(work: Work, read: FileRead, video_id: str, earlier: VideoRecord | None) -> VideoRecord:
     """The ledger's row, without cues. Where only a part was read again, the rest stays as it was."""
     before = dict(earlier.metadata) if earlier else {}
-    tags = dict(read.probe.metadata) if read.probe else {}
+    tags: dict[str, Any] = dict(read.probe.metadata) if read.probe else {}
+    sounds: dict[str, Any] = {}
+    if read.probe and len(read.probe.sound_tracks) > 1:
+        sounds = {SOUND_TRACKS: list(read.probe.sound_tracks), HEARD_TRACK: _heard(work, read.probe)[0]}
     # What a person wrote of a video outlives a second look at it; a changed file speaks for itself.
     metadata = {**before, **tags, **work.metadata} if work.is_whole else {**tags, **before, **work.metadata}
+    metadata |= sounds
     kept = None if work.is_whole else earlier
     return VideoRecord(
         video_id=video_id,

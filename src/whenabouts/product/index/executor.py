@@ -46,6 +46,7 @@ class SpeechTask:
     model: str
     marked_as: str | None
     earlier: PartialTranscript | None
+    sound_track: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,7 @@ def recognised(
         progress=lambda seconds: tell(Recognised(seconds)),
         earlier=task.earlier,
         keep=tell,
+        **({"sound_track": task.sound_track} if task.sound_track else {}),
     )
 
 

@@ -18,6 +18,7 @@ from whenabouts.budget import check_budget
 from whenabouts.product.index.records import VideoRecord
 from whenabouts.times import parse_date
 from whenabouts.types import UsageError
+from whenabouts.video.files import folded_name
 
 Operator = Literal["=", "!=", ">=", "<=", ">", "<"]
 _CONDITION = re.compile(r"\s*+([\w.\- ]++)\s*+(!=|>=|<=|=|>|<)(.*)", re.DOTALL)
@@ -74,8 +75,8 @@ class Condition:
 
 
 def _alike(fact: Any, value: str) -> bool:
-    text = str(fact).casefold()
-    if text == value.casefold() or fnmatchcase(text, value.casefold()):
+    text, sought = folded_name(str(fact)), folded_name(value)
+    if text == sought or fnmatchcase(text, sought):
         return True
     return isinstance(fact, int | float) and fact == _number(value)
 

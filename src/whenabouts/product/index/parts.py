@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -67,37 +68,44 @@ def parts_of(query: str, *, compounds: bool = False) -> dict[str, tuple[str, ...
     return {part: some for part, some in parts.items() if _GRAM <= len(part) <= _LONGEST}
 
 
+@dataclass(frozen=True)
+class SearchedTable:
+    """A table and which of its clips may answer; `hidden` counts those that another table has too."""
+
+    table: Any
+    narrowing: Narrowing
+    hidden: int = 0
+
+
 def match_parts(
-    tables: Sequence[Any], query: str, k: int, narrowing: Narrowing, *, compounding: Collection[str] = ()
+    tables: Sequence[SearchedTable], query: str, k: int, *, compounding: Collection[str] = ()
 ) -> ClipHits:
     """The k clips of some tables in which a part of a query stands, best first; rarer parts score more.
 
     With languages that write nouns together (`compounding`), those in which a word of the query begins or
     ends a longer word, or which say the two parts of a word that stands nowhere itself.
     """
-    tables = [table for table in tables if has_index(table, "text")]
-    if narrowing.impossible or not tables:
+    tables = [own for own in tables if has_index(own.table, "text") and not own.narrowing.impossible]
+    if not tables:
         return no_hits()
     hits = no_hits()
     text = printable(query)
     for part, words in list(parts_of(text, compounds=bool(compounding)).items())[:_MOST_PARTS]:
         if compounding:
-            hits = summed_hits(hits, _clips_with_compound(tables, part, compounding, narrowing), k)
+            hits = summed_hits(hits, _clips_with_compound(tables, part, compounding), k)
             continue
         # Signs between the words ("2.10.3") are in the index, and between the words of a part they are not.
         searched = part if len(words) == 1 else f"{text} {part}"
-        hits = summed_hits(hits, _clips_with(tables, searched, part, words, narrowing), k)
+        hits = summed_hits(hits, _clips_with(tables, searched, part, words), k)
     return hits
 
 
-def _clips_with_compound(
-    tables: Sequence[Any], part: str, languages: Collection[str], narrowing: Narrowing
-) -> ClipHits:
+def _clips_with_compound(tables: Sequence[SearchedTable], part: str, languages: Collection[str]) -> ClipHits:
     """The clips that have a word which begins or ends with a part, and is more than an ending longer.
 
     Where there are none, and the part stands nowhere as it is, those that say both words it is made of.
     """
-    rows = _looked_at(tables, part, narrowing)
+    rows = _looked_at(tables, part)
     texts = [words_of(text) for text in rows["text"].to_pylist()]
     has_part = [
         any(
@@ -126,11 +134,9 @@ def _says_both(texts: Sequence[Sequence[str]], word: str, language: str) -> list
     return [any(len(pair) == 2 and pair <= own for pair in pairs) for own in stems]
 
 
-def _clips_with(
-    tables: Sequence[Any], searched: str, part: str, words: Sequence[str], narrowing: Narrowing
-) -> ClipHits:
+def _clips_with(tables: Sequence[SearchedTable], searched: str, part: str, words: Sequence[str]) -> ClipHits:
     """The clips that have a part in one of their lines; none where it stands somewhere as whole words."""
-    rows = _looked_at(tables, searched, narrowing)
+    rows = _looked_at(tables, searched)
     lines = [text.split("\n") for text in rows["text"].to_pylist()]
     if any(says(line, words) for some in lines for line in some):
         return no_hits()
@@ -138,22 +144,22 @@ def _clips_with(
     return _scored_by_rarity(tables, rows.filter(has_part))
 
 
-def _looked_at(tables: Sequence[Any], searched: str, narrowing: Narrowing) -> Any:
+def _looked_at(tables: Sequence[SearchedTable], searched: str) -> Any:
     """The clips that share most runs of signs with a text, so many of each table."""
     import pyarrow as pa
     from lancedb.query import MatchQuery
 
     rows = []
-    for table in tables:
-        search = table.search(MatchQuery(searched, "text"), query_type="fts").limit(_LOOKED_AT)
-        if narrowing.sql is not None:
-            search = search.where(narrowing.sql, prefilter=True)
+    for own in tables:
+        search = own.table.search(MatchQuery(searched, "text"), query_type="fts").limit(_LOOKED_AT)
+        if own.narrowing.sql is not None:
+            search = search.where(own.narrowing.sql, prefilter=True)
         rows.append(search.select([*CLIP_COLUMNS, "text", "_score"]).to_arrow())
     return rows[0] if len(rows) == 1 else pa.concat_tables(rows)
 
 
-def _scored_by_rarity(tables: Sequence[Any], rows: Any) -> ClipHits:
+def _scored_by_rarity(tables: Sequence[SearchedTable], rows: Any) -> ClipHits:
     """Clips that score as a word which stands in so many clips."""
-    count, total = len(rows), sum(table.count_rows() for table in tables)
+    count, total = len(rows), sum(own.table.count_rows() - own.hidden for own in tables)
     score = math.log1p((max(total - count, 0) + 0.5) / (count + 0.5))
     return hits_of(rows, np.full(count, score, np.float32), _LOOKED_AT)

@@ -13,11 +13,12 @@ from whenabouts.opening import read_regular
 from whenabouts.product.index.absent import AbsentFiles, RemovedFile, safely_pruned
 from whenabouts.product.index.estimate import Estimate, estimated
 from whenabouts.product.index.reading import ReadTask
-from whenabouts.product.index.records import VideoRecord, unambiguous
+from whenabouts.product.index.records import HEARD_TRACK, SOUND_TRACKS, VideoRecord, unambiguous
 from whenabouts.product.index.workers import available_cores
 from whenabouts.types import UsageError, number_of
 from whenabouts.video.files import Findings, SourceFile, content_hash, printable
 from whenabouts.video.objects import source_path
+from whenabouts.video.probe import chosen_sound
 
 if TYPE_CHECKING:
     from whenabouts.product.streams.protocol import StreamRun
@@ -38,13 +39,15 @@ class Settings:
 
     `shots`: find shots also where no stream reads frames. `transcribe` names a speech model for what has no
     subtitles. `language` (such as "en") is that of the subtitles that are searched where there are several,
-    None for the likeliest. `metadata` is of all files, `metadata_of` of single ones by stem, name, end of
-    the path, or path.
+    None for the likeliest; `sound_track` the number (from 1) or language of the sound that is heard where
+    there are several, "" for the first. `metadata` is of all files, `metadata_of` of single ones by stem,
+    name, end of the path, or path.
     """
 
     shots: bool = False
     transcribe: str | None = None
     language: str | None = None
+    sound_track: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     metadata_of: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -122,6 +125,7 @@ class Plan:
     streams: tuple[StreamRun, ...] = ()
     transcribe: str = ""
     language: str = ""
+    sound_track: str = ""
     taken: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     searched: tuple[Path, ...] = ()
@@ -239,6 +243,7 @@ def make_plan(
         streams=tuple(streams),
         transcribe=settings.transcribe or "",
         language=settings.language or "",
+        sound_track=settings.sound_track,
         taken=frozenset(record.video_id for record in records),
         notes=(
             *notes,
@@ -380,11 +385,13 @@ class _Planner:
         if has_new_cues := is_media and record.words_signature != self._signature(file):
             reasons.append("words changed")
         lacks_speech = is_media and self._lacks_speech(record)
+        hears_another = is_media and self._hears_another(record)
         missing: list[StreamRun] = []
         for run in self._applicable(file):
             if run.reads.frames and not record.has_picture:
                 continue
             is_old = record.streams.get(run.name) != run.fingerprint
+            is_old |= bool(run.reads.sound) and hears_another
             reads_anew = any(other.name in run.stream.reads_clips_of for other in missing)
             if run.reads.cues and has_new_cues:
                 missing.append(run)
@@ -410,6 +417,15 @@ class _Planner:
     def _lacks_shots(self, record: VideoRecord) -> bool:
         return self._settings.shots and record.has_picture and record.shots is None
 
+    def _hears_another(self, record: VideoRecord) -> bool:
+        """Whether another of a video's sound tracks is to be heard than was."""
+        tracks = record.metadata.get(SOUND_TRACKS)
+        if not isinstance(tracks, list):
+            return False
+        return bool(
+            chosen_sound(tracks, self._settings.sound_track) + 1 != record.metadata.get(HEARD_TRACK, 1)
+        )
+
     def _lacks_speech(self, record: VideoRecord) -> bool:
         """Whether speech is to be recognised: there are no words, or those of another speech model."""
         model = self._settings.transcribe
@@ -417,7 +433,7 @@ class _Planner:
         return bool(model) and (not record.words or other)
 
     def _signature(self, file: SourceFile) -> str:
-        return words_signature(file, self._settings.language)
+        return words_signature(file, self._settings.language, self._settings.sound_track)
 
     def _has_content_of(self, path: Path, record: VideoRecord) -> bool:
         return bool(record.content_hash) and self._hash(path) == record.content_hash
@@ -455,6 +471,7 @@ class _Planner:
             cues=is_whole or any(run.reads.cues for run in streams) or "words changed" in reasons,
             content_hash=self._hashes.get(file.path) or settled,
             language=self._settings.language,
+            sound_track=self._settings.sound_track,
         )
         beside = [self._by_path.get(str(sidecar)) for sidecar in file.sidecars]
         self.work.append(
@@ -475,12 +492,13 @@ def _looks_alike(file: SourceFile, record: VideoRecord) -> bool:
     return (file.size, file.modified_ns) == (record.size, record.modified_ns)
 
 
-def words_signature(file: SourceFile, language: str | None = None) -> str:
+def words_signature(file: SourceFile, language: str | None = None, sound_track: str = "") -> str:
     """What tells that the same words are searched as before: names, sizes and times of subtitle files.
 
-    And the language that was named, for there may be several in the video as well.
+    And the language and the sound that were named, for there may be several in the video as well.
     """
-    facts = [f"language:{language}"] if language and file.kind == "media" else []
+    named = {"language": language, "sound": sound_track}
+    facts = [f"{key}:{value}" for key, value in named.items() if value and file.kind == "media"]
     for sidecar in file.sidecars:
         try:
             status = sidecar.stat()

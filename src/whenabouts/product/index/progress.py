@@ -231,6 +231,7 @@ class Summary:
     nothing that can be searched yet, `not_recognised` sound and no subtitles. `gone` are not on disk now,
     `pruned` were so and are taken out. `failed_before` and `removed_before` count files that stay out because
     they failed, or were removed, before.
+    `choices` are what was decided unasked in the whole corpus (`choices.choices_of`).
     `searchable` counts the clips of the corpus after the run.
     """
 
@@ -254,6 +255,7 @@ class Summary:
     failed_before: int = 0
     removed_before: int = 0
     notes: list[str] = field(default_factory=list)
+    choices: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The summary for programs."""
@@ -277,6 +279,7 @@ class Summary:
             "failed_before": self.failed_before,
             "removed_before": self.removed_before,
             "notes": list(self.notes),
+            "choices": dict(self.choices),
         }
 
     def lines(self) -> list[str]:
@@ -298,6 +301,9 @@ class Summary:
         lines += _paths("taken out, their files were gone:", self.pruned)
         if self.interrupted:
             lines.append("stopped before the end; what is finished is kept, run the same command to go on")
+        # Files of this run that are gone or damaged are listed above.
+        listed = {"gone": self.gone, "damaged": self.damaged}
+        lines += [line for kind, line in self.choices.items() if not listed.get(kind)]
         return lines + [f"note: {note}" for note in self.notes]
 
 

@@ -51,9 +51,9 @@ class ReadTask:
     """What to read of one file.
 
     `frames` and `sound` are the settings of all streams that read some. Where no frame is decoded, `packets`
-    are looked through for damage. `content_hash` is empty where it has yet to be computed; of cues in several
-    languages those in `language` come first; `threads` decode (0: one for each core). `identity` is that of
-    the file that was planned, whatever its name leads to by then.
+    are looked through for damage. `content_hash` is empty where it has yet to be computed. Of cues in several
+    languages those in `language` come first, of several sounds `sound_track` is heard; `threads` decode (0:
+    one for each core). `identity` is that of the file that was planned, whatever its name leads to by then.
     """
 
     number: int
@@ -70,6 +70,7 @@ class ReadTask:
     content_hash: str = ""
     language: str | None = None
     threads: int = 0
+    sound_track: str = ""
 
     @property
     def quiet_seconds(self) -> float:
@@ -179,7 +180,7 @@ def _contents(task: ReadTask) -> Iterator[Content]:
     tracks = tuple(words_of(task.path, task.sidecars, probed, language=task.language)) if task.cues else None
     end = probed.duration or 0.0
     for settings in task.sound if probed.has_audio else ():
-        for piece in sound_pieces(task.path, _SOUND_SECONDS, rate=settings.rate):
+        for piece in sound_pieces(task.path, _SOUND_SECONDS, rate=settings.rate, track=task.sound_track):
             yield SoundBatch(settings, piece.start, piece.samples)
     if probed.picture is None or not (task.frames or task.shots):
         damage = _missing(probed) or (packet_damage(task.path) if task.packets else None)

@@ -35,7 +35,7 @@ from whenabouts.product.index.lookup import (
     words_searched,
 )
 from whenabouts.product.index.memory import StreamSize, WholeStream
-from whenabouts.product.index.parts import match_parts
+from whenabouts.product.index.parts import SearchedTable, match_parts
 from whenabouts.product.index.records import (
     ClipBlock,
     ClipHits,
@@ -176,7 +176,7 @@ class Reads(Handle):
                 hits = lookup.match(table, query, k, narrowing, languages, self._rows_of(stream))
             else:
                 hits = self._matched_by_language(stream, query, k, narrowing, by_language)
-            return self._with_parts(hits, [table], query, k, narrowing, languages, parts=parts)
+            return self._with_parts(hits, [SearchedTable(table, narrowing)], query, k, languages, parts=parts)
 
         return self._read("search", lambda: self._finished(read()))
 
@@ -210,19 +210,18 @@ class Reads(Handle):
     def _with_parts(
         self,
         hits: ClipHits,
-        tables: Sequence[Any],
+        tables: Sequence[SearchedTable],
         query: str,
         k: int,
-        narrowing: Narrowing,
         languages: Sequence[str],
         *,
         parts: bool,
     ) -> ClipHits:
         """The best k of what words matched and what parts of words match."""
         if compounding := [name for name in languages if makes_compounds(name)]:
-            compounds = match_parts(tables, query, k, narrowing, compounding=compounding)
+            compounds = match_parts(tables, query, k, compounding=compounding)
             hits = summed_hits(hits, compounds, k)
-        return summed_hits(hits, match_parts(tables, query, k, narrowing), k) if parts else hits
+        return summed_hits(hits, match_parts(tables, query, k), k) if parts else hits
 
     def _rows_of(self, stream: str) -> HitsAt | None:
         """What reads clips by their numbers from memory; None where the stream is not kept there."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -19,6 +20,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from whenabouts.types import UsageError, WhenaboutsError
+from whenabouts.video.files import folded_name
+
+SOUND_TRACKS = "sound_tracks"
+HEARD_TRACK = "sound_track"
+"""Of the metadata of a video with several sound tracks: their languages, and which is heard, from 1."""
 
 _STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 
@@ -323,23 +329,31 @@ def _name(path: Path) -> str:
 
 
 class VideoNames:
-    """What people call the videos of a corpus: by id, else path, file name, or that without its ending."""
+    """What people call the videos of a corpus: by id, else path, file name, or that without its ending.
+
+    Where none has the exact name, Unicode form and letter case do not matter.
+    """
 
     def __init__(self, paths: Iterable[tuple[str, str]]) -> None:
         """`paths` are (id, path) of each video."""
         self._ways: tuple[dict[str, list[str]], ...] = tuple(defaultdict(list) for _ in range(4))
+        self._folded: tuple[dict[str, list[str]], ...] = tuple(defaultdict(list) for _ in range(4))
         for video_id, place in paths:
             path = Path(place)
-            for way, name in zip(self._ways, (video_id, place, path.name, path.stem), strict=True):
+            names = (video_id, place, path.name, path.stem)
+            for way, folded, name in zip(self._ways, self._folded, names, strict=True):
                 way[name].append(video_id)
+                folded[folded_name(name)].append(video_id)
 
     def fitting(self, name: str, *, by_path: bool = True) -> list[str]:
         """The ids of the videos that a name fits, in the first of these ways in which it fits any."""
-        ids, paths, *others = self._ways
+        ids, paths, *others = range(len(self._ways))
         ways = [(ids, name)]
         ways += [(paths, name), (paths, str(Path(name).absolute()))] if by_path else []
         ways += [(way, name) for way in others]
-        return next((way[key] for way, key in ways if key in way), [])
+        exact = (self._ways[way].get(key) for way, key in ways)
+        folded = (self._folded[way].get(folded_name(key)) for way, key in ways)
+        return next((fitting for fitting in itertools.chain(exact, folded) if fitting), [])
 
 
 def spoken_name(path: Path) -> str:

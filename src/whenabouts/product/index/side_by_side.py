@@ -6,9 +6,9 @@ What a search takes from a store is merged exactly: the nearest clips, the words
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,6 +26,7 @@ from whenabouts.product.index.lookup import (
     summed_hits,
     words_searched,
 )
+from whenabouts.product.index.parts import SearchedTable
 from whenabouts.product.index.records import (
     ClipBlock,
     ClipHits,
@@ -47,14 +48,15 @@ _ScoredRows = list[tuple[NDArray[np.uint64], NDArray[np.float32]]]
 class SideBySide(Store):
     """Some stores, read as one. `kept` are facts of all of them together; they last as long as this object.
 
-    Raises EncoderMismatch where two made a stream with different encoders, UsageError for a video in two.
+    A video that is in several, by its id or its content, is that of the first of them.
+    Raises EncoderMismatch where two made a stream with different encoders.
     """
 
     def __init__(self, stores: Sequence[Store], kept: dict[str, Mapping[str, Any]] | None = None) -> None:
         self.stores = tuple(stores)
         self.place = ", ".join(store.place for store in stores)
         self._kept = {} if kept is None else kept
-        self._merged: tuple[tuple[int, ...], Ledger] | None = None
+        self._merged: tuple[tuple[int, ...], Ledger, tuple[frozenset[str], ...]] | None = None
         self._words: dict[tuple[str, int], tuple[Any, TableWords]] = {}
         self._check()
 
@@ -167,22 +169,42 @@ class SideBySide(Store):
     # The ledger ------------------------------------------------------------------------------------
 
     def ledger(self) -> Ledger:
-        """The rows of all, in order of their id. Raises UsageError for a video that is in two of them."""
+        """The rows of all, in order of their id, each video once."""
+        return self._together()[0]
+
+    @property
+    def doubles(self) -> dict[str, int]:
+        """How many videos of each place are not shown, because one before it has them too."""
+        hidden = self._together()[1]
+        return {store.place: len(own) for store, own in zip(self.stores, hidden, strict=True) if own}
+
+    def _together(self) -> tuple[Ledger, tuple[frozenset[str], ...]]:
+        """The ledger of all, and for each store the ids of videos that one before it has too."""
         ledgers = [store.ledger() for store in self.stores]
         versions = tuple(store.version for store in self.stores)
         if self._merged is None or self._merged[0] != versions:
-            counts = Counter(record.video_id for ledger in ledgers for record in ledger.records)
-            if twice := [video_id for video_id, count in counts.items() if count > 1]:
-                places = [
-                    s.place for s, own in zip(self.stores, ledgers, strict=True) if twice[0] in own.by_id
-                ]
-                raise UsageError(
-                    f"video {twice[0]} is in {' and in '.join(places)}; take it out of one of them "
-                    "(`whenabouts remove`)"
-                )
-            rows = sorted((row for own in ledgers for row in own.records), key=lambda row: row.video_id)
-            self._merged = versions, Ledger(tuple(rows))
-        return self._merged[1]
+            rows: dict[str, VideoRecord] = {}
+            contents = set[str]()
+            hidden = []
+            for ledger in ledgers:
+                own = [row for row in ledger.records if row.video_id in rows or row.content_hash in contents]
+                hidden.append(frozenset(row.video_id for row in own))
+                rows |= {row.video_id: row for row in ledger.records if row.video_id not in hidden[-1]}
+                contents |= {row.content_hash for row in ledger.records if row.content_hash}
+            in_order = sorted(rows.values(), key=lambda row: row.video_id)
+            self._merged = versions, Ledger(tuple(in_order)), tuple(hidden)
+        return self._merged[1:]
+
+    def _hidden(self, store: Store) -> frozenset[str]:
+        return self._together()[1][self.stores.index(store)]
+
+    def _own(self, store: Store, video_ids: Sequence[str] | None) -> Sequence[str] | None:
+        """Which of some videos a store may answer with; None: all that it has."""
+        hidden = self._hidden(store)
+        if not hidden:
+            return video_ids
+        names = store.ledger().by_id if video_ids is None else video_ids
+        return [name for name in names if name not in hidden]
 
     def videos(self, video_ids: Sequence[str] | None = None) -> list[VideoRecord]:
         """Ledger rows in order of their id: all, or those of `video_ids` that are there."""
@@ -191,17 +213,24 @@ class SideBySide(Store):
 
     def stats(self) -> StoreStats:
         """Numbers of all together."""
-        every = [store.stats() for store in self.stores]
+        every, records = [store.stats() for store in self.stores], self.ledger().records
         return StoreStats(
-            videos=sum(own.videos for own in every),
-            failed=sum(own.failed for own in every),
-            hours=sum(own.hours for own in every),
+            videos=len(records),
+            failed=sum(record.state == "failed" for record in records),
+            hours=sum(record.duration or 0.0 for record in records) / 3600,
             streams={
-                name: _summed([own.streams[name] for own in every if name in own.streams])
+                name: _summed(
+                    [own.streams[name] for own in every if name in own.streams],
+                    sum(self._hidden_clips(store, name) for store in self._having(name)),
+                )
                 for name in self.streams
             },
             bytes=None if any(own.bytes is None for own in every) else sum(own.bytes or 0 for own in every),
         )
+
+    def _hidden_clips(self, store: Store, stream: str) -> int:
+        hidden = self._hidden(store)
+        return sum(store.clip_counts(stream).get(name, 0) for name in hidden) if hidden else 0
 
     # Searching -------------------------------------------------------------------------------------
 
@@ -219,13 +248,23 @@ class SideBySide(Store):
         """The k nearest clips of all, as `Store.nearest`."""
         self.stream(stream)
         near = [
-            store.nearest(stream, vector, k, video_ids=video_ids, after=after, before=before, exact=exact)
+            store.nearest(
+                stream,
+                vector,
+                k,
+                video_ids=self._own(store, video_ids),
+                after=after,
+                before=before,
+                exact=exact,
+            )
             for store in self._having(stream)
         ]
         return best_hits(near, k)
 
     def nearest_of_each(self, stream: str, vectors: Sequence[ArrayLike], k: int) -> list[ClipHits] | None:
         """What `nearest` gives for each of some vectors, found together where each store can; else None."""
+        if self.doubles:
+            return None
         hits_of_each = [store.nearest_of_each(stream, vectors, k) for store in self._having(stream)]
         there = [own for own in hits_of_each if own is not None]
         return (
@@ -252,9 +291,13 @@ class SideBySide(Store):
         stores = [store for store in self._having(stream) if store._has_words(stream)]
         if k < 1 or narrowing.impossible or not stores:
             return no_hits()
-        hits = self._matched(stream, stores, words_searched(query, languages), k, narrowing)
-        tables = [store._clips(stream) for store in stores]
-        every = self._with_parts(hits, tables, query, k, narrowing, languages, parts=parts)
+        narrowings = [replace(narrowing, video_ids=self._own(store, video_ids)) for store in stores]
+        hits = self._matched(stream, stores, words_searched(query, languages), k, narrowings)
+        tables = [
+            SearchedTable(store._clips(stream), own, self._hidden_clips(store, stream))
+            for store, own in zip(stores, narrowings, strict=True)
+        ]
+        every = self._with_parts(hits, tables, query, k, languages, parts=parts)
         for store in stores:
             every = store._finished(every)
         return every
@@ -265,27 +308,29 @@ class SideBySide(Store):
         stores: Sequence[Store],
         searched: tuple[list[str], list[str]],
         k: int,
-        narrowing: Narrowing,
+        narrowings: Sequence[Narrowing],
     ) -> ClipHits:
         """What `lookup.match` finds in one table, in several."""
         words, joined = searched
         if not words:
             return no_hits()
         united = UnitedWords([self._table_words(stream, store) for store in stores])
-        lists = [_hits(stream, stores, united.best(words, k, narrowing), k)]
+        lists = [_hits(stream, stores, united.best(words, k, narrowings), k)]
         if joined:
             scored = [
-                (rows, np.float32(JOINED_WEIGHT) * score) for rows, score in united.best(joined, k, narrowing)
+                (rows, np.float32(JOINED_WEIGHT) * score)
+                for rows, score in united.best(joined, k, narrowings)
             ]
             lists.append(_hits(stream, stores, scored, k))
         return summed_hits(lists[0], lists[1], k) if joined else lists[0]
 
     def _table_words(self, stream: str, store: Store) -> TableWords:
         """The counts of words of one table, made anew when it has changed."""
-        key, state = (stream, self.stores.index(store)), store.state_of(stream)
+        hidden = self._hidden(store)
+        key, state = (stream, self.stores.index(store)), (store.state_of(stream), hidden)
         kept = self._words.get(key)
         if kept is None or kept[0] != state:
-            kept = self._words[key] = state, TableWords.of(store._clips(stream))
+            kept = self._words[key] = state, TableWords.of(store._clips(stream), hidden)
         return kept[1]
 
     def clips_of(self, stream: str, video_ids: Sequence[str], *, vectors: bool = True) -> ClipBlock:
@@ -311,7 +356,10 @@ class SideBySide(Store):
     ) -> tuple[ClipBlock, NDArray[np.float32] | None]:
         """What each store reads of its own videos, in the order of `video_ids`."""
         names, stores = list(dict.fromkeys(video_ids)), self._having(stream)
-        own = [[name for name in names if name in store.ledger().by_id] for store in stores]
+        own = [
+            [name for name in self._own(store, names) or () if name in store.ledger().by_id]
+            for store in stores
+        ]
         blocks, products = zip(
             *(read(store, ids) for store, ids in zip(stores, own, strict=True)), strict=True
         )
@@ -323,12 +371,20 @@ class SideBySide(Store):
         """Video, start, end and text of all clips of a stream, as an Arrow table."""
         import pyarrow as pa
 
-        return pa.concat_tables([store.labels(stream) for store in self._having(stream)])
+        tables = []
+        for store in self._having(stream):
+            table, hidden = store.labels(stream), self._hidden(store)
+            shown = [name not in hidden for name in table["video_id"].to_pylist()] if hidden else None
+            tables.append(table if shown is None else table.filter(pa.array(shown)))
+        return pa.concat_tables(tables)
 
     def clip_counts(self, stream: str) -> dict[str, int]:
         """How many clips each video has in a stream."""
         return {
-            name: count for store in self._having(stream) for name, count in store.clip_counts(stream).items()
+            name: count
+            for store in self._having(stream)
+            for name, count in store.clip_counts(stream).items()
+            if name not in self._hidden(store)
         }
 
 
@@ -403,9 +459,9 @@ def _joined(
     )
 
 
-def _summed(stats: Sequence[StreamStats]) -> StreamStats:
+def _summed(stats: Sequence[StreamStats], hidden: int) -> StreamStats:
     return StreamStats(
-        sum(own.clips for own in stats),
+        sum(own.clips for own in stats) - hidden,
         sum(own.fragments for own in stats),
         sum(own.unindexed for own in stats),
         any(own.vector_index for own in stats),

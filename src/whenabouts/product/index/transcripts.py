@@ -23,6 +23,13 @@ _TABLE = "transcripts"
 _MOST_FRAGMENTS = 64
 # Stands in the place of a model, with the track's source; and before a model that is not through with a file.
 _TRACK, _PART = "track:", "part:"
+# Behind the name of a model: which of several sound tracks it heard.
+_SOUND = "#sound:"
+
+
+def heard_by(model: str, sound_track: str) -> str:
+    """What a transcript is kept under: its model, and the sound track where one was chosen."""
+    return f"{model}{_SOUND}{sound_track}" if sound_track else model
 
 
 class Transcripts:
@@ -35,12 +42,13 @@ class Transcripts:
         self._opened: Any = None
         self._with_tracks: set[str] | None = None
 
-    def find(self, content_hash: str, model: str = "") -> CueTrack | None:
+    def find(self, content_hash: str, model: str = "", sound_track: str = "") -> CueTrack | None:
         """The transcript that `model` made of this content (where none is named: the last one made)."""
         if self._table() is None:
             return None
         rows = [row for row in self._rows(content_hash) if not row["model"].startswith((_TRACK, _PART))]
-        rows = [row for row in rows if not model or row["model"] == model]
+        rows = [row for row in rows if row["model"].partition(_SOUND)[2] == sound_track]
+        rows = [row for row in rows if not model or row["model"] == heard_by(model, sound_track)]
         return _track_of(max(rows, key=lambda row: row["made_at"])) if rows else None
 
     def tracks(self, content_hash: str) -> list[CueTrack]:
@@ -49,6 +57,18 @@ class Transcripts:
             return []
         rows = [row for row in self._rows(content_hash) if row["model"].startswith(_TRACK)]
         return [_track_of(row) for row in sorted(rows, key=lambda row: str(row["source"]))]
+
+    def languages_of_tracks(self) -> dict[str, dict[str, str]]:
+        """Of contents with several subtitles, the language of each by its source ("": unnamed)."""
+        if self._table() is None:
+            return {}
+        with speaking(self._place, "read transcripts"):
+            rows = self._table().search().where(f"model LIKE '{_TRACK}%'")
+            found = rows.select(["content_hash", "source", "language"]).limit(None).to_arrow().to_pylist()
+        tracks: dict[str, dict[str, str]] = {}
+        for row in sorted(found, key=lambda row: str(row["source"])):
+            tracks.setdefault(row["content_hash"], {})[row["source"]] = row["language"] or ""
+        return tracks
 
     def _tracked(self) -> set[str]:
         """Contents of which subtitles are kept; read once, for only its holder writes."""
@@ -158,6 +178,7 @@ class Recognise(Protocol):
         progress: Callable[[float], None] | None = None,
         earlier: PartialTranscript | None = None,
         keep: Callable[[PartialTranscript], None] | None = None,
+        sound_track: str = "",
     ) -> CueTrack:
         """The words of a file whose sound is marked as a language; `progress` counts its seconds.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -48,26 +48,47 @@ def terms_of(context: str) -> list[str]:
 
 @dataclass(eq=False)
 class TableWords:
-    """One table in one state: how many clips have words, how many words, and in how many clips each is."""
+    """One table in one state: how many clips have words, how many words, and in how many clips each is.
+
+    `hidden` are videos that another table has too: their clips are in `clips` and `words`, from which LanceDB
+    scores, and not in what the table counts for among several.
+    """
 
     table: Any
     clips: int
     words: int
+    hidden_clips: int = 0
+    hidden_words: int = 0
+    _hidden_with: Mapping[str, int] = field(default_factory=dict)
     _counts: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, table: Any) -> TableWords:
+    def of(cls, table: Any, hidden: Collection[str] = ()) -> TableWords:
         """Count them: one pass over the words of all clips."""
-        contexts = table.search().where("context != ''").limit(None).select(["context"]).to_arrow()
+        columns = ["context", "video_id"] if hidden else ["context"]
+        contexts = table.search().where("context != ''").limit(None).select(columns).to_arrow()
         texts = contexts["context"].to_pylist()
         lengths = [length for text in texts if (length := _length(text))]
-        return cls(table, len(lengths), sum(lengths))
+        if not hidden:
+            return cls(table, len(lengths), sum(lengths))
+        names = contexts["video_id"].to_pylist()
+        doubles = [
+            terms_of(text)
+            for text, name in zip(texts, names, strict=True)
+            if name in hidden and _length(text)
+        ]
+        counts = Counter(term for terms in doubles for term in set(terms))
+        return cls(table, len(lengths), sum(lengths), len(doubles), sum(map(len, doubles)), counts)
 
     def clips_with(self, word: str) -> int:
         """In how many clips a word stands: solved from what the best of them scores for it alone."""
         if word not in self._counts:
             self._counts[word] = self._solved(word)
         return self._counts[word]
+
+    def shown_with(self, word: str) -> int:
+        """In how many clips a word stands, without the hidden ones."""
+        return max(0, self.clips_with(word) - self._hidden_with.get(term_of(word), 0))
 
     def _solved(self, word: str) -> int:
         rows, score = matching(self.table, [word], 1, Narrowing())
@@ -93,34 +114,39 @@ class UnitedWords:
     tables: Sequence[TableWords]
 
     def best(
-        self, words: Sequence[str], k: int, narrowing: Narrowing
+        self, words: Sequence[str], k: int, narrowings: Sequence[Narrowing]
     ) -> list[tuple[NDArray[np.uint64], NDArray[np.float32]]]:
         """Of each table those clips that are among the best `k` of all, by number, with their scores."""
-        counts = {word: [own.clips_with(word) for own in self.tables] for word in words}
-        scored = [self._of_table(number, words, counts, k, narrowing) for number in range(len(self.tables))]
+        counts = {word: sum(own.shown_with(word) for own in self.tables) for word in words}
+        scored = [
+            self._of_table(own, counts, k, narrowing)
+            for own, narrowing in zip(self.tables, narrowings, strict=True)
+        ]
         every = np.concatenate([score for _, score in scored])
         least = np.partition(every, len(every) - k)[len(every) - k] if len(every) > k else -math.inf
         return [(rows[score >= least], score[score >= least]) for rows, score in scored]
 
     def _of_table(
-        self, number: int, words: Sequence[str], counts: dict[str, list[int]], k: int, narrowing: Narrowing
+        self, own: TableWords, counts: dict[str, int], k: int, narrowing: Narrowing
     ) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
         """Clips of one table with their scores among all, at least those that may be among the best `k`."""
-        own, clips = self.tables[number], sum(table.clips for table in self.tables)
-        mean = sum(table.words for table in self.tables) / max(clips, 1)
-        weights = {word: _rarity(clips, sum(some)) for word, some in counts.items()}
+        if narrowing.impossible:
+            return _nothing()
+        clips = sum(table.clips - table.hidden_clips for table in self.tables)
+        mean = sum(table.words - table.hidden_words for table in self.tables) / max(clips, 1)
+        weights = {word: _rarity(clips, count) for word, count in counts.items()}
         widest = max(1.0, mean * own.clips / max(own.words, 1))
         change = max(
             (
-                widest * weights[word] / _rarity(own.clips, some[number])
-                for word, some in counts.items()
-                if some[number]
+                widest * weights[word] / _rarity(own.clips, there)
+                for word in counts
+                if (there := own.clips_with(word))
             ),
             default=0.0,
         )
         deep = k
         while True:
-            rows, local = matching(own.table, words, deep, narrowing) if change else _nothing()
+            rows, local = matching(own.table, list(counts), deep, narrowing) if change else _nothing()
             score = _scores(own.terms_at(rows), weights, mean) if len(rows) else local
             if len(rows) < deep:
                 return rows, score

@@ -64,7 +64,9 @@ def _list(
         _named_moments(service, corpus, named) if named else _matching_moments(service, corpus, parameters)
     )
     if not moments:
-        raise ServerError(404, "no_match", "no moment was found, so there is nothing to export")
+        raise ServerError(
+            404, "no_match", "no moment matched, so there is nothing to export; all_moments=true takes all"
+        )
     called, places = _as_shown(service, corpus, moments)
     sources = Sources(places, lambda path: service.decoders.run(SourceTask(path)))
     options = Options(title=parameters.query or DEFAULT_TITLE, sources=sources)
@@ -94,7 +96,7 @@ def _matching_moments(service: Service, corpus: Corpus, parameters: ExportParame
     if parameters.k is None and not parameters.all:
         given["k"] = _BEST
     search = SearchRequest(**given)
-    return moments_of_result(service.search(corpus, search))
+    return moments_of_result(service.search(corpus, search), all_moments=parameters.all_moments)
 
 
 def _named_moments(service: Service, corpus: Corpus, names: str) -> Sequence[FileMoment]:

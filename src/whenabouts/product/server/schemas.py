@@ -190,6 +190,9 @@ class ExportParameters(Narrowing):
     )
     format: str = Field(default="json", min_length=1, max_length=20, pattern=r"^[a-z0-9]+$")
     k: int | None = Field(default=None, ge=1, le=MOST_K, description="5 if not given; with `all`, all places")
+    all_moments: bool = Field(
+        default=False, description="all `k` moments of a query, also those that do not match it"
+    )
 
 
 class SpanParameters(Strict):
@@ -358,6 +361,7 @@ class VideoBody(BaseModel):
     kind: Literal["media", "transcript"]
     duration: float | None
     streams: list[str]
+    gone: bool = Field(description="whether its file is not there any more")
     recorded: str
     recorded_from: str = Field(description='the key of the metadata that says so, or "modified": the file')
     has_picture: bool

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
+from whenabouts.product.choices import is_gone
 from whenabouts.product.corpus import Corpus
 from whenabouts.product.index.filters import recorded
 from whenabouts.product.index.records import VideoRecord
@@ -92,6 +93,7 @@ def _facts(record: VideoRecord) -> dict[str, Any]:
         "kind": record.kind,
         "duration": record.duration,
         "streams": sorted(name for name in record.streams if stream_named(name).holds(record)),
+        "gone": is_gone(record),
         "recorded": recorded(record)[0].isoformat(),
         "recorded_from": recorded(record)[1],
         "has_picture": record.has_picture,

@@ -215,6 +215,11 @@ function bindOpen() {
   if (result) player.bind(result);
 }
 
+function showNotes(notes) {
+  byId("notes").hidden = notes.length === 0;
+  byId("notes").replaceChildren(...notes.map((note) => make("li", {}, note)));
+}
+
 async function listVideos(signal, pageToken = "") {
   const reply = await ask("videos", { page_limit: 50, page_token: pageToken }, { signal, onWait: sayBusy });
   if (signal.aborted) return;
@@ -228,6 +233,8 @@ async function listVideos(signal, pageToken = "") {
     const titles = Object.values(reply.stream_titles ?? {}).join(" and ");
     head(`Search ${counted(total, "video")}`, `Describe a moment in a few words${titles && `: ${titles} are searched`}. Or open a video.`);
   }
+  showNotes(Object.values((await statsOnce()).choices ?? {}));
+  if (signal.aborted) return;
   const cards = shown.data.map((video) => videoCard(video, addressOf({ ...state, v: video.video_id, s: null, e: null })));
   byId("cards").replaceChildren(...cards);
   byId("more").hidden = !shown.page_info?.next_page_token;
@@ -310,8 +317,7 @@ function showAnswer() {
       : `Nothing was found in ${where}.`));
   }
   const notes = (shown.notes ?? []).filter((note) => note !== doubt);
-  byId("notes").hidden = notes.length === 0;
-  byId("notes").replaceChildren(...notes.map((note) => make("li", {}, note)));
+  showNotes(notes);
   byId("checked").hidden = !shown.check?.moments;
   byId("checked").textContent = shown.check?.moments ? `Looked at twice: ${shown.check.line}.` : "";
   showCards();

@@ -83,7 +83,7 @@ export function videoCard(video, href) {
     caption: Number.isFinite(video.duration) ? clock(video.duration, 0) : "?",
     children: [
       make("span", { class: "card-head" }, make("span", { class: "card-title", title: video.title || video.video_id }, video.title || video.video_id)),
-      make("span", { class: "evidence" }, [length(video.duration), video.streams.map(streamName).join(", ") || "not searchable"].filter(Boolean).join(" · ")),
+      make("span", { class: "evidence" }, [video.gone && "file gone", length(video.duration), video.streams.map(streamName).join(", ") || "not searchable"].filter(Boolean).join(" · ")),
     ],
   });
 }
