@@ -154,3 +154,11 @@ def test_a_query_in_another_language_is_judged_by_what_was_learned_of_such(sampl
     for query, is_other in (("who took the jewels", False), ("qui a volé les bijoux de la couronne", True)):
         before, after = (searcher.search(query).moments[0].confidence for searcher in (within, across))
         assert (before != after) is is_other, query
+
+
+def test_what_the_first_moment_says_speaks_for_no_later_one(samples_corpus: Path) -> None:
+    first, *later = Corpus(samples_corpus).search("crown jewels", k=4).moments
+    assert first.says_query and first.confidence is not None and first.confidence >= 0.75
+    beside = [scored for scored in later if scored.video_id == first.video_id]
+    assert beside and not any(scored.says_query for scored in beside)
+    assert all(scored.confidence is not None and scored.confidence < 0.3 for scored in beside)

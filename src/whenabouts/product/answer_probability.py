@@ -17,7 +17,7 @@ from whenabouts.product.index.lookup import words_of
 from whenabouts.product.index.records import ClipHits
 from whenabouts.product.streams import stream
 from whenabouts.product.word_units import Rarity, compounded_in, stand_in_order, units_of
-from whenabouts.types import ScoredMoment
+from whenabouts.types import Moment, ScoredMoment
 
 if TYPE_CHECKING:
     from whenabouts.product.stream_answer import StreamAnswer
@@ -165,10 +165,12 @@ def _of_list(ranked: Sequence[ScoredMoment]) -> tuple[float, float, float, float
     )
 
 
-def spoken_near(query: str, scored: ScoredMoment, answer: StreamAnswer, rarity: Rarity) -> Spoken:
-    """How much of a query is said in a moment and around its strongest place."""
+def spoken_near(
+    query: str, scored: ScoredMoment, answer: StreamAnswer, rarity: Rarity, better: Moment | None = None
+) -> Spoken:
+    """How much of a query is said in a moment and around its strongest place, not in a `better` moment."""
     language = rarity.languages.get(scored.video_id, "")
-    units, there = units_of(query, language), units_of(_words_near(answer, scored), language)
+    units, there = units_of(query, language), units_of(_words_near(answer, scored, better), language)
     present = set(there) | _joined(there) | compounded_in(there, units, language)
     pairs = itertools.pairwise(units)
     present |= {unit for pair in pairs if "".join(pair) in present for unit in pair}
@@ -215,7 +217,7 @@ def _joined(units: Sequence[str]) -> set[str]:
     return {first + second for first, second in itertools.pairwise(units)}
 
 
-def _words_near(answer: StreamAnswer, scored: ScoredMoment) -> str:
+def _words_near(answer: StreamAnswer, scored: ScoredMoment, better: Moment | None) -> str:
     moment, block = scored.moment, answer.block
     if moment.video_id not in block.video_ids:
         return ""
@@ -223,16 +225,26 @@ def _words_near(answer: StreamAnswer, scored: ScoredMoment) -> str:
     start = min(moment.start, (piece.start if piece else moment.start) - _AROUND)
     end = max(moment.end, (piece.end if piece else moment.end) + _AROUND)
     own = block.rows(block.video_ids.index(moment.video_id))
-    near = own.start + np.flatnonzero((block.start[own] < end) & (block.end[own] > start))
+    is_near = (block.start[own] < end) & (block.end[own] > start)
+    if better is not None and better.video_id == moment.video_id:
+        is_near &= (block.start[own] >= better.end) | (block.end[own] <= better.start)
+    near = own.start + np.flatnonzero(is_near)
     return " ".join(block.text[row] for row in near.tolist())
 
 
 def spoken_at(
-    query: str, scored: ScoredMoment, answers: Iterable[StreamAnswer], rarity: Mapping[str, Rarity]
+    query: str,
+    scored: ScoredMoment,
+    answers: Iterable[StreamAnswer],
+    rarity: Mapping[str, Rarity],
+    better: Moment | None = None,
 ) -> dict[str, Spoken]:
-    """How much of a query is said or written in a place, by each stream with words. `rarity` has these."""
+    """How much of a query is said or written in a place, by each stream with words. `rarity` has these.
+
+    What is said in a `better` moment of the video speaks for that one alone.
+    """
     return {
-        answer.stream: spoken_near(query, scored, answer, rarity[answer.stream])
+        answer.stream: spoken_near(query, scored, answer, rarity[answer.stream], better)
         for answer in answers
         if answer.stream in rarity and any(answer.block.text)
     }
@@ -265,7 +277,8 @@ def with_probabilities(
     def spoken_in(row: int) -> Spoken | None:
         scored = ranked[row]
         found_by = [answer for answer in answers if answer.stream in scored.evidence]
-        return most_spoken(spoken_at(query, scored, found_by, rarity), scored)
+        better = ranked[0].moment if row else None
+        return most_spoken(spoken_at(query, scored, found_by, rarity, better), scored)
 
     features = features_of(query, ranked, spoken_in, language_of, _LOOKED_AT)
     there = spoken_in(0)
