@@ -18,13 +18,24 @@ def test_every_format_is_what_the_command_writes(
     client: Client, indexed: Path, tmp_path: Path, name: str
 ) -> None:
     out = tmp_path / "list"
-    command = ["export", "crown jewels", "--corpus", str(indexed), "-k", "3", "--format", name]
+    command = [
+        "export",
+        "crown jewels",
+        "--corpus",
+        str(indexed),
+        "-k",
+        "3",
+        "--format",
+        name,
+        "--all-moments",
+    ]
     assert main([*command, "--out", str(out)]) == 0
-    answer = client.get("/api/export", params={"query": "crown jewels", "k": 3, "format": name})
+    question = {"query": "crown jewels", "k": 3, "all_moments": True}
+    answer = client.get("/api/export", params={**question, "format": name})
     assert answer.status_code == 200
     assert answer.content == out.read_bytes()
     assert answer.headers["content-type"] == export.format_of(name).MEDIA_TYPE
-    listed = client.json("/api/export", query="crown jewels", k=3, format="json")["moments"]
+    listed = client.json("/api/export", **question, format="json")["moments"]
     assert answer.headers["content-disposition"].startswith(
         f'attachment; filename="whenabouts-{len(listed)}-moments.'
     )
@@ -60,6 +71,15 @@ def test_a_video_that_changed_is_not_exported(opened: Open, copied: tuple[Path, 
     answer = client.get(f"/api/export?moments={video}@1-2")
     assert error_of(answer)[0] == 409
     assert str(copied[1].parent) not in json.dumps(answer.json())
+
+
+def test_what_did_not_match_is_exported_only_when_all_is_asked_for(client: Client) -> None:
+    question = {"query": "crown jewels", "k": 3, "format": "json"}
+    matched = client.json("/api/export", **question)["moments"]
+    whole = client.json("/api/export", **question, all_moments=True)["moments"]
+    found = client.json("/api/search", query="crown jewels", k=3)["data"]
+    assert 0 < len(matched) < len(whole) == len(found)
+    assert [one["start"] for one in matched] == [one["start"] for one in whole[: len(matched)]]
 
 
 def test_what_is_no_match_is_not_exported(client: Client) -> None:
