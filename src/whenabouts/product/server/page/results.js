@@ -79,7 +79,7 @@ export function videoCard(video, href) {
   return card({
     href,
     key: video.video_id,
-    picture: picture(video.thumbnail_url),
+    picture: picture(video.gone ? null : video.thumbnail_url),
     caption: Number.isFinite(video.duration) ? clock(video.duration, 0) : "?",
     children: [
       make("span", { class: "card-head" }, make("span", { class: "card-title", title: video.title || video.video_id }, video.title || video.video_id)),
