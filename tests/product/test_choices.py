@@ -48,7 +48,7 @@ def two_sounds(path: Path) -> None:
     with av.open(str(path), "w") as container:
         for language in ("eng", "ger"):
             container.add_stream("pcm_s16le", rate=16000, layout="mono").metadata["language"] = language
-        for number, stream in enumerate(container.streams):
+        for number, stream in enumerate(container.streams.audio):
             samples = np.full((1, 16000), number * 10_000, np.int16)
             frame = av.AudioFrame.from_ndarray(samples, "s16", "mono")
             frame.sample_rate, frame.pts = 16000, 0
