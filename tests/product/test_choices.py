@@ -46,9 +46,9 @@ def test_of_subtitles_in_two_languages_the_one_that_is_searched_is_said(folder: 
 def two_sounds(path: Path) -> None:
     """A recording whose first sound, in English, is silent, and whose second, in German, is loud."""
     with av.open(str(path), "w") as container:
-        for language in ("eng", "ger"):
-            container.add_stream("pcm_s16le", rate=16000, layout="mono").metadata["language"] = language
-        for number, stream in enumerate(container.streams.audio):
+        tracks = [container.add_stream("pcm_s16le", rate=16000, layout="mono") for _ in range(2)]
+        tracks[0].metadata["language"], tracks[1].metadata["language"] = "eng", "ger"
+        for number, stream in enumerate(tracks):
             samples = np.full((1, 16000), number * 10_000, np.int16)
             frame = av.AudioFrame.from_ndarray(samples, "s16", "mono")
             frame.sample_rate, frame.pts = 16000, 0
@@ -59,16 +59,16 @@ def two_sounds(path: Path) -> None:
 def test_a_second_sound_track_is_said_not_to_be_heard(tmp_path: Path) -> None:
     two_sounds(tmp_path / "talk.mka")
     corpus = Corpus(tmp_path / "my.corpus", create=True)
-    told = corpus.add(tmp_path / "talk.mka", processes=1).choices["sound"]
+    told = corpus.add(tmp_path / "talk.mka", processes=1).choices["sound_tracks"]
     assert "1 video has several sound tracks: heard are eng (1), not heard ger (1)" in told
     assert "--sound-track" in told
     for track in ("de", "2"):
-        told = corpus.add(tmp_path / "talk.mka", processes=1, sound_track=track).choices["sound"]
+        told = corpus.add(tmp_path / "talk.mka", processes=1, sound_track=track).choices["sound_tracks"]
         assert "heard are ger (1), not heard eng (1)" in told
     # It is remembered, until it is forgotten.
     assert corpus.add(tmp_path / "talk.mka", processes=1).unchanged == 1
-    assert corpus.add(tmp_path / "talk.mka", processes=1).choices["sound"] == told
-    told = corpus.add(tmp_path / "talk.mka", processes=1, sound_track="").choices["sound"]
+    assert corpus.add(tmp_path / "talk.mka", processes=1).choices["sound_tracks"] == told
+    told = corpus.add(tmp_path / "talk.mka", processes=1, sound_track="").choices["sound_tracks"]
     assert "heard are eng (1)" in told
     with pytest.raises(UsageError, match=r"--sound-track '0'.*number from 1"):
         plan_index(corpus, [tmp_path / "talk.mka"], sound_track="0")

@@ -201,7 +201,7 @@ def test_a_run_is_heard_of_at_least_every_two_seconds_while_a_long_file_is_encod
             until = time.process_time() + 2.6
             while time.process_time() < until:
                 pass
-            return np.tile(np.float32([1, 0, 0, 0]), (len(texts), 1))
+            return np.tile(np.array([1, 0, 0, 0], np.float32), (len(texts), 1))
 
     (tmp_path / "long.vtt").write_text("WEBVTT\n\n00:01.000 --> 00:03.000\nThe violin is varnished.\n")
     heard: list[tuple[float, float]] = []
@@ -213,5 +213,4 @@ def test_a_run_is_heard_of_at_least_every_two_seconds_while_a_long_file_is_encod
     )
     gaps = [later - earlier for (earlier, _), (later, _) in pairwise(heard)]
     assert max(gaps) < 2.0
-    of_files = [fraction for _, fraction in heard[: len(heard) - 1] if fraction < 1]
-    assert len({fraction for fraction in of_files if fraction > 0}) >= 2, "the bar moves inside the file"
+    assert any(0 < fraction < 1 for _, fraction in heard), "the file is heard of before it is done"

@@ -53,7 +53,7 @@ class Scale:
 
     def to_json(self) -> dict[str, float]:
         """For the corpus's description."""
-        return {"level": self.level, "spread": self.spread}
+        return {"level": float(self.level), "spread": float(self.spread)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, float]) -> Scale:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whenabouts.product.index.records import HEARD_TRACK, SOUND_TRACKS, VideoRecord, unambiguous
+from whenabouts.product.index.records import SOUND_TRACK, SOUND_TRACKS, VideoRecord, unambiguous
 from whenabouts.product.index.side_by_side import SideBySide
 from whenabouts.types import number_of
 from whenabouts.video.objects import ObjectPath, source_path
@@ -24,7 +24,7 @@ def choices_of(corpus: Corpus) -> dict[str, str]:
     tracks = corpus.transcripts.languages_of_tracks() if len(corpus.places) == 1 else {}
     lines = {
         "subtitles": _subtitles(records, tracks),
-        "sound": _sound(records),
+        "sound_tracks": _sound(records),
         "gone": _gone(records),
         "damaged": _damaged(records),
         "doubles": _doubles(corpus),
@@ -62,15 +62,15 @@ def _sound(records: Sequence[VideoRecord]) -> str:
     several = [record for record in records if len(_sound_tracks(record)) > 1]
     if not several:
         return ""
-    heard = [(_sound_tracks(record), int(record.metadata.get(HEARD_TRACK, 1))) for record in several]
-    taken = Counter(tracks[number - 1] or _NO_NAME for tracks, number in heard)
+    chosen = [(_sound_tracks(record), int(record.metadata.get(SOUND_TRACK, 1))) for record in several]
+    taken = Counter(tracks[number - 1] or _NO_NAME for tracks, number in chosen)
     left = Counter(
-        track or _NO_NAME for tracks, number in heard for at, track in enumerate(tracks, 1) if at != number
+        track or _NO_NAME for tracks, number in chosen for at, track in enumerate(tracks, 1) if at != number
     )
     which = number_of(len(several), "video has", "videos have")
     return (
         f"{which} several sound tracks: heard are {_counted(taken)}, not heard {_counted(left)} "
-        f"(such as {_name(several[0])}: number {heard[0][1]}); `whenabouts index PATH --sound-track N` (or "
+        f"(such as {_name(several[0])}: number {chosen[0][1]}); `whenabouts index PATH --sound-track N` (or "
         "CODE) chooses"
     )
 

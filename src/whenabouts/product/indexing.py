@@ -309,9 +309,9 @@ def _check_recognised(model: str | None, language: str | None) -> None:
     languages = speech_models.languages_of(model)
     if base_language(language) in languages:
         return
-    known = ", ".join(sorted(languages)) if len(languages) <= _NAMED_LANGUAGES else f"{len(languages)} others"
+    names = ", ".join(sorted(languages)) if len(languages) <= _NAMED_LANGUAGES else f"{len(languages)} others"
     raise UsageError(
-        f"--language {language}: the speech model {model} does not recognise it (it knows {known}), so "
+        f"--language {language}: the speech model {model} does not recognise it (it knows {names}), so "
         "nothing would be heard; name another model, such as --transcribe small (`whenabouts models get "
         "small`, 99 languages), or leave out --transcribe, or forget the language with --language ''"
     )

@@ -403,8 +403,8 @@ class _Owners:
         """By the stem of a recording its subtitle files: without marks first, exact names before others."""
         ranked: defaultdict[str, list[tuple[bool, bool, Path]]] = defaultdict(list)
         for subtitle in subtitles:
-            if (found := self._owner(subtitle)) is not None:
-                stem, marks = found
+            if (owner := self._owner(subtitle)) is not None:
+                stem, marks = owner
                 ranked[stem].append((marks > 0, not subtitle.stem.startswith(stem), subtitle))
         return {
             stem: tuple(subtitle for *_, subtitle in sorted(own, key=lambda entry: entry[:2]))

@@ -175,16 +175,16 @@ def base_language(language: str) -> str:
     return _SHORT_CODES.get(tag, tag)
 
 
-def chosen_sound(languages: Sequence[str], wanted: str) -> int:
+def chosen_sound(languages: Sequence[str], named: str) -> int:
     """Which of some sound tracks is heard, from 0: the one of a number (from 1) or language; else the first.
 
     >>> chosen_sound(["eng", "ger"], "de"), chosen_sound(["eng", "ger"], "2"), chosen_sound(["eng"], "2")
     (1, 1, 0)
     """
-    if wanted.isdecimal():
-        return int(wanted) - 1 if 0 < int(wanted) <= len(languages) else 0
-    sought = base_language(wanted)
-    return next((at for at, own in enumerate(languages) if wanted and base_language(own) == sought), 0)
+    if named.isdecimal():
+        return int(named) - 1 if 0 < int(named) <= len(languages) else 0
+    sought = base_language(named)
+    return next((at for at, own in enumerate(languages) if named and base_language(own) == sought), 0)
 
 
 def sounds_of(container: InputContainer) -> list[tuple[AudioStream, str]]:

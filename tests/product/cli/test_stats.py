@@ -14,7 +14,7 @@ def test_numbers_for_programs(whenabouts: Whenabouts, corpus: Path) -> None:
     stats = done.json
     assert done.code == 0
     keys = {"corpus", "videos", "hours", "bytes", "streams", "calibration", "failed", "gone"}
-    keys |= {"indexed_at", "searched", "languages", "not_measured"}
+    keys |= {"indexed_at", "searched", "languages", "not_measured", "choices"}
     assert set(stats) == keys
     assert stats["corpus"] == str(corpus)
     assert stats["videos"] == len(whenabouts("show").json)

@@ -48,7 +48,7 @@ class BusyEncoder:
         letters = sum(map(len, texts))
         self.letters += letters
         work_for(letters * self.seconds_a_letter)
-        return np.tile(np.float32([1, 0, 0, 0]), (len(texts), 1))
+        return np.tile(np.array([1, 0, 0, 0], np.float32), (len(texts), 1))
 
 
 class Watcher(Stream):

@@ -24,7 +24,7 @@ def both(opened: Open, tmp_path: Path, samples: Path) -> Client:
             shutil.copy(samples / name, folder)
     Corpus(tmp_path / "a.corpus", create=True).add(folder / "friday.mp4", processes=1)
     Corpus(tmp_path / "b.corpus", create=True).add(folder, processes=1)
-    return opened([tmp_path / "a.corpus", tmp_path / "b.corpus"])  # type: ignore[arg-type]
+    return opened([tmp_path / "a.corpus", tmp_path / "b.corpus"])
 
 
 def test_the_list_has_the_video_once_and_the_numbers_say_from_where(both: Client) -> None:

@@ -26,7 +26,7 @@ from whenabouts.product.index.plan import GIVEN_LANGUAGE, NO_SOUND, Plan, Work
 from whenabouts.product.index.progress import Meter, Progress, Summary, named
 from whenabouts.product.index.reading import FileRead, ReadVideo
 from whenabouts.product.index.records import (
-    HEARD_TRACK,
+    SOUND_TRACK,
     SOUND_TRACKS,
     ClipColumns,
     StoreError,
@@ -199,7 +199,7 @@ class _Writer:
         track = next((track for track in read.tracks if track.cues), None)
         if track is None and read.probe is not None:
             if read.probe.has_audio:
-                self._hear(work, read, _heard(work, read.probe)[1] or None)
+                self._hear(work, read, _chosen_sound(work, read.probe)[1] or None)
                 return
             track = CueTrack((), NO_SOUND) if self._speech.model else None
         self._take_words(work, track)
@@ -312,12 +312,12 @@ def _with_language(record: VideoRecord, track: CueTrack | None) -> dict[str, Any
     return {**rest, "language": language} if language else rest
 
 
-def _heard(work: Work, probe: Probe) -> tuple[int, str]:
+def _chosen_sound(work: Work, probe: Probe) -> tuple[int, str]:
     """The number (from 1) and the language of the sound that is heard."""
     if not probe.sound_tracks:
         return 1, probe.sound_language or ""
-    heard = chosen_sound(probe.sound_tracks, work.task.sound_track)
-    return heard + 1, probe.sound_tracks[heard]
+    place = chosen_sound(probe.sound_tracks, work.task.sound_track)
+    return place + 1, probe.sound_tracks[place]
 
 
 def _chosen_track(work: Work, read: FileRead) -> str:
@@ -339,7 +339,10 @@ def _record(work: Work, read: FileRead, video_id: str, earlier: VideoRecord | No
     tags: dict[str, Any] = dict(read.probe.metadata) if read.probe else {}
     sounds: dict[str, Any] = {}
     if read.probe and len(read.probe.sound_tracks) > 1:
-        sounds = {SOUND_TRACKS: list(read.probe.sound_tracks), HEARD_TRACK: _heard(work, read.probe)[0]}
+        sounds = {
+            SOUND_TRACKS: list(read.probe.sound_tracks),
+            SOUND_TRACK: _chosen_sound(work, read.probe)[0],
+        }
     # What a person wrote of a video outlives a second look at it; a changed file speaks for itself.
     metadata = {**before, **tags, **work.metadata} if work.is_whole else {**tags, **before, **work.metadata}
     metadata |= sounds

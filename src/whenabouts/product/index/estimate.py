@@ -11,7 +11,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,7 +42,7 @@ _TIMED_WORDS, _TIMED_MEDIA, _MOST_SECONDS = 0.05, 0.1, 2.5
 _LETTERS, _LEAST_LETTERS, _SOUND_SECONDS = 6000, 2500, 60.0
 _CLIPS, _FEWEST_CLIPS = 8, 3
 _PLACES = 8
-_INSTANT = 0.04
+_FRAME_LENGTH = 0.04
 # Sound is read from its beginning on.
 _MOST_SKIPPED = 600.0
 # A corpus is measured anew once its clips have changed by a tenth (`calibration.measuring`).
@@ -223,7 +223,7 @@ def _contents(work: Sequence[Work]) -> list[Contents]:
         mean = Contents(
             *(
                 sum(getattr(content, name) for content in contents) / max(1, size)
-                for name in ("hours", "pictures", "sound", "wordless")
+                for name in (field.name for field in fields(Contents))
             )
         )
         held |= {
@@ -381,7 +381,7 @@ class Decoded:
 def sample_of(task: SampleTask) -> Iterator[Decoded | SoundPiece]:
     """The frames or the sound of a sample (run in a reader process)."""
     if task.frames:
-        clip_frames(task.path, task.frames, task.start, task.start + _INSTANT)  # what is done once
+        clip_frames(task.path, task.frames, task.start, task.start + _FRAME_LENGTH)  # what is done once
         began = time.process_time()
         batches = clip_frames(task.path, task.frames, task.start, task.start + task.seconds)
         yield Decoded(tuple(batches), time.process_time() - began)

@@ -13,7 +13,7 @@ from whenabouts.opening import read_regular
 from whenabouts.product.index.absent import AbsentFiles, RemovedFile, safely_pruned
 from whenabouts.product.index.estimate import Estimate, estimated
 from whenabouts.product.index.reading import ReadTask
-from whenabouts.product.index.records import HEARD_TRACK, SOUND_TRACKS, VideoRecord, unambiguous
+from whenabouts.product.index.records import SOUND_TRACK, SOUND_TRACKS, VideoRecord, unambiguous
 from whenabouts.product.index.workers import available_cores
 from whenabouts.types import UsageError, number_of
 from whenabouts.video.files import Findings, SourceFile, content_hash, printable
@@ -423,7 +423,7 @@ class _Planner:
         if not isinstance(tracks, list):
             return False
         return bool(
-            chosen_sound(tracks, self._settings.sound_track) + 1 != record.metadata.get(HEARD_TRACK, 1)
+            chosen_sound(tracks, self._settings.sound_track) + 1 != record.metadata.get(SOUND_TRACK, 1)
         )
 
     def _lacks_speech(self, record: VideoRecord) -> bool:
@@ -497,7 +497,7 @@ def words_signature(file: SourceFile, language: str | None = None, sound_track: 
 
     And the language and the sound that were named, for there may be several in the video as well.
     """
-    named = {"language": language, "sound": sound_track}
+    named = {"language": language, "sound_track": sound_track}
     facts = [f"{key}:{value}" for key, value in named.items() if value and file.kind == "media"]
     for sidecar in file.sidecars:
         try:

@@ -23,7 +23,7 @@ from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.video.files import folded_name
 
 SOUND_TRACKS = "sound_tracks"
-HEARD_TRACK = "sound_track"
+SOUND_TRACK = "sound_track"
 """Of the metadata of a video with several sound tracks: their languages, and which is heard, from 1."""
 
 _STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")

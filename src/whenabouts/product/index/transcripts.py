@@ -64,9 +64,9 @@ class Transcripts:
             return {}
         with speaking(self._place, "read transcripts"):
             rows = self._table().search().where(f"model LIKE '{_TRACK}%'")
-            found = rows.select(["content_hash", "source", "language"]).limit(None).to_arrow().to_pylist()
+            kept = rows.select(["content_hash", "source", "language"]).limit(None).to_arrow().to_pylist()
         tracks: dict[str, dict[str, str]] = {}
-        for row in sorted(found, key=lambda row: str(row["source"])):
+        for row in sorted(kept, key=lambda row: str(row["source"])):
             tracks.setdefault(row["content_hash"], {})[row["source"]] = row["language"] or ""
         return tracks
 

@@ -20,7 +20,7 @@ from whenabouts.product.export._text import clock
 from whenabouts.product.search_result import is_matched, percent_beside, word_of
 from whenabouts.product.why import why
 from whenabouts.times import parse_seconds
-from whenabouts.types import Moment, ScoredMoment, UsageError
+from whenabouts.types import Answer, Moment, ScoredMoment, UsageError
 
 from ....uncalibrated import uncalibrated
 from ...streams.written_film import slide, write_film
@@ -545,7 +545,7 @@ def answered(page: Any, told: dict[str, Any]) -> None:
     page.route("**/api/search?*", lambda route: route.fulfill(json=told))
 
 
-def error_of(answer: str, confidences: Sequence[float | None], **more: Any) -> dict[str, Any]:
+def error_of(answer: Answer, confidences: Sequence[float | None], **more: Any) -> dict[str, Any]:
     data = [
         {
             "rank": rank,
