@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+import whenabouts
 from whenabouts.product.cli.options import for_terminal
 from whenabouts.types import WhenaboutsError
 
@@ -22,6 +23,7 @@ MATCH, NO_MATCH, WRONG = 0, 1, 2
 INTERRUPTED = 130
 DEBUG_VARIABLE = "WHENABOUTS_DEBUG"
 _MOST_LETTERS = 500
+_OWN_FOLDER = Path(whenabouts.__file__).parent
 
 
 def open_outputs() -> None:
@@ -72,7 +74,7 @@ def message_of(error: BaseException) -> str:
 
 def _place(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if f"{os.sep}whenabouts{os.sep}" in frame.filename]
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(_OWN_FOLDER)]
     return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 
