@@ -1,7 +1,8 @@
 """What a command says, and its exit code, when it does not come to its end: the one place for all errors.
 
-An error of ours names its cause and its remedy already. Any other is a fault of the program; it is said in
-a line all the same, with exit code 2, for 1 means "no match". `--debug` or WHENABOUTS_DEBUG=1 show the trace.
+An error of ours names its cause and its remedy already, and a package that is not installed the extra that
+brings it. Any other is a fault of the program; it is said in a line all the same, with exit code 2, for 1
+means "no match". `--debug` or WHENABOUTS_DEBUG=1 show the trace.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import whenabouts
+from whenabouts.extras import lacking
 from whenabouts.product.cli.options import for_terminal
 from whenabouts.types import WhenaboutsError
 
@@ -57,6 +59,8 @@ def message_of(error: BaseException) -> str:
         return str(error)
     if isinstance(error, KeyboardInterrupt):
         return "stopped"
+    if lack := lacking(error):
+        return lack
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return "there is not enough memory for this; give it less at once, or free some memory"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
