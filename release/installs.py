@@ -133,7 +133,7 @@ def extras() -> dict[str, list[str]]:
 
 
 def read_results(path: Path) -> dict[str, Install]:
-    """The environments that were measured, by name. Raises ReleaseError for what this script did not write."""
+    """The environments that were measured, by name. Raises ReleaseError for a file of something else."""
     try:
         environments = json.loads(path.read_text(encoding="utf-8"))["environments"]
         return {name: Install(**values) for name, values in environments.items()}
@@ -182,11 +182,10 @@ class Environment:
             (self.folder / made).mkdir(parents=True)
         shutil.copytree(ROOT / "samples" / "videos", self.folder / "videos", dirs_exist_ok=True)
         shutil.copy(ROOT / "experiments" / "tvr" / "xml.toml", self.folder)
-        for made in ("model.ckpt", "truth.jsonl"):
-            (self.folder / made).write_text("{}\n", encoding="utf-8")
+        for file in ("model.ckpt", "truth.jsonl"):
+            (self.folder / file).write_text("{}\n", encoding="utf-8")
         start = time.monotonic()
-        made = self._ran([sys.executable, "-m", "venv", str(self.bin.parent)], self._pip)
-        _expect(made, 0)
+        _expect(self._ran([sys.executable, "-m", "venv", str(self.bin.parent)], self._pip), 0)
         wanted = str(wheel) if self.name == BASE else f"{wheel}[{self.name}]"
         # PyTorch first, as in the Makefile: where a CPU build is at hand it is taken.
         if LONG.get(self.name, "").startswith("installs PyTorch"):
@@ -273,12 +272,12 @@ def try_one(name: str, wheel: Path, place: Path, checks: Checks) -> dict[str, In
         date = datetime.now(UTC).date().isoformat()
         measured[of] = Install(round(seconds, 1), here.megabytes(), passed, failed, date, describe_machine())
 
-    seconds = None
+    seconds = 0.0
     try:
         with checks.one(f"{name}: install") as said:
             seconds = here.make(wheel)
             said.append(f"{here.megabytes()} MB")
-        if seconds is None:
+        if not seconds:
             return measured
         _try_everyday(here)
         if name == PAGE:
@@ -396,7 +395,7 @@ def chosen(options: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
             raise ReleaseError(f"--only {sorted(unknown)[0]}: there is none; there are {', '.join(names)}")
         return [name for name in names if name in options.only], {}
     if options.quick:
-        return [BASE, PAGE], {name: "with --quick" for name in names[2:]}
+        return [BASE, PAGE], dict.fromkeys(names[2:], "with --quick")
     if options.all:
         return names, {}
     return [name for name in names if name not in LONG], {
