@@ -50,7 +50,8 @@ def require_matplotlib() -> None:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise UsageError(
-            f"pictures need matplotlib ({error}); install whenabouts[report], or leave out the picture"
+            "pictures need matplotlib, which is not installed: pip install 'whenabouts[report]'; "
+            "or leave out the picture"
         ) from error
 
 

@@ -67,8 +67,8 @@ class ReaderMissing(WhenaboutsError):
 
     def __init__(self, path: Path, kind: str, package: str) -> None:
         super().__init__(
-            f"{path}: reading {kind} needs the package {package}; "
-            f"install it with: pip install {package}, or: pip install 'whenabouts[features]'"
+            f"{path}: reading {kind} needs the package {package}, which is not installed: "
+            "pip install 'whenabouts[features]'"
         )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from whenabouts.product.explanation import Explanation, ranked_of
-from whenabouts.product.explanation.corpus import explained as explained_in
 from whenabouts.product.search import checked_query
 from whenabouts.types import Moment, UsageError
 
@@ -31,6 +30,8 @@ def explain(
     `retriever` chooses the videos for `model`. Raises UsageError where there is no moment and no video is
     named.
     """
+    from whenabouts.product.explanation.corpus import explained as explained_in  # loads PyTorch
+
     corpus.refresh()
     words, _ = checked_query(query, k, 0.0)
     truth = () if moment is None else (corpus.moment(moment),)

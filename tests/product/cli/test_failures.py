@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -67,6 +68,18 @@ def test_a_program_error_says_where_and_how_to_see_more() -> None:
     assert "ValueError: spread over lines xxx" in text
     assert "--debug" in text
     assert len(text) < 700
+
+
+def test_the_place_of_an_error_is_in_the_package_and_not_in_a_folder_of_its_name(
+    whenabouts: Callable[..., Done], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    library = tmp_path / "whenabouts" / "lib" / "library.py"
+    library.parent.mkdir(parents=True)
+    library.write_text("def run(_):\n    raise KeyError('x')\n", encoding="utf-8")
+    monkeypatch.setattr(stats, "run", runpy.run_path(str(library))["run"])
+    done = whenabouts("stats")
+    assert done.code == 2
+    assert "KeyError: 'x' (main.py, line" in done.err
 
 
 def test_the_variable_shows_the_trace(tmp_path: Path) -> None:

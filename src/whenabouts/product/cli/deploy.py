@@ -77,14 +77,8 @@ def add_parser(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Deploy; with a cluster of one's own until it is stopped."""
-    try:
-        from whenabouts.product.server import ray_serve
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("whenabouts"):
-            raise
-        raise UsageError(
-            f"the server needs {error.name}, which is not installed: pip install 'whenabouts[server]'"
-        ) from error
+    from whenabouts.product.server import ray_serve
+
     least, most = options.autoscale or (0, 0)
     place = corpus_name(options)
     deployment = ray_serve.Deployment(

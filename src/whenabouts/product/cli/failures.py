@@ -1,7 +1,8 @@
 """What a command says, and its exit code, when it does not come to its end: the one place for all errors.
 
-An error of ours names its cause and its remedy already. Any other is a fault of the program; it is said in
-a line all the same, with exit code 2, for 1 means "no match". `--debug` or WHENABOUTS_DEBUG=1 show the trace.
+An error of ours names its cause and its remedy already, and a package that is not installed the extra that
+brings it. Any other is a fault of the program; it is said in a line all the same, with exit code 2, for 1
+means "no match". `--debug` or WHENABOUTS_DEBUG=1 show the trace.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+import whenabouts
+from whenabouts.extras import lacking
 from whenabouts.product.cli.options import for_terminal
 from whenabouts.types import WhenaboutsError
 
@@ -22,6 +25,7 @@ MATCH, NO_MATCH, WRONG = 0, 1, 2
 INTERRUPTED = 130
 DEBUG_VARIABLE = "WHENABOUTS_DEBUG"
 _MOST_LETTERS = 500
+_OWN_FOLDER = Path(whenabouts.__file__).parent
 
 
 def open_outputs() -> None:
@@ -55,6 +59,8 @@ def message_of(error: BaseException) -> str:
         return str(error)
     if isinstance(error, KeyboardInterrupt):
         return "stopped"
+    if lack := lacking(error):
+        return lack
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return "there is not enough memory for this; give it less at once, or free some memory"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -72,7 +78,7 @@ def message_of(error: BaseException) -> str:
 
 def _place(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if f"{os.sep}whenabouts{os.sep}" in frame.filename]
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(_OWN_FOLDER)]
     return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 

@@ -142,15 +142,9 @@ def _token(options: argparse.Namespace) -> str:
 def run(options: argparse.Namespace) -> int:
     """Serve until stopped."""
     allow_pixels(options)
-    try:
-        from whenabouts.product.server.run import serve
-        from whenabouts.product.server.settings import Limits, Settings, default_cache, named_models
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("whenabouts"):
-            raise
-        raise UsageError(
-            f"the server needs {error.name}, which is not installed: pip install 'whenabouts[server]'"
-        ) from error
+    from whenabouts.product.server.run import serve
+    from whenabouts.product.server.settings import Limits, Settings, default_cache, named_models
+
     memory = {} if options.memory is None else {"memory_bytes": options.memory << 20}
     settings = Settings(
         host=options.host,

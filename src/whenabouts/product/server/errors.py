@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from whenabouts.budget import TookTooLong
 from whenabouts.encoders.protocol import EncoderUnavailable
+from whenabouts.extras import lacking
 from whenabouts.product.index.lock import CorpusBusy
 from whenabouts.product.index.records import DiskFull, StoreError
 from whenabouts.types import UsageError, WhenaboutsError
@@ -153,6 +154,13 @@ def handle_errors(app: FastAPI, paths: Paths) -> None:
                 problem = ServerError(500, "internal", "a fault of the server; its log has the details")
         return problem.response()
 
+    async def answer_lack(_: Request, error: Exception) -> Response:
+        lack = lacking(error)
+        if lack is None:
+            raise error
+        return ServerError(503, "not_installed", lack).response()
+
+    app.add_exception_handler(ModuleNotFoundError, answer_lack)
     for kind in (ServerError, WhenaboutsError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, answer)
 

@@ -55,15 +55,8 @@ def add_parser(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until stopped."""
-    try:
-        from whenabouts.product.server.settings import TOKEN_VARIABLE, Settings, default_cache
-        from whenabouts.research.judging.server import serve
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("whenabouts"):
-            raise
-        raise UsageError(
-            f"the page needs {error.name}, which is not installed: pip install 'whenabouts[server]'"
-        ) from error
+    from whenabouts.product.server.settings import TOKEN_VARIABLE, Settings, default_cache
+    from whenabouts.research.judging.server import serve
     from whenabouts.research.judging.server_people import People
     from whenabouts.research.judging.tasks import EXAM, VIDEOS, TaskSet
 

@@ -104,5 +104,7 @@ def test_a_missing_package_is_named(package: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(
         "importlib.util.find_spec", lambda name: None if name == package else SimpleNamespace()
     )
-    with pytest.raises(PhrasesUnavailable, match=f"need the package {package}: pip install benepar spacy"):
+    with pytest.raises(
+        PhrasesUnavailable, match=f"need the package {package}: pip install 'whenabouts\\[parser\\]'"
+    ):
         open_phrases("benepar")

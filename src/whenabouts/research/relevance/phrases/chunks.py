@@ -82,7 +82,9 @@ def open_phrases(model: str) -> PhraseExtractor:
         raise PhrasesUnavailable(f"{NAME}:{model}: {NAME} takes no model; write {NAME}")
     spec = importlib.util.find_spec("HanTa")
     if spec is None or not spec.submodule_search_locations:
-        raise PhrasesUnavailable(f"the phrases of {NAME!r} need the package HanTa: pip install HanTa")
+        raise PhrasesUnavailable(
+            f"the phrases of {NAME!r} need the package HanTa: pip install 'whenabouts[phrases]'"
+        )
     return ChunkExtractor(Path(spec.submodule_search_locations[0]) / _MODEL)
 
 
