@@ -39,7 +39,7 @@ from release.minilm import ReleaseError
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "installs.json"
 CHROMIUM = Path("/usr/bin/chromium")
-BASE, ENCODER, PAGE = "base", "base and encoder", "server"
+BASE, ENCODER, PAGE, DEVELOPER = "base", "base and encoder", "server", "developer"
 FOLDERS = {BASE: "whenabouts", PAGE: "Müller & Söhne videos"}
 
 # Extras that only --all installs, and why.
@@ -83,7 +83,7 @@ _ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/\S*")
 class Install:
     """What one environment took, and how its checks ended."""
 
-    install_seconds: float
+    install_seconds: float | None  # None: `make venv` made it before
     megabytes: int
     passed: int
     failed: int
@@ -200,12 +200,6 @@ class Environment:
             self._ran([*pip, "install", "-q", "-c", str(ROOT / "constraints.txt"), *wanted], self._pip), 0
         )
 
-    def megabytes(self) -> int:
-        """What the installed packages take on the disk."""
-        (packages,) = self.bin.parent.glob("lib/python*/site-packages")
-        done = subprocess.run(["du", "-sm", str(packages)], capture_output=True, text=True, check=True)
-        return int(done.stdout.split()[0])
-
     def whenabouts(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the installed program in the working folder."""
         return self._ran([str(self.bin / "whenabouts"), *arguments], self._env)
@@ -228,6 +222,13 @@ class Environment:
             finally:
                 server.terminate()
                 server.wait(30)
+
+
+def megabytes(environment: Path) -> int:
+    """What the installed packages take on the disk."""
+    (packages,) = environment.glob("lib/python*/site-packages")
+    done = subprocess.run(["du", "-sm", str(packages)], capture_output=True, text=True, check=True)
+    return int(done.stdout.split()[0])
 
 
 def _address(server: subprocess.Popen[str], log: Path) -> str:
@@ -261,6 +262,11 @@ def _expect(done: subprocess.CompletedProcess[str], code: int) -> None:
         )
 
 
+def _install(environment: Path, seconds: float | None, passed: int, failed: int) -> Install:
+    date = datetime.now(UTC).date().isoformat()
+    return Install(seconds, megabytes(environment), passed, failed, date, describe_machine())
+
+
 def try_one(name: str, wheel: Path, place: Path, checks: Checks) -> dict[str, Install]:
     """Make an environment, try it, remove it; what was measured."""
     before = checks.passed, checks.failed
@@ -269,14 +275,13 @@ def try_one(name: str, wheel: Path, place: Path, checks: Checks) -> dict[str, In
 
     def note(of: str, seconds: float) -> None:
         passed, failed = checks.passed - before[0], checks.failed - before[1]
-        date = datetime.now(UTC).date().isoformat()
-        measured[of] = Install(round(seconds, 1), here.megabytes(), passed, failed, date, describe_machine())
+        measured[of] = _install(here.bin.parent, round(seconds, 1), passed, failed)
 
     seconds = 0.0
     try:
         with checks.one(f"{name}: install") as said:
             seconds = here.make(wheel)
-            said.append(f"{here.megabytes()} MB")
+            said.append(f"{megabytes(here.bin.parent)} MB")
         if not seconds:
             return measured
         _try_everyday(here)
@@ -424,6 +429,7 @@ def main() -> int:
                 measured |= try_one(name, wheel, place, checks)
         for name, reason in skipped.items():
             checks.skip(name, reason)
+        measured[DEVELOPER] = _install(Path(sys.prefix), None, 0, 0)
         write_results(options.out, measured)
     except ReleaseError as error:
         sys.exit(f"installs: {error}")
