@@ -426,18 +426,17 @@ def main() -> int:
     which.add_argument("--only", action="append", metavar="NAME", help="base, or an extra (repeat for more)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="what was measured (default: %(default)s)")
     options = parser.parse_args()
-    checks, measured = Checks(), dict[str, Install]()
+    checks = Checks()
     try:
         names, skipped = chosen(options)
         with tempfile.TemporaryDirectory(prefix="installs-") as folder:
             place = Path(folder)
             _, wheel = build_package(place / "dist", with_encoder=False)
             for name in names:
-                measured |= try_one(name, wheel, place, checks)
+                write_results(options.out, try_one(name, wheel, place, checks))
         for name, reason in skipped.items():
             checks.skip(name, reason)
-        measured[DEVELOPER] = _install(Path(sys.prefix), None, 0, 0)
-        write_results(options.out, measured)
+        write_results(options.out, {DEVELOPER: _install(Path(sys.prefix), None, 0, 0)})
     except ReleaseError as error:
         sys.exit(f"installs: {error}")
     print(checks)

@@ -75,11 +75,14 @@ def test_checks_are_counted_and_shown_a_line_each(capsys: pytest.CaptureFixture[
     with checks.one("base: index") as said:
         said.append("8 videos")
     with checks.one("base: cut"):
-        raise installs.Failed("no file")
+        installs.refusal(1, "no file\n\nat all\n")
     checks.skip("vision", "long")
     lines = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"passed   base: index \(0\.\d s; 8 videos\)", lines[0])
-    assert lines[1:] == ["FAILED   base: cut: no file", "skipped  vision: long"]
+    assert lines[1:] == [
+        "FAILED   base: cut: exit code 1 and no `pip install 'whenabouts[EXTRA]'`: at all",
+        "skipped  vision: long",
+    ]
     assert str(checks) == "1 passed, 1 failed, 1 skipped"
 
 
