@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib.resources
 import json
+import os
+import re
 import shutil
 import subprocess
+import sys
 import tarfile
 import tomllib
 import zipfile
@@ -18,7 +21,7 @@ import pytest
 import yaml
 from release.minilm import ReleaseError
 
-from release import build
+from release import build, minilm
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
@@ -114,3 +117,60 @@ def test_what_is_built_asks_for_the_encoder_only_with_the_switch(tmp_path: Path,
         (tmp_path / "pyproject.toml").write_bytes(member.read())
     assert ("whenabouts-minilm>=1.0" in _dependencies(tmp_path / "pyproject.toml")) is with_encoder
     assert len((tmp_path / "dist" / build.SUMS).read_text().splitlines()) == 3
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of the working tree."""
+    pytest.importorskip("hatchling", reason="wheels are built with hatchling")
+    pytest.importorskip("hatch_fancy_pypi_readme", reason="the long description is made with it")
+    return minilm.hatch(ROOT, "wheel", tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.mark.slow
+def test_the_wheel_has_every_experiment_and_finds_it_by_name(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    shown = "from whenabouts.research.training import shipped as s; print(*s.shipped_experiments().values())"
+    done = subprocess.run(
+        [sys.executable, "-c", shown],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    inside = tmp_path / "site" / "whenabouts" / "experiments"
+    wanted = {inside / file.relative_to(ROOT / "experiments") for file in ROOT.glob("experiments/*/*.toml")}
+    assert {Path(line) for line in done.stdout.split()} == wanted
+
+
+@pytest.mark.slow
+def test_the_long_description_has_no_relative_link_and_links_to_what_there_is(wheel: Path) -> None:
+    metadata = _metadata(wheel)
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    links = re.findall(r"(!?)\[[^\]]*\]\(([^)]+)\)", metadata.get_payload())
+    assert len(links) == len(re.findall(r"\]\([^)]+\)", (ROOT / "README.md").read_text(encoding="utf-8")))
+    project = "whenabouts/whenabouts"
+    for picture, target in links:
+        start = (
+            f"https://raw.githubusercontent.com/{project}/main/"
+            if picture
+            else f"https://github.com/{project}/blob/main/"
+        )
+        assert target.startswith(start), target
+        assert (ROOT / target.removeprefix(start)).is_file(), target
+
+
+@pytest.mark.slow
+def test_the_sdist_has_all_that_tests_read(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling", reason="sdists are built with hatchling")
+    pytest.importorskip("hatch_fancy_pypi_readme", reason="the long description is made with it")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a checkout of git")
+    sdist = minilm.hatch(ROOT, "sdist", tmp_path)
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    tracked = {name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).is_file()}
+    assert tracked - held == set()

@@ -81,7 +81,7 @@ first steps:
   whenabouts index ~/Videos --corpus my.corpus
   whenabouts search "a person pours batter into a pan" --corpus my.corpus
 for research:
-  whenabouts train experiments/tvr/xml.toml --features FEATURES --data ANNOTATIONS --out RUN
+  whenabouts train tvr/xml --features FEATURES --data ANNOTATIONS --out RUN
   whenabouts run --checkpoint RUN --features FEATURES --split test --out run.jsonl
   whenabouts evaluate tvr --truth tvr_val_release.jsonl --run submission.json
 

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 examples:
-  whenabouts train experiments/charades_sta/xml.toml --features features --data annotations --out run
+  whenabouts train tvr/xml --features features --data annotations --out run  one of the papers' experiments
   whenabouts train my.toml --features features --out run --set training.epochs=3 --set model.hidden=64
   whenabouts train my.toml --features features --out run --resume        after Ctrl-C or a crash
   whenabouts train my.toml --features features --out runs --seeds 1,2,3  mean and deviation
-  whenabouts train experiments/tvr/prem.toml --features features --out run  two stages, one after the other
+  whenabouts train tvr/prem --features features --out run                two stages, one after the other
 
 The folder of --out then holds the best system (whenabouts run --checkpoint, whenabouts search --model), all
 settings, the curves, and the answers of the validation with each query's values. docs/training.md has more.
@@ -47,7 +47,9 @@ def add_parser(verbs: Any) -> None:
         epilog=_EPILOG,
     )
     parser.add_argument(
-        "experiment", metavar="EXPERIMENT", help="the experiment, a TOML file; or one that names stages"
+        "experiment",
+        metavar="EXPERIMENT",
+        help="a TOML file, which may name stages; or one that is shipped, such as tvr/xml",
     )
     parser.add_argument("--features", metavar="DIR", required=True, help="folder of the feature files")
     parser.add_argument("--out", metavar="DIR", required=True, help="folder of the run; made if need be")
@@ -89,8 +91,10 @@ def run(options: argparse.Namespace) -> int:
     from whenabouts.research.training.devices import open_device, use_large_pages
     from whenabouts.research.training.experiment import has_stages
     from whenabouts.research.training.launch import launch, launch_seeds
+    from whenabouts.research.training.shipped import find_experiment
 
     use_large_pages()
+    options.experiment = find_experiment(options.experiment)
     if has_stages(options.experiment):
         return _run_stages(options)
     experiment, seeds = _experiment(options), _seeds(options)
