@@ -52,6 +52,14 @@ lint: venv
 	$(BIN)/ruff check src tests benchmarks release samples
 	$(BIN)/lint-imports
 
+# Installs in clean environments outside the repository, of the commit that is checked out.
+# INSTALLS="--quick": the base and the page; "--all": also extras that take long.
+INSTALLS ?=
+
+.PHONY: installs
+installs: venv
+	$(BIN)/python -m release.installs $(INSTALLS)
+
 docs: venv
 	$(BIN)/mkdocs build --strict --site-dir build/site
 
@@ -66,11 +74,3 @@ format: venv
 
 clean:
 	rm -rf $(VENV) demo.corpus .mypy_cache .ruff_cache .pytest_cache build dist
-
-# Installs in clean environments outside the repository, of the commit that is checked out.
-# INSTALLS="--quick": the base and the page; "--all": also extras that take long.
-INSTALLS ?=
-
-.PHONY: installs
-installs: venv
-	$(BIN)/python -m release.installs $(INSTALLS)
