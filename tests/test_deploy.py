@@ -6,11 +6,15 @@ import argparse
 import configparser
 import importlib.resources
 import json
+import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -334,3 +338,59 @@ def test_prometheus_is_told_how_to_get_in() -> None:
     jobs = _documents(DEPLOY / "prometheus.yaml")[0]["scrape_configs"]
     assert jobs[0]["authorization"]["type"] == "Bearer"
     assert jobs[0]["authorization"]["credentials_file"].startswith("/")
+
+
+# The image, without a container engine ---------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_what_the_container_file_installs_serves_and_is_healthy(tmp_path: Path, samples: Path) -> None:
+    text = CONTAINER.read_text(encoding="utf-8").replace("\\\n", "")
+    root = tmp_path / "opt"
+    root.mkdir()
+    for words in (line.split()[:-1] for line in re.findall(r"^COPY (.+)$", text, re.M)):
+        for name in words:
+            source = DEPLOY.parent / name
+            copy = shutil.copytree if source.is_dir() else shutil.copy2
+            copy(source, root / name)
+    programs = tmp_path / "environment" / "bin"
+    subprocess.run([sys.executable, "-m", "venv", str(programs.parent)], check=True)
+    environment = {
+        **{name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")},
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "WHENABOUTS_TOKEN": "0123456789abcdef0123",
+        **dict(re.findall(r"^ARG (\w+)=(\S+)$", text, re.M)),
+    }
+    steps = [step.strip() for line in re.findall(r"^RUN (.+)$", text, re.M) for step in line.split("&&")]
+    installs = [step for step in steps if step.startswith("pip install ")]
+    assert len(installs) == 2
+    for step in installs:
+        subprocess.run(["sh", "-c", step], cwd=root, env=environment, check=True)
+    corpus, port = tmp_path / "corpus", _free_port()
+    index = ["whenabouts", "index", str(samples / "friday.mp4"), "--corpus", str(corpus)]
+    subprocess.run(index, cwd=tmp_path, env=environment, check=True)
+    places = {"/corpus": str(corpus), "/cache": str(tmp_path / "cache")}
+    command = ["whenabouts", *(places.get(word, word) for word in COMMANDS[CONTAINER.name])]
+    with subprocess.Popen([*command, "--port", str(port)], cwd=tmp_path, env=environment) as server:
+        try:
+            check = re.search(r"^HEALTHCHECK .*?CMD (\[.*\])$", text, re.M)
+            assert check is not None
+            probe = json.loads(check[1].replace(":8765/", f":{port}/"))
+            deadline = time.monotonic() + 60
+            while subprocess.run(probe, env=environment, stderr=subprocess.DEVNULL).returncode:
+                assert server.poll() is None and time.monotonic() < deadline, "the server does not answer"
+                time.sleep(0.5)
+            asked = urllib.request.Request(
+                f"http://127.0.0.1:{port}/api/search?query=crown%20jewels",
+                headers={"Authorization": f"Bearer {environment['WHENABOUTS_TOKEN']}"},
+            )
+            with urllib.request.urlopen(asked, timeout=60) as answer:
+                assert json.load(answer)["data"][0]["title"] == "friday"
+        finally:
+            server.terminate()
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
