@@ -108,7 +108,7 @@ class Checks:
         start = time.monotonic()
         try:
             yield said
-        except (Failed, OSError, ValueError, subprocess.TimeoutExpired) as error:
+        except (Failed, OSError, ValueError, LookupError, subprocess.TimeoutExpired) as error:
             self.failed += 1
             print(f"FAILED   {name}: {' '.join(str(error).split())}", flush=True)
         else:
