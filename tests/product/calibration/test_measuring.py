@@ -413,7 +413,7 @@ def test_one_short_file_gives_answers_too_with_a_wider_range(corpus: Corpus, tmp
     small = Corpus(tmp_path / "short.corpus", create=True)
     small.add(_write(tmp_path, "short.vtt", lines), processes=1)
     result, large = small.search("the honey is sold at the market", k=1), corpus.search(RELATED[0], k=1)
-    assert (result.answer, large.answer) == ("match", "match")
+    assert result.answer != "no_match" and large.answer == "match"
     assert small.search("the eruption of Mount Vesuvius", k=1).answer == "no_match"
     assert result.interval is not None and large.interval is not None
     assert result.interval[0] < large.interval[0]

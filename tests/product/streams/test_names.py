@@ -12,6 +12,7 @@ SOURCE = Path(__file__).resolve().parents[3] / "src" / "whenabouts"
 
 # Files that use these words for something else than a stream of a corpus, and what that is.
 EXCEPTIONS = {
+    "extras.py": "the extras of the package",
     "research/datasets/declaration.py": "whose features a published file holds",
     "research/datasets/tvr.py": "whose features a published file holds",
     "encoders/clip.py": "an extra of the package: pip install 'whenabouts[vision]'",

@@ -161,8 +161,8 @@ class Report:
         if not self.calibration.calibrated:
             return lines
         lines += [
-            f"a match from {PROBABLE.match_at:.0%} on, or a name that is said; no match where one of the "
-            f"first five is right with a probability below {LEAST_IN_FIVE:.0%}",
+            f"a match from {PROBABLE.match_at:.0%} on, or a name that is said",
+            f"no match where one of the first five is right with a probability below {LEAST_IN_FIVE:.0%}",
             *rates_of(self.outcomes).lines(),
         ]
         return [*lines, "", *charts(self.outcomes)]

@@ -44,3 +44,5 @@ def test_the_list_says_what_was_chosen_and_which_file_is_gone(
         expect(page.locator("#notes li")).to_have_count(2)
         expect(page.locator("#notes")).to_contain_text("1 file is gone and still searched")
         expect(page.locator(".card")).to_contain_text("file gone")
+        # The picture of a file that is gone is answered with 410, which the browser writes down.
+        page.watched.faults[:] = [fault for fault in page.watched.faults if "410 (Gone)" not in fault]
