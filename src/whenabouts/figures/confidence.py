@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from whenabouts.confidence.outcomes import Outcome, RiskCoverage, bins, reliability_of, risk_coverage
 from whenabouts.drawing import BLUE, DASHED, GREY, ORANGE, new_figure, save_both
 from whenabouts.formats.files import write_atomically
-from whenabouts.ranking.calibration import TrainedReport
+
+if TYPE_CHECKING:
+    from whenabouts.ranking.calibration import TrainedReport
 
 
 def write_figures(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
