@@ -43,6 +43,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from whenabouts import Corpus
+from whenabouts.calibration.measuring import calibrate
 from whenabouts.confidence.chance import answer_for, stands_out
 from whenabouts.confidence.common_words import is_term
 from whenabouts.confidence.outcomes import TAKEN_OUT_WORTH
@@ -57,14 +58,13 @@ from whenabouts.confidence.probability import (
     learned,
 )
 from whenabouts.encoders import TextEncoder, encode_passages, open_text_encoder
-from whenabouts.product.answer_probability import ProbableMoments
-from whenabouts.product.calibration.measuring import calibrate
-from whenabouts.product.index.filters import Filter
-from whenabouts.product.index.lookup import words_of
-from whenabouts.product.phrases import parsed_query
-from whenabouts.product.search import Searcher
-from whenabouts.product.stream_answer import StreamAnswer
-from whenabouts.product.verdict import judged, literal_in
+from whenabouts.index.filters import Filter
+from whenabouts.index.lookup import words_of
+from whenabouts.search.answer_probability import ProbableMoments
+from whenabouts.search.phrases import parsed_query
+from whenabouts.search.search import Searcher
+from whenabouts.search.stream_answer import StreamAnswer
+from whenabouts.search.verdict import judged, literal_in
 from whenabouts.types import ScoredMoment
 from whenabouts.video.cues import read_cue_file
 

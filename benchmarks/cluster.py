@@ -19,10 +19,10 @@ from typing import Any
 from unittest import mock
 
 from whenabouts import Corpus
-from whenabouts.product.calibration import measuring
-from whenabouts.product.index import build
-from whenabouts.product.index.executor import Clips
-from whenabouts.product.index.workers import Message, Part
+from whenabouts.calibration import measuring
+from whenabouts.index import build
+from whenabouts.index.executor import Clips
+from whenabouts.index.workers import Message, Part
 
 SAMPLES = Path(__file__).parents[1] / "samples" / "videos"
 RESULT = Path(__file__).parent / "results" / "cluster.json"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.any_corpus import ENGLISH, ROOT, SETS
 
-from whenabouts.product.index.lookup import words_of
+from whenabouts.index.lookup import words_of
 from whenabouts.video.cues import read_cue_file
 
 WORDS = ROOT / "src" / "whenabouts" / "confidence" / "common_words.txt"

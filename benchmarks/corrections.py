@@ -39,11 +39,11 @@ def main() -> None:
 
 def measured(features: Path, run: Path, split: str) -> Iterator[tuple[str, dict[str, float]]]:
     """Name and means of each row of one checkpoint."""
-    from whenabouts.models.trained import Trained
-    from whenabouts.ranking import rank_split
-    from whenabouts.research.evaluation.evaluate import evaluate
-    from whenabouts.research.training.data import ExperimentData
-    from whenabouts.research.training.experiment import load_experiment
+    from whenabouts_bench.evaluation.evaluate import evaluate
+    from whenabouts_systems.models.trained import Trained
+    from whenabouts_systems.ranking import rank_split
+    from whenabouts_systems.training.data import ExperimentData
+    from whenabouts_systems.training.experiment import load_experiment
 
     trained = Trained.from_pretrained(run)
     experiment = load_experiment(run / "experiment.toml")

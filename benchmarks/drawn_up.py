@@ -33,15 +33,15 @@ from benchmarks.machine import describe_machine
 from benchmarks.planted import OTHER_SOUNDS, SOUND_SECONDS, SOUNDS, Planted
 
 from whenabouts import Corpus
+from whenabouts.calibration.measuring import calibrate
 from whenabouts.confidence.probability import PROBABLE, log_odds
 from whenabouts.encoders import open_text_encoder
-from whenabouts.product.calibration.measuring import calibrate
-from whenabouts.product.index.reading import ReadVideo
-from whenabouts.product.index.records import ClipColumns, StreamInfo, VideoRecord
-from whenabouts.product.search import Searcher
-from whenabouts.product.stream_answer import StreamAnswer
-from whenabouts.product.streams import stream
-from whenabouts.product.streams.protocol import Reads, StreamRun
+from whenabouts.index.reading import ReadVideo
+from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
+from whenabouts.search.search import Searcher
+from whenabouts.search.stream_answer import StreamAnswer
+from whenabouts.streams import stream
+from whenabouts.streams.protocol import Reads, StreamRun
 from whenabouts.video.cues import Cue
 from whenabouts.video.text_reader import TextLine
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from whenabouts.research.evaluation.drop_figure import write_drop
-from whenabouts.research.evaluation.overconfidence import FIGURE_METRICS, Drop
+from whenabouts_bench.evaluation.drop_figure import write_drop
+from whenabouts_bench.evaluation.overconfidence import FIGURE_METRICS, Drop
 
 
 def drops(runs: Sequence[Mapping[str, Any]], queries: int) -> list[Drop]:

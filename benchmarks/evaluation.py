@@ -24,12 +24,12 @@ from benchmarks import plain_evaluation as plain
 from benchmarks.machine import describe_machine
 from numpy.typing import NDArray
 
-from whenabouts.formats.annotations import AnnotationBuilder, Annotations
-from whenabouts.formats.runs import MemoryRun, RunBlock, Task
 from whenabouts.overlap import suppress
-from whenabouts.research.evaluation.evaluate import evaluate
-from whenabouts.research.evaluation.proposals import best_moments
-from whenabouts.research.evaluation.protocols import PROTOCOLS
+from whenabouts_bench.evaluation.evaluate import evaluate
+from whenabouts_bench.evaluation.proposals import best_moments
+from whenabouts_bench.evaluation.protocols import PROTOCOLS
+from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts_bench.formats.runs import MemoryRun, RunBlock, Task
 
 REPEATS = 5
 

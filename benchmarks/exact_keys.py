@@ -24,10 +24,10 @@ import torch
 from benchmarks.machine import describe_machine, percentiles
 from numpy.typing import NDArray
 
-from whenabouts.product.index.keys import EncodedVideo, Keys, SystemKeys, add_keys, open_keys
-from whenabouts.product.index.records import ClipHits
-from whenabouts.product.index.store import Store
-from whenabouts.product.systems.exact_keys import ExactKeys
+from whenabouts.index.keys import EncodedVideo, Keys, SystemKeys, add_keys, open_keys
+from whenabouts.index.records import ClipHits
+from whenabouts.index.store import Store
+from whenabouts_systems.trained_search.exact_keys import ExactKeys
 
 WIDTH, OF_VIDEO, K, BLOCK, STREAM = 256, 50, 800, 2_000, "vision"
 SYSTEM = SystemKeys("e" * 16, "generated", "", {STREAM: WIDTH})

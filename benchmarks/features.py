@@ -56,8 +56,8 @@ def items_of(count: int, mean_length: int, width: int) -> dict[str, Rows]:
 
 
 def write_store(path: Path, items: dict[str, Rows]) -> None:
-    from whenabouts.features import Fingerprint
-    from whenabouts.features.layouts import store
+    from whenabouts_systems.features import Fingerprint
+    from whenabouts_systems.features.layouts import store
 
     store.write_store(path, items.items(), Fingerprint())
 
@@ -120,7 +120,7 @@ def write_lmdb(path: Path, items: dict[str, Rows]) -> None:
 
 @contextmanager
 def open_ours(path: Path) -> Iterator[Get]:
-    from whenabouts.features import open_features
+    from whenabouts_systems.features import open_features
 
     with open_features(path) as source:
         yield source.get
@@ -236,10 +236,10 @@ def _told(
 
 def _commands(folder: Path, size: int) -> dict[str, float]:
     """Megabytes of rows a second of the three commands' work, on the HDF5 file and our store."""
-    from whenabouts.features import open_features
-    from whenabouts.features.compare import compare
-    from whenabouts.features.layouts.store import convert_to_store
-    from whenabouts.features.summary import summarise
+    from whenabouts_systems.features import open_features
+    from whenabouts_systems.features.compare import compare
+    from whenabouts_systems.features.layouts.store import convert_to_store
+    from whenabouts_systems.features.summary import summarise
 
     with open_features(folder / "hdf5") as source, open_features(folder / "our store") as ours:
         return {

@@ -33,14 +33,14 @@ from benchmarks.machine import describe_machine, percentiles
 from benchmarks.query_tokens import QueryTokens
 from numpy.typing import NDArray
 
+from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
+from whenabouts.index.store import Store
 from whenabouts.overlap import temporal_iou
-from whenabouts.product.index.records import ClipColumns, StreamInfo, VideoRecord
-from whenabouts.product.index.store import Store
-from whenabouts.product.systems import search as trained_search
-from whenabouts.product.systems.opened import IndexedSystem, OpenedModel, open_model
-from whenabouts.product.systems.search import TrainedSearch
-from whenabouts.ranking.proposals import SegmentSettings
-from whenabouts.ranking.units import segment_clips
+from whenabouts_systems.ranking.proposals import SegmentSettings
+from whenabouts_systems.ranking.units import segment_clips
+from whenabouts_systems.trained_search import search as trained_search
+from whenabouts_systems.trained_search.opened import IndexedSystem, OpenedModel, open_model
+from whenabouts_systems.trained_search.search import TrainedSearch
 
 SECONDS, HOUR, K = 3.0, 3600.0, 10
 STREAMS = {"vision": "charades_video_cl-3.h5", "sub": "charades_sub_cl-3.h5"}

@@ -59,9 +59,9 @@ from benchmarks.speech import GAP_SECONDS, speak, stamp, write_sound
 from numpy.typing import NDArray
 
 from whenabouts import Corpus
-from whenabouts.product.index.lookup import query_words, says
-from whenabouts.product.search import Searcher
-from whenabouts.product.stream_answer import StreamAnswer
+from whenabouts.index.lookup import query_words, says
+from whenabouts.search.search import Searcher
+from whenabouts.search.stream_answer import StreamAnswer
 from whenabouts.types import ScoredMoment
 from whenabouts.video.cues import Cue, read_cue_file
 

@@ -28,8 +28,8 @@ from benchmarks.training_step import lengths_as_in_tvr
 from torch import Tensor
 from torch.nn import functional
 
-from whenabouts.models.hero import Config, Model
-from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch, SentenceBatch
+from whenabouts_systems.models.hero import Config, Model
+from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch, SentenceBatch
 
 WIDTH, FIRST_WORD, WORDS, BATCH = 4352, 4, 50_000, 32
 SHARES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)

@@ -22,11 +22,11 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from whenabouts.formats.files import FileHead
-from whenabouts.product.index.filters import Condition
-from whenabouts.product.index.lookup import search_words
-from whenabouts.product.index.records import natural_key, spoken_name
-from whenabouts.product.streams._passages import passages_of, pieces_of, sentences_of
+from whenabouts.index.filters import Condition
+from whenabouts.index.lookup import search_words
+from whenabouts.index.records import natural_key, spoken_name
+from whenabouts.intake.files import FileHead
+from whenabouts.streams._passages import passages_of, pieces_of, sentences_of
 from whenabouts.times import parse_date, parse_moment, parse_seconds
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.cues import Cue, last_time, read_cue_file

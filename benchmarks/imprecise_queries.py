@@ -25,9 +25,9 @@ import numpy as np
 from benchmarks.machine import describe_machine
 
 from whenabouts.encoders import open_text_encoder
-from whenabouts.research.datasets import open_dataset
-from whenabouts.research.relevance.imprecise.by_rule import RuleRewriter
-from whenabouts.research.relevance.imprecise.names import SetNames
+from whenabouts_bench.datasets import open_dataset
+from whenabouts_bench.relevance.imprecise.by_rule import RuleRewriter
+from whenabouts_bench.relevance.imprecise.names import SetNames
 
 MEN = [
     "Joey",

@@ -49,7 +49,7 @@ from whenabouts.confidence.probability import (
     log_odds,
 )
 from whenabouts.encoders import TextEncoder, encode_passages, open_text_encoder
-from whenabouts.product.phrases import parsed_query
+from whenabouts.search.phrases import parsed_query
 from whenabouts.types import Moment
 
 RESULT = ROOT / "benchmarks" / "results" / "languages.json"

@@ -38,8 +38,8 @@ from benchmarks.spoken_search import (
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from whenabouts.product.reranking import FEATURES, Reranking, features_of, learned_reranking
-from whenabouts.product.search import Searcher
+from whenabouts.search.reranking import FEATURES, Reranking, features_of, learned_reranking
+from whenabouts.search.search import Searcher
 from whenabouts.types import Moment
 
 RESULT = ROOT / "benchmarks" / "results" / "learned_ranking.json"

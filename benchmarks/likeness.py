@@ -33,9 +33,9 @@ from scipy.optimize import minimize
 
 from whenabouts.confidence.alike import Alike
 from whenabouts.confidence.probability import PROBABLE
+from whenabouts.corpus import Corpus
+from whenabouts.duplicates import LEAST, LEAST_SECONDS, stretches
 from whenabouts.encoders import open_picture_encoder
-from whenabouts.product.corpus import Corpus
-from whenabouts.product.duplicates import LEAST, LEAST_SECONDS, stretches
 from whenabouts.video.frames import sample_frames
 
 DATE = "2026-11-23"

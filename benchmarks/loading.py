@@ -84,7 +84,7 @@ def make_tvr(path: Path, rows: int) -> None:
 
 def read_ours(path: Path) -> int:
     """Rows that were read."""
-    from whenabouts import formats
+    from whenabouts_bench import formats
 
     source = formats.open_run(path)
     return sum(len(block.video) for task in source.tasks for block in source.blocks(task))

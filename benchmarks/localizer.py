@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.models.zero_shot import (
+from whenabouts.moments.zero_shot import (
     Config,
     Curves,
     ZeroShotLocalizer,

@@ -31,10 +31,10 @@ import torch
 from benchmarks.plain_mmn import PlainMMN, Shape, Whole
 from torch import Tensor, nn
 
-from whenabouts.models._parts.moment_map import map_areas
-from whenabouts.models._parts.sparse_convolution import neighbours
-from whenabouts.models.mmn import Config, Model
-from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
+from whenabouts_systems.models._parts.moment_map import map_areas
+from whenabouts_systems.models._parts.sparse_convolution import neighbours
+from whenabouts_systems.models.mmn import Config, Model
+from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch
 
 
 def random_batch(shape: Shape, videos: int, clips: int = 32, tokens: int = 12) -> Whole:

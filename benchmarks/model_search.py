@@ -26,18 +26,18 @@ from benchmarks.machine import describe_machine, percentiles
 from benchmarks.query_tokens import QueryTokens
 from numpy.typing import NDArray
 
-from whenabouts.models.trained import Trained
-from whenabouts.product.index.even_grid import videos_on_grid
-from whenabouts.product.index.keys import open_keys
-from whenabouts.product.index.records import ClipColumns, StreamInfo, VideoRecord
-from whenabouts.product.index.store import Store
-from whenabouts.product.systems import search as trained_search
-from whenabouts.product.systems.indexed_corpus import unpacked
-from whenabouts.product.systems.opened import IndexedSystem, open_model
-from whenabouts.product.systems.search import TrainedSearch
-from whenabouts.ranking.candidates import best_units, score_corpus
-from whenabouts.ranking.encoded_corpus import MemoryCorpus, encode_corpus, evaluating
-from whenabouts.ranking.rank import NMS, rank
+from whenabouts.index.keys import open_keys
+from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
+from whenabouts.index.store import Store
+from whenabouts_systems.models.trained import Trained
+from whenabouts_systems.ranking.candidates import best_units, score_corpus
+from whenabouts_systems.ranking.encoded_corpus import MemoryCorpus, encode_corpus, evaluating
+from whenabouts_systems.ranking.rank import NMS, rank
+from whenabouts_systems.trained_search import search as trained_search
+from whenabouts_systems.trained_search.even_grid import videos_on_grid
+from whenabouts_systems.trained_search.indexed_corpus import unpacked
+from whenabouts_systems.trained_search.opened import IndexedSystem, open_model
+from whenabouts_systems.trained_search.search import TrainedSearch
 
 CLIPS, SECONDS, NOISE = 50, 3.0, 0.5
 STREAM, K, BLOCK = "vision", 10, 1000

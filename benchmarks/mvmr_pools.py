@@ -35,7 +35,7 @@ _WIDTH = 512
 
 def opened(name: str, folder: str, split: str) -> Any:
     """A split of a data set."""
-    from whenabouts.research.datasets import open_dataset
+    from whenabouts_bench.datasets import open_dataset
 
     return open_dataset(name, folder).annotations(split)
 
@@ -43,7 +43,7 @@ def opened(name: str, folder: str, split: str) -> Any:
 def similarity_of(annotations: Any) -> Any:
     """Vectors of the bundled encoder."""
     from whenabouts.encoders import open_text_encoder
-    from whenabouts.research.relevance.similarity import VectorSimilarity
+    from whenabouts_bench.relevance.similarity import VectorSimilarity
 
     return VectorSimilarity.of(annotations.queries, open_text_encoder())
 
@@ -63,8 +63,8 @@ def now() -> tuple[float, float]:
 
 def built(annotations: Any, scorer: Any = None, start: tuple[float, float] | None = None) -> dict[str, Any]:
     """Pools with the paper's settings, and what they took."""
-    from whenabouts.research.relevance.pool_report import count_pools
-    from whenabouts.research.relevance.pools import build_pools
+    from whenabouts_bench.relevance.pool_report import count_pools
+    from whenabouts_bench.relevance.pools import build_pools
 
     begin = start or now()
     similarity = similarity_of(annotations)
@@ -94,8 +94,8 @@ def visual(options: argparse.Namespace) -> dict[str, Any]:
     """ActivityNet Captions' val_2 with made-up vectors; how many pairs were scored."""
     import numpy as np
 
-    from whenabouts.research.relevance.emscore import EMScore, Frames, words_of
-    from whenabouts.research.relevance.units import distinct_captions
+    from whenabouts_bench.relevance.emscore import EMScore, Frames, words_of
+    from whenabouts_bench.relevance.units import distinct_captions
 
     annotations = opened("activitynet_captions", options.activitynet, "val_2")
     draw, begin = np.random.default_rng(0), now()
@@ -142,8 +142,8 @@ def compare(options: argparse.Namespace) -> dict[str, Any]:
     """The bundled encoder's s_te of the pairs that the released pools call positive and negative."""
     import numpy as np
 
-    from whenabouts.research.relevance.pools import described_by
-    from whenabouts.research.relevance.similarity import nearest_of
+    from whenabouts_bench.relevance.pools import described_by
+    from whenabouts_bench.relevance.similarity import nearest_of
 
     annotations = opened("charades_sta", options.charades, "test")
     released = opened("mvmr_charades_sta", options.released, "test")
@@ -218,9 +218,9 @@ def at_threshold(
 
 def evidence(options: argparse.Namespace) -> dict[str, Any]:
     """What random pools would hold of each data set, and how cohesive the words of positives are."""
-    from whenabouts.research.relevance.pool_evidence import cohesiveness, random_pools_of
-    from whenabouts.research.relevance.pool_report import count_pools
-    from whenabouts.research.relevance.pools import PoolSettings, build_pools
+    from whenabouts_bench.relevance.pool_evidence import cohesiveness, random_pools_of
+    from whenabouts_bench.relevance.pool_report import count_pools
+    from whenabouts_bench.relevance.pools import PoolSettings, build_pools
 
     result: dict[str, Any] = {}
     for name, folder, split, size in (

@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.machine import describe_machine
 from tests.planted_people import BLUE, RED, bank_model, face_models, picture, voice_encoder
 
-from whenabouts.product.streams.speaker import voice_turns
+from whenabouts.streams.speaker import voice_turns
 from whenabouts.video.cues import read_cue_file
 from whenabouts.video.faces import FaceFinder
 from whenabouts.video.sound import sound_pieces

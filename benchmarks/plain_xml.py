@@ -1,7 +1,7 @@
 """XML as one would write it down at first: the oracle of its arithmetic and the yardstick of its speed.
 
 Written from the papers' description alone. It shares nothing with the package but the names of parameters, so
-that the weights of `whenabouts.models.xml` load. What makes it plain: one row a query and its video,
+that the weights of `whenabouts_systems.models.xml` load. What makes it plain: one row a query and its video,
 every tensor padded to one length, attention spelled out as products and a softmax, every layer of PyTorch as
 it comes, an optimizer that goes through the parameters one by one.
 

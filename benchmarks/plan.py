@@ -157,7 +157,7 @@ def command(*words: str | Path) -> tuple[dict[str, Any], float, float]:
     """What a command prints, its processor seconds with those of its children, and seconds by the clock."""
     began = time.monotonic()
     process = subprocess.Popen(
-        [sys.executable, "-m", "whenabouts.product.cli.main", *map(str, words), "--json"],
+        [sys.executable, "-m", "whenabouts.cli.main", *map(str, words), "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )

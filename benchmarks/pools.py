@@ -28,17 +28,17 @@ import numpy as np
 import torch
 from benchmarks.machine import describe_machine
 
-from whenabouts.formats.annotations import AnnotationBuilder, Annotations
-from whenabouts.formats.runs import MemoryRun
-from whenabouts.models import config_of, new_model
-from whenabouts.models.decoding import Decoding, span_mask
-from whenabouts.models.protocol import ClipBatch, QueryBatch, QueryEncoding, VideoEncoding
-from whenabouts.ranking.candidates import Candidates
-from whenabouts.ranking.encoded_corpus import MemoryCorpus, evaluating
-from whenabouts.ranking.localize import scored_pairs
-from whenabouts.ranking.rank import rank
-from whenabouts.ranking.ranker import Ranker
-from whenabouts.research.evaluation.evaluate import evaluate
+from whenabouts_bench.evaluation.evaluate import evaluate
+from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts_bench.formats.runs import MemoryRun
+from whenabouts_systems.models import config_of, new_model
+from whenabouts_systems.models.decoding import Decoding, span_mask
+from whenabouts_systems.models.protocol import ClipBatch, QueryBatch, QueryEncoding, VideoEncoding
+from whenabouts_systems.ranking.candidates import Candidates
+from whenabouts_systems.ranking.encoded_corpus import MemoryCorpus, evaluating
+from whenabouts_systems.ranking.localize import scored_pairs
+from whenabouts_systems.ranking.rank import rank
+from whenabouts_systems.ranking.ranker import Ranker
 
 QUERIES, VIDEOS, POOL, CELLS = 3_716, 1_334, 50, 16
 RELEASED = {"scoring_seconds": 119.0, "suppression_and_recall_seconds": 542.3, "both_seconds": 661.3}

@@ -45,19 +45,19 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from whenabouts.models import config_of, new_model
-from whenabouts.models.decoding import Decoding
-from whenabouts.models.inputs import Inputs, StreamInput
-from whenabouts.models.protocol import ClipBatch, VideoEncoding
-from whenabouts.models.trained import Trained
-from whenabouts.product.index.keys import KeptVideo, Keys, known_systems
-from whenabouts.product.index.records import ClipColumns, StreamInfo, VideoRecord
-from whenabouts.product.index.store import Store
-from whenabouts.product.systems import indexed_corpus
-from whenabouts.product.systems import search as trained_search
-from whenabouts.product.systems.indexed_corpus import unpacked
-from whenabouts.product.systems.opened import IndexedSystem, open_model
-from whenabouts.product.systems.search import TrainedSearch
+from whenabouts.index.keys import KeptVideo, Keys, known_systems
+from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
+from whenabouts.index.store import Store
+from whenabouts_systems.models import config_of, new_model
+from whenabouts_systems.models.decoding import Decoding
+from whenabouts_systems.models.inputs import Inputs, StreamInput
+from whenabouts_systems.models.protocol import ClipBatch, VideoEncoding
+from whenabouts_systems.models.trained import Trained
+from whenabouts_systems.trained_search import indexed_corpus
+from whenabouts_systems.trained_search import search as trained_search
+from whenabouts_systems.trained_search.indexed_corpus import unpacked
+from whenabouts_systems.trained_search.opened import IndexedSystem, open_model
+from whenabouts_systems.trained_search.search import TrainedSearch
 
 CLIPS, SECONDS, TOKENS = 100, 1.5, 15
 WIDTHS = {"vision": 512, "subtitle": 384}

@@ -35,11 +35,11 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from whenabouts.models.prem_localizer import Config, Model
-from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
-from whenabouts.research.training.devices import use_large_pages
-from whenabouts.research.training.experiment import TrainingSettings
-from whenabouts.research.training.optimizer import new_optimizer
+from whenabouts_systems.models.prem_localizer import Config, Model
+from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch
+from whenabouts_systems.training.devices import use_large_pages
+from whenabouts_systems.training.experiment import TrainingSettings
+from whenabouts_systems.training.optimizer import new_optimizer
 
 STREAMS = {"video": 4352, "sub": 768}
 WORDS, TOKENS, SIDE, FOUND = 768, 30, 1536, 10

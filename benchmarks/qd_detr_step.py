@@ -18,10 +18,10 @@ from benchmarks.step_ratio import in_turns, options, steps_of, told
 from torch import Tensor
 from torch.nn import functional
 
-from whenabouts.models._parts.window_model import endpoints
-from whenabouts.models._parts.window_targets import saliency_labels, saliency_pairs, true_windows
-from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
-from whenabouts.models.qd_detr import Config, Model
+from whenabouts_systems.models._parts.window_model import endpoints
+from whenabouts_systems.models._parts.window_targets import saliency_labels, saliency_pairs, true_windows
+from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch
+from whenabouts_systems.models.qd_detr import Config, Model
 
 CLIPS, WIDTH, MOST_TOKENS, MOST_WINDOWS = 75, 512, 32, 3
 

@@ -29,12 +29,12 @@ from benchmarks.machine import describe_machine
 DATE = "2026-11-23"
 HELD_OUT = {"val": 500, "test": 2_781}
 TOPS = (1, 20, 40)
-_READ = "import sys, whenabouts.formats as f; print(len(f.read_annotations(sys.argv[1]).query))"
+_READ = "import sys, whenabouts_bench.formats as f; print(len(f.read_annotations(sys.argv[1]).query))"
 
 
 def captioned(files: Sequence[str], count: int) -> list[dict[str, Any]]:
     """Judgements of so many different captions: query, words and moment."""
-    from whenabouts.formats import read_annotations
+    from whenabouts_bench.formats import read_annotations
 
     moments: dict[str, dict[str, Any]] = {}
     for number, file in enumerate(files):

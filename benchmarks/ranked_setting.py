@@ -37,11 +37,11 @@ from benchmarks.studies import load_studies
 from numpy.typing import NDArray
 
 from whenabouts.encoders import TextEncoder, open_text_encoder
-from whenabouts.formats import read_annotations
-from whenabouts.formats.annotations import Annotations
-from whenabouts.research.evaluation.evaluate import evaluate
-from whenabouts.research.relevance.ranked import BANDS, RankedSet, rank_moments, write_ranked
-from whenabouts.research.relevance.units import encoded
+from whenabouts_bench.evaluation.evaluate import evaluate
+from whenabouts_bench.formats import read_annotations
+from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.relevance.ranked import BANDS, RankedSet, rank_moments, write_ranked
+from whenabouts_bench.relevance.units import encoded
 
 TOPS = (1, 20, 40)
 METRIC = "nDCG@20,IoU=0.5"

@@ -37,11 +37,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from whenabouts.formats.runs import RunBlock
-from whenabouts.models import config_of, new_model
-from whenabouts.models.decoding import Decoding, span_mask
-from whenabouts.models.protocol import ClipBatch, QueryBatch
-from whenabouts.ranking import MemoryCorpus, Ranker, encode_corpus
+from whenabouts_bench.formats.runs import RunBlock
+from whenabouts_systems.models import config_of, new_model
+from whenabouts_systems.models.decoding import Decoding, span_mask
+from whenabouts_systems.models.protocol import ClipBatch, QueryBatch
+from whenabouts_systems.ranking import MemoryCorpus, Ranker, encode_corpus
 
 Indices = NDArray[np.int64]
 STREAMS = ("vision", "subtitle")

@@ -32,8 +32,8 @@ RUNS = ("np-vp:0.7", "vp:0.7", "vp:0.5", "sent:0.5")
 
 def captions_of(files: Sequence[str], count: int) -> list[Any]:
     """Queries of `count` different captions."""
-    from whenabouts.formats import read_annotations
     from whenabouts.types import Query
+    from whenabouts_bench.formats import read_annotations
 
     texts: dict[str, None] = {}
     for file in files:
@@ -75,10 +75,10 @@ def _precise(call: Callable[[], Any]) -> tuple[Any, tuple[float, float]]:
 
 def measure(detector: str, threshold: float, units: Any, settings: Any, folder: Path) -> dict[str, Any]:
     """One detector and threshold: the list, its file, and blocks from both ways of keeping pairs."""
-    from whenabouts.research.relevance.finding import listed_pairs, vector_pairs
-    from whenabouts.research.relevance.pairs import RelevantPairs
-    from whenabouts.research.relevance.summary import summarise
     from whenabouts.types import UsageError
+    from whenabouts_bench.relevance.finding import listed_pairs, vector_pairs
+    from whenabouts_bench.relevance.pairs import RelevantPairs
+    from whenabouts_bench.relevance.summary import summarise
 
     row: dict[str, Any] = {"detector": detector, "threshold": threshold}
     vectors = vector_pairs(units, settings)
@@ -119,9 +119,9 @@ def main() -> int:
 def measured(options: argparse.Namespace) -> dict[str, Any]:
     """All that is measured."""
     from whenabouts.encoders import EncoderSettings, open_text_encoder
-    from whenabouts.research.relevance.pairs import PairSettings
-    from whenabouts.research.relevance.phrases import open_phrases
-    from whenabouts.research.relevance.units import detector_of, parts_of, units_of
+    from whenabouts_bench.relevance.pairs import PairSettings
+    from whenabouts_bench.relevance.phrases import open_phrases
+    from whenabouts_bench.relevance.units import detector_of, parts_of, units_of
 
     queries = captions_of(options.annotations, options.captions)
     encoder = open_text_encoder(settings=EncoderSettings(threads=options.threads))

@@ -19,11 +19,11 @@ import torch
 from benchmarks.studies import load_studies
 from torch import Tensor
 
-from whenabouts.models.protocol import Batch
-from whenabouts.models.trained import Trained
-from whenabouts.ranking.encoded_corpus import evaluating
-from whenabouts.research.training.data import ExperimentData
-from whenabouts.research.training.experiment import load_experiment
+from whenabouts_systems.models.protocol import Batch
+from whenabouts_systems.models.trained import Trained
+from whenabouts_systems.ranking.encoded_corpus import evaluating
+from whenabouts_systems.training.data import ExperimentData
+from whenabouts_systems.training.experiment import load_experiment
 
 BATCHES, MARGIN = 20, 0.1
 COLUMNS = ("own", "relevant", "others", "eq. 12 holds", "eq. 11 holds", "relevant above own")

@@ -30,8 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.confidence.background import SENTENCES
-from whenabouts.product.index.records import ClipColumns, ClipHits, StreamInfo, VideoRecord
-from whenabouts.product.index.store import Store
+from whenabouts.index.records import ClipColumns, ClipHits, StreamInfo, VideoRecord
+from whenabouts.index.store import Store
 from whenabouts.resident import peak_bytes, resident_bytes
 
 CLIPS = 50

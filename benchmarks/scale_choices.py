@@ -29,9 +29,9 @@ import numpy as np
 from benchmarks import scale
 from benchmarks.scale import CLIPS, DIMENSION, STREAM, K
 
-from whenabouts.product.index import lookup
-from whenabouts.product.index.records import ClipColumns, ClipHits, StreamInfo, VideoRecord
-from whenabouts.product.index.store import Store
+from whenabouts.index import lookup
+from whenabouts.index.records import ClipColumns, ClipHits, StreamInfo, VideoRecord
+from whenabouts.index.store import Store
 
 SEGMENT_CLIPS = 10
 SEGMENTS = (50, 100, 200, 400, 800)

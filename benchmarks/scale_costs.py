@@ -57,7 +57,7 @@ def result(name: str) -> Any:
 
 def stream_costs() -> list[StreamCost]:
     """The streams that were measured."""
-    from whenabouts.product.streams import screen_text
+    from whenabouts.streams import screen_text
 
     watching, people, encoders = result("watching")["models"], result("people"), result("encoders")
     # The recordings of both are the same.

@@ -45,10 +45,10 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
 from whenabouts import Corpus
-from whenabouts.product.index.reading import FrameBatch, ReadTask, ReadVideo, read_file
-from whenabouts.product.index.records import StreamInfo, VideoRecord
-from whenabouts.product.streams import stream
-from whenabouts.product.streams.protocol import FrameSettings, Reads, StreamRun
+from whenabouts.index.reading import FrameBatch, ReadTask, ReadVideo, read_file
+from whenabouts.index.records import StreamInfo, VideoRecord
+from whenabouts.streams import stream
+from whenabouts.streams.protocol import FrameSettings, Reads, StreamRun
 from whenabouts.video import text_reader
 from whenabouts.video.cues import read_cue_file
 from whenabouts.video.frames import sample_frames

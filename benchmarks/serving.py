@@ -42,19 +42,19 @@ from benchmarks.machine import describe_machine
 from benchmarks.scale import STREAM, K, nearest_of, queries, recall, truth, write
 
 from whenabouts.confidence.background import SENTENCES
+from whenabouts.corpus import Corpus
 from whenabouts.encoders import open_text_encoder
-from whenabouts.product.corpus import Corpus
-from whenabouts.product.index.memory import ROWS_A_SEARCH
-from whenabouts.product.index.records import StreamInfo
-from whenabouts.product.index.store import Store
+from whenabouts.index.memory import ROWS_A_SEARCH
+from whenabouts.index.records import StreamInfo
+from whenabouts.index.store import Store
 
 SAMPLES = Path(__file__).resolve().parents[1] / "samples" / "videos"
 _SERVE = """
 import sys
 from pathlib import Path
-from whenabouts.product.corpus import Corpus
-from whenabouts.product.server.run import serve
-from whenabouts.product.server.settings import Settings
+from whenabouts.corpus import Corpus
+from whenabouts.server.run import serve
+from whenabouts.server.settings import Settings
 settings = Settings(port=0, cache=Path(sys.argv[2]))
 serve(Corpus(sys.argv[1], create=False), settings, lambda line: print(line, flush=True), int(sys.argv[3]))
 """

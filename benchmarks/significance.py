@@ -30,9 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from whenabouts.research.evaluation.comparison import Settings, compare
-from whenabouts.research.evaluation.evaluate import Evaluation
-from whenabouts.research.evaluation.significance import bootstrap_intervals, sign_flip_test
+from whenabouts_bench.evaluation.comparison import Settings, compare
+from whenabouts_bench.evaluation.evaluate import Evaluation
+from whenabouts_bench.evaluation.significance import bootstrap_intervals, sign_flip_test
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]

@@ -42,11 +42,11 @@ from numpy.typing import NDArray
 
 from whenabouts.clips import clip_counts
 from whenabouts.encoders import TextEncoder, encode_passages, open_text_encoder
-from whenabouts.features.fingerprint import Fingerprint
-from whenabouts.features.layouts.store import write_store
-from whenabouts.formats import read_annotations, write_annotations
-from whenabouts.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
-from whenabouts.product.own_features import write_token_features
+from whenabouts_bench.formats import read_annotations, write_annotations
+from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
+from whenabouts_systems.features.fingerprint import Fingerprint
+from whenabouts_systems.features.layouts.store import write_store
+from whenabouts_systems.own_features import write_token_features
 
 GENERATOR, WORDS = "multilingual-e5", "minilm"
 

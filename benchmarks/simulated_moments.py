@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whenabouts.formats.annotations import Annotations, judgement_rows
+from whenabouts_bench.formats.annotations import Annotations, judgement_rows
 
 
 @dataclass(frozen=True)

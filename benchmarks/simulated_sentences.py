@@ -23,9 +23,9 @@ import msgspec
 import numpy as np
 from benchmarks.simulated_moments import Moment, draws, moments_of
 
-from whenabouts.formats.annotations import Annotations
-from whenabouts.formats.files import write_atomically
-from whenabouts.formats.sentences import Sentence, in_order
+from whenabouts.intake.files import write_atomically
+from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.formats.sentences import Sentence, in_order
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 """The first ids; HERO's settings of them are RoBERTa's."""

@@ -34,10 +34,10 @@ from numpy.typing import NDArray
 
 from whenabouts.confidence.background import SENTENCES
 from whenabouts.encoders import encode_passages, open_text_encoder
-from whenabouts.models.fusion import COSINE_WEIGHT, measure_scale
-from whenabouts.models.peaks import Config, find_peaks
-from whenabouts.product.index.lookup import JOINED_WEIGHT, query_words
-from whenabouts.product.streams._passages import Passage, passage_vectors, passages_of
+from whenabouts.index.lookup import JOINED_WEIGHT, query_words
+from whenabouts.moments.fusion import COSINE_WEIGHT, measure_scale
+from whenabouts.moments.peaks import Config, find_peaks
+from whenabouts.streams._passages import Passage, passage_vectors, passages_of
 from whenabouts.types import Moment
 from whenabouts.video.cues import read_cue_file
 

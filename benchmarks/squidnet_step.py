@@ -19,8 +19,8 @@ from benchmarks.step_ratio import in_turns, options, steps_of, told
 from torch import Tensor
 from torch.nn import functional
 
-from whenabouts.models.protocol import Batch
-from whenabouts.models.squidnet import Config, Model
+from whenabouts_systems.models.protocol import Batch
+from whenabouts_systems.models.squidnet import Config, Model
 
 Laid = tuple[tuple[Tensor, Tensor], dict[str, Tensor], Tensor]
 

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from whenabouts.research.training.devices import DeviceSetup, Precision, use_large_pages
-from whenabouts.research.training.experiment import TrainingSettings
-from whenabouts.research.training.optimizer import new_optimizer
+from whenabouts_systems.training.devices import DeviceSetup, Precision, use_large_pages
+from whenabouts_systems.training.experiment import TrainingSettings
+from whenabouts_systems.training.optimizer import new_optimizer
 
 Step = Callable[[], object]
 Losses = Callable[[], Iterable[Tensor]]

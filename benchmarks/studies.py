@@ -136,8 +136,8 @@ class Study:
 
     def judgements(self, run: Path, features: Path) -> Any:
         """What answers are held against: `asks`, or the test split of the training's data set or files."""
-        from whenabouts.research.datasets import open_dataset
-        from whenabouts.research.training.experiment import load_experiment
+        from whenabouts_bench.datasets import open_dataset
+        from whenabouts_systems.training.experiment import load_experiment
 
         data = load_experiment(run / "experiment.toml").data
         if data.dataset and not self.asks:
@@ -308,11 +308,11 @@ def _under_truths(
     options: argparse.Namespace, run: Path, done: Sequence[str | None]
 ) -> Iterator[dict[str, Any]]:
     """Means of one checkpoint for each truth that is not done; for its own truth under several decodings."""
-    from whenabouts.models.trained import Trained
-    from whenabouts.ranking import rank_split
-    from whenabouts.research.evaluation.evaluate import evaluate
-    from whenabouts.research.training.data import ExperimentData
-    from whenabouts.research.training.experiment import load_experiment
+    from whenabouts_bench.evaluation.evaluate import evaluate
+    from whenabouts_systems.models.trained import Trained
+    from whenabouts_systems.ranking import rank_split
+    from whenabouts_systems.training.data import ExperimentData
+    from whenabouts_systems.training.experiment import load_experiment
 
     trained, experiment = Trained.from_pretrained(run), load_experiment(run / "experiment.toml")
     record = json.loads((run / "run.json").read_text(encoding="utf-8"))
@@ -340,7 +340,7 @@ def _decodings(own: Any, truth: str) -> Iterator[tuple[str, Any]]:
 
 def _asking(study: Study, run: Path) -> Path:
     """The experiment of a training with another test file, written beside it."""
-    from whenabouts.research.training.experiment import load_experiment
+    from whenabouts_systems.training.experiment import load_experiment
 
     experiment = load_experiment(run / "experiment.toml", [f"data.test={study.asks}"])
     path = study.answers(run, "experiment.toml")
@@ -359,7 +359,7 @@ def _answers(options: argparse.Namespace, run: Path, answers: Path, more: Sequen
 
 
 def _means(truth: Any, answers: Path, protocol: str) -> dict[str, Any]:
-    from whenabouts.research.evaluation.evaluate import evaluate
+    from whenabouts_bench.evaluation.evaluate import evaluate
 
     return dict(evaluate(truth, answers, protocol=protocol).means())
 

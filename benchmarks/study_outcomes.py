@@ -8,7 +8,7 @@
 and for each training the values of these metrics, 0 to 1. Trainings whose answers are no longer below OUT are
 taken from the file that `--beside` names, gathered before. `table` needs nothing else: means over trainings
 with their deviation, and the study's `differences` with 95 % intervals over trainings and videos together
-(`whenabouts.research.evaluation.several_trainings`), p corrected by Holm over all differences of a metric.
+(`whenabouts_bench.evaluation.several_trainings`), p corrected by Holm over all differences of a metric.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from benchmarks import trainings
 from benchmarks.studies import MEASURES, Study, load_studies
 from numpy.typing import NDArray
 
-from whenabouts.formats.annotations import Annotations
-from whenabouts.research.evaluation.comparison import clusters_of
-from whenabouts.research.evaluation.evaluate import annotations_of, evaluate
-from whenabouts.research.evaluation.protocols import find_protocol
-from whenabouts.research.evaluation.several_trainings import over_trainings
-from whenabouts.research.evaluation.significance import corrected
 from whenabouts.types import UsageError
+from whenabouts_bench.evaluation.comparison import clusters_of
+from whenabouts_bench.evaluation.evaluate import annotations_of, evaluate
+from whenabouts_bench.evaluation.protocols import find_protocol
+from whenabouts_bench.evaluation.several_trainings import over_trainings
+from whenabouts_bench.evaluation.significance import corrected
+from whenabouts_bench.formats.annotations import Annotations
 
 Values = NDArray[np.float64]
 _DECIMALS = 4

@@ -42,8 +42,8 @@ def make_files(folder: Path, videos: int) -> None:
         return
     import h5py
 
-    from whenabouts.features import open_features
-    from whenabouts.features.layouts.store import write_store
+    from whenabouts_systems.features import open_features
+    from whenabouts_systems.features.layouts.store import write_store
 
     random = np.random.default_rng(0)
     lengths = random.integers(20, 80, videos)
@@ -73,7 +73,7 @@ def measure(folder: Path, way: str) -> dict[str, float]:
     """Seconds until all is checked and until the first batch."""
     import h5py  # noqa: F401
 
-    from whenabouts.research.training.data import DataSettings, ExperimentData, FeatureSettings
+    from whenabouts_systems.training.data import DataSettings, ExperimentData, FeatureSettings
 
     named = WAYS[way]
     features = FeatureSettings(
@@ -98,8 +98,8 @@ def measure(folder: Path, way: str) -> dict[str, float]:
 
 def padding(charades: Path) -> dict[str, dict[str, float]]:
     """Clips with padding for each real clip, by order and size of batch."""
-    from whenabouts.formats import read_annotations
-    from whenabouts.research.training.examples import epoch_batches
+    from whenabouts_bench.formats import read_annotations
+    from whenabouts_systems.training.examples import epoch_batches
 
     found = read_annotations(charades)
     durations = np.array([video.duration or 0 for video in found.videos])

@@ -41,14 +41,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
-from whenabouts.models import config_of, new_model
-from whenabouts.models.protocol import Batch, ClipBatch, QueryBatch
-from whenabouts.research.training.devices import use_large_pages
-from whenabouts.research.training.experiment import TrainingSettings
-from whenabouts.research.training.optimizer import new_optimizer
+from whenabouts_systems.models import config_of, new_model
+from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch
+from whenabouts_systems.training.devices import use_large_pages
+from whenabouts_systems.training.experiment import TrainingSettings
+from whenabouts_systems.training.optimizer import new_optimizer
+from whenabouts_systems.training.shipped import FOLDER
 
 BATCH, SIDE = 128, 1536
-EXPERIMENTS = Path(__file__).resolve().parent.parent / "experiments" / "simulated_charades"
+EXPERIMENTS = FOLDER / "simulated_charades"
 PLAIN: Mapping[str, Any] = {"xml": PlainXML, "reloclnet": PlainReLoCLNet}
 PLACES = {"xml": 100, "reloclnet": 128}
 SIZES = {"xml": (256, 4), "reloclnet": (384, 8)}
@@ -146,8 +147,8 @@ def lengths_as_in_tvr(random: torch.Generator) -> Tensor:
 
 def charades_cases(folder: Path, names: Sequence[str]) -> Iterator[Case]:
     """Both on four batches of the simulated features of Charades-STA."""
-    from whenabouts.research.training.data import ExperimentData
-    from whenabouts.research.training.experiment import load_experiment
+    from whenabouts_systems.training.data import ExperimentData
+    from whenabouts_systems.training.experiment import load_experiment
 
     for system in PLAIN:
         name = f"{TITLES[system]}, video only, simulated Charades-STA"

@@ -14,8 +14,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-EXPERIMENTS = Path(__file__).resolve().parent.parent / "experiments"
-
 
 def is_finished(run: Path) -> bool:
     """Whether the training of this folder came to its end."""

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 from scipy.special import stdtrit
 
-from whenabouts.research.evaluation.several_trainings import over_trainings
-from whenabouts.research.evaluation.significance import Floats
+from whenabouts_bench.evaluation.several_trainings import over_trainings
+from whenabouts_bench.evaluation.significance import Floats
 
 VIDEOS, OF_VIDEO, OF_BOTH, ALPHA = 200, 0.1, 0.07, 0.05
 

@@ -31,10 +31,10 @@ sys.meta_path[:] = [Without(finder) for finder in sys.meta_path]
 """
 
 _IMPORTS = """
-import importlib, pkgutil, whenabouts, whenabouts.product.cli.main
+import importlib, pkgutil, whenabouts, whenabouts.cli.main
 
 for room in ("index", "search", "export", "calibration", "streams", "confidence"):
-    home = "whenabouts" if room == "confidence" else "whenabouts.product"
+    home = "whenabouts" if room == "confidence" else "whenabouts"
     module = importlib.import_module(f"{home}.{room}")
     for part in pkgutil.iter_modules(getattr(module, "__path__", ())):
         importlib.import_module(f"{module.__name__}.{part.name}")
@@ -42,7 +42,7 @@ for room in ("index", "search", "export", "calibration", "streams", "confidence"
 
 _COMMANDS = """
 import contextlib, io, json, sys
-from whenabouts.product.cli.main import main
+from whenabouts.cli.main import main
 
 done = []
 for words in json.loads(sys.argv[1]):
@@ -59,10 +59,10 @@ _SERVED = """
 import asyncio, json
 from pathlib import Path
 import httpx
-from whenabouts.product.corpus import Corpus
-from whenabouts.product.server import run
-from whenabouts.product.server.app import Application
-from whenabouts.product.server.settings import Settings
+from whenabouts.corpus import Corpus
+from whenabouts.server import run
+from whenabouts.server.app import Application
+from whenabouts.server.settings import Settings
 
 application = Application(Corpus("c", create=False), Settings(cache=Path("cache"), models={"run": "run"}))
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from whenabouts.features import open_features
-from whenabouts.features.layouts.store import content_hash
-from whenabouts.models.trained import Trained
-from whenabouts.product.cli.main import main
-from whenabouts.product.corpus import Corpus
-from whenabouts.research.relevance.pairs import RelevantPairs
+from whenabouts.cli.main import main
+from whenabouts.corpus import Corpus
+from whenabouts_bench.relevance.pairs import RelevantPairs
+from whenabouts_systems.features import open_features
+from whenabouts_systems.features.layouts.store import content_hash
+from whenabouts_systems.models.trained import Trained
 
 MADE = Path(__file__).parent / "made_by_cuepoint"
 

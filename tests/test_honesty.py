@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 
 import whenabouts
-from whenabouts.product.cli.main import build_parser, main
+from whenabouts.cli.main import build_parser, main
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "whenabouts"

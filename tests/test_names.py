@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-SOURCE = Path(__file__).resolve().parents[1] / "src" / "whenabouts"
+SOURCE = Path(__file__).resolve().parents[1] / "packages"
 
 # Words that say nothing of a value, and pictures where the field has a term (docs/glossary.md has the terms).
 _VAGUE = """
@@ -41,7 +41,7 @@ def vague_names(folder: Path) -> list[str]:
     """`file:line name` of each name in a folder that is on the list."""
     return [
         f"{path.relative_to(SOURCE)}:{line} {name}"
-        for path in sorted(folder.rglob("*.py"))
+        for path in sorted(folder.glob("*/src/**/*.py"))
         for name, line in _bound(ast.parse(path.read_text(encoding="utf-8")))
         if _vague(name)
     ]

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from .conftest import MadeOnce
+from conftest import MadeOnce
 
 ROOT = Path(__file__).resolve().parents[1]
 RELATIVE = re.compile(r"\]\((?!https?://|#)[^)]*\)")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from benchmarks.ranked_setting import PlainVectors, bands_like, drawn, once
 
-from whenabouts.formats.annotations import AnnotationBuilder, Annotations
-from whenabouts.research.relevance.ranked import BANDS, rank_moments
+from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts_bench.relevance.ranked import BANDS, rank_moments
 
 PLACES, THINGS = ("kitchen", "bedroom", "garden"), ("cup", "mug", "lamp", "sofa")
 

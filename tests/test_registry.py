@@ -8,16 +8,16 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from whenabouts import features, formats
-from whenabouts.features import layouts
-from whenabouts.registry import modules_declaring
-from whenabouts.research import datasets
+from whenabouts.plugins import modules_declaring
+from whenabouts_bench import datasets, formats
+from whenabouts_systems import features
+from whenabouts_systems.features import layouts
 
 FORMAT = '''
 """Lines `QUERY|VIDEO|START|END`."""
 
-from whenabouts.formats.annotations import AnnotationBuilder
-from whenabouts.formats.files import Sign
+from whenabouts_bench.formats.annotations import AnnotationBuilder
+from whenabouts.intake.files import Sign
 
 NAME, SUMMARY, KEEPS = "bars", "QUERY|VIDEO|START|END", frozenset()
 SIGNS = {"read_annotations": (Sign(line=r"(?:[^|]*[|]){3}[^|]*$"),)}
@@ -37,7 +37,7 @@ LAYOUT = '''
 
 import numpy as np
 
-from whenabouts.features.source import FeatureSource, UnreadArray
+from whenabouts_systems.features.source import FeatureSource, UnreadArray
 
 NAME, SUMMARY, OUTLINE = "text", "id: numbers", "(?s)file.*: .*"
 
@@ -60,7 +60,7 @@ def open_source(location, options):
 DATASET = '''
 """A data set in the new format."""
 
-from whenabouts.research.datasets.declaration import AnnotationFile, Declaration, Split
+from whenabouts_bench.datasets.declaration import AnnotationFile, Declaration, Split
 
 DATASET = Declaration(
     name="barred",

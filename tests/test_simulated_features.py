@@ -22,8 +22,8 @@ from benchmarks.simulated_features import (
 from benchmarks.simulated_moments import Moment, moments_of
 from numpy.typing import NDArray
 
-from whenabouts.formats import write_annotations
-from whenabouts.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts_bench.formats import write_annotations
+from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
 
 TEXTS = [f"somebody does {number}" for number in range(30)]
 QUIET = Settings(

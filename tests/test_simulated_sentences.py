@@ -9,8 +9,8 @@ import pytest
 from benchmarks.simulated_moments import Moment, moments_of
 from benchmarks.simulated_sentences import Amounts, Speech, content_words, write_speech
 
-from whenabouts.formats.annotations import AnnotationBuilder, Annotations
-from whenabouts.formats.sentences import read_sentences
+from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts_bench.formats.sentences import read_sentences
 
 VERBS = ["opens", "closes", "takes", "holds", "throws", "washes", "drops", "paints"]
 THINGS = ["door", "window", "book", "laptop", "pillow", "bottle", "broom", "towel"]
@@ -73,7 +73,7 @@ def annotated(name: str, first: int) -> Annotations:
 
 
 def test_files_hold_all_videos_those_to_train_on_and_a_tokenizer_as_hero_expects_it(tmp_path: Path) -> None:
-    tokens_of = pytest.importorskip("whenabouts.models._parts.text_encoder").tokens_of
+    tokens_of = pytest.importorskip("whenabouts_systems.models._parts.text_encoder").tokens_of
     splits = {"train": annotated("train", 0), "test": annotated("test", 20)}
     write_speech(splits, Amounts(vocabulary=300), lambda name: tmp_path / f"set_{name}")
     whole, train = (read_sentences(tmp_path / f"set_{name}.jsonl") for name in ("said", "said_train"))

@@ -11,8 +11,8 @@ from benchmarks import study_outcomes
 from benchmarks.studies import Study, _asking, load_studies
 from benchmarks.study_outcomes import Outcomes, gathered, joined, main, opened, tables, written
 
-from whenabouts.research.training.experiment import load_experiment
 from whenabouts.types import UsageError
+from whenabouts_systems.training.experiment import load_experiment
 
 STUDY = load_studies()["crocs-controls"]
 

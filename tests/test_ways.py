@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from whenabouts import Corpus, Moment
-from whenabouts.product.cli.main import main
-from whenabouts.product.indexing import plan_index
+from whenabouts.cli.main import main
+from whenabouts.indexing import plan_index
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_adding_pictures_left_the_words_alone(seen_corpus: Corpus) -> None:
 
 def test_searching_words_from_the_command_line_imports_no_torch(samples_corpus: Path) -> None:
     code = (
-        "import sys; from whenabouts.product.cli.main import main; "
+        "import sys; from whenabouts.cli.main import main; "
         f"main(['search', 'telescope', '--corpus', {str(samples_corpus)!r}, '--json']); "
         "sys.exit('torch' in sys.modules)"
     )

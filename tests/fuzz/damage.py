@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from tests.fuzz.bytes import damaged
 
-from whenabouts.product.index.records import ClipColumns, StreamInfo, VideoRecord
-from whenabouts.product.index.store import Store
+from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
+from whenabouts.index.store import Store
 from whenabouts.types import WhenaboutsError
 
 _WIDTH = 16

@@ -18,9 +18,9 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.research.training.conftest import make_tiny
+from tests.training.conftest import make_tiny
 
-from whenabouts.product.index.store import Store
+from whenabouts.index.store import Store
 
 _TALKS = 30
 # No command here needs a tenth of either: one that waits for ever is a finding, a busy machine is none.

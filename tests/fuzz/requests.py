@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from tests.fuzz.media import SAMPLES
-from tests.product.server.test_openapi import CHECKS, EVERY, AsLocalhost
+from tests.server.test_openapi import CHECKS, EVERY, AsLocalhost
 
-from whenabouts.product.cli.main import main
-from whenabouts.product.corpus import Corpus
-from whenabouts.product.server.app import Application
-from whenabouts.product.server.settings import Limits, Settings
+from whenabouts.cli.main import main
+from whenabouts.corpus import Corpus
+from whenabouts.server.app import Application
+from whenabouts.server.settings import Limits, Settings
 
 _AT_ONCE = 20
 

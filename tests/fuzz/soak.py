@@ -36,7 +36,7 @@ from tests.fuzz.bytes import damaged
 from tests.fuzz.media import SAMPLES
 
 from whenabouts.confidence.background import SENTENCES
-from whenabouts.product.export import format_names
+from whenabouts.export import format_names
 
 _LOOK_SECONDS, _MORE_FILES_SECONDS = 2.0, 900.0
 _RUN = (sys.executable, "-m", "whenabouts", "--no-config")

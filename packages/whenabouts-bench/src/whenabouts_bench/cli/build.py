@@ -1,0 +1,431 @@
+"""`whenabouts build`: benchmarks made of annotated data sets, and people's check of them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.cli.options import (
+    add_corpus,
+    add_format,
+    add_sentence_encoder,
+    add_verb,
+    print_either,
+    print_json,
+    print_lines,
+    wants_json,
+)
+from whenabouts.types import UsageError, number_of
+from whenabouts_bench.cli.build_judging import add_judging
+from whenabouts_bench.cli.build_queries import add_queries
+
+if TYPE_CHECKING:
+    from whenabouts_bench.formats.annotations import Annotations
+    from whenabouts_bench.relevance.pools import Pools
+    from whenabouts_bench.relevance.similarity import VectorSimilarity
+
+_EPILOG = """\
+examples:
+  whenabouts build mvmr --dataset charades_sta --data DIR --split test --features clip.hdf5 \\
+      --clip openai/clip-vit-base-patch32 --out charades_pools.json --report report
+  whenabouts build mvmr --dataset charades_sta --data DIR --split test --no-visual --judgements pools
+  whenabouts build queries --annotations tvr_train.jsonl --annotations tvr_val.jsonl --type v \\
+      --rewriter http://127.0.0.1:8000/v1#MODEL --validation 500 --test 2781 --out queries
+  whenabouts build judging --queries queries.jsonl --run a.jsonl --run b.jsonl --videos DIR --out judging
+  whenabouts build thresholds --pairs sts16.tsv
+  whenabouts build tasks --pools charades_pools.json --out tasks.json
+  whenabouts build answers --pools charades_pools.json --answers export.json"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb and its kinds."""
+    parser = add_verb(
+        verbs,
+        "build",
+        description="Build a benchmark: imprecise queries, and moments for people to judge, of your own\n"
+        "videos, too; or pools from an annotated data set, in which each query has several right videos and\n"
+        "many wrong ones, checked by people.",
+        epilog=_EPILOG,
+    )
+    kinds = parser.add_subparsers(
+        dest="kind", metavar="mvmr|queries|judging|thresholds|tasks|answers", required=True
+    )
+    _add_mvmr(kinds)
+    add_queries(kinds)
+    add_judging(kinds)
+    _add_thresholds(kinds)
+    _add_tasks(kinds)
+    _add_answers(kinds)
+
+
+def _add_mvmr(kinds: Any) -> None:
+    parser = kinds.add_parser(
+        "mvmr",
+        help="a pool of positives and negatives for each query",
+        description="For each query, draw videos that answer it and videos that do not. The similarity of "
+        "sentences (query check) and of words and frames (visual check, EMScore) tell which. "
+        "docs/building-pools.md has the rules.",
+    )
+    _add_source(parser)
+    _add_rules(parser)
+    _add_visual(parser)
+    parser.add_argument(
+        "--out", metavar="FILE.json", help="write the pools, in the format of the MVMR release"
+    )
+    parser.add_argument(
+        "--judgements",
+        metavar="DIR",
+        help="write the pools as a folder of ours: qrels.jsonl, pools.jsonl, videos.jsonl and queries.jsonl",
+    )
+    parser.add_argument("--report", metavar="DIR", help="write the table, pictures and examples")
+    parser.add_argument(
+        "--target",
+        metavar="TEXT",
+        help="the query that the report's pictures are about (default: a common one)",
+    )
+    add_format(parser)
+    parser.set_defaults(run=run_mvmr)
+
+
+def _add_source(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--dataset", metavar="NAME", help="a data set that `whenabouts datasets` lists")
+    source.add_argument(
+        "--annotations", metavar="FILE", help="or: judgements with texts, in any known format"
+    )
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        default=".",
+        help="the folder that holds the data set's files (default: here)",
+    )
+    parser.add_argument(
+        "--split", metavar="NAME", default="test", help="split of the data set (default: test)"
+    )
+
+
+def _add_rules(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--pool-size", type=int, default=50, metavar="N", help="videos in a pool (default: 50)"
+    )
+    parser.add_argument(
+        "--positives", type=int, default=5, metavar="K",
+        help="at most so many videos of a pool answer the query, its own among them (default: 5)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--positive", type=float, default=0.9, metavar="COSINE",
+        help="similarity from which a video may be a positive (default: 0.9)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--negative", type=float, default=0.5, metavar="COSINE",
+        help="similarity up to which a video may be a negative (default: 0.5)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="decides which videos are drawn (default: 0)"
+    )
+    parser.add_argument(
+        "--as-released",
+        action="store_true",
+        help="do as the released program where it departs from the paper",
+    )
+    add_sentence_encoder(parser)
+
+
+def _add_visual(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--features", metavar="PATH", help="CLIP features of the frames, in any known layout; needs --clip"
+    )
+    parser.add_argument(
+        "--videos",
+        metavar="DIR",
+        help="the recordings, named as the videos are: --clip encodes their frames, --report shows them",
+    )
+    parser.add_argument(
+        "--clip",
+        metavar="MODEL",
+        help="the image-text model, a hub name or a folder: that which made --features, or any for --videos",
+    )
+    add_corpus(parser)
+    parser.add_argument(
+        "--frames", type=int, default=128, metavar="N",
+        help="at most so many frames a video; more are averaged (default: 128; released: 32 for "
+        "Charades-STA, 128 for "
+        "ActivityNet Captions, 256 for TACoS)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--no-visual",
+        action="store_true",
+        help="leave the visual check out: sentences alone decide, and the file says so",
+    )
+
+
+def _add_thresholds(kinds: Any) -> None:
+    parser = kinds.add_parser(
+        "thresholds",
+        help="which similarity of sentences people call similar",
+        description="Compare a sentence encoder with pairs of sentences that people rated from 0 to 5 (STS), "
+        "to "
+        "choose --positive and --negative for it.",
+    )
+    parser.add_argument(
+        "--pairs",
+        metavar="FILE",
+        required=True,
+        help="lines of rating, sentence, sentence: tab-separated, or JSON with score, sentence1, sentence2; "
+        "or a folder of SemEval's STS files (STS2016.input.*.txt and STS2016.gs.*.txt)",
+    )
+    parser.add_argument("--report", metavar="DIR", help="draw how cosines are spread for each rating")
+    add_sentence_encoder(parser)
+    add_format(parser)
+    parser.set_defaults(run=run_thresholds)
+
+
+def _add_tasks(kinds: Any) -> None:
+    parser = kinds.add_parser(
+        "tasks",
+        help="the pools as tasks for Label Studio",
+        description="Write a task for each video that was added to the pools of some queries, in random "
+        "order and "
+        "without saying which are positives; beside it, the labelling interface to paste.",
+    )
+    _add_pools(parser)
+    parser.add_argument(
+        "--out",
+        metavar="FILE.json",
+        required=True,
+        help="the tasks to write; the labelling interface goes into FILE.xml",
+    )
+    parser.add_argument(
+        "--queries",
+        type=int,
+        default=100,
+        metavar="N",
+        help="of how many queries the pools are asked about (default: 100)",
+    )
+    parser.add_argument(
+        "--video-url",
+        metavar="URL",
+        help="where Label Studio finds a video, with {video_id} (default: its local storage, folder videos)",
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="decides which queries (default: 0)")
+    add_format(parser)
+    parser.set_defaults(run=run_tasks)
+
+
+def _add_answers(kinds: Any) -> None:
+    parser = kinds.add_parser(
+        "answers",
+        help="how many videos people find falsely categorised",
+        description="Compare people's answers with the pools that the tasks were made from: how many videos "
+        "were taken for right or wrong ones and are not.",
+    )
+    _add_pools(parser)
+    parser.add_argument(
+        "--answers", metavar="FILE", required=True, help="Label Studio's export, JSON or JSON-MIN"
+    )
+    add_format(parser)
+    parser.set_defaults(run=run_answers)
+
+
+def _add_pools(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--pools",
+        metavar="PATH",
+        required=True,
+        help="the pools: what `build mvmr` wrote as --out or --judgements",
+    )
+
+
+def run_mvmr(options: argparse.Namespace) -> int:
+    """Build, write, count."""
+    from whenabouts.encoders import open_text_encoder
+    from whenabouts_bench.relevance.pool_files import write_judgements, write_released
+    from whenabouts_bench.relevance.pool_frames import files_of_videos
+    from whenabouts_bench.relevance.pool_report import target_query, write_report
+    from whenabouts_bench.relevance.pools import PoolSettings, build_pools
+    from whenabouts_bench.relevance.similarity import VectorSimilarity
+
+    _check_outputs(options)
+    settings = PoolSettings(
+        options.pool_size, options.positives, options.positive, options.negative, options.seed,
+        options.as_released,
+    )  # fmt: skip
+    annotations = _annotations(options)
+    scorer, frames = _scorer(options, annotations)
+    similarity = VectorSimilarity.of(annotations.queries, open_text_encoder(options.encoder))
+    with _Progress() as progress:
+        pools = build_pools(annotations, similarity, settings, scorer, frames=frames, progress=progress.tell)
+    if options.report:
+        target_query(pools, options.target)  # a wrong name is refused before anything is written
+        _make_folder(Path(options.report))
+    if options.judgements:
+        _make_folder(Path(options.judgements))
+    files = []
+    if options.out:
+        write_released(pools, Path(options.out))
+        files.append(options.out)
+    if options.judgements:
+        write_judgements(pools, Path(options.judgements))
+        files.append(options.judgements)
+    if options.report:
+        recordings = files_of_videos(annotations, Path(options.videos)) if options.videos else None
+        report = Path(options.report)
+        files += map(str, write_report(pools, similarity, report, target=options.target, files=recordings))
+    _show_pools(options, pools, similarity, files)
+    return 0
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder to write into, before what takes long. Raises UsageError where it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be written: {error.strerror or error}; name another") from error
+
+
+def _check_outputs(options: argparse.Namespace) -> None:
+    from whenabouts.intake.files import refuse_overwriting
+    from whenabouts_bench.datasets import open_dataset
+    from whenabouts_bench.formats.jsonl import FILES, files_of
+
+    if not (options.out or options.judgements):
+        raise UsageError("what is to be written? Give --out FILE.json, --judgements DIR, or both")
+    source = options.annotations or open_dataset(options.dataset, options.data).file(options.split).path
+    targets = [Path(options.judgements) / name for name in FILES] if options.judgements else []
+    for target in [*targets, *([Path(options.out)] if options.out else [])]:
+        refuse_overwriting(target, *files_of(Path(source)))
+
+
+def _annotations(options: argparse.Namespace) -> Annotations:
+    from whenabouts_bench.datasets import open_dataset
+    from whenabouts_bench.formats import read_annotations
+
+    if options.annotations:
+        return read_annotations(options.annotations)
+    return open_dataset(options.dataset, options.data).annotations(options.split)
+
+
+def _scorer(options: argparse.Namespace, annotations: Annotations) -> tuple[Any, str]:
+    """(EMScore over the frames that were named, what made them); (None, "") without the visual check."""
+    from whenabouts_bench.relevance.pool_frames import corpus_scorer, feature_scorer, video_scorer
+
+    if options.no_visual:
+        if options.features or options.clip:
+            raise UsageError(
+                "--no-visual leaves the visual check out; leave out --features and --clip with it"
+            )
+        return None, ""
+    if options.features:
+        if not options.clip:
+            raise UsageError("--features: which model made them? Give --clip MODEL, or --no-visual")
+        return feature_scorer(
+            annotations, Path(options.features), options.clip, options.frames, options.as_released
+        )
+    if options.videos and options.clip:
+        return video_scorer(
+            annotations, Path(options.videos), options.clip, options.frames, options.as_released
+        )
+    if not options.corpus:
+        raise UsageError(
+            "the visual check needs frames: give --videos DIR or --features PATH with --clip MODEL, or "
+            "--corpus DIR, or leave it out with --no-visual"
+        )
+    return corpus_scorer(annotations, options.corpus, options.frames, options.as_released)
+
+
+def _show_pools(
+    options: argparse.Namespace, pools: Pools, similarity: VectorSimilarity, files: list[str]
+) -> None:
+    from whenabouts_bench.relevance.pool_examples import examples
+    from whenabouts_bench.relevance.pool_report import about_lines, count_pools, table_lines
+
+    counts = count_pools(pools.annotations)
+    if wants_json(options):
+        print_json({"files": files, **pools.about(), "counts": asdict(counts)})
+        return
+    lines = [f"written: {file}" for file in files]
+    lines += table_lines([count_pools(pools.source), counts])
+    lines += about_lines(pools.about())
+    for example in examples(pools, similarity, 2):
+        lines += ["", *example.lines()]
+    print_lines(lines)
+
+
+def run_thresholds(options: argparse.Namespace) -> int:
+    """Compare with people's ratings."""
+    from whenabouts.encoders import open_text_encoder
+    from whenabouts_bench.relevance.threshold_study import draw_study, read_rated_pairs, study_thresholds
+
+    pairs = read_rated_pairs(Path(options.pairs))
+    if options.report:
+        _make_folder(Path(options.report))
+    study, cosines = study_thresholds(pairs, open_text_encoder(options.encoder))
+    files = []
+    if options.report:
+        stem = Path(options.report) / "thresholds"
+        files = [str(file) for file in draw_study(pairs, cosines, (0.9, 0.5), stem)]
+    print_either(
+        options,
+        lambda: {"files": files, **asdict(study)},
+        lambda: [*study.lines(), *(f"written: {file}" for file in files)],
+    )
+    return 0
+
+
+def run_tasks(options: argparse.Namespace) -> int:
+    """Write tasks and the labelling interface."""
+    from whenabouts.intake.files import refuse_overwriting, write_atomically
+    from whenabouts_bench.formats import read_annotations
+    from whenabouts_bench.formats.jsonl import files_of
+    from whenabouts_bench.relevance.people import LABELLING, VIDEO_URL, write_tasks
+
+    out = Path(options.out)
+    interface = out.with_suffix(".xml")
+    if interface == out:
+        raise UsageError(
+            f"--out {out}: the labelling interface is written there; give a name that ends in .json"
+        )
+    for target in (out, interface):
+        refuse_overwriting(target, *files_of(Path(options.pools)))
+    annotations = read_annotations(options.pools)
+    url = options.video_url or VIDEO_URL
+    count = write_tasks(annotations, out, queries=options.queries, url=url, seed=options.seed)
+    with write_atomically(interface) as stream:
+        stream.write(LABELLING.encode())
+    print_either(
+        options,
+        lambda: {"files": [str(out), str(interface)], "tasks": count},
+        lambda: [f"{out}: {number_of(count, 'task')}", f"{interface}: the labelling interface"],
+    )
+    return 0
+
+
+def run_answers(options: argparse.Namespace) -> int:
+    """Say what people found."""
+    from whenabouts_bench.formats import read_annotations
+    from whenabouts_bench.relevance.people import judge_answers, read_answers
+
+    verdict = judge_answers(read_annotations(options.pools), read_answers(Path(options.answers)))
+    print_either(options, verdict.to_json, verdict.lines)
+    return 0
+
+
+class _Progress:
+    """Tells people on a terminal how far it is; silent where nobody looks."""
+
+    def __enter__(self) -> _Progress:
+        self._shown = sys.stderr.isatty()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+
+    def tell(self, step: str, share: float) -> None:
+        """A step and how much of it is done."""
+        if self._shown:
+            sys.stderr.write(f"\r\x1b[K{step} {share:4.0%}")
+            sys.stderr.flush()

@@ -1,0 +1,114 @@
+"""`whenabouts compare`: are differences between runs more than chance?"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from whenabouts.cli.options import (
+    add_format,
+    add_judged,
+    add_judged_iou,
+    add_verb,
+    file_formats,
+    print_either,
+)
+from whenabouts.types import UsageError
+
+_EPILOG = """\
+Queries about one video are not independent, so videos are resampled, each with all its queries.
+A family of comparisons, corrected together, is all pairs of runs that are compared, by one metric.
+
+  whenabouts compare --truth val.jsonl old.jsonl new.jsonl --metric "R@1,IoU=0.7"
+  whenabouts compare --truth val.jsonl a.jsonl b.jsonl c.jsonl --baseline each-pair --latex > table.tex
+  whenabouts compare --truth val.jsonl xml-*/run.jsonl new-*/run.jsonl --trainings 3"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb."""
+    parser = add_verb(
+        verbs,
+        "compare",
+        run,
+        description="Compare runs over the same queries: means with intervals, differences, p-values.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN", help="files of answers, two or more; the first is the baseline"
+    )
+    add_judged(parser)
+    add_judged_iou(parser)
+    _add_statistics(parser)
+    add_format(parser)
+    parser.add_argument("--latex", action="store_true", help="a booktabs table for a paper")
+
+
+def _add_statistics(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--baseline",
+        choices=("first", "each-pair"),
+        default="first",
+        help="compare every other run with the first, or each with each (default: first)",
+    )
+    parser.add_argument(
+        "--trainings",
+        type=int,
+        default=1,
+        metavar="N",
+        help="the first N runs are trainings of one system with other seeds, the next N of another, and so "
+        "on; differences must then be more than the luck of trainings and videos together",
+    )
+    parser.add_argument(
+        "--correction",
+        choices=("holm", "bonferroni", "none"),
+        default="holm",
+        help="for several comparisons by one metric (default: holm)",
+    )
+    parser.add_argument(
+        "--resamples",
+        type=int,
+        default=10_000,
+        metavar="N",
+        help="random draws of each test and interval (default: 10000)",
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="the same seed, the same numbers")
+    parser.add_argument(
+        "--alpha",
+        type=float,
+        default=0.05,
+        metavar="P",
+        help="chance of a false alarm; intervals cover 1 - P (default: 0.05)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compare and show."""
+    if options.latex and (options.json or options.table):
+        raise UsageError("--latex, --json and --table: choose one")
+    from whenabouts_bench.evaluation.compared import Settings
+    from whenabouts_bench.evaluation.comparison import compare_files
+
+    truth_format, run_format = file_formats(options)
+    comparison = compare_files(
+        options.truth,
+        options.runs,
+        options.protocol,
+        options.metric,
+        truth_format=truth_format,
+        run_format=run_format,
+        judged_iou=options.judged_iou,
+        settings=Settings(
+            baseline=options.baseline,
+            trainings=options.trainings,
+            correction=options.correction,
+            resamples=options.resamples,
+            seed=options.seed,
+            alpha=options.alpha,
+        ),
+    )
+    if options.latex:
+        sys.stdout.write(comparison.to_latex())
+    else:
+        print_either(options, comparison.to_json, comparison.table)
+    return 0

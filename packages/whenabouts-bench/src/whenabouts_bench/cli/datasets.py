@@ -1,0 +1,85 @@
+"""`whenabouts datasets`: which data sets are known, what a folder holds of them, and whether it is right."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from whenabouts.cli.options import add_format, add_verb, print_either, print_json, print_lines, wants_json
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb and its three."""
+    parser = add_verb(
+        verbs,
+        "datasets",
+        run_list,
+        description="The published data sets that whenabouts reads.",
+    )
+    add_format(parser)
+    kinds = parser.add_subparsers(dest="kind", metavar="list|show|doctor")
+    listing = kinds.add_parser(
+        "list",
+        help="list the known data sets (also without this word)",
+        description="Names, tasks and splits; as JSON also citations, licences, files and how to get them.",
+    )
+    add_format(listing)
+    listing.set_defaults(run=run_list)
+    show = kinds.add_parser(
+        "show",
+        help="the card of a data set in a folder",
+        description="Counts, means, first, tenth and last item, beside the papers' numbers.",
+    )
+    show.add_argument("name", metavar="NAME", help="as `whenabouts datasets` lists it")
+    show.add_argument("folder", metavar="DIR", help="the folder that holds its files, at any depth")
+    show.add_argument("--split", help="only this split (default: all that are there)")
+    add_format(show)
+    show.set_defaults(run=run_show)
+    doctor = kinds.add_parser(
+        "doctor",
+        help="what is there, what is missing, how it is obtained",
+        description=(
+            "Looks for the files of all known data sets, and verifies them. "
+            "Exit codes: 0 all there and right, 1 something is missing or differs, 2 a file is broken."
+        ),
+    )
+    doctor.add_argument("folder", metavar="DIR", help="the folder to look through")
+    add_format(doctor)
+    doctor.set_defaults(run=run_doctor)
+
+
+def run_list(options: argparse.Namespace) -> int:
+    """Show which data sets are known."""
+    from whenabouts_bench.datasets import declarations
+
+    if wants_json(options):
+        print_json([dataset.to_json() for dataset in declarations()])
+        return 0
+    for dataset in declarations():
+        splits = ", ".join(split.name for split in dataset.splits)
+        print_lines([f"{dataset.name:21}{dataset.title:29}{'/'.join(dataset.tasks):14}{splits}"])
+    return 0
+
+
+def run_show(options: argparse.Namespace) -> int:
+    """Show the cards."""
+    from whenabouts_bench.datasets import open_dataset
+
+    dataset = open_dataset(options.name, options.folder)
+    cards = [dataset.card(split) for split in ([options.split] if options.split else dataset.splits)]
+    if wants_json(options):
+        print_json([card.to_json() for card in cards])
+        return 0
+    for number, card in enumerate(cards):
+        print_lines([""] * (number > 0))
+        print_lines(card.lines())
+    return 0
+
+
+def run_doctor(options: argparse.Namespace) -> int:
+    """Show what a folder holds; the exit code says whether it is all and right."""
+    from whenabouts_bench.datasets.doctor import examine
+
+    report = examine(options.folder)
+    print_either(options, report.to_json, report.lines)
+    return report.exit_code

@@ -1,0 +1,249 @@
+"""`whenabouts evaluate`: the numbers of a run under a named protocol."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.cli.options import (
+    add_file_formats,
+    add_format,
+    add_judged_iou,
+    add_verb,
+    console,
+    file_formats,
+    for_terminal,
+    print_json,
+    wants_json,
+)
+from whenabouts.types import UsageError, number_of
+
+if TYPE_CHECKING:
+    from whenabouts_bench.evaluation.evaluate import Evaluation
+    from whenabouts_bench.evaluation.overconfidence import Drop
+
+_EPILOG = """\
+protocols:
+{protocols}
+
+metrics:
+  R@10,IoU=0.5          recall of moments: a right one among the first 10
+  SVMR R@1,IoU=0.7      the same inside the video of the first judgement
+  VR R@100              recall of videos
+  nDCG@20,IoU=0.7       ranked moments with grades
+  mAP                   over IoU 0.5 to 0.95; mAP,IoU=0.5; mAP,length=short
+  mIoU                  overlap of the first moment
+
+  whenabouts evaluate tvr --truth tvr_val_release.jsonl --run submission.json
+  whenabouts evaluate rvmr --truth qrels.jsonl --run run.jsonl --metric "nDCG@5,IoU=0.5" --json
+
+the same queries with their video given and in a pool, and the drop between (docs/evaluation.md):
+  whenabouts evaluate mvmr --truth pools.json --run mvmr.jsonl --given vmr.jsonl --figure drop.svg
+  several systems: --run and --given again for each, in the same order"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb."""
+    parser = add_verb(
+        verbs,
+        "evaluate",
+        run,
+        description="Measure a run against judgements under a named protocol.",
+        epilog=_EPILOG.format(protocols=_summaries()),
+    )
+    parser.add_argument("protocol", metavar="PROTOCOL", help="a name from the list below, or name@version")
+    parser.add_argument("--truth", metavar="FILE", required=True, help="the judgements, in any known format")
+    parser.add_argument(
+        "--run",
+        metavar="FILE",
+        required=True,
+        action="append",
+        dest="answers",
+        help="the answers of a system, in any known format",
+    )
+    parser.add_argument(
+        "--given",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="its answers with the true video given (`whenabouts run --task svmr`): shows how much is lost "
+        "from there to the pools",
+    )
+    parser.add_argument(
+        "--figure",
+        metavar="FILE.svg",
+        help="with --given: draw the drop, as FILE.svg and FILE.png",
+    )
+    parser.add_argument(
+        "--metric",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="measure this in place of what the protocol measures (names below); may be given again",
+    )
+    parser.add_argument("--per-query", metavar="FILE", help="write each query's values, one JSON line each")
+    parser.add_argument(
+        "--as-released", action="store_true", help="with the faults of the protocol's released program"
+    )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="refuse a run that names queries or videos without a judgement",
+    )
+    add_judged_iou(parser)
+    add_file_formats(parser)
+    add_format(parser)
+
+
+def _summaries() -> str:
+    from whenabouts_bench.evaluation.protocols import PROTOCOLS
+
+    return "\n".join(f"  {name:<22}{protocol.summary}" for name, protocol in PROTOCOLS.items())
+
+
+def run(options: argparse.Namespace) -> int:
+    """Evaluate and show."""
+    from whenabouts.intake.files import refuse_overwriting
+    from whenabouts_bench.evaluation.evaluate import evaluate
+    from whenabouts_bench.formats.jsonl import files_of
+
+    truth_format, run_format = file_formats(options)
+    if options.given or options.figure or len(options.answers) > 1:
+        return _run_drop(options, truth_format, run_format)
+    (answers,) = options.answers
+    if options.per_query:
+        refuse_overwriting(Path(options.per_query), *files_of(Path(options.truth)), answers)
+    result = evaluate(
+        options.truth,
+        answers,
+        options.metric,
+        protocol=options.protocol,
+        truth_format=truth_format,
+        run_format=run_format,
+        as_released=options.as_released,
+        strict=options.strict,
+        judged_iou=options.judged_iou,
+    )
+    if options.per_query:
+        _write(result, Path(options.per_query))
+    if wants_json(options):
+        print_json(result.to_json())
+    else:
+        _show(result)
+    return 0
+
+
+def _run_drop(options: argparse.Namespace, truth_format: str | None, run_format: str | None) -> int:
+    """Evaluate with the video given and in the pool, and show the drop."""
+    from whenabouts_bench import formats
+    from whenabouts_bench.evaluation.overconfidence import drop_of
+    from whenabouts_bench.evaluation.protocols import find_protocol
+
+    _check_drop(options)
+    protocol = find_protocol(options.protocol, as_released=options.as_released)
+    truth = formats.read_annotations(options.truth, truth_format, as_released=protocol.truth_as_released)
+    drops = [
+        drop_of(
+            truth, formats.open_run(pool, run_format), formats.open_run(given, run_format), protocol=protocol
+        )
+        for pool, given in zip(options.answers, options.given, strict=True)
+    ]
+    files: list[Path] = []
+    if options.figure:
+        from whenabouts_bench.evaluation.drop_figure import write_drop
+
+        files = write_drop(drops, Path(options.figure))
+    if wants_json(options):
+        print_json(
+            {
+                "protocol": protocol.label,
+                "systems": [drop.to_json() for drop in drops],
+                "files": [str(path) for path in files],
+            }
+        )
+        return 0
+    for drop in drops:
+        _show_drop(drop)
+    for path in files:
+        console().print(for_terminal(f"written: {path}"), style="dim", markup=False, soft_wrap=True)
+    return 0
+
+
+def _check_drop(options: argparse.Namespace) -> None:
+    if len(options.given) != len(options.answers):
+        raise UsageError(
+            f"{len(options.answers)} --run and {len(options.given)} --given; the drop needs one --given "
+            "(answers with the golden video given, `whenabouts run --task svmr`) for each --run. To hold "
+            "two runs against each other, use `whenabouts compare`"
+        )
+    refused = {"--metric": options.metric, "--per-query": options.per_query, "--strict": options.strict}
+    refused["--judged-iou"] = options.judged_iou
+    for name, value in refused.items():
+        if value:
+            raise UsageError(f"{name} does not go with --given; leave one out")
+    if options.figure:
+        from whenabouts_bench.evaluation.drop_figure import check_name
+
+        check_name(Path(options.figure))
+
+
+def _show_drop(drop: Drop) -> None:
+    from rich.table import Table
+
+    out = console()
+    out.print(for_terminal(f"{drop.name}: {number_of(drop.queries, 'query')}"), style="bold", markup=False)
+    table = Table("metric", box=None, pad_edge=False)
+    for column in ("VMR, %", "MVMR, %", "drop", "of VMR, %"):
+        table.add_column(column, justify="right")
+    for metric in drop.pool:
+        points, lost = 100 * drop.points(metric), 100 * drop.share(metric)
+        cells = (100 * drop.given[metric], 100 * drop.pool[metric], points, lost)
+        table.add_row(metric, *(f"{value:.2f}" if value == value else "-" for value in cells))
+    out.print(table)
+    for note in drop.notes:
+        out.print(for_terminal(note), style="dim", markup=False, soft_wrap=True)
+
+
+def _write(result: Evaluation, path: Path) -> None:
+    from whenabouts.intake.files import write_atomically
+
+    with write_atomically(path) as stream:
+        for line in result.per_query():
+            stream.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+
+
+def _show(result: Evaluation) -> None:
+    from rich.table import Table
+
+    out = console()
+    out.print(for_terminal(f"{result.run} under {result.protocol}"), style="bold", markup=False)
+    groups = {name: result.means_by(name) for name in result.groups}
+    table = Table("metric", box=None, pad_edge=False)
+    table.add_column("mean, %", justify="right")
+    for group, labels in groups.items():
+        for label in labels:
+            table.add_column(f"{group} {label}", justify="right", style="dim")
+    if result.unjudged is not None:
+        for name in ("not judged", "without these, %", "possible, %"):
+            table.add_column(name, justify="right")
+    for metric, mean in result.means().items():
+        by = [means[metric] for labels in groups.values() for means in labels.values()]
+        table.add_row(metric, *map(_percent, (mean, *by)), *_unjudged_cells(result, metric))
+    out.print(table)
+    for line in result.lines():
+        out.print(for_terminal(line), style="dim", markup=False, soft_wrap=True)
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.2f}" if value == value else "-"
+
+
+def _unjudged_cells(result: Evaluation, metric: str) -> tuple[str, ...]:
+    """How much was not judged, the mean on condensed lists, and what is possible."""
+    if result.unjudged is None:
+        return ()
+    own = result.unjudged.means(result.metrics)[metric]
+    possible = f"{_percent(own['lower'])} to {_percent(own['upper'])}"
+    return f"{own['unjudged']:,} of {own['answers']:,}", _percent(own["condensed"]), possible

@@ -1,0 +1,361 @@
+"""`whenabouts relevance`: which captions are relevant to one another, and ranked sets made of captions."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.cli.options import (
+    add_format,
+    add_sentence_encoder,
+    add_verb,
+    print_either,
+    print_json,
+    print_lines,
+    wants_json,
+)
+from whenabouts.types import UsageError
+
+if TYPE_CHECKING:
+    from whenabouts_bench.formats.annotations import Annotations
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb and its two."""
+    parser = add_verb(
+        verbs,
+        "relevance",
+        description="Derive from captions what nobody judged: which queries are relevant to one "
+        "another's moments, and which moments are most like a query.",
+    )
+    kinds = parser.add_subparsers(dest="kind", metavar="pairs|ranked|figures", required=True)
+    _add_pairs(kinds)
+    _add_ranked(kinds)
+    _add_figures(kinds)
+
+
+def _add_pairs(kinds: Any) -> None:
+    parser = kinds.add_parser(
+        "pairs",
+        help="potentially relevant pairs of the queries of a split",
+        description="Compares all captions with all: two are potentially relevant to each other's moments "
+        "where parts of them are as similar as --threshold asks. How similar the whole captions are is the "
+        "confidence of the pair.",
+    )
+    _add_source(parser)
+    parser.add_argument(
+        "--detector",
+        default="vp",
+        metavar="NAME",
+        help="what is compared: sent (whole sentences), vp (verb phrases, the default) or np-vp (noun and "
+        "verb phrases)",
+    )
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        default=0.5,
+        metavar="COSINE",
+        help="how similar captions must be at least, -1 to 1 (default: 0.5)",
+    )
+    parser.add_argument(
+        "--out",
+        required=True,
+        metavar="FILE",
+        help="the file of pairs to write: `pairs` of an experiment's [data]",
+    )
+    parser.add_argument(
+        "--as",
+        dest="kept",
+        choices=("list", "vectors"),
+        default="list",
+        help="keep a list of all pairs (default), or vectors from which training computes the pairs of a "
+        "batch, for thresholds so low that a list would not fit",
+    )
+    parser.add_argument(
+        "--phrases",
+        metavar="NAME",
+        help="what finds the phrases of captions: chunks (default, needs no download), benepar, or "
+        "benepar:MODEL",
+    )
+    parser.add_argument("--examples", type=int, default=8, metavar="N", help="pairs to show (default: 8)")
+    parser.add_argument(
+        "--picture",
+        metavar="FILE.png",
+        help="draw how sure the pairs are and how many a caption has: a file that ends in .png, .svg or .pdf",
+    )
+    add_sentence_encoder(parser)
+    add_format(parser)
+    parser.set_defaults(run=run_pairs)
+
+
+def _add_ranked(kinds: Any) -> None:
+    parser = kinds.add_parser(
+        "ranked",
+        help="for each query the moments with the most similar captions",
+        description="Makes a ranked training set, or judgements with pseudo grades, of captions. Nobody "
+        "judged what is written: the first line says so, and by which encoder it was made.",
+    )
+    _add_source(parser)
+    parser.add_argument(
+        "--top",
+        type=int,
+        action="append",
+        metavar="N",
+        help="moments to write for a query (default: 40); may be given again, with {top} in --out",
+    )
+    parser.add_argument(
+        "--out",
+        required=True,
+        metavar="PATH",
+        help="the set to write: FILE.json as TVR-Ranking's training program reads it, FILE.jsonl a pair a "
+        "line, or a folder (DIR/) of ours; {top} in it stands for N in two digits: train_top{top}.json",
+    )
+    parser.add_argument(
+        "--graded", action="store_true", help="write grades from 0 to 4 beside similarities: a test set"
+    )
+    parser.add_argument(
+        "--bands",
+        metavar="COSINES",
+        help="with --graded: where grades 1, 2, 3 and 4 begin (default: 0.5,0.65,0.8,0.92, chosen for the "
+        "default encoder; another one needs its own)",
+    )
+    parser.add_argument(
+        "--leave-out",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="judgements of validation or test, whose queries must not be trained on; may be given again",
+    )
+    parser.add_argument(
+        "--asked-in",
+        action="append",
+        metavar="FILE",
+        help="rank those queries alone that are asked in these judgements too; may be given again",
+    )
+    add_sentence_encoder(parser)
+    add_format(parser)
+    parser.set_defaults(run=run_ranked)
+
+
+def _add_figures(kinds: Any) -> None:
+    parser = kinds.add_parser(
+        "figures",
+        help="grades against similarity, annotators, candidates, and answers beside the truth",
+        description="Draw figures 4 to 7 of TVR-Ranking's paper for any graded judgements: relevance against "
+        "similarity and place; lowest and highest grade, and final grades; the most similar moments of some "
+        "queries; answers beside the truth.",
+    )
+    parser.add_argument(
+        "--truth", required=True, metavar="FILE", help="judgements with grades, in any format"
+    )
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder for the pictures, PNG and SVG")
+    parser.add_argument(
+        "--raw", metavar="FILE.csv", help="grades of annotators: columns pair_id, worker, relevance"
+    )
+    parser.add_argument("--answers", metavar="FILE", help="a run to show beside the truth")
+    parser.add_argument(
+        "--query", action="append", default=[], metavar="TEXT",
+        help="a query to show, by text or id; may be given again (default: by chance, and by its answers)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--metric", default="nDCG@10,IoU=0.3", metavar="NAME",
+        help="how answers are matched and measured (default: nDCG@10,IoU=0.3)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--count", type=int, default=3, metavar="N", help="queries to show answers of (default: 3)"
+    )
+    parser.add_argument("--rows", type=int, default=10, metavar="N", help="moments of each (default: 10)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="decides what chance draws")
+    add_format(parser)
+    parser.set_defaults(run=run_figures)
+
+
+def _add_source(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--dataset", metavar="NAME", help="a data set that `whenabouts datasets` lists; with --data"
+    )
+    source.add_argument("--queries", metavar="FILE", help="or: judgements with texts, in any known format")
+    parser.add_argument("--data", metavar="DIR", help="the folder that holds the data set's files")
+    parser.add_argument(
+        "--split", metavar="NAME", default="train", help="split of the data set (default: train)"
+    )
+    parser.add_argument("--input-format", metavar="NAME", help="format of --queries (default: by content)")
+
+
+def _annotations(options: argparse.Namespace) -> Annotations:
+    from whenabouts_bench.datasets import open_dataset
+    from whenabouts_bench.formats import read_annotations
+    from whenabouts_bench.formats.queries import with_words
+
+    if options.queries:
+        return with_words(read_annotations(options.queries, options.input_format), options.queries)
+    if not options.data:
+        raise UsageError(f"--dataset {options.dataset}: where are its files? Give --data DIR")
+    annotations = open_dataset(options.dataset, options.data).annotations(options.split)
+    return with_words(annotations, annotations.name)
+
+
+def _refuse_source(options: argparse.Namespace, *sources: str | None) -> None:
+    from whenabouts.intake.files import refuse_overwriting
+
+    refuse_overwriting(Path(options.out), *(source for source in sources if source))
+
+
+def run_pairs(options: argparse.Namespace) -> int:
+    """Find the pairs, write them, tell about them."""
+    from whenabouts.drawing import check_picture
+    from whenabouts_bench.relevance.finding import find_pairs
+    from whenabouts_bench.relevance.summary import draw_summary, summarise
+
+    if options.picture:
+        check_picture(Path(options.picture))
+    _refuse_source(options, options.queries)
+    annotations = _annotations(options)
+    pairs, units = find_pairs(
+        annotations.queries,
+        options.detector,
+        options.threshold,
+        encoder=options.encoder,
+        phrases=options.phrases,
+        as_list=options.kept == "list",
+    )
+    pairs.save(options.out)
+    summary = summarise(pairs, units, examples=options.examples)
+    settings = pairs.settings
+    if options.picture:
+        title = f"{annotations.name}, {settings.detector}, at least {settings.threshold:g}"
+        draw_summary(summary, title, Path(options.picture))
+    if wants_json(options):
+        print_json(
+            {
+                "file": str(options.out),
+                "kept": pairs.kept.KIND,
+                "detector": settings.detector,
+                "threshold": settings.threshold,
+                "encoder": settings.encoder_fingerprint,
+                "phrases": settings.phrases,
+                **summary.to_json(),
+            }
+        )
+        return 0
+    print_lines([f"{options.out}: {settings.detector}, threshold {settings.threshold:g}", *summary.lines()])
+    return 0
+
+
+def run_ranked(options: argparse.Namespace) -> int:
+    """Rank, write, count."""
+    from whenabouts.encoders import DEFAULT_TEXT_ENCODER, open_text_encoder
+    from whenabouts.intake.files import refuse_overwriting
+    from whenabouts_bench.formats import read_annotations
+    from whenabouts_bench.formats.jsonl import FILES
+    from whenabouts_bench.relevance.ranked import BANDS, rank_moments, write_ranked
+
+    if options.graded and options.bands is None and options.encoder not in (None, DEFAULT_TEXT_ENCODER):
+        raise UsageError(
+            f"--graded --encoder {options.encoder}: grades begin at cosines that were chosen for "
+            f"{DEFAULT_TEXT_ENCODER}. Give --bands with four that suit this encoder (make a set without "
+            "--graded and read its pairs)"
+        )
+
+    bands = _bands(options.bands) or BANDS
+    outs = _outputs(options)
+    for place in outs.values():
+        for path in [place / name for name in FILES] if place.is_dir() else [place]:
+            refuse_overwriting(path, *_sources(options))
+    annotations = _annotations(options)
+    elsewhere, inside = (
+        None if files is None else [query.text for file in files for query in read_annotations(file).queries]
+        for files in (options.leave_out, options.asked_in)
+    )
+    encoder = open_text_encoder(options.encoder)
+    ranked = rank_moments(
+        annotations,
+        encoder,
+        max(outs),
+        asked_elsewhere=elsewhere or (),
+        asked_in=inside,
+        bands=bands,
+    )
+    sets = {str(out): ranked.first(top) for top, out in outs.items()}
+    for out, part in sets.items():
+        write_ranked(part, Path(out), graded=options.graded)
+    summaries = [{"file": out, **part.summary(graded=options.graded)} for out, part in sets.items()]
+    if wants_json(options):
+        print_json(summaries[0] if len(summaries) == 1 else {"files": summaries})
+        return 0
+    for summary in summaries:
+        head, *rest = summary.items()
+        print_lines([f"{head[1]}:", *(f"  {key}: {value}" for key, value in rest)])
+    return 0
+
+
+def _bands(written: str | None) -> tuple[float, ...] | None:
+    """The similarities that `--bands` lists, without a bound on how many."""
+    try:
+        return None if written is None else tuple(float(part) for part in written.split(","))
+    except ValueError:
+        raise UsageError(f"--bands {written!r}: accepted: numbers, such as 0.5,0.65,0.8,0.92") from None
+
+
+def _outputs(options: argparse.Namespace) -> dict[int, Path]:
+    """How many moments a query -> where they are written; folders are made.
+
+    Raises UsageError where several sets have one name.
+    """
+    tops = list(dict.fromkeys(options.top or [40]))
+    if min(tops) < 1:
+        raise UsageError(f"--top {min(tops)}: a ranked set needs at least 1 moment a query")
+    named = {top: options.out.replace("{top}", f"{top:02d}") for top in tops}
+    if len(set(named.values())) < len(named):
+        raise UsageError(
+            f"--out {options.out}: {len(named)} sets need names of their own; put {{top}} into it"
+        )
+    for name in named.values():
+        if name.endswith("/"):
+            try:
+                Path(name).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UsageError(f"--out {name} cannot be made: {error.strerror or error}") from None
+    return {top: Path(name) for top, name in named.items()}
+
+
+def _sources(options: argparse.Namespace) -> list[str | Path]:
+    """The files that are read, with those that lie beside a qrels.jsonl."""
+    from whenabouts_bench.formats.jsonl import files_of
+
+    named = [options.queries, *options.leave_out, *(options.asked_in or ())]
+    return [file for name in named if name for file in files_of(Path(name))]
+
+
+def run_figures(options: argparse.Namespace) -> int:
+    """Draw what there is to draw, and say what was left out and why."""
+    import numpy as np
+
+    from whenabouts_bench.evaluation import ranked_figures as figures
+    from whenabouts_bench.formats import open_run, read_annotations
+
+    if options.count < 1 or options.rows < 1 or options.seed < 0:
+        raise UsageError("--count and --rows take 1 or more, --seed 0 or more")
+    annotations, out = read_annotations(options.truth), Path(options.out)
+    named = figures.queries_named(annotations, options.query)
+    raw = figures.read_raw_grades(Path(options.raw)) if options.raw else None
+    files, left_out = figures.draw_agreement(annotations, raw, out / "agreement"), []
+    if annotations.similarity is None:
+        left_out.append("similarity and candidates: the judgements have no similarities")
+    else:
+        files += figures.draw_similarity(annotations, out / "similarity", seed=options.seed)
+        judged = np.unique(annotations.query)
+        chance = np.sort(np.random.default_rng(options.seed).permutation(judged)[:2]).tolist()
+        files += figures.draw_candidates(annotations, named or chance, out / "candidates", options.rows)
+    if options.answers:
+        run = open_run(options.answers)
+        shown = figures.cases_of(annotations, run, options.query, metric=options.metric, count=options.count)
+        files += figures.draw_cases(shown, options.metric, out / "answers", options.rows)
+    print_either(
+        options,
+        lambda: {"files": [str(file) for file in files], "left_out": left_out},
+        lambda: [*(f"written: {file}" for file in files), *(f"left out: {why}" for why in left_out)],
+    )
+    return 0

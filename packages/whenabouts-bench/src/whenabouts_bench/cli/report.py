@@ -1,0 +1,65 @@
+"""`whenabouts report`: a page that shows where a run fails."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from whenabouts.cli.options import add_file_formats, add_format, add_verb, file_formats, print_either
+
+_EPILOG = """\
+  whenabouts report --truth val.jsonl --run mine.jsonl --out report
+  whenabouts report --truth val.jsonl --run old.jsonl --run new.jsonl --name old --name new --out report"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb."""
+    parser = add_verb(
+        verbs,
+        "report",
+        run,
+        description="Write one self-contained HTML page: where a run fails, what changed between two.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument("--truth", metavar="FILE", required=True, help="the judgements")
+    parser.add_argument(
+        "--run",
+        metavar="FILE",
+        dest="runs",
+        action="append",
+        required=True,
+        help="a file of answers; given twice, the second is compared with the first",
+    )
+    parser.add_argument("--out", metavar="DIR", required=True, help="folder for the page, index.html")
+    parser.add_argument(
+        "--name",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="what to call each run (default: its file)",
+    )
+    parser.add_argument(
+        "--protocol",
+        metavar="NAME",
+        help="as `whenabouts evaluate` takes it (default: the judgements choose)",
+    )
+    add_file_formats(parser)
+    add_format(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the page and say what it says."""
+    from whenabouts_bench.report import write_report
+
+    truth_format, run_format = file_formats(options)
+    written = write_report(
+        options.truth,
+        options.runs,
+        options.out,
+        protocol=options.protocol,
+        names=options.name,
+        truth_format=truth_format,
+        run_format=run_format,
+    )
+    print_either(options, written.to_json, written.lines)
+    return 0

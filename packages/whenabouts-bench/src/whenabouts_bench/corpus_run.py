@@ -1,0 +1,102 @@
+"""A corpus's answers to many queries as a run: to be measured, or to choose the videos for another system."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from whenabouts.index.records import VideoNames, VideoRecord
+from whenabouts.search.search_result import SearchResult
+from whenabouts.types import Query, UsageError, Video
+from whenabouts_bench import formats
+from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.formats.jsonl import files_of
+from whenabouts_bench.formats.queries import read_queries
+from whenabouts_bench.formats.runs import RANKED_CORPUS, RunBlock, Task
+
+__all__ = ["CorpusRun", "files_of", "names_of", "read_queries", "run_of", "write_run"]
+
+QUERIES_AT_ONCE = 64
+"""Answers that are held together."""
+
+
+@dataclass(frozen=True, eq=False)
+class CorpusRun:
+    """The answers to `queries`, asked when they are read; a `formats.runs.RunSource`.
+
+    `ask` answers one sentence. `called` gives videos of the corpus (by id) the names that the judgements have
+    for them; others keep their ids. `confidence` is that of a query's first moment, where it is told.
+    """
+
+    name: str
+    queries: Sequence[Query]
+    ask: Callable[[str], SearchResult]
+    called: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """Moments of the whole corpus."""
+        return ("VCMR",)
+
+    @property
+    def answered(self) -> Mapping[Task, Task]:
+        """Its moments rank the videos of the corpus, too."""
+        return RANKED_CORPUS
+
+    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
+        """The answers, some queries at a time."""
+        for first in range(0, len(self.queries), QUERIES_AT_ONCE):
+            yield self._block(self.queries[first : first + QUERIES_AT_ONCE])
+
+    def _block(self, queries: Sequence[Query]) -> RunBlock:
+        answers = [self.ask(query.text).moments for query in queries]
+        scored = [moment for moments in answers for moment in moments]
+        ids = [self.called.get(row.moment.video_id, row.moment.video_id) for row in scored]
+        names = tuple(dict.fromkeys(ids))
+        code = {name: number for number, name in enumerate(names)}
+        sure = [moments[0].confidence if moments else None for moments in answers]
+        return RunBlock(
+            query_ids=tuple(query.id for query in queries),
+            offsets=np.cumsum([0, *map(len, answers)], dtype=np.int64),
+            video_ids=names,
+            video=np.array([code[name] for name in ids], np.int32),
+            start=np.array([row.moment.start for row in scored], np.float64),
+            end=np.array([row.moment.end for row in scored], np.float64),
+            score=np.array([row.score for row in scored], np.float64),
+            confidence=np.array(sure, np.float64),
+        )
+
+
+def run_of(
+    queries: Annotations, ask: Callable[[str], SearchResult], records: Sequence[VideoRecord], place: str
+) -> CorpusRun:
+    """The answers of a corpus at `place`, whose videos are `records`, to many queries. Raises UsageError."""
+    return CorpusRun(queries.name, queries.queries, ask, names_of(records, queries.videos, place))
+
+
+def write_run(run: CorpusRun, path: str | Path, queries: Annotations) -> None:
+    """Write a run as JSON lines."""
+    formats.write_run(run, path, "jsonl", queries)
+
+
+def names_of(records: Iterable[VideoRecord], videos: Sequence[Video], place: str) -> dict[str, str]:
+    """Id in a corpus -> id in judgements, for the videos that both have.
+
+    A video of the judgements is that of the corpus which it names (`VideoNames`). Raises UsageError for one
+    that fits several, and for two that fit the same one.
+    """
+    names = VideoNames((record.video_id, record.path) for record in records)
+    called: dict[str, str] = {}
+    for video in videos:
+        fitting = names.fitting(video.id)
+        if len(fitting) > 1:
+            several = ", ".join(fitting[:5])
+            raise UsageError(f"{video.id!r} fits {len(fitting)} videos of {place}: {several}; use their ids")
+        for name in fitting:
+            if name in called:
+                raise UsageError(f"{called[name]!r} and {video.id!r} are both {name!r} in {place}")
+            called[name] = video.id
+    return called

@@ -1,0 +1,131 @@
+"""Published data sets: videos, queries, judgements, splits; a file per data set, the folder is the registry.
+
+Every module here that has a `DATASET` (see `declaration.Declaration`) is a data set; a new one is a new file
+and nothing else. Files are recognised by their released names, wherever they lie in a folder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from whenabouts.plugins import modules_declaring
+from whenabouts.types import UsageError
+from whenabouts_bench.datasets.card import Card, make_card
+from whenabouts_bench.datasets.declaration import Declaration, Split
+from whenabouts_bench.datasets.folder import DatasetFolder, LocatedFile
+from whenabouts_bench.formats import read_annotations
+from whenabouts_bench.formats.annotations import Annotations
+
+__all__ = ["Dataset", "dataset_names", "declaration_named", "declarations", "open_dataset"]
+
+
+def declarations() -> tuple[Declaration, ...]:
+    """All data sets that are known, in the order of their names."""
+    datasets = (module.DATASET for module in modules_declaring(__name__, "DATASET", "datasets"))
+    return tuple(sorted(datasets, key=lambda dataset: str(dataset.name)))
+
+
+def dataset_names() -> tuple[str, ...]:
+    """The names of all data sets that are known."""
+    return tuple(dataset.name for dataset in declarations())
+
+
+def declaration_named(name: str) -> Declaration:
+    """The data set of that name, in any case, and with underscores as well as hyphens.
+
+    Raises UsageError with the names that there are.
+    """
+    plain = name.lower().replace("_", "-")
+    for dataset in declarations():
+        if dataset.name == plain:
+            return dataset
+    raise UsageError(f"{name!r}: no such data set; known: {', '.join(dataset_names())}")
+
+
+def open_dataset(name: str, folder: str | Path) -> Dataset:
+    """A data set whose annotation files lie in a folder, or in folders below it.
+
+    Raises UsageError for an unknown name, for a folder that is none, and where none of its files are there:
+    the message says how they are obtained. A file that is there and cannot be read raises FormatError.
+    """
+    declaration = declaration_named(name)
+    here = DatasetFolder(Path(folder).expanduser())
+    files = here.annotations_of(declaration)
+    if not files:
+        for error in here.unreadable.values():
+            raise error
+        names = ", ".join(file.name for split in declaration.splits for file in split.files)
+        raise UsageError(
+            f"{folder}: holds no annotations of {declaration.title} ({names}; .gz is fine). "
+            f"How to get them: {declaration.how}"
+        )
+    return Dataset(declaration, files)
+
+
+class Dataset:
+    """A data set in a folder; a split is read at its first use, and kept."""
+
+    def __init__(self, declaration: Declaration, files: tuple[LocatedFile, ...]) -> None:
+        self.declaration = declaration
+        self._files = files
+        self._read: dict[str, Annotations] = {}
+
+    @property
+    def name(self) -> str:
+        """As `--help` and tables call it."""
+        return self.declaration.name
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits whose files are there."""
+        return tuple(dict.fromkeys(located.split for located in self._files))
+
+    def file(self, split: str) -> LocatedFile:
+        """The file a split is read from. Raises UsageError for a split that is unknown or not there."""
+        for located in self._files:
+            if located.split == split:
+                return located
+        declared = self._declared(split)
+        names = " or ".join(file.name for file in declared.files)
+        raise UsageError(
+            f"{self.declaration.title}: split {split!r} is not there (looked for {names}; .gz is fine); "
+            f"there are {', '.join(self.splits)}. How to get it: {self.declaration.how}"
+        )
+
+    def annotations(self, split: str) -> Annotations:
+        """Videos, queries and judgements of a split. Raises FormatError for a file that is malformed."""
+        if split not in self._read:
+            located = self.file(split)
+            self._read[split] = read_split(self.declaration, located)
+        return self._read[split]
+
+    def card(self, split: str) -> Card:
+        """What the split holds, beside the papers' numbers."""
+        located = self.file(split)
+        return make_card(
+            self.declaration, self._declared(split), located.file, located.path, self.annotations(split)
+        )
+
+    def _declared(self, split: str) -> Split:
+        declared = self.declaration.split(split)
+        if declared is None:
+            names = ", ".join(names.name for names in self.declaration.splits)
+            raise UsageError(f"{self.declaration.title} has no split {split!r}; it has {names}")
+        return declared
+
+
+def read_split(declaration: Declaration, located: LocatedFile) -> Annotations:
+    """Videos, queries and judgements of one annotation file, completed from the files beside it.
+
+    Blanks around sentences are cut off, in whichever format they come.
+    """
+    annotations = read_annotations(located.path, located.file.format)
+    queries = tuple(
+        query if query.text == query.text.strip() else replace(query, text=query.text.strip())
+        for query in annotations.queries
+    )
+    annotations = replace(annotations, name=f"{declaration.name} {located.split}", queries=queries)
+    if declaration.complete is None:
+        return annotations
+    return declaration.complete(annotations, located.path, located.split)

@@ -1,0 +1,236 @@
+"""The card of a split: what it holds, in numbers, beside those of the papers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.intake.files import open_unpacked
+from whenabouts_bench.datasets.declaration import (
+    COUNTS,
+    MEASURES,
+    AnnotationFile,
+    Declaration,
+    Split,
+    Statistics,
+)
+from whenabouts_bench.formats.annotations import Annotations, judgement_rows
+
+_LABELS = {
+    "videos": "videos",
+    "queries": "queries",
+    "judgements": "judgements",
+    "judged_videos": "videos with a judgement",
+    "full_pools": "queries with a full pool",
+    "video_seconds": "mean video, s",
+    "moment_seconds": "mean moment, s",
+    "moment_share": "mean share of its video",
+    "words_per_query": "words a query",
+    "relevant_per_query": "relevant moments a query",
+}
+_FINGERPRINT_LENGTH = 16
+
+
+@dataclass(frozen=True)
+class Item:
+    """A query as it was read, with what is true of it."""
+
+    query_id: str
+    text: str
+    moments: tuple[tuple[str, float, float, float], ...]
+    """(video id, start, end, relevance), in seconds; start and end are equal where no span is usable."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a split holds. Lengths are seconds; None where it does not tell (no answers, no lengths)."""
+
+    dataset: str
+    title: str
+    split: str
+    path: str
+    format: str
+    fingerprint: str
+    """The first 16 digits of the sha256 of the unpacked file."""
+    is_known_release: bool | None
+    """Whether the fingerprint is the known one; None where none is known."""
+    numbers: Statistics
+    queries_per_video: float
+    repeated_queries: int
+    """Queries that say the same of the same moments as another query of the split."""
+    first: Item | None
+    tenth: Item | None
+    last: Item | None
+    rules: Mapping[str, int]
+    """Rule for odd data -> how often it applied."""
+    paper: Statistics
+    released: Statistics
+    notes: tuple[str, ...]
+
+    def differing_counts(self) -> tuple[str, ...]:
+        """Counts that are neither those of the released file nor those of the papers, in words."""
+        differing = []
+        for measure in COUNTS:
+            here = getattr(self.numbers, measure)
+            published = {getattr(self.released, measure), getattr(self.paper, measure)} - {None}
+            if published and here not in published:
+                expected = " or ".join(f"{number:,}" for number in sorted(published))
+                differing.append(f"{here:,} {_LABELS[measure]}, expected {expected}")
+        return tuple(differing)
+
+    def to_json(self) -> dict[str, Any]:
+        """As `datasets show --json` prints it."""
+        return {
+            **asdict(self),
+            "notes": list(self.notes),
+            "differing_counts": list(self.differing_counts()),
+        }
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        releases = {
+            True: "the known release",
+            False: "another release than the known one",
+            None: "none known",
+        }
+        yield f"{self.title}, {self.split}"
+        yield f"{self.path} ({self.format}, sha256 {self.fingerprint}…: {releases[self.is_known_release]})"
+        yield ""
+        yield f"{'':26}{'here':>12}{'released':>12}{'papers':>12}"
+        for measure in MEASURES:
+            row = [getattr(numbers, measure) for numbers in (self.numbers, self.released, self.paper)]
+            if any(number is not None for number in row):
+                yield f"{_LABELS[measure]:26}" + "".join(f"{_shown(number):>12}" for number in row)
+        yield f"{'queries a video':26}{_shown(self.queries_per_video):>12}"
+        if self.repeated_queries:
+            yield f"{'repeated queries':26}{self.repeated_queries:>12,}"
+        yield ""
+        for label, item in (("first", self.first), ("tenth", self.tenth), ("last", self.last)):
+            if item is not None:
+                yield f"{label:6}{item.query_id}: {item.text}"
+                for video_id, start, end, relevance in item.moments[:5]:
+                    yield f"      {video_id} {start:.2f}-{end:.2f}, relevance {relevance:g}"
+        yield ""
+        yield from (f"{rule}: {times:,}" for rule, times in self.rules.items())
+        yield from (f"note: {note}" for note in self.notes)
+        yield from (f"differs: {what}" for what in self.differing_counts())
+
+
+def make_card(
+    dataset: Declaration, split: Split, file: AnnotationFile, path: Path, annotations: Annotations
+) -> Card:
+    """The card of a split that was read. Raises FormatError where the file is gone by now."""
+    fingerprint = fingerprint_of(path)
+    count = len(annotations.queries)
+    return Card(
+        dataset=dataset.name,
+        title=dataset.title,
+        split=split.name,
+        path=str(path),
+        format=file.format,
+        fingerprint=fingerprint,
+        is_known_release=fingerprint == file.fingerprint if file.fingerprint else None,
+        numbers=numbers_of(annotations, dataset.pool_size),
+        queries_per_video=count / len(annotations.videos) if annotations.videos else 0.0,
+        repeated_queries=_repeated(annotations),
+        first=_item(annotations, 0) if count else None,
+        tenth=_item(annotations, 9) if count > 9 else None,
+        last=_item(annotations, count - 1) if count else None,
+        rules=dict(annotations.counts),
+        paper=split.paper,
+        released=file.holds,
+        notes=tuple(note for note in (split.note, *dataset.notes) if note),
+    )
+
+
+def fingerprint_of(path: Path) -> str:
+    """The first 16 hexadecimal digits of the sha256 of a file, unpacked."""
+    digest = hashlib.sha256()
+    with open_unpacked(path) as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()[:_FINGERPRINT_LENGTH]
+
+
+def numbers_of(annotations: Annotations, pool_size: int | None = None) -> Statistics:
+    """Counts and means of a split.
+
+    Where it has pools, means over queries and moments are over the queries with a full pool. Judgements
+    without a usable span count, and are left out of the means over moments.
+    """
+    counted = _counted(annotations, pool_size)
+    rows = counted[annotations.query]
+    durations = np.array(
+        [np.nan if v.duration is None else v.duration for v in annotations.videos], np.float64
+    )
+    span = (annotations.end - annotations.start)[rows]
+    share = span / durations[annotations.video[rows]]
+    words = np.array([len(query.text.split()) for query in annotations.queries], np.float64)
+    relevant = np.bincount(
+        annotations.query[annotations.relevance > 0], minlength=len(annotations.queries)
+    ).astype(np.float64)
+    return Statistics(
+        videos=len(annotations.videos),
+        queries=len(annotations.queries),
+        judgements=len(annotations.query),
+        judged_videos=len(np.unique(annotations.video)),
+        full_pools=None if pool_size is None else int(counted.sum()),
+        video_seconds=_mean(durations),
+        moment_seconds=_mean(span[span > 0]),
+        moment_share=_mean(share[span > 0]),
+        words_per_query=_mean(words[counted]),
+        relevant_per_query=_mean(relevant[counted]) if len(rows) else None,
+    )
+
+
+def _counted(annotations: Annotations, pool_size: int | None) -> NDArray[np.bool_]:
+    """(Q,) the queries that means are over."""
+    if pool_size is None:
+        return np.ones(len(annotations.queries), bool)
+    return np.array(
+        [len(annotations.pools.get(query.id, ())) == pool_size for query in annotations.queries], bool
+    )
+
+
+def _mean(values: NDArray[np.float64]) -> float | None:
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if len(finite) else None
+
+
+def _repeated(annotations: Annotations) -> int:
+    judged: dict[int, list[tuple[int, float, float]]] = {}
+    for query, video, start, end, _ in judgement_rows(annotations):
+        judged.setdefault(query, []).append((video, start, end))
+    repeats = Counter((annotations.queries[q].text, tuple(moments)) for q, moments in judged.items())
+    return sum(times - 1 for times in repeats.values())
+
+
+def _item(annotations: Annotations, number: int) -> Item:
+    query = annotations.queries[number]
+    rows = np.flatnonzero(annotations.query == number)
+    return Item(
+        query.id,
+        query.text,
+        tuple(
+            (
+                annotations.videos[int(annotations.video[row])].id,
+                float(annotations.start[row]),
+                float(annotations.end[row]),
+                float(annotations.relevance[row]),
+            )
+            for row in rows
+        ),
+    )
+
+
+def _shown(number: float | None) -> str:
+    if number is None:
+        return "·"
+    return f"{number:,}" if isinstance(number, int) else f"{number:.2f}"

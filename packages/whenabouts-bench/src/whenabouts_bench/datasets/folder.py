@@ -1,0 +1,128 @@
+"""The annotation files of data sets in a folder, recognised by their names and first bytes."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+from whenabouts.intake.files import FileHead, FormatError, read_head
+from whenabouts.types import UsageError
+from whenabouts_bench.datasets.declaration import AnnotationFile, Declaration
+
+DEEPEST = 5
+"""Levels of folders that are searched; releases unpack three deep."""
+MOST_ENTRIES = 300_000
+"""Where looking stops: a folder of features has an entry a video, a whole disk has more."""
+
+
+@dataclass(frozen=True)
+class LocatedFile:
+    """An annotation file that is there, with its split."""
+
+    split: str
+    file: AnnotationFile
+    path: Path
+
+
+@dataclass
+class DatasetFolder:
+    """A folder that is looked through once; files nearer to it come first.
+
+    Links to folders are not followed, and neither are links to files outside of it: they can go in circles
+    and lead to files that the caller did not mean.
+    """
+
+    path: Path
+    unreadable: dict[Path, FormatError] = field(default_factory=dict)
+    """Files with the name of annotations that cannot be read, met so far."""
+    complete: bool = True
+    """False where looking stopped early."""
+
+    def __post_init__(self) -> None:
+        if not self.path.is_dir():
+            what = "is a file" if self.path.exists() else "is not there"
+            raise UsageError(f"{self.path}: {what}; give the folder that holds the data sets' files")
+
+    @cached_property
+    def by_name(self) -> Mapping[str, tuple[Path, ...]]:
+        """Name (without .gz) -> the files and folders of that name, nearest first."""
+        named: dict[str, list[Path]] = {}
+        for path in self._walk():
+            named.setdefault(path.name.removesuffix(".gz"), []).append(path)
+        return {name: tuple(paths) for name, paths in named.items()}
+
+    def annotations_of(self, dataset: Declaration) -> tuple[LocatedFile, ...]:
+        """Its annotation files that are here, in the order of its splits, preferred and nearest first."""
+        return tuple(
+            LocatedFile(split.name, file, path)
+            for split in dataset.splits
+            for file in split.files
+            for path in self._named(file.name)
+            if path.is_file() and self._bears_mark(dataset, path)
+        )
+
+    def _named(self, name: str) -> Iterable[Path]:
+        *folders, last = PurePosixPath(name).parts
+        for path in self.by_name.get(last, ()):
+            if list(path.parent.parts[len(path.parent.parts) - len(folders) :]) == folders:
+                yield path
+
+    def any_of(self, names: Iterable[str]) -> Path | None:
+        """The nearest file or folder with one of the names."""
+        return next((path for name in names for path in self.by_name.get(name, ())), None)
+
+    def _bears_mark(self, dataset: Declaration, path: Path) -> bool:
+        head = self._opening(path)
+        return head is not None and re.search(dataset.mark, head.head) is not None
+
+    def _opening(self, path: Path) -> FileHead | None:
+        if path not in self._openings:
+            try:
+                self._openings[path] = read_head(path)
+            except FormatError as error:
+                self.unreadable[path] = error
+                self._openings[path] = None
+        return self._openings[path]
+
+    @cached_property
+    def _openings(self) -> dict[Path, FileHead | None]:
+        return {}
+
+    def _walk(self) -> Iterable[Path]:
+        root = self.path.resolve()
+        level, seen = [self.path], 0
+        for _ in range(DEEPEST + 1):
+            below: list[Path] = []
+            for folder in level:
+                for entry in _entries(folder):
+                    seen += 1
+                    if seen > MOST_ENTRIES:
+                        self.complete = False
+                        return
+                    if entry.is_dir(follow_symlinks=False):
+                        below.append(Path(entry.path))
+                        yield below[-1]
+                    elif not entry.is_symlink() or _is_file_inside(Path(entry.path), root):
+                        yield Path(entry.path)
+            level = below
+        self.complete = self.complete and not level
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((e for e in entries if not e.name.startswith(".")), key=lambda entry: entry.name)
+    except OSError:
+        return []
+
+
+def _is_file_inside(path: Path, root: Path) -> bool:
+    try:
+        target = path.resolve(strict=True)
+    except (OSError, RuntimeError):
+        return False
+    return target.is_file() and target.is_relative_to(root)

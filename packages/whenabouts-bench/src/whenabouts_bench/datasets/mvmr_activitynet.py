@@ -1,0 +1,34 @@
+"""MVMR on ActivityNet Captions: a pool of 50 videos a query, with up to 5 that answer it."""
+
+from __future__ import annotations
+
+from whenabouts_bench.datasets.activitynet_captions import C3D
+from whenabouts_bench.datasets.declaration import AnnotationFile, Declaration, Split, Statistics
+from whenabouts_bench.datasets.mvmr_charades_sta import CITATION, FULL, HOW, LICENCE, OWN
+
+DATASET = Declaration(
+    name="mvmr-activitynet",
+    title="MVMR (ActivityNet Captions)",
+    tasks=("MVMR",),
+    citation=CITATION,
+    licence=LICENCE.format(source="ActivityNet Captions"),
+    how=f"{HOW} The file of ActivityNet was announced there and could not be found in it; ask its authors.",
+    mark=rb'"(pos_moments|retrieval_pool|timestamps)"',
+    splits=(
+        Split(
+            "test",
+            (AnnotationFile("activitynet_test_mvmr.json", "mvmr"),),
+            Statistics(
+                videos=4_885,
+                full_pools=16_941,
+                video_seconds=118.20,
+                moment_seconds=40.32,
+                words_per_query=12.03,
+                relevant_per_query=1.11,
+            ),
+        ),
+    ),
+    features=(C3D,),
+    notes=(FULL, OWN, "Its queries are those of val_2, 17,031 before pools that stayed short are left out."),
+    pool_size=50,
+)

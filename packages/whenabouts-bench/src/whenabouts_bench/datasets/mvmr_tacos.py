@@ -1,0 +1,44 @@
+"""MVMR on TACoS: a pool of 5 of the 25 test videos a query, with up to 5 that answer it."""
+
+from __future__ import annotations
+
+from whenabouts_bench.datasets.declaration import AnnotationFile, Declaration, Split, Statistics
+from whenabouts_bench.datasets.mvmr_charades_sta import CITATION, FULL, HOW, LICENCE, OWN
+from whenabouts_bench.datasets.tacos import C3D
+
+DATASET = Declaration(
+    name="mvmr-tacos",
+    title="MVMR (TACoS)",
+    tasks=("MVMR",),
+    citation=CITATION,
+    licence=LICENCE.format(source="TACoS"),
+    how=HOW,
+    mark=rb'"(pos_moments|retrieval_pool|timestamps)"',
+    splits=(
+        Split(
+            "test",
+            (
+                AnnotationFile(
+                    "tacos_test_mvmr.json", "mvmr", Statistics(videos=25, queries=4_001, full_pools=2_055)
+                ),
+            ),
+            Statistics(
+                videos=25,
+                full_pools=2_055,
+                video_seconds=367.15,
+                moment_seconds=28.55,
+                words_per_query=7.31,
+                relevant_per_query=2.24,
+            ),
+            "Pools are full for 2,055 of the 4,001 sentences of the file.",
+        ),
+    ),
+    features=(C3D,),
+    notes=(
+        FULL,
+        OWN,
+        "Its times are frames, those of the positives in other videos too; the released evaluation takes the "
+        "latter for seconds (protocol mvmr-as-released), here they are seconds.",
+    ),
+    pool_size=5,
+)

@@ -1,0 +1,172 @@
+"""The least and greatest value that a metric could have, whatever grades the answers get that nobody judged.
+
+The reading: an answer that is judged keeps what it got. One that is not may have any grade up to the highest;
+then it is a judged moment with its own borders, which matches itself alone and takes its place in the best
+possible list. Over all grades of the unjudged answers up to the metric's depth these bounds are exact
+(tests/research/evaluation/test_unjudged.py goes through all of them). They say nothing of moments that nobody
+judged and this run does not give either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from whenabouts_bench.evaluation.matching import Mask, ranks_within
+from whenabouts_bench.evaluation.metrics import Listing, Metric, average_precision, discounted
+from whenabouts_bench.formats.annotations import Floats, Indices
+
+_MOST_STEPS = 100
+
+
+def bounds_of(
+    listing: Listing, metric: Metric, unjudged: Mask, plain: Floats, most_grade: float
+) -> tuple[Floats, Floats]:
+    """(B,) least and greatest value of each query; `plain` (B,) is its value as things stand.
+
+    `unjudged` (N,) are the rows up to the metric's depth that have no judgement and could be right.
+    """
+    if not unjudged.any():
+        return plain, plain
+    lower, upper = BOUNDS[metric.measure](listing, metric, unjudged, plain, most_grade)
+    # Rounding aside, what stands lies between.
+    return np.minimum(lower, plain), np.maximum(upper, plain)
+
+
+def _of_a_hit(
+    listing: Listing, metric: Metric, unjudged: Mask, plain: Floats, most_grade: float
+) -> tuple[Floats, Floats]:
+    """Of R@K and mIoU: one right answer makes them 1, and a wrong one takes nothing away."""
+    can_hit = np.bincount(listing.rows.query[unjudged], minlength=listing.queries) > 0
+    return plain, np.where(can_hit, 1.0, plain)
+
+
+def _of_average_precision(
+    listing: Listing, metric: Metric, unjudged: Mask, plain: Floats, most_grade: float
+) -> tuple[Floats, Floats]:
+    """Of AP: each number n of right ones among the unjudged is tried, the first n and the last n of them.
+
+    For one n the denominator is fixed, and the sum of precisions grows as any right row moves up.
+    """
+    rows = listing.by_score.rows
+    place, count = _places(rows.query[unjudged], listing.queries)
+    lower, upper = plain.copy(), plain.copy()
+    for right in range(1, int(count.max()) + 1):
+        enough = count >= right
+        for chosen in (place < right, place >= count[rows.query[unjudged]] - right):
+            also = np.zeros(len(unjudged), bool)
+            also[np.flatnonzero(unjudged)[chosen]] = True
+            value = average_precision(listing, metric, also)
+            lower[enough] = np.minimum(lower, value)[enough]
+            upper[enough] = np.maximum(upper, value)[enough]
+    return lower, upper
+
+
+def _places(query: Indices, queries: int) -> tuple[Indices, Indices]:
+    """(U,) the place of each unjudged row among those of its query, and (B,) how many a query has."""
+    return ranks_within(query), np.bincount(query, minlength=queries)
+
+
+def _of_ndcg(
+    listing: Listing, metric: Metric, unjudged: Mask, plain: Floats, most_grade: float
+) -> tuple[Floats, Floats]:
+    """Of nDCG@K: equation 1 of the TVR-Ranking paper over all grades of the unjudged rows."""
+    gains = _Gains.of(listing, metric, unjudged, most_grade)
+    lower, upper = plain.copy(), plain.copy()
+    for value in gains.with_the_last():
+        lower = np.fmin(lower, value)
+    # Dinkelbach's method for the greatest ratio: the value rises with each step until it is the greatest.
+    for _ in range(_MOST_STEPS):
+        value = np.fmax(upper, gains.best_beyond(upper))
+        if np.array_equal(value, upper):
+            break
+        upper = value
+    return lower, upper
+
+
+@dataclass(frozen=True)
+class _Gains:
+    """What the DCG of a list and that of the best possible list become with grades for unjudged rows.
+
+    A list in descending order has the DCG sum over levels of (level - next lower level) * C(number of gains
+    at or above the level), with C(n) the sum of the first n discounts. So each level can be looked at alone.
+    `met` (B,) is the DCG of what is judged, `steps` (L,) the differences of the levels, `judged` (L, B) how
+    many judged moments reach each, `first` and `last` (B, U + 1) the discounts of the first and last n
+    unjudged rows (NaN beyond their number), `ideal` is C up to any number.
+    """
+
+    met: Floats
+    steps: Floats
+    judged: Indices
+    first: Floats
+    last: Floats
+    ideal: Floats
+
+    @classmethod
+    def of(cls, listing: Listing, metric: Metric, unjudged: Mask, most_grade: float) -> _Gains:
+        k, rows = cast(int, metric.k), listing.rows
+        place, count = _places(rows.query[unjudged], listing.queries)
+        discounts = np.full((listing.queries, int(count.max()) + 1), np.nan)
+        discounts[:, 0] = 0.0
+        discounts[rows.query[unjudged], place + 1] = 1 / np.log2(rows.rank[unjudged] + 2)
+        first = np.cumsum(discounts, axis=1)
+        total = first[np.arange(listing.queries), count]
+        places = count[:, None] - np.arange(discounts.shape[1])
+        last = total[:, None] - np.take_along_axis(first, np.maximum(places, 0), axis=1)
+        judged_query, _, judged_gain = listing.ideal
+        top = most_grade if listing.protocol.gain == "linear" else np.exp2(most_grade) - 1
+        levels = np.union1d(judged_gain[judged_gain > 0], [top])
+        most = int(np.bincount(judged_query, minlength=1).max()) + discounts.shape[1]
+        ideal = 1 / np.log2(np.arange(most) + 2)
+        ideal[k:] = 0.0
+        return cls(
+            discounted(*listing.gained(cast(float, metric.iou)), k, listing.queries),
+            np.diff(levels, prepend=0.0),
+            np.array(
+                [np.bincount(judged_query[judged_gain >= g], minlength=listing.queries) for g in levels]
+            ),
+            first,
+            np.where(places >= 0, last, np.nan),
+            np.concatenate([[0.0], np.cumsum(ideal)]),
+        )
+
+    def with_the_last(self) -> Iterator[Floats]:
+        """(B,) the value with the last n unjudged rows at the highest grade, for each n; NaN for too many.
+
+        The value is a linear function of the gains over a convex one, so it is least where each gain is 0 or
+        the highest; then the best possible list knows their number alone, and the last ones add least.
+        """
+        top = self.steps.sum()
+        for right in range(self.last.shape[1]):
+            best = (self.steps[:, None] * self.ideal[self.judged + right]).sum(axis=0)
+            yield np.divide(
+                self.met + top * self.last[:, right], best, out=np.zeros(len(best)), where=best > 0
+            )
+
+    def best_beyond(self, value: Floats) -> Floats:
+        """(B,) the value with those grades that exceed `value` (B,) times the best possible list most.
+
+        Higher grades go to higher ranks, so a level is reached by the first n unjudged rows. Which n is best
+        can be asked for each level alone: the answer never grows with the level, as a list of grades must.
+        """
+        met, best = self.met.copy(), np.zeros_like(self.met)
+        queries, numbers = np.arange(len(met)), np.arange(self.first.shape[1])
+        for step, judged in zip(self.steps, self.judged, strict=True):
+            ideal = self.ideal[judged[:, None] + numbers]
+            gain = self.first - value[:, None] * ideal
+            right = np.where(np.isnan(gain), -np.inf, gain).argmax(axis=1)
+            met += step * self.first[queries, right]
+            best += step * ideal[queries, right]
+        return np.divide(met, best, out=np.zeros(len(met)), where=best > 0)
+
+
+Bound = Callable[[Listing, Metric, Mask, Floats, float], tuple[Floats, Floats]]
+BOUNDS: Mapping[str, Bound] = {
+    "R": _of_a_hit,
+    "mIoU": _of_a_hit,
+    "nDCG": _of_ndcg,
+    "mAP": _of_average_precision,
+}

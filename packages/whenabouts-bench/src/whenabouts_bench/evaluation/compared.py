@@ -1,0 +1,376 @@
+"""A comparison of runs: means, differences and verdicts, as a table, as JSON, as LaTeX."""
+
+from __future__ import annotations
+
+import textwrap
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from whenabouts.types import number_of
+from whenabouts_bench.evaluation.compared_pools import PooledComparison
+from whenabouts_bench.evaluation.significance import Correction
+
+Verdict = Literal["better", "worse", "no difference shown"]
+
+_STUDENT = "Student's t, random effects of training and video"
+_MOST_METRIC_COLUMNS = 5
+_WIDTH = 100
+_ESCAPED = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "_": r"\_",
+    "%": r"\%",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean or a difference of means, as a fraction, and the ends of its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def to_json(self, name: str) -> dict[str, float]:
+        """For programs; `name` is what the value is."""
+        return {name: self.value, "low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True)
+class System:
+    """A run that was compared."""
+
+    name: str
+    """Short and unlike the others'."""
+    run: str
+    """Its file."""
+    missing: int
+    """Judged queries that it does not answer."""
+    means: Mapping[str, Estimate]
+    """By metric."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How much higher a system is than another by a metric, and whether that is more than chance.
+
+    `p` is as tested, `p_corrected` after the correction. `exact`: all patterns of signs were counted.
+    `differing_videos` is in how many videos the two differ at all. `verdict` is about the system.
+    """
+
+    metric: str
+    system: str
+    baseline: str
+    difference: Estimate
+    p: float
+    p_corrected: float
+    exact: bool
+    differing_videos: int
+    verdict: Verdict
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs, without the names of what is compared."""
+        names = ("p", "p_corrected", "exact", "differing_videos", "verdict")
+        return self.difference.to_json("difference") | {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How runs are compared.
+
+    Intervals cover 1 - `alpha`; a difference is called one where its corrected p is at most `alpha`.
+    `baseline`: "first" compares each other run with the first, "each-pair" every run with every other.
+    `trainings`: so many runs, one after the other, are of one system; then trainings and videos are what
+    differences must be larger than (`several_trainings.py`), and nothing is drawn.
+    """
+
+    baseline: Literal["first", "each-pair"] = "first"
+    trainings: int = 1
+    correction: Correction = "holm"
+    resamples: int = 10_000
+    seed: int = 0
+    alpha: float = 0.05
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs compared under one protocol.
+
+    `differences` are in the order of `metrics`, then of pairs. `counts` says for each metric to how many
+    queries it applies, about how many videos. `clustered_by` is "video" or "query".
+    """
+
+    protocol: str
+    metrics: tuple[str, ...]
+    counts: Mapping[str, tuple[int, int]]
+    queries: int
+    videos: int
+    clustered_by: Literal["video", "query"]
+    systems: tuple[System, ...]
+    differences: tuple[Difference, ...]
+    settings: Settings
+    missing_as_zero: bool = True
+    """Whether judged queries that a run does not answer count as 0; else they are left out for all runs."""
+    notes: tuple[str, ...] = ()
+    """Sentences a reader of the numbers must know."""
+    unjudged: PooledComparison | None = None
+    """What was not judged, where the judgements come from pools."""
+    untold: tuple[str, ...] = ()
+    """Metrics without a value: of a task that not every run answers."""
+
+    @property
+    def family(self) -> int:
+        """How many comparisons are corrected together: all pairs of runs of one metric."""
+        return len(self.differences) // len(self.metrics)
+
+    def to_json(self) -> dict[str, Any]:
+        """As `compare --json` prints it."""
+        return {
+            "protocol": self.protocol,
+            "queries": self.queries,
+            "videos": self.videos,
+            "clustered_by": self.clustered_by,
+            "trainings": self.settings.trainings,
+            "test": "paired randomisation (sign flips), two-sided" if self._drawn else _STUDENT,
+            "interval": "bootstrap, expanded percentile" if self._drawn else _STUDENT,
+            "resamples": self.settings.resamples,
+            "seed": self.settings.seed,
+            "alpha": self.settings.alpha,
+            "correction": self.settings.correction,
+            "family": {"of": "pairs of runs, each metric by itself", "size": self.family},
+            "missing_as_zero": self.missing_as_zero,
+            "metrics": {
+                name: {"queries": queries, "videos": videos}
+                for name, (queries, videos) in self.counts.items()
+            }
+            | dict.fromkeys(self.untold),
+            "systems": [
+                {
+                    "name": system.name,
+                    "run": system.run,
+                    "missing_queries": system.missing,
+                    "metrics": {name: mean.to_json("mean") for name, mean in system.means.items()},
+                }
+                for system in self.systems
+            ],
+            "comparisons": [
+                {
+                    "system": system,
+                    "baseline": baseline,
+                    "metrics": {
+                        d.metric: d.to_json()
+                        for d in self.differences
+                        if (d.system, d.baseline) == (system, baseline)
+                    },
+                }
+                for system, baseline in dict.fromkeys((d.system, d.baseline) for d in self.differences)
+            ],
+            **({} if self.unjudged is None else {"unjudged": self.unjudged.to_json()}),
+            "notes": list(self.notes),
+        }
+
+    @property
+    def _drawn(self) -> bool:
+        """Whether videos were drawn: where each system has one run."""
+        return self.settings.trainings == 1
+
+    def table(self) -> list[str]:
+        """Lines for people: a block for each metric, then what the words and numbers mean."""
+        lines = [f"{self.protocol}: {self._about(self.queries, self.videos)}"]
+        lines += [f"  {line}" for line in self._missing()]
+        for metric in self.metrics:
+            lines += ["", *self.block(metric)]
+            lines += [] if self.unjudged is None else self.unjudged.block(metric)
+        lines += ["", *(f"{metric}  -" for metric in self.untold)] if self.untold else []
+        pools = () if self.unjudged is None else (self.unjudged.sentence(),)
+        for sentence in (*self._explained(), *pools, *self.notes):
+            lines += ["", *textwrap.wrap(sentence, _WIDTH)]
+        return lines
+
+    def _about(self, queries: int, videos: int) -> str:
+        return number_of(queries, "query") + (
+            f" about {number_of(videos, 'video')}" if self.clustered_by == "video" else ""
+        )
+
+    def _missing(self) -> list[str]:
+        missing = [f"{system.missing:,} by {system.name}" for system in self.systems if system.missing]
+        then = "they count as 0" if self.missing_as_zero else "they are left out"
+        return [f"Judged queries not answered: {', '.join(missing)}; {then}"] if missing else []
+
+    def _correction(self) -> str:
+        if self.family == 1:
+            return "one comparison by each metric, nothing to correct"
+        of = f"the {self.family} comparisons by each metric"
+        if self.settings.correction == "none":
+            return f"not corrected for {of}"
+        return f"{self.settings.correction.capitalize()}'s correction for {of}"
+
+    def block(self, metric: str) -> list[str]:
+        """Lines for people about one metric: its name, then a table of runs."""
+        queries, videos = self.counts[metric]
+        applies = "" if queries == self.queries else f"  (applies to {self._about(queries, videos)})"
+        sure = f"{100 * (1 - self.settings.alpha):g} %"
+        rows = [("run", "mean %", f"[{sure}]", "against", "difference", f"[{sure}]", "p", "")]
+        for system in self.systems:
+            mean = system.means[metric]
+            own = (system.name, f"{100 * mean.value:.2f}", _interval(mean))
+            own_differences = [d for d in self.differences if (d.metric, d.system) == (metric, system.name)]
+            rows += [(*own, "", "", "", "", "")] if not own_differences else []
+            for number, d in enumerate(own_differences):
+                cells = (d.baseline, f"{100 * d.difference.value:+.2f}", _interval(d.difference, signed=True))
+                rows.append((*(own if number == 0 else ("",) * 3), *cells, _p(d.p_corrected), d.verdict))
+        return [metric + applies, *_lined_up(rows, right=(1, 4, 6))]
+
+    def _explained(self) -> list[str]:
+        settings, of = self.settings, self.clustered_by
+        if not self._drawn:
+            return [
+                f"Each system was trained {settings.trainings} times. [ ]: confidence interval, not "
+                f"corrected; p: two-sided, {self._correction()}; no correction for the number of metrics. "
+                f"Both: {_STUDENT} (the luck of trainings and of {of}s together).",
+                self._verdicts(),
+            ]
+        return [
+            f"[ ]: confidence interval, from {settings.resamples:,} bootstrap draws of whole "
+            f"{'videos' if of == 'video' else 'queries'}. It is not corrected for several comparisons.",
+            f"p: two-sided paired randomisation test. The sign of each {of}'s difference is turned at "
+            f"random, {settings.resamples:,} times (every way, where that is fewer); {self._correction()}; "
+            "no correction for the number of metrics.",
+            self._verdicts(),
+        ]
+
+    def _verdicts(self) -> str:
+        return (
+            f'"better" and "worse": p is at most {self.settings.alpha:g}. "no difference shown" means that '
+            "these queries do not tell the two runs apart, not that the runs are equal."
+        )
+
+    def to_latex(self) -> str:
+        r"""A booktabs table with intervals; letters mark what is significantly better than what.
+
+        Runs are its rows, or its columns where there are many metrics. Needs `\usepackage{booktabs}`.
+        """
+        letters = {system.name: _letter(number) for number, system in enumerate(self.systems)}
+        runs = [f"({letters[s.name]})~{escaped(s.name)}" for s in self.systems]
+        metrics = [escaped(metric) for metric in (*self.metrics, *self.untold)]
+        dashes = ["--"] * len(self.untold)
+        cells = [
+            [*(self._cell(s, metric, letters) for metric in self.metrics), *dashes] for s in self.systems
+        ]
+        if len(metrics) > _MOST_METRIC_COLUMNS:
+            head, names, cells = runs, metrics, [list(row) for row in zip(*cells, strict=True)]
+        else:
+            head, names = metrics, runs
+        return booktabs(
+            ["", *head],
+            [[name, *row] for name, row in zip(names, cells, strict=True)],
+            caption=self._caption(letters),
+            label="tab:comparison",
+            before=[r"needs \usepackage{booktabs}", *(escaped(note) for note in self.notes)],
+        )
+
+    def _cell(self, system: System, metric: str, letters: Mapping[str, str]) -> str:
+        own = [d for d in self.differences if d.metric == metric]
+        beaten = [d.baseline for d in own if (d.system, d.verdict) == (system.name, "better")]
+        beaten += [d.system for d in own if (d.baseline, d.verdict) == (system.name, "worse")]
+        marks = ",".join(letters[s.name] for s in self.systems if s.name in beaten)
+        mean = system.means[metric]
+        above = f"{100 * mean.value:.2f}" + (f"$^{{{marks}}}$" if marks else "")
+        return rf"\shortstack{{{above}\\{{\scriptsize {_interval(mean)}}}}}"
+
+    def _caption(self, letters: Mapping[str, str]) -> str:
+        settings = self.settings
+        whole = f"whole {'videos' if self.clustered_by == 'video' else 'queries'}"
+        first = self.systems[0].name
+        tested = (
+            ""
+            if settings.baseline == "each-pair"
+            else f" Only differences to ({letters[first]}) were tested."
+        )
+        missing = "".join(f" {escaped(sentence)}." for sentence in self._missing())
+        if not self._drawn:
+            return (
+                f"Means in percent over {self._about(self.queries, self.videos)} and {settings.trainings} "
+                f"trainings (protocol {escaped(self.protocol)}), with {100 * (1 - settings.alpha):g}\\,\\% "
+                f"confidence intervals.{missing} A superscript letter names a system that this one beats: "
+                f"{_STUDENT}, $p \\le {settings.alpha:g}$, {self._correction()}.{tested}"
+            )
+        return (
+            f"Means in percent over {self._about(self.queries, self.videos)} (protocol "
+            f"{escaped(self.protocol)}), with {100 * (1 - settings.alpha):g}\\,\\% confidence intervals from "
+            f"{settings.resamples:,} bootstrap draws of {whole}.{missing} A superscript letter names a run "
+            "that this one beats significantly: two-sided paired randomisation test that flips the signs "
+            f"of {whole}, {settings.resamples:,} resamples, $p \\le {settings.alpha:g}$, "
+            f"{self._correction()}.{tested}"
+        )
+
+
+def _interval(estimate: Estimate, *, signed: bool = False) -> str:
+    sign = "+" if signed else ""
+    return f"[{100 * estimate.low:{sign}.2f}, {100 * estimate.high:{sign}.2f}]"
+
+
+def _p(p: float) -> str:
+    return f"{p:.4f}" if p >= 0.00005 else f"{p:.1e}"
+
+
+def _letter(number: int) -> str:
+    """A, b, ... z, aa, ab: as spreadsheets count."""
+    return (_letter(number // 26 - 1) if number >= 26 else "") + "abcdefghijklmnopqrstuvwxyz"[number % 26]
+
+
+def _lined_up(rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  "
+        + "  ".join(
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def escaped(text: str) -> str:
+    """Text that LaTeX prints as it stands; control characters become blanks.
+
+    >>> print(escaped("50%_of {a}"))
+    50\\%\\_of \\{a\\}
+    """
+    return "".join(
+        " " if unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") else _ESCAPED.get(letter, letter)
+        for letter in text
+    )
+
+
+def booktabs(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    caption: str,
+    label: str,
+    before: Sequence[str] = (),
+) -> str:
+    """A floating table: first column to the left, the others centred. All text is LaTeX already.
+
+    `before` are lines of comment that stand above it, such as the packages it needs.
+    """
+    lines = [f"% {line}" for line in before]
+    lines += [r"\begin{table}", r"  \centering", f"  \\caption{{{caption}}}", f"  \\label{{{label}}}"]
+    lines += [f"  \\begin{{tabular}}{{l{'c' * (len(head) - 1)}}}", r"    \toprule"]
+    lines += [f"    {' & '.join(head)} \\\\", r"    \midrule"]
+    lines += [f"    {' & '.join(row)} \\\\" for row in rows]
+    lines += [r"    \bottomrule", r"  \end{tabular}", r"\end{table}"]
+    return "\n".join(lines) + "\n"

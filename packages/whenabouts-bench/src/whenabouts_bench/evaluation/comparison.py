@@ -1,0 +1,522 @@
+"""Runs compared over the same queries: which differences are more than chance."""
+
+from __future__ import annotations
+
+import filecmp
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.types import UsageError
+from whenabouts_bench.evaluation.compared import Comparison, Difference, Estimate, Settings, System, Verdict
+from whenabouts_bench.evaluation.compared_pools import PooledComparison, possible_difference
+from whenabouts_bench.evaluation.evaluate import Evaluation, annotations_of, evaluate
+from whenabouts_bench.evaluation.protocols import find_protocol, protocol_for
+from whenabouts_bench.evaluation.several_trainings import over_trainings
+from whenabouts_bench.evaluation.significance import (
+    FEW_CLUSTERS,
+    Floats,
+    Indices,
+    bootstrap_intervals,
+    corrected,
+    sign_flip_test,
+)
+from whenabouts_bench.formats.annotations import Annotations
+
+__all__ = ["Comparison", "Settings", "clusters_of", "compare", "compare_files", "names_of"]
+
+Pairs = tuple[tuple[int, int], ...]
+
+_MOST_RESAMPLES = 10_000_000
+
+
+def clusters_of(annotations: Annotations) -> dict[str, int]:
+    """Query id -> the number of the video it is filed under; queries of one video are one cluster.
+
+    A query that is true in several videos is filed under that of its most relevant judgement, the first
+    listed of equals. Joining all queries that share any video would be more careful, but it leaves too little
+    to tell: of the 3,720 queries of MVMR's Charades pools it puts 3,388 into one cluster. A query without a
+    judgement is a cluster by itself.
+    """
+    order = np.lexsort((np.arange(len(annotations.query)), -annotations.relevance, annotations.query))
+    queries, first = np.unique(annotations.query[order], return_index=True)
+    labels = len(annotations.videos) + np.arange(len(annotations.queries))
+    labels[queries] = annotations.video[order][first]
+    return dict(zip((query.id for query in annotations.queries), labels.tolist(), strict=True))
+
+
+def queries_in_several_videos(annotations: Annotations) -> int:
+    """How many queries are true in more than one video."""
+    pairs = np.unique(np.stack([annotations.query, annotations.video]), axis=1)
+    return int((np.bincount(pairs[0]) > 1).sum()) if pairs.size else 0
+
+
+def names_of(runs: Iterable[str | PurePath]) -> tuple[str, ...]:
+    """Short names of runs: stems of files, with as much of their folders as makes them differ.
+
+    >>> names_of(["a/run.jsonl", "b/run.jsonl.gz", "c/best.json"])
+    ('a/run', 'b/run', 'best')
+    """
+    parts = [_parts(PurePath(run)) for run in runs]
+    depths = [1] * len(parts)
+    while True:
+        names = ["/".join(own[-depth:]) for own, depth in zip(parts, depths, strict=True)]
+        longer = [
+            depth + 1 if names.count(name) > 1 and depth < len(own) else depth
+            for name, own, depth in zip(names, parts, depths, strict=True)
+        ]
+        if longer == depths:
+            break
+        depths = longer
+    taken: set[str] = set()
+    for number, name in enumerate(names):
+        numbered = (f"{name} #{count}" for count in itertools.count(2))
+        names[number] = next(n for n in itertools.chain([name], numbered) if n not in taken)
+        taken.add(names[number])
+    return tuple(names)
+
+
+def _parts(path: PurePath) -> tuple[str, ...]:
+    name = path.name[:-3] if path.name.lower().endswith(".gz") else path.name
+    return (*path.parts[:-1], PurePath(name).stem) if path.name else ("run",)
+
+
+def compare_files(
+    truth: str | Path,
+    runs: Sequence[str | Path],
+    protocol: str | None = None,
+    metrics: Sequence[str] = (),
+    *,
+    truth_format: str | None = None,
+    run_format: str | None = None,
+    settings: Settings | None = None,
+    judged_iou: float | None = None,
+) -> Comparison:
+    """Runs of one file of judgements compared; what the command line calls.
+
+    Without a protocol the judgements choose; `judged_iou` as in `evaluate`. Raises FormatError for files,
+    UsageError for what does not fit.
+    """
+    settings = settings or Settings()
+    _check_settings(settings, len(runs))
+    if settings.trainings > 1:
+        _refuse_twice(runs, settings.trainings)
+    chosen = find_protocol(protocol) if protocol else None
+    annotations = annotations_of(truth, chosen, truth_format)
+    chosen = chosen or protocol_for(annotations)
+    evaluations = [
+        evaluate(annotations, run, metrics, protocol=chosen, run_format=run_format, judged_iou=judged_iou)
+        for run in runs
+    ]
+    several = queries_in_several_videos(annotations)
+    notes = [
+        f"Queries that are true in several videos: {several:,}. Each is filed under the video of its most "
+        "relevant judgement, the first listed of equals."
+    ]
+    return compare(
+        evaluations,
+        clusters_of(annotations),
+        names=_names_of_systems(names_of(runs), settings.trainings),
+        settings=settings,
+        notes=notes if several else (),
+    )
+
+
+def compare(
+    evaluations: Sequence[Evaluation],
+    clusters: Mapping[str, int] | None,
+    *,
+    names: Sequence[str] | None = None,
+    settings: Settings | None = None,
+    notes: Sequence[str] = (),
+) -> Comparison:
+    """Means, differences and verdicts of evaluations over the same queries.
+
+    `clusters` gives each query's cluster (see `clusters_of`); None takes every query by itself, which is
+    right only where no two queries share a video. `names` default to those of the runs' files. Metrics
+    that not every evaluation has, and those that apply to no query, are left out, and `notes` say so. A
+    family of comparisons, corrected together, is all pairs of runs that are compared, by one metric. Where
+    judgements come from pools, the same is compared on condensed lists (`Comparison.unjudged`).
+
+    Raises UsageError for fewer than two evaluations, and where protocols or queries differ.
+    """
+    settings = settings or Settings()
+    _check_settings(settings, len(evaluations))
+    if names is None:
+        names = _names_of_systems(names_of(each.run for each in evaluations), settings.trainings)
+    own_names = tuple(names)
+    _check_same(evaluations)
+    metrics, untold, left_out = _shared_metrics(evaluations)
+    values, labels = _lined_up(evaluations, metrics, clusters)
+    evaluations = _averaged(evaluations, settings.trainings)
+    _check_names(own_names, len(evaluations))
+    pairs = _pairs(len(evaluations), settings)
+    measured = _measured(values, labels, metrics, pairs, settings)
+    differences = tuple(_differences(evaluations, own_names, pairs, measured, settings))
+    return Comparison(
+        protocol=evaluations[0].protocol,
+        metrics=metrics,
+        untold=untold,
+        counts={name: measured[name].counts for name in metrics},
+        queries=len(labels),
+        videos=len(np.unique(labels)),
+        clustered_by="query" if clusters is None else "video",
+        systems=_systems(evaluations, own_names, measured),
+        differences=differences,
+        settings=settings,
+        missing_as_zero=all(set(e.missing) <= set(e.query_ids) for e in evaluations),
+        notes=(*notes, *left_out, *_warnings(differences, measured, settings)),
+        unjudged=_pooled(evaluations, clusters, own_names, settings),
+    )
+
+
+def _pooled(
+    evaluations: Sequence[Evaluation],
+    clusters: Mapping[str, int] | None,
+    names: tuple[str, ...],
+    settings: Settings,
+) -> PooledComparison | None:
+    """The comparison without what was not judged; None where there are no pools."""
+    numbers = [(e.unjudged, e.metrics) for e in evaluations]
+    if not all(unjudged for unjudged, _ in numbers):
+        return None
+    thresholds = {unjudged.judged_iou for unjudged, _ in numbers if unjudged}
+    if len(thresholds) > 1:
+        raise UsageError(
+            f"runs evaluated with judged IoUs {', '.join(map(str, sorted(thresholds)))}: one is wanted"
+        )
+    condensed = compare(
+        [e.on_condensed_lists() for e in evaluations], clusters, names=names, settings=settings
+    )
+    means = (unjudged.means(metrics) for unjudged, metrics in numbers if unjudged)
+    limits = {
+        (metric, names[own], names[other]): possible_difference(evaluations[own], evaluations[other], metric)
+        for own, other in _pairs(len(evaluations), settings)
+        for metric in condensed.metrics
+    }
+    return PooledComparison(thresholds.pop(), condensed, dict(zip(names, means, strict=True)), limits)
+
+
+def _names_of_systems(runs: Sequence[str], trainings: int) -> tuple[str, ...]:
+    """What the names of a system's trainings begin with; without that, the first one's.
+
+    >>> _names_of_systems(["xml-1/run", "xml-2/run", "new-1/run", "new-2/run"], 2)
+    ('xml', 'new')
+    """
+    groups = [runs[first : first + trainings] for first in range(0, len(runs), trainings)]
+    if trainings == 1:
+        return tuple(runs)
+    names = [_common_beginning(group).rstrip("-_./ ") or group[0] for group in groups]
+    return tuple(
+        name if names.count(name) == 1 else group[0] for name, group in zip(names, groups, strict=True)
+    )
+
+
+def _common_beginning(names: Sequence[str]) -> str:
+    alike = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
+    return "".join(letters[0] for letters in alike)
+
+
+def _averaged(evaluations: Sequence[Evaluation], trainings: int) -> list[Evaluation]:
+    """One evaluation a system: each query's mean over its trainings. What was not judged is not told."""
+    if trainings == 1:
+        return list(evaluations)
+    averages = []
+    for first in range(0, len(evaluations), trainings):
+        group = evaluations[first : first + trainings]
+        values, _ = _lined_up(group, group[0].metrics, None)
+        averages.append(
+            replace(
+                group[0],
+                run=", ".join(evaluation.run for evaluation in group),
+                query_ids=tuple(sorted(group[0].query_ids)),
+                values=values.mean(axis=0),
+                missing=tuple(sorted({query for evaluation in group for query in evaluation.missing})),
+                groups={},
+                unjudged=None,
+            )
+        )
+    return averages
+
+
+def _refuse_twice(runs: Sequence[str | Path], trainings: int) -> None:
+    """UsageError where a file or its copy is to be two trainings: their luck would look too small."""
+    seen: dict[Path, str | Path] = {}
+    for number, run in enumerate(runs):
+        if (file := Path(run).resolve()) in seen:
+            raise UsageError(
+                f"{run}: is named twice{'' if run == seen[file] else f' (also as {seen[file]})'}; expected a "
+                "file of its own for each training"
+            )
+        seen[file] = run
+        for other in runs[number - number % trainings : number]:
+            if _same_bytes(file, Path(other)):
+                raise UsageError(
+                    f"{run}: is a copy of {other}; no two trainings answer the same to the byte. "
+                    "Name the answers of another training"
+                )
+
+
+def _same_bytes(file: Path, other: Path) -> bool:
+    return file.is_file() and other.is_file() and filecmp.cmp(file, other, shallow=False)
+
+
+def _check_settings(settings: Settings, runs: int) -> None:
+    if settings.trainings < 1 or runs % settings.trainings:
+        raise UsageError(
+            f"{runs} runs are no whole number of systems with {settings.trainings} trainings each; name all "
+            "trainings of a system one after the other, as many of each"
+        )
+    runs //= settings.trainings
+    if runs < 2:
+        what = "run" if settings.trainings == 1 else "system"
+        raise UsageError(f"{runs} {what}: a comparison needs two or more")
+    if not 0 < settings.alpha < 1:
+        raise UsageError(f"alpha {settings.alpha!r}: a probability between 0 and 1 is wanted, such as 0.05")
+    if settings.seed < 0:
+        raise UsageError(f"seed {settings.seed!r}: 0 or more")
+    family = 1 if settings.correction == "none" else len(_pairs(runs, settings))
+    least = math.ceil(family / settings.alpha)
+    if not least <= settings.resamples <= _MOST_RESAMPLES:
+        raise UsageError(
+            f"{settings.resamples} resamples: between {least} (fewer could not show a difference at alpha "
+            f"{settings.alpha:g} with {family} comparisons) and {_MOST_RESAMPLES}"
+        )
+
+
+def _pairs(runs: int, settings: Settings) -> Pairs:
+    """(system, baseline), by their numbers."""
+    if settings.baseline == "first":
+        return tuple((number, 0) for number in range(1, runs))
+    return tuple((later, earlier) for earlier, later in itertools.combinations(range(runs), 2))
+
+
+def _check_names(names: tuple[str, ...], systems: int) -> None:
+    if len(names) != systems or len(set(names)) < len(names):
+        raise UsageError(f"names {', '.join(names)}: one for each of {systems} runs, no two alike")
+
+
+def _check_same(evaluations: Sequence[Evaluation]) -> None:
+    names = names_of(evaluation.run for evaluation in evaluations)
+    first = evaluations[0]
+    ids = set(first.query_ids)
+    for name, other in zip(names[1:], evaluations[1:], strict=True):
+        if other.protocol != first.protocol:
+            raise UsageError(
+                f"{names[0]} was evaluated under {first.protocol}, {name} under {other.protocol}; "
+                "only numbers of one protocol can be compared"
+            )
+        if first.is_given != other.is_given:
+            given, pooled = (names[0], name) if first.is_given else (name, names[0])
+            raise UsageError(
+                f"{given} answers in each query's own video, {pooled} in its pool: only answers to one "
+                "task can be compared (`evaluate --given` shows the drop from one to the other)"
+            )
+        own = set(other.query_ids)
+        if own != ids:
+            lone = sorted(ids ^ own)[0]
+            raise UsageError(
+                f"{names[0]} and {name} have numbers for different queries ({len(ids - own)} only in the "
+                f"first, {len(own - ids)} only in the second, such as {lone!r}); {first.protocol} leaves out "
+                "what a run does not answer: choose a protocol that counts it as 0"
+            )
+    if not ids:
+        raise UsageError("no query counts, so there is nothing to compare")
+
+
+def _shared_metrics(
+    evaluations: Sequence[Evaluation],
+) -> tuple[tuple[str, ...], tuple[str, ...], list[str]]:
+    """The metrics that all runs tell and that apply to a query, those that some run does not tell, and notes.
+
+    A run tells no metric of a task that it does not answer.
+    """
+    every = dict.fromkeys(name for e in evaluations for name in e.metrics)
+    untold = tuple(name for name in every if any(name in e.untold for e in evaluations))
+    some = [name for name in every if name not in untold and any(name not in e.metrics for e in evaluations)]
+    both = [name for name in every if name not in (*untold, *some)]
+    empty = [name for name in both if np.isnan(evaluations[0].column(name)).all()]
+    shared = tuple(name for name in both if name not in empty)
+    if not shared:
+        why = f" ({', '.join(untold)}: a run does not answer this task)" if untold else ""
+        raise UsageError(f"the runs have no metric in common that applies to a query{why}")
+    reasons = {"not every run has them": some, "they apply to no query": empty}
+    notes = [f"Left out, for {why}: {', '.join(which)}." for why, which in reasons.items() if which]
+    if untold:
+        notes.append(f"No value (-), for not every run answers this task: {', '.join(untold)}.")
+    return shared, untold, notes
+
+
+def _lined_up(
+    evaluations: Sequence[Evaluation], metrics: tuple[str, ...], clusters: Mapping[str, int] | None
+) -> tuple[Floats, Indices]:
+    """Values (S, Q, M) with the queries of all in one order, and the queries' clusters (Q,)."""
+    ids = sorted(evaluations[0].query_ids)
+    rows = []
+    for evaluation in evaluations:
+        place = {query_id: number for number, query_id in enumerate(evaluation.query_ids)}
+        columns = [evaluation.metrics.index(name) for name in metrics]
+        rows.append(evaluation.values[[place[query_id] for query_id in ids]][:, columns])
+    values = np.stack(rows)
+    unlike = (np.isnan(values) != np.isnan(values[0])).any(axis=(0, 1))
+    if unlike.any():
+        name = metrics[int(unlike.argmax())]
+        raise UsageError(f"{name!r} applies to some queries in one run and not in another")
+    if clusters is None:
+        return values, np.arange(len(ids))
+    lost = next((query_id for query_id in ids if query_id not in clusters), None)
+    if lost is not None:
+        raise UsageError(f"query {lost!r} has no cluster")
+    return values, np.array([clusters[query_id] for query_id in ids], np.int64)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """The numbers of a metric: ends of the intervals of S systems' means and P differences, and P tests."""
+
+    counts: tuple[int, int]
+    means: Floats
+    differences: Floats
+    p: Floats
+    p_corrected: Floats
+    exact: NDArray[np.bool_]
+    moved: Indices
+
+
+def _measured(
+    values: Floats, labels: Indices, metrics: tuple[str, ...], pairs: Pairs, settings: Settings
+) -> dict[str, _Measured]:
+    """By metric; metrics that apply to the same queries are measured together."""
+    applies = ~np.isnan(values[0])
+    kinds, kind_of = np.unique(applies, axis=1, return_inverse=True)
+    measured: dict[str, _Measured] = {}
+    for kind in range(kinds.shape[1]):
+        queries, columns = np.flatnonzero(kinds[:, kind]), np.flatnonzero(kind_of == kind)
+        some = values[:, queries][:, :, columns]
+        numbers = _measured_together(some, labels[queries], pairs, settings)
+        measured.update(zip((metrics[column] for column in columns.tolist()), numbers, strict=True))
+    return {name: measured[name] for name in metrics}
+
+
+def _measured_together(
+    values: Floats, labels: Indices, pairs: Pairs, settings: Settings
+) -> Iterator[_Measured]:
+    if settings.trainings > 1:
+        yield from _measured_over_trainings(values, labels, pairs, settings)
+        return
+    runs, queries, metrics = values.shape
+    drawn = {"resamples": settings.resamples, "seed": settings.seed}
+    systems, baselines = (list(side) for side in zip(*pairs, strict=True))
+    by_query = np.moveaxis(np.concatenate([values, values[systems] - values[baselines]]), 0, 1)
+    flips = sign_flip_test(by_query[:, runs:].reshape(queries, -1), labels, **drawn)
+    ends = bootstrap_intervals(
+        by_query.reshape(queries, -1), labels, confidence=1 - settings.alpha, **drawn
+    ).reshape(-1, metrics, 2)
+    p = flips.p.reshape(-1, metrics)
+    p_corrected = corrected(p, settings.correction)
+    for number in range(metrics):
+        yield _Measured(
+            (queries, len(np.unique(labels))),
+            ends[:runs, number],
+            ends[runs:, number],
+            p[:, number],
+            p_corrected[:, number],
+            flips.exact.reshape(-1, metrics)[:, number],
+            flips.moved.reshape(-1, metrics)[:, number],
+        )
+
+
+def _measured_over_trainings(
+    values: Floats, labels: Indices, pairs: Pairs, settings: Settings
+) -> Iterator[_Measured]:
+    """As `_measured_together`, of systems with several runs (S, Q, M) each, one after the other."""
+    _, queries, metrics = values.shape
+    grouped = values.reshape(-1, settings.trainings, queries, metrics)
+    systems, baselines = (list(side) for side in zip(*pairs, strict=True))
+    both = np.concatenate([grouped, grouped[systems] - grouped[baselines]])
+    by_training = np.moveaxis(both, 0, 2).reshape(settings.trainings, queries, -1)
+    measured = over_trainings(by_training, labels, confidence=1 - settings.alpha)
+    ends, p = measured.ends.reshape(-1, metrics, 2), measured.p.reshape(-1, metrics)[len(grouped) :]
+    # A system's own mean is a share; only differences may be negative.
+    ends[: len(grouped)] = ends[: len(grouped)].clip(0, 1)
+    p_corrected = corrected(p, settings.correction)
+    for number in range(metrics):
+        differ = (both[len(grouped) :, :, :, number] != 0).any(axis=1)
+        yield _Measured(
+            (queries, len(np.unique(labels))),
+            ends[: len(grouped), number],
+            ends[len(grouped) :, number],
+            p[:, number],
+            p_corrected[:, number],
+            np.zeros(len(pairs), np.bool_),
+            np.array([len(np.unique(labels[row])) for row in differ], np.int64),
+        )
+
+
+def _systems(
+    evaluations: Sequence[Evaluation], names: tuple[str, ...], measured: Mapping[str, _Measured]
+) -> tuple[System, ...]:
+    return tuple(
+        System(
+            name=name,
+            run=evaluation.run,
+            missing=len(evaluation.missing),
+            means={
+                metric: Estimate(evaluation.means()[metric], *numbers.means[number].tolist())
+                for metric, numbers in measured.items()
+            },
+        )
+        for number, (name, evaluation) in enumerate(zip(names, evaluations, strict=True))
+    )
+
+
+def _differences(
+    evaluations: Sequence[Evaluation],
+    names: tuple[str, ...],
+    pairs: Pairs,
+    measured: Mapping[str, _Measured],
+    settings: Settings,
+) -> Iterator[Difference]:
+    means = [evaluation.means() for evaluation in evaluations]
+    for metric, numbers in measured.items():
+        for pair, (system, baseline) in enumerate(pairs):
+            value = means[system][metric] - means[baseline][metric]
+            p_corrected = float(numbers.p_corrected[pair])
+            verdict: Verdict = "no difference shown"
+            if p_corrected <= settings.alpha:
+                verdict = "better" if value > 0 else "worse"
+            yield Difference(
+                metric=metric,
+                system=names[system],
+                baseline=names[baseline],
+                difference=Estimate(value, *numbers.differences[pair].tolist()),
+                p=float(numbers.p[pair]),
+                p_corrected=p_corrected,
+                exact=bool(numbers.exact[pair]),
+                differing_videos=int(numbers.moved[pair]),
+                verdict=verdict,
+            )
+
+
+def _warnings(
+    differences: Sequence[Difference], measured: Mapping[str, _Measured], settings: Settings
+) -> Iterator[str]:
+    few = {name: own.counts[1] for name, own in measured.items() if own.counts[1] < FEW_CLUSTERS}
+    if few:
+        which = "" if len(few) == len(measured) else f" ({', '.join(few)})"
+        yield (
+            f"{min(few.values())} videos are too few{which}: with fewer than {FEW_CLUSTERS} the intervals "
+            "may be too short, and only large differences can be shown. Rest no claim on them."
+        )
+    moved = [d.differing_videos for d in differences] if settings.trainings == 1 else []
+    helpless = sum(videos > 0 and 2.0 ** (1 - videos) > settings.alpha for videos in moved)
+    if helpless:
+        yield (
+            f"In {helpless} of the {len(moved)} comparisons the runs differ in so few videos that p could "
+            f"not reach {settings.alpha:g}, whatever the difference."
+        )

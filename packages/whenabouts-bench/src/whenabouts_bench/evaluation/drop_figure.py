@@ -1,0 +1,46 @@
+"""What systems lose when the right video is no longer given: bars for VMR and MVMR side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from whenabouts.drawing import BLUE, BOTH, GREY, ORANGE, check_picture, new_figure, save_both
+from whenabouts_bench.evaluation.overconfidence import FIGURE_METRICS, Drop
+
+_NAME = 22
+
+
+def check_name(path: Path) -> None:
+    """Raise UsageError for a name that ends in something other than a kind that `write_drop` writes."""
+    check_picture(path if path.suffix else path.with_suffix(BOTH[0]), accepted=BOTH)
+
+
+def write_drop(drops: Sequence[Drop], path: Path) -> list[Path]:
+    """The picture of figure 6 of paper 002, `path` as SVG and PNG: the mean of R@1 and R@5 at IoU 0.5.
+
+    Raises UsageError as `check_name` does, FormatError where it cannot be written.
+    """
+    check_name(path)
+    places = np.arange(len(drops))
+    with new_figure(max(4.6, 1.0 + 1.1 * len(drops)), 3.6) as figure:
+        axes = figure.subplots()
+        for step, (side, label, colour) in enumerate(
+            (("given", "VMR: its video given", BLUE), ("pool", "MVMR: from the pool", ORANGE))
+        ):
+            heights = [100 * drop.mean(side) for drop in drops]
+            bars = axes.bar(places + 0.38 * (step - 0.5), heights, width=0.36, color=colour, label=label)
+            axes.bar_label(bars, fmt="%.1f", fontsize=8, color=GREY, padding=2)
+        axes.set_xticks(places, [_short(drop.name) for drop in drops], fontsize=8)
+        axes.set(ylabel="%", ylim=(0, 115), yticks=range(0, 101, 20))
+        metrics = " and ".join(metric.split(",")[0] for metric in FIGURE_METRICS)
+        axes.set_title(f"Mean of {metrics} at IoU 0.5", fontsize=9)
+        axes.legend(frameon=False, fontsize=8, loc="upper right", ncols=2)
+        return save_both(figure, path.with_suffix(""))
+
+
+def _short(name: str) -> str:
+    plain = Path(name).name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
+    return plain if len(plain) <= _NAME else plain[: _NAME - 1] + "…"

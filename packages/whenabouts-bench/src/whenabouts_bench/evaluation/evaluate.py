@@ -1,0 +1,469 @@
+"""Judgements and a run -> a value for each query and metric -> `Evaluation`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.intake.files import line_containing
+from whenabouts.types import Qrels, Run, UsageError, number_of
+from whenabouts_bench.evaluation.highlights import highlights_of
+from whenabouts_bench.evaluation.matching import Mask, Rows, Truth, rows_of, truth_of
+from whenabouts_bench.evaluation.metrics import (
+    Metric,
+    fill,
+    mark_not_applicable,
+    means_of,
+    metrics_of,
+    without_nan,
+)
+from whenabouts_bench.evaluation.protocols import Protocol, find_protocol, protocol_for
+from whenabouts_bench.evaluation.unjudged import JUDGED_IOU, Unjudged
+from whenabouts_bench.formats import open_run, read_annotations
+from whenabouts_bench.formats.annotations import Annotations, Floats
+from whenabouts_bench.formats.runs import MemoryRun, RunBlock, RunSource, Task, answered_by
+
+Lists = Mapping[Task, Task]
+"""Task -> the list of the run that answers it."""
+
+_SEEMS_GIVEN = (
+    "The run does not say its task. All its moments lie in their query's own video, as if it had been given: "
+    'they answer SVMR. (In run.jsonl, "task": "VCMR" in each line says that it ranked the corpus.)'
+)
+_UNSAID = (
+    "The run does not say its task, and whether the videos were given cannot be seen: SVMR and the metrics "
+    'of the corpus read the same moments. (In run.jsonl, "task": "VCMR" or "SVMR" in each line says it.)'
+)
+# With a smaller share of judged queries among its own, a run is one of another data set.
+_LEAST_JUDGED = 0.01
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The numbers of one run under one protocol.
+
+    `values` is (Q, M): unrounded, fractions in [0, 1], one row per query that counts and one column per
+    metric, NaN where a metric does not apply to a query (it has no moment of that length). A query that the
+    run does not answer has zeros (under an `-as-released` protocol that drops such queries it has no row).
+    `groups` gives labels of the queries, (Q,) each, such as their type.
+    """
+
+    protocol: str
+    """Name and version: "tvr@1"."""
+    run: str
+    """The run's name, its file."""
+    metrics: tuple[str, ...]
+    query_ids: tuple[str, ...]
+    values: Floats
+    missing: tuple[str, ...] = ()
+    """Judged queries that the run does not answer."""
+    unknown_queries: int = 0
+    """Queries of the run that are not judged here."""
+    unknown_videos: int = 0
+    """Moments of the run (of judged queries) in videos that the truth does not name."""
+    left_out: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Judged queries that the protocol leaves out, by reason."""
+    groups: Mapping[str, NDArray[np.str_]] = field(default_factory=lambda: MappingProxyType({}))
+    notes: tuple[str, ...] = ()
+    """Sentences a reader of the numbers must know."""
+    unjudged: Unjudged | None = None
+    """What was not judged, where the judgements come from pools."""
+    is_given: bool = False
+    """Whether the run was given each query's own video where the protocol asks for it in a pool."""
+    untold: tuple[str, ...] = ()
+    """Metrics of tasks that the run does not answer: their values are NaN."""
+
+    def means(self, queries: Mask | None = None) -> dict[str, float]:
+        """Metric -> mean over the queries to which it applies, unrounded; NaN where there are none.
+
+        Over all queries, or over those of a mask (Q,).
+        """
+        means = means_of(self.values if queries is None else self.values[queries])
+        return dict(zip(self.metrics, means.tolist(), strict=True))
+
+    def on_condensed_lists(self) -> Evaluation:
+        """The same evaluation with what was not judged taken out of the lists; of judgements from pools."""
+        if self.unjudged is None:
+            raise UsageError(f"{self.run}: was evaluated as if all of it were judged: there are no pools")
+        return replace(self, values=self.unjudged.condensed, unjudged=None)
+
+    def means_by(self, group: str) -> dict[str, dict[str, float]]:
+        """Label -> metric -> mean over the queries with that label; labels in the order of their names."""
+        labels = self.groups[group]
+        return {str(label): self.means(labels == label) for label in np.unique(labels)}
+
+    def column(self, metric: str) -> Floats:
+        """(Q,) values of a metric. Raises UsageError for one that was not evaluated."""
+        if metric not in self.metrics:
+            raise UsageError(f"{metric!r} was not evaluated; there are {', '.join(self.metrics)}")
+        return np.asarray(self.values[:, self.metrics.index(metric)])
+
+    def per_query(self) -> Iterator[dict[str, Any]]:
+        """One JSON object a query: id, whether the run answers it, values (None: does not apply)."""
+        missing, pools = set(self.missing), self.unjudged
+        labels = {name: values.tolist() for name, values in self.groups.items()}
+        for number, query_id in enumerate(self.query_ids):
+            values = dict(zip(self.metrics, self.values[number].tolist(), strict=True))
+            yield {
+                "query_id": query_id,
+                **{name: of_queries[number] for name, of_queries in labels.items()},
+                "missing": query_id in missing,
+                "metrics": without_nan(values),
+                **({} if pools is None else {"unjudged": pools.of_query(number, self.metrics)}),
+            }
+
+    def lines(self) -> list[str]:
+        """What a reader of the numbers must know, for people."""
+        lines = [number_of(len(self.query_ids), "query")]
+        if self.missing:
+            zero = "counted as 0" if set(self.missing) <= set(self.query_ids) else "left out"
+            some = ", ".join(self.missing[:3]) + (", …" if len(self.missing) > 3 else "")
+            lines.append(f"{len(self.missing):,} judged queries are missing from the run, {zero} ({some})")
+        lines += [f"{times:,} {reason}: left out" for reason, times in self.left_out.items()]
+        if self.unknown_queries:
+            lines.append(
+                number_of(self.unknown_queries, "query of the run is", "queries of the run are")
+                + " not judged"
+            )
+        if self.unknown_videos:
+            lines.append(
+                number_of(self.unknown_videos, "moment lies", "moments lie")
+                + " in videos that the judgements do not name"
+            )
+        if self.unjudged is not None:
+            lines.append(self.unjudged.sentence())
+        return [*lines, *self.notes]
+
+    def to_json(self) -> dict[str, Any]:
+        """As `evaluate --json` prints it."""
+        return {
+            "protocol": self.protocol,
+            "run": self.run,
+            "queries": len(self.query_ids),
+            "missing_queries": len(self.missing),
+            "unknown_queries": self.unknown_queries,
+            "unknown_videos": self.unknown_videos,
+            "left_out": dict(self.left_out),
+            "metrics": without_nan(self.means()),
+            **({} if self.unjudged is None else {"unjudged": self.unjudged.to_json(self.metrics)}),
+            "by": {
+                group: {label: without_nan(means) for label, means in self.means_by(group).items()}
+                for group in self.groups
+            },
+            "notes": list(self.notes),
+        }
+
+
+def evaluate(
+    truth: Annotations | Qrels | str | Path,
+    run: RunSource | Run | str | Path,
+    metrics: Sequence[str] = (),
+    *,
+    protocol: Protocol | str | None = None,
+    truth_format: str | None = None,
+    run_format: str | None = None,
+    as_released: bool = False,
+    strict: bool = False,
+    judged_iou: float | None = None,
+) -> Evaluation:
+    """Values per query and their means of a run against judgements.
+
+    `truth` and `run` are files in any format of `whenabouts_bench.formats` (the formats may be named), what its
+    readers gave, or plain mappings: query id -> judgements, query id -> scored moments of a corpus (of given
+    videos: `MemoryRun.from_run(run, task="SVMR")`). `metrics` are names such as "R@10,IoU=0.5",
+    "nDCG@20,IoU=0.7", "mAP" or "VR R@100"; none means the protocol's own. One of a task that the run does not
+    answer has NaN for its values (`Evaluation.untold`), and a note says why.
+
+    Without a protocol the judgements choose (`protocol_for`); with `as_released` the twin of the named one
+    that keeps the faults of its released program. With `strict`, a query or a video that the judgements do
+    not name is an error.
+
+    Judgements from pools (`Annotations.most_grade`, a folder with pooled.json) say nothing of what they do
+    not name: `Evaluation.unjudged` then tells how much that is and how far it could move each value. A
+    `judged_iou` says of any judgements that they come from pools, and how much of a judged moment an answer
+    must share to be a judged one.
+
+    >>> from whenabouts.types import Judgement, Moment, ScoredMoment
+    >>> qrels = {"q": [Judgement(Moment("v", 0.0, 10.0))]}
+    >>> answer = {"q": [ScoredMoment(Moment("v", 0.0, 8.0), score=1.0)]}
+    >>> evaluate(qrels, answer, ["R@1,IoU=0.7", "mIoU"]).means()
+    {'R@1,IoU=0.7': 1.0, 'mIoU': 0.8}
+
+    Raises FormatError for files, UsageError for metrics, protocols and runs that do not fit.
+    """
+    chosen = find_protocol(protocol, as_released=as_released) if isinstance(protocol, str) else protocol
+    annotations = annotations_of(truth, chosen, truth_format)
+    chosen = chosen or protocol_for(annotations)
+    if isinstance(run, str | Path):
+        run = open_run(run, run_format)
+    elif isinstance(run, Mapping):
+        run = MemoryRun.from_run(run)
+    lists = answered_by(run, _given_videos(annotations))
+    if chosen.given_video and "VCMR" not in lists and "SVMR" in lists:
+        lists = {**lists, "VCMR": lists["SVMR"]}
+    chosen_metrics = metrics_of(chosen, metrics)
+    if not metrics:
+        chosen_metrics = tuple(
+            metric for metric in chosen_metrics if _has_what(metric, lists, annotations, run)
+        )
+    pools = _pools(annotations, judged_iou)
+    return _evaluated(annotations, run, lists, chosen_metrics, chosen, strict, pools)
+
+
+def _pools(annotations: Annotations, judged_iou: float | None) -> tuple[float, float] | None:
+    """The threshold of judged answers and the highest grade; None where all that counts was judged."""
+    if judged_iou is None and annotations.most_grade is None:
+        return None
+    most = max(annotations.most_grade or 1.0, float(annotations.relevance.max(initial=1.0)))
+    return JUDGED_IOU if judged_iou is None else judged_iou, most
+
+
+def _given_videos(annotations: Annotations) -> dict[str, str]:
+    """Query id -> the video of its first judgement, where SVMR looks."""
+    queries, first = np.unique(annotations.query, return_index=True)
+    videos = annotations.video[first].tolist()
+    return {
+        annotations.queries[query].id: annotations.videos[video].id
+        for query, video in zip(queries.tolist(), videos, strict=True)
+    }
+
+
+def annotations_of(
+    truth: Annotations | Qrels | str | Path, protocol: Protocol | None, format: str | None = None
+) -> Annotations:
+    """The judgements of a file, read as a protocol reads it, or of a mapping."""
+    if isinstance(truth, Annotations):
+        return truth
+    if isinstance(truth, str | Path):
+        wrong = protocol is not None and protocol.truth_as_released
+        return read_annotations(truth, format, as_released=wrong)
+    return Annotations.from_qrels(truth)
+
+
+def _has_what(metric: Metric, lists: Lists, annotations: Annotations, source: RunSource) -> bool:
+    """Whether a metric of the protocol is shown; one that is named must be.
+
+    A ranking of the corpus shows all of them: those of tasks that it does not answer without a value.
+    """
+    if metric.task == "HL":
+        first = annotations.queries[0].metadata if annotations.queries else {}
+        return "saliency_scores" in first and bool(_saliency(source))
+    return metric.task in lists or _ranked_corpus(lists)
+
+
+def _saliency(source: RunSource) -> Mapping[str, Floats]:
+    saliency = getattr(source, "saliency", None)
+    return cast(Mapping[str, Floats], saliency()) if saliency is not None else {}
+
+
+@dataclass
+class _Tally:
+    """What is counted while a run is read."""
+
+    values: Floats
+    answered: Mask
+    unjudged: Unjudged | None = None
+    unknown_queries: int = 0
+    judged_queries: int = 0
+    unknown_videos: int = 0
+    examples: list[str] = field(default_factory=list)
+
+
+def _evaluated(
+    annotations: Annotations,
+    source: RunSource,
+    lists: Lists,
+    metrics: tuple[Metric, ...],
+    protocol: Protocol,
+    strict: bool,
+    pools: tuple[float, float] | None,
+) -> Evaluation:
+    truth = truth_of(annotations, protocol)
+    queries = len(truth.query_ids)
+    tally = _Tally(np.zeros((queries, len(metrics))), np.zeros(queries, bool))
+    judged = truth
+    if pools is not None:
+        tally.unjudged = Unjudged.empty(queries, len(metrics), *pools)
+        judged = truth_of(annotations, replace(protocol, zero_grades=True))
+    for number, (task, columns) in enumerate(_columns_by_list(metrics, lists, source).items()):
+        seen = np.zeros(queries, bool)
+        own = [(column, metrics[column]) for column in columns]
+        for block in source.blocks(task):
+            rows = _checked_rows(block, truth, source, seen, strict, tally if number == 0 else None)
+            listed = "VR" in source.tasks
+            fill(tally.values, rows, truth, own, protocol, listed_videos=listed)
+            if tally.unjudged is not None:
+                read = (rows, truth, judged, own, protocol, tally.values, block.video_ids)
+                tally.unjudged.fill(*read, listed_videos=listed)
+        tally.answered |= seen
+    mark_not_applicable(tally.values, metrics, truth)
+    tally.values[:, [column for column, metric in enumerate(metrics) if _is_untold(metric, lists)]] = np.nan
+    if any(metric.task == "HL" for metric in metrics):
+        _fill_highlights(tally, annotations, truth, source, metrics)
+    _refuse_another_data_set(tally, source, annotations)
+    return _result(annotations, source, lists, metrics, protocol, truth, tally)
+
+
+def _ranked_corpus(lists: Lists) -> bool:
+    """Whether the run answers with moments of a corpus, and not of given videos alone."""
+    return "VCMR" in lists and lists["VCMR"] != lists.get("SVMR")
+
+
+def _is_untold(metric: Metric, lists: Lists) -> bool:
+    """Whether a metric is of a task that the run does not answer."""
+    return metric.task != "HL" and metric.task not in lists
+
+
+def _is_given(metrics: tuple[Metric, ...], protocol: Protocol, lists: Lists) -> bool:
+    """Whether a protocol of pools reads a run that was given each query's own video."""
+    in_video = "SVMR" in lists and lists.get("VCMR") == lists["SVMR"]
+    return protocol.full_pools and in_video and any(metric.task == "VCMR" for metric in metrics)
+
+
+def _of_lists(
+    metrics: tuple[Metric, ...], protocol: Protocol, lists: Lists, source: RunSource
+) -> Iterator[str]:
+    """Notes on what the run answers."""
+    tasks = {metric.task for metric in metrics} - {"HL"}
+    if _is_given(metrics, protocol, lists):
+        yield "The run answers in each query's own video: it did not have to find it in a pool."
+    elif source.answered is None and "SVMR" in lists:
+        yield _UNSAID if "VR" in lists else _SEEMS_GIVEN
+    if untold := [task for task in ("SVMR", "VR") if task in tasks and task not in lists]:
+        yield (
+            f"{' and '.join(untold)}: no value, because this run ranked the moments of the corpus. "
+            f"`whenabouts run --task {untold[0].lower()}` answers that task, `run --out FILE.json` all."
+        )
+    if "VR" in tasks and lists.get("VR") not in (None, "VR"):
+        yield "VR: the videos in the order of their best moments, so far as the list of moments goes."
+
+
+def _columns_by_list(metrics: tuple[Metric, ...], lists: Lists, source: RunSource) -> dict[Task, list[int]]:
+    """Which list of the run is read for which metrics; those without a list are read nowhere."""
+    columns: dict[Task, list[int]] = {}
+    for column, metric in enumerate(metrics):
+        if metric.task == "HL":
+            continue
+        if metric.task in lists:
+            columns.setdefault(lists[metric.task], []).append(column)
+        elif not _ranked_corpus(lists):
+            why = f"; {_SEEMS_GIVEN}" if source.answered is None else ""
+            held = ", ".join(task for task in lists if task != "VCMR")
+            raise UsageError(f"{source.name}: it holds {held} alone, which cannot tell {metric.name!r}{why}")
+    return columns or {source.tasks[0]: []}
+
+
+def _checked_rows(
+    block: RunBlock, truth: Truth, source: RunSource, seen: Mask, strict: bool, tally: _Tally | None
+) -> Rows:
+    """The rows of queries that count; counts what is unknown, and refuses a query that comes twice.
+
+    `seen` (Q,), the queries that earlier blocks answer, is updated.
+    """
+    codes = truth.codes_of(block.query_ids)
+    unknown = np.flatnonzero(codes < 0)
+    if strict and len(unknown):
+        name = block.query_ids[unknown[0]]
+        raise UsageError(
+            f"{_place(source, name)}: query {name!r} is not judged; without strict it is counted"
+        )
+    judged = codes[codes >= 0]
+    distinct, times = np.unique(judged, return_counts=True)
+    twice = distinct[(times > 1) | seen[distinct]]
+    if len(twice):
+        raise UsageError(
+            f"{source.name}: query {truth.query_ids[twice[0]]!r} is answered twice; one list for each query"
+        )
+    seen[judged] = True
+    rows = rows_of(block, truth)
+    strange = rows.video >= len(truth.video_codes)
+    if strict and strange.any():
+        name = block.video_ids[int(rows.video[strange][0]) - len(truth.video_codes)]
+        raise UsageError(
+            f"{_place(source, name)}: video {name!r} is not named by the judgements; "
+            "without strict it is counted"
+        )
+    if tally is not None:
+        tally.unknown_queries += len(unknown)
+        tally.judged_queries += len(judged)
+        tally.unknown_videos += int(strange.sum())
+        tally.examples.extend(block.query_ids[number] for number in unknown[: 1 - len(tally.examples)])
+    return rows
+
+
+def _place(source: RunSource, name: str) -> str:
+    """Where a run names something: its file, and the line where it has lines."""
+    line = line_containing(Path(source.name), name)
+    return source.name if line is None else f"{source.name}, line {line}"
+
+
+def _fill_highlights(
+    tally: _Tally, annotations: Annotations, truth: Truth, source: RunSource, metrics: tuple[Metric, ...]
+) -> None:
+    saliency = _saliency(source)
+    if not saliency or any("saliency_scores" not in query.metadata for query in annotations.queries):
+        raise UsageError(
+            f"{source.name}: HL metrics need saliency scores, both judged and predicted (qvhighlights)"
+        )
+    seconds = [annotations.videos[number].duration or 0.0 for number in truth.given_video.tolist()]
+    clips = highlights_of(annotations.queries, seconds, saliency)
+    scored = np.array([query.id in saliency for query in annotations.queries])
+    for column, metric in enumerate(metrics):
+        if metric.task == "HL":
+            tally.values[:, column] = np.where(scored, metric.row.value(clips, metric), 0.0)
+    tally.answered |= scored
+
+
+def _refuse_another_data_set(tally: _Tally, source: RunSource, annotations: Annotations) -> None:
+    count = tally.judged_queries + tally.unknown_queries
+    if not annotations.queries:
+        raise UsageError(f"{annotations.name}: nothing is judged")
+    if not count and not tally.answered.any():
+        raise UsageError(f"{source.name}: the run holds no answers")
+    if count and tally.judged_queries < _LEAST_JUDGED * count:
+        own = annotations.queries[0].id
+        raise UsageError(
+            f"{source.name}: {tally.judged_queries} of its {count} queries are judged in {annotations.name}: "
+            "this is a run of another data set "
+            f"(its ids look like {tally.examples[0]!r}, the judged ones like {own!r})"
+        )
+
+
+def _result(
+    annotations: Annotations,
+    source: RunSource,
+    lists: Lists,
+    metrics: tuple[Metric, ...],
+    protocol: Protocol,
+    truth: Truth,
+    tally: _Tally,
+) -> Evaluation:
+    lost = np.flatnonzero(truth.counts & ~tally.answered)
+    kept = np.flatnonzero(truth.counts & tally.answered if protocol.missing == "left out" else truth.counts)
+    kinds = [str(annotations.queries[number].metadata.get("type", "")) for number in kept.tolist()]
+    return Evaluation(
+        protocol=protocol.label,
+        run=source.name,
+        metrics=tuple(metric.name for metric in metrics),
+        query_ids=tuple(truth.query_ids[number] for number in kept.tolist()),
+        values=tally.values[kept],
+        missing=tuple(truth.query_ids[number] for number in lost.tolist()),
+        unknown_queries=tally.unknown_queries,
+        unknown_videos=tally.unknown_videos,
+        left_out=truth.left_out,
+        is_given=_is_given(metrics, protocol, lists),
+        untold=tuple(metric.name for metric in metrics if _is_untold(metric, lists)),
+        groups={"type": np.array(kinds)} if kinds and all(kinds) else {},
+        unjudged=tally.unjudged and tally.unjudged.finished(tally.values, metrics, kept),
+        notes=(
+            *protocol.notes,
+            *_of_lists(metrics, protocol, lists, source),
+            *(f"judgements: {times:,} {rule}" for rule, times in annotations.counts.items()),
+        ),
+    )

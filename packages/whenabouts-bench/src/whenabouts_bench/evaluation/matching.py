@@ -1,0 +1,372 @@
+"""Matching: which row of a run overlaps which judged moment.
+
+Rows and judgements are columns; all queries of a block are matched at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.overlap import temporal_iou
+from whenabouts.types import UsageError
+from whenabouts_bench.evaluation.protocols import Protocol
+from whenabouts_bench.formats.annotations import Annotations, Floats, Indices
+from whenabouts_bench.formats.runs import RunBlock
+
+MOST_GRADE = 100
+"""Beyond this a gain of 2^grade leaves no room in a float for the others."""
+NEVER = np.iinfo(np.int64).max
+"""The rank of a hit that did not come."""
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The judged moments of the queries of some annotations, sorted by query, video and grade (best first).
+
+    The columns are (N,); `query` and `video` index `query_ids` and `video_codes`. `key` is
+    query * len(video_codes) + video, so that one binary search finds all moments of a query in a video.
+    """
+
+    query_ids: tuple[str, ...]
+    query_codes: Mapping[str, int]
+    video_codes: Mapping[str, int]
+    query: Indices
+    video: Indices
+    start: Floats
+    end: Floats
+    relevance: Floats
+    key: Indices
+    counts: Mask
+    """(Q,) whether a query counts under the protocol."""
+    left_out: Mapping[str, int]
+    given_video: Indices
+    """(Q,) the video of the first judgement in the file: where SVMR looks. -1 where a query has none."""
+    pool_keys: Indices | None
+    """Sorted keys of the (query, video) pairs that lie in pools; None where the protocol knows no pools."""
+
+    def key_of(self, query: Indices, video: Indices) -> Indices:
+        """The keys of (query, video) pairs."""
+        return query * len(self.video_codes) + video
+
+    def where(self, mask: Mask) -> Truth:
+        """The same queries, with some of the moments only."""
+        columns = ("query", "video", "start", "end", "relevance", "key")
+        return replace(self, **{name: getattr(self, name)[mask] for name in columns})
+
+    def codes_of(self, query_ids: Sequence[str]) -> Indices:
+        """The numbers of queries, -1 for one that is not judged."""
+        return np.array([self.query_codes.get(query_id, -1) for query_id in query_ids], np.int64)
+
+    def positives(self) -> Truth:
+        """Those moments that answer their query: a grade above 0."""
+        return self.where(self.relevance > 0)
+
+
+def truth_of(annotations: Annotations, protocol: Protocol) -> Truth:
+    """The judgements that count under a protocol.
+
+    Raises UsageError for judgements that a protocol cannot work with: no pools, grades without bounds, none
+    of several annotators.
+    """
+    if protocol.annotators > 1:
+        annotations = _of_annotators(annotations, protocol)
+    if protocol.full_pools and not annotations.pools:
+        raise UsageError(
+            f"{annotations.name}: {protocol.name} needs the pool of each query, and there is none; "
+            "give an MVMR file, or pools.jsonl beside qrels.jsonl; vcmr searches everything"
+        )
+    if protocol.gain == "exponential" and annotations.relevance.max(initial=0) > MOST_GRADE:
+        raise UsageError(
+            f"{annotations.name}: grade {annotations.relevance.max():g}: the gain 2^grade - 1 takes grades "
+            f"up to {MOST_GRADE}"
+        )
+    queries = len(annotations.queries)
+    video_codes = {video.id: code for code, video in enumerate(annotations.videos)}
+    given_video = np.full(queries, -1, np.int64)
+    judged, first = np.unique(annotations.query, return_index=True)
+    given_video[judged] = annotations.video[first]
+    order = np.lexsort((-annotations.relevance, annotations.video, annotations.query))
+    if not protocol.zero_grades:
+        order = order[annotations.relevance[order] > 0]
+    query, video = annotations.query[order], annotations.video[order]
+    counts, left_out = _counting(annotations, protocol)
+    return Truth(
+        query_ids=tuple(query.id for query in annotations.queries),
+        query_codes={query.id: code for code, query in enumerate(annotations.queries)},
+        video_codes=video_codes,
+        query=query,
+        video=video,
+        start=annotations.start[order],
+        end=annotations.end[order],
+        relevance=annotations.relevance[order],
+        key=query * len(video_codes) + video,
+        counts=counts,
+        left_out=left_out,
+        given_video=given_video,
+        pool_keys=_pool_keys(annotations, video_codes) if protocol.full_pools else None,
+    )
+
+
+def _of_annotators(annotations: Annotations, protocol: Protocol) -> Annotations:
+    """The judged queries with what each annotator marked, in the video of their first judgement."""
+    judged, first = np.unique(annotations.query, return_index=True)
+    marks = [annotations.queries[number].metadata.get("annotated", ()) for number in judged.tolist()]
+    counts = [len(spans) for spans in marks]
+    if min(counts, default=protocol.annotators) < protocol.annotators:
+        lacking = annotations.queries[int(judged[int(np.argmin(counts))])].id
+        raise UsageError(
+            f"{annotations.name}: {protocol.name} needs what each annotator marked, and query {lacking!r} "
+            f"has {min(counts)} spans of annotators; give DiDeMo's own JSON or HERO's query_data.jsonl; "
+            "vcmr takes judgements as they are"
+        )
+    spans = np.array([span for own in marks for span in own], np.float64).reshape(-1, 2)
+    return replace(
+        annotations,
+        query=np.repeat(judged, counts),
+        video=np.repeat(annotations.video[first], counts),
+        start=spans[:, 0],
+        end=spans[:, 1],
+        relevance=np.ones(len(spans)),
+        similarity=None,
+        captions=None,
+    )
+
+
+def _counting(annotations: Annotations, protocol: Protocol) -> tuple[Mask, dict[str, int]]:
+    """(Q,) which queries count, and how many are left out for which reason."""
+    queries = len(annotations.queries)
+
+    def have(rows: Mask) -> Mask:
+        return np.bincount(annotations.query[rows], minlength=queries) > 0
+
+    demands = [("queries are not judged", have(annotations.query >= 0))]
+    if not protocol.zero_grades:
+        demands.append(("queries have no relevant moment", have(annotations.relevance > 0)))
+    if not protocol.spanless:
+        demands.append(("queries have no moment with a length", have(annotations.end > annotations.start)))
+    if protocol.full_pools:
+        sizes = np.array([len(annotations.pools.get(query.id, ())) for query in annotations.queries])
+        demands.append(("queries have no full pool", sizes == sizes.max()))
+        demands.append(("queries have no positive in their pool", have(_in_own_pool(annotations))))
+    counts = np.ones(queries, bool)
+    left_out = {}
+    for reason, satisfied in demands:
+        lost = int(np.count_nonzero(counts & ~satisfied))
+        if lost:
+            left_out[reason] = lost
+        counts &= satisfied
+    return counts, left_out
+
+
+def _in_own_pool(annotations: Annotations) -> Mask:
+    """(N,) whether a judgement is a positive that lies in the pool of its query."""
+    pools = [frozenset(annotations.pools.get(query.id, ())) for query in annotations.queries]
+    rows = zip(annotations.query.tolist(), annotations.video.tolist(), strict=True)
+    inside = [annotations.videos[video].id in pools[query] for query, video in rows]
+    return np.array(inside, bool) & (annotations.relevance > 0)
+
+
+def _pool_keys(annotations: Annotations, video_codes: Mapping[str, int]) -> Indices:
+    numbers = {query.id: code for code, query in enumerate(annotations.queries)}
+    keys = [
+        numbers[query_id] * len(video_codes) + video_codes[video_id]
+        for query_id, pool in annotations.pools.items()
+        if query_id in numbers
+        for video_id in pool
+    ]
+    return np.unique(np.array(keys, np.int64))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a block that answer queries that count.
+
+    `queries` (B,) are the truth's numbers of the queries answered. The columns are (N,), sorted by query
+    and rank: `query` indexes `queries`; `rank` is from 0; `video` is the truth's number of a video, or a
+    number beyond those for a video that the truth does not name.
+    """
+
+    queries: Indices
+    query: Indices
+    rank: Indices
+    video: Indices
+    start: Floats
+    end: Floats
+    score: Floats
+
+    def where(self, chosen: Mask | Indices) -> Rows:
+        """Some of the rows, or all in another order of each query's, ranked anew."""
+        query = self.query[chosen]
+        names = ("video", "start", "end", "score")
+        columns = {name: getattr(self, name)[chosen] for name in names}
+        return Rows(self.queries, query, ranks_within(query), **columns)
+
+    def upto(self, depth: int | None) -> Rows:
+        """The first rows of each query."""
+        return self if depth is None else self.where(self.rank < depth)
+
+    def by_score(self) -> Rows:
+        """The rows of each query by score, descending; rows of equal score as they were."""
+        return self.where(np.lexsort((-self.score, self.query)))
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Rows and the judged moments of the same query and video, (P,), sorted by row, then by moment."""
+
+    row: Indices
+    moment: Indices
+    iou: NDArray[Any]
+
+
+def ranks_within(query: Indices) -> Indices:
+    """Position of each row within its query, from 0; rows of a query lie together."""
+    starts = np.flatnonzero(np.diff(query, prepend=-1))
+    ranks: Indices = np.arange(len(query)) - np.repeat(starts, np.diff(starts, append=len(query)))
+    return ranks
+
+
+def rows_of(block: RunBlock, truth: Truth) -> Rows:
+    """The rows of a block in the truth's terms; queries that do not count are set aside."""
+    codes = truth.codes_of(block.query_ids)
+    counted = codes >= 0
+    counted[counted] = truth.counts[codes[counted]]
+    unnamed = len(truth.video_codes)
+    videos = np.array(
+        [truth.video_codes.get(name, unnamed + number) for number, name in enumerate(block.video_ids)],
+        np.int64,
+    )
+    sizes = np.diff(block.offsets)
+    keep = slice(None) if counted.all() else np.repeat(counted, sizes)
+    query = np.repeat(np.arange(np.count_nonzero(counted)), sizes[counted])
+    return Rows(
+        queries=codes[counted],
+        query=query,
+        rank=ranks_within(query),
+        video=videos[block.video[keep]] if len(videos) else np.zeros(0, np.int64),
+        start=block.start[keep],
+        end=block.end[keep],
+        score=block.score[keep],
+    )
+
+
+def inside_pools(rows: Rows, truth: Truth) -> Rows:
+    """The rows whose video lies in the pool of their query; all of them where there are no pools."""
+    if truth.pool_keys is None:
+        return rows
+    key = truth.key_of(rows.queries[rows.query], rows.video)
+    place = np.minimum(np.searchsorted(truth.pool_keys, key), max(len(truth.pool_keys) - 1, 0))
+    # The key of a video that the truth does not name would be that of another query's video.
+    return rows.where((rows.video < len(truth.video_codes)) & (truth.pool_keys[place] == key))
+
+
+def in_given_video(rows: Rows, truth: Truth) -> Rows:
+    """The rows in the video that SVMR looks into."""
+    return rows.where(rows.video == truth.given_video[rows.queries[rows.query]])
+
+
+def first_of_each_video(rows: Rows) -> Rows:
+    """The best row of every video of a query: a list of moments made a list of videos."""
+    key = rows.query * (int(rows.video.max(initial=0)) + 1) + rows.video
+    first = np.zeros(len(key), bool)
+    first[np.unique(key, return_index=True)[1]] = True
+    return rows.where(first)
+
+
+def judged_moments(rows: Rows, truth: Truth) -> tuple[Indices, Indices]:
+    """(N,) first and behind the last of the truth's moments of each row's query in its video."""
+    named = rows.video < len(truth.video_codes)
+    key = np.where(named, truth.key_of(rows.queries[rows.query], rows.video), -1)
+    first = np.searchsorted(truth.key, key, "left")
+    behind = first.copy()
+    # Most rows lie in videos without a judged moment; only the others need the second search.
+    met = (
+        np.flatnonzero(truth.key[np.minimum(first, len(truth.key) - 1)] == key)
+        if len(truth.key)
+        else first[:0]
+    )
+    behind[met] = np.searchsorted(truth.key, key[met], "right")
+    return first, behind
+
+
+def pairs_of(rows: Rows, truth: Truth, protocol: Protocol) -> Pairs:
+    """Each row with each judged moment of its query in its video, and their IoU as the protocol counts."""
+    first, behind = judged_moments(rows, truth)
+    counts = behind - first
+    row = np.repeat(np.arange(len(counts)), counts)
+    moment = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)
+    kind = np.float32 if protocol.single else np.float64
+    iou = temporal_iou(
+        rows.start[row].astype(kind),
+        rows.end[row].astype(kind),
+        truth.start[moment].astype(kind),
+        truth.end[moment].astype(kind),
+        protocol.over,
+    )
+    return Pairs(row, moment, iou)
+
+
+def passes(iou: NDArray[Any], threshold: float, protocol: Protocol) -> Mask:
+    """Whether an IoU is enough, by the protocol's comparison.
+
+    The threshold is taken in the type of the IoU: in float32 an IoU of 7/10 is enough for 0.7.
+    """
+    level = np.asarray(threshold, iou.dtype)
+    with_slack = iou + np.asarray(protocol.slack, iou.dtype) if protocol.slack else iou
+    enough: Mask = with_slack > level if protocol.strict else with_slack >= level
+    return enough
+
+
+def first_ranks(rows: Rows, hits: Mask) -> Indices:
+    """(B,) rank of each query's first row that is a hit, NEVER where there is none. `hits` is (N,)."""
+    hit = np.flatnonzero(hits)
+    query = rows.query[hit]
+    leads = np.diff(query, prepend=-1) != 0
+    ranks = np.full(len(rows.queries), NEVER)
+    ranks[query[leads]] = rows.rank[hit[leads]]
+    return ranks
+
+
+def best_iou(rows: Rows, pairs: Pairs, nth: int = 1) -> NDArray[Any]:
+    """(N,) the highest IoU of each row with a judged moment, or the nth highest; 0 where there are fewer."""
+    if nth > 1:
+        order = np.lexsort((-pairs.iou, pairs.row))
+        lower = order[ranks_within(pairs.row[order]) >= nth - 1]
+        pairs = Pairs(pairs.row[lower], pairs.moment[lower], pairs.iou[lower])
+    best = np.zeros(len(rows.query), pairs.iou.dtype)
+    if len(pairs.row):
+        leads = np.flatnonzero(np.diff(pairs.row, prepend=-1))
+        best[pairs.row[leads]] = np.maximum.reduceat(pairs.iou, leads)
+    return best
+
+
+def matched_one_to_one(rank: Indices, pairs: Pairs, enough: Mask) -> Indices:
+    """(N,) the judged moment that each row takes, -1 for none. `rank` (N,) is the rows' place in their list.
+
+    Rows are served in their order; each takes, of the moments it overlaps enough (`enough`, (P,)) and that
+    are still there, the one with the highest IoU (of equal ones the first of the truth: the highest grade).
+    All queries are matched at once: the loop is over ranks.
+    """
+    usable = np.flatnonzero(enough)
+    row, moment = pairs.row[usable], pairs.moment[usable]
+    # By rank, so that each step of the loop takes one row of every query; then a row's best overlap first.
+    order = np.lexsort((moment, -pairs.iou[usable], row, rank[row]))
+    row, moment = row[order], moment[order]
+    bounds = np.flatnonzero(np.diff(rank[row], prepend=-1, append=NEVER))
+    matched = np.full(len(rank), -1)
+    taken = np.zeros(int(moment.max(initial=-1)) + 1, bool)
+    for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        free = np.flatnonzero(~taken[moment[begin:end]]) + begin
+        # The first pair that is left of each row. Rows of one rank are of different queries, and so no two
+        # of them want the same moment.
+        chosen = free[np.diff(row[free], prepend=-1) != 0]
+        matched[row[chosen]] = moment[chosen]
+        taken[moment[chosen]] = True
+    return matched

@@ -1,0 +1,426 @@
+"""Metrics: their names, and their values for each query. A new metric is a row of `MEASURES` and a function.
+
+Names are written "R@10,IoU=0.5", "SVMR R@1,IoU=0.7", "VR R@100", "nDCG@20,IoU=0.7", "mAP". Every function
+gives (B,) fractions in [0, 1], one for each of the B queries of a block.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.types import UsageError
+from whenabouts_bench.evaluation import highlights
+from whenabouts_bench.evaluation.highlights import Highlights
+from whenabouts_bench.evaluation.matching import (
+    Mask,
+    Pairs,
+    Rows,
+    Truth,
+    best_iou,
+    first_of_each_video,
+    first_ranks,
+    in_given_video,
+    inside_pools,
+    judged_moments,
+    matched_one_to_one,
+    pairs_of,
+    passes,
+    ranks_within,
+)
+from whenabouts_bench.evaluation.protocols import Protocol
+from whenabouts_bench.formats.annotations import Floats, Indices
+from whenabouts_bench.formats.runs import Task
+
+LENGTHS: dict[str, tuple[float, float]] = {"short": (0, 10), "middle": (10, 30), "long": (30, 150)}
+"""Seconds of the judged moments of a class: more than the first and at most the second (QVHighlights)."""
+MEAN_IOUS = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
+"""The thresholds over which mAP is averaged."""
+
+_SHAPE = re.compile(
+    r"(?:(?P<task>VCMR|SVMR|VMR|VR|HL)\s+)?(?P<measure>[A-Za-z]+)(?:@(?P<k>\d+))?"
+    r"(?P<settings>(?:\s*,\s*[A-Za-z]+\s*=\s*[^,\s]+)*)",
+    re.IGNORECASE,
+)
+_SETTINGS = {"k": "a rank", "iou": "an IoU", "length": "a length", "saliency": "a saliency"}
+_SYNONYMS = {"recall": "r", "VMR": "SVMR"}
+_MOST = {"iou": 1.0, "saliency": 4.0}
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric. `name` is how it is written everywhere.
+
+    `task` is the list of the run it reads, or HL for the scores of clips. `k` is the rank at which it stops
+    (None: everywhere), `iou` the least overlap of a hit (None where the metric has none or takes the mean
+    over 0.5, 0.55 ... 0.95), `length` the class of judged moments, `saliency` the least grade of a clip.
+    """
+
+    measure: str
+    task: Task | Literal["HL"] = "VCMR"
+    k: int | None = None
+    iou: float | None = None
+    length: str | None = None
+    saliency: int | None = None
+
+    @property
+    def name(self) -> str:
+        """As it is written on the command line, in Python and in tables."""
+        task = "" if self.task == "VCMR" else f"{self.task} "
+        depth = "" if self.k is None else f"@{self.k}"
+        settings = {"IoU": self.iou, "length": self.length, "saliency": self.saliency}
+        written = "".join(f",{key}={value}" for key, value in settings.items() if value is not None)
+        return f"{task}{self.measure}{depth}{written}"
+
+    @property
+    def depth(self) -> int | None:
+        """How many rows of a list it reads; None: all."""
+        return 1 if self.row.first_only else self.k
+
+    @property
+    def row(self) -> Measure:
+        """Its row of `MEASURES`."""
+        return next(row for row in MEASURES if row.name == self.measure and self.task in row.tasks)
+
+
+class Listing:
+    """Rows that a task looks at, against the judged moments that count: what several metrics share."""
+
+    def __init__(self, rows: Rows, truth: Truth, protocol: Protocol) -> None:
+        self.rows, self.truth, self.protocol = rows, truth, protocol
+        self._first_hits: dict[float, Indices] = {}
+        self._matched: dict[float, Indices] = {}
+
+    @property
+    def queries(self) -> int:
+        """B."""
+        return len(self.rows.queries)
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """Each row with each judged moment of its query and video."""
+        return pairs_of(self.rows, self.truth, self.protocol)
+
+    @cached_property
+    def best(self) -> NDArray[Any]:
+        """(N,) the highest IoU of each row with a judged moment, or with so many annotators' spans."""
+        return best_iou(self.rows, self.pairs, self.protocol.annotators)
+
+    @cached_property
+    def first_right_video(self) -> Indices:
+        """(B,) rank of the first row in a video with a judged moment."""
+        first, behind = judged_moments(self.rows, self.truth)
+        return first_ranks(self.rows, behind > first)
+
+    @cached_property
+    def by_score(self) -> Listing:
+        """The same rows in the order in which the protocol has mAP read them."""
+        return Listing(self.rows.by_score(), self.truth, self.protocol) if self.protocol.by_score else self
+
+    @cached_property
+    def gains(self) -> Floats:
+        """(M,) the gain of each judged moment."""
+        relevance = self.truth.relevance
+        return relevance if self.protocol.gain == "linear" else np.exp2(relevance) - 1
+
+    @cached_property
+    def ideal(self) -> tuple[Indices, Indices, Floats]:
+        """Query, rank and gain of the judged moments of the rows' queries in the best order."""
+        local = np.full(len(self.truth.query_ids), -1)
+        local[self.rows.queries] = np.arange(self.queries)
+        query = local[self.truth.query]
+        here = np.flatnonzero(query >= 0)
+        here = here[np.lexsort((-self.gains[here], query[here]))]
+        rank = ranks_within(query[here])
+        return query[here], rank, self.gains[here]
+
+    def matched(self, iou: float) -> Indices:
+        """(N,) the judged moment that each row takes, -1 for none."""
+        if iou not in self._matched:
+            enough = passes(self.pairs.iou, iou, self.protocol)
+            self._matched[iou] = matched_one_to_one(self.rows.rank, self.pairs, enough)
+        return self._matched[iou]
+
+    def gained(self, iou: float) -> tuple[Indices, Indices, Floats]:
+        """Query, rank and gain of the rows that match a judged moment."""
+        hit = np.flatnonzero(self.matched(iou) >= 0)
+        return self.rows.query[hit], self.rows.rank[hit], self.gains[self.matched(iou)[hit]]
+
+    def first_hit(self, iou: float) -> Indices:
+        """(B,) rank of the first row that overlaps a judged moment enough."""
+        if iou not in self._first_hits:
+            self._first_hits[iou] = first_ranks(self.rows, passes(self.best, iou, self.protocol))
+        return self._first_hits[iou]
+
+
+def recall(listing: Listing, metric: Metric) -> Floats:
+    """R@K: whether one of the first K rows overlaps a judged moment enough."""
+    return (listing.first_hit(cast(float, metric.iou)) < cast(int, metric.k)).astype(np.float64)
+
+
+def recall_of_videos(listing: Listing, metric: Metric) -> Floats:
+    """VR R@K: whether one of the first K videos holds a judged moment."""
+    return (listing.first_right_video < cast(int, metric.k)).astype(np.float64)
+
+
+def mean_iou(listing: Listing, metric: Metric) -> Floats:
+    """IoU of the first row with the judged moment it overlaps most; 0 where there is no row."""
+    values = np.zeros(listing.queries)
+    leads = listing.rows.rank == 0
+    values[listing.rows.query[leads]] = listing.best[leads]
+    return values
+
+
+def ndcg(listing: Listing, metric: Metric) -> Floats:
+    """nDCG@K (equation 1 of the TVR-Ranking paper, discount log2(rank + 1), rank from 1).
+
+    Rows are matched one to one. The ideal list holds the highest grades of the query, whether a row met them
+    or not; a query without a grade above 0 scores 0.
+    """
+    real, best = (
+        discounted(*gains, cast(int, metric.k), listing.queries)
+        for gains in (listing.gained(cast(float, metric.iou)), listing.ideal)
+    )
+    return np.divide(real, best, out=np.zeros(listing.queries), where=best > 0)
+
+
+def discounted(query: Indices, rank: Indices, gain: Floats, k: int, queries: int) -> Floats:
+    """(B,) the discounted sum of the gains up to rank K of each query: DCG@K."""
+    weighted = gain / np.log2(rank + 2)
+    return np.bincount(query[rank < k], weighted[rank < k], queries).astype(np.float64)
+
+
+def average_precision(listing: Listing, metric: Metric, also: Mask | None = None) -> Floats:
+    """AP as in detection: rows are matched one to one, precision is interpolated; the mean over thresholds.
+
+    Only the first K rows of a query count, where K is given. A query without a judged moment has 0. The rows
+    of `also` (N,) are taken for right ones, each with a judged moment of its own.
+    """
+    listing = listing.by_score
+    rows, truth = listing.rows, listing.truth
+    positives = np.bincount(truth.query, minlength=len(truth.query_ids))[rows.queries]
+    if also is not None:
+        positives = positives + np.bincount(rows.query[also], minlength=listing.queries)
+    total = np.zeros(listing.queries)
+    thresholds = MEAN_IOUS if metric.iou is None else (metric.iou,)
+    for threshold in thresholds:
+        right = listing.matched(threshold) >= 0
+        right = right if also is None else right | also
+        hits = np.flatnonzero(right if metric.k is None else right & (rows.rank < metric.k))
+        total += _interpolated(rows.query[hits], rows.rank[hits], listing.queries)
+    return np.divide(total / len(thresholds), positives, out=np.zeros(len(total)), where=positives > 0)
+
+
+def _interpolated(query: Indices, rank: Indices, queries: int) -> Floats:
+    """(B,) sum over the hits of a query of the highest precision at that hit or a later one."""
+    if not len(query):
+        return np.zeros(queries)
+    number = ranks_within(query)
+    precision = np.zeros((queries, int(number.max()) + 1))
+    precision[query, number] = (number + 1) / (rank + 1)
+    later = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
+    return np.bincount(query, later[query, number], queries).astype(np.float64)
+
+
+def _highlight_precision(clips: Highlights, metric: Metric) -> Floats:
+    return highlights.average_precision(clips, cast(int, metric.saliency))
+
+
+def _highlight_hit(clips: Highlights, metric: Metric) -> Floats:
+    return highlights.hit_at_one(clips, cast(int, metric.saliency))
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What a metric measures: for which tasks it is, what its name must and may say, and its function.
+
+    `value` takes a `Listing`, for the task HL the `Highlights` of all queries. `graded`: moments of grade 0
+    take part, too. `first_only`: its K can be nothing but 1.
+    """
+
+    name: str
+    tasks: tuple[str, ...]
+    example: str
+    value: Callable[[Any, Metric], Floats]
+    needs: frozenset[str] = frozenset()
+    takes: frozenset[str] = frozenset()
+    graded: bool = False
+    first_only: bool = False
+
+
+_MOMENTS = ("VCMR", "SVMR")
+MEASURES = (
+    Measure("R", _MOMENTS, "R@10,IoU=0.5", recall, frozenset({"k", "iou"}), frozenset({"length"})),
+    Measure("R", ("VR",), "VR R@100", recall_of_videos, frozenset({"k"})),
+    Measure("nDCG", _MOMENTS, "nDCG@20,IoU=0.7", ndcg, frozenset({"k", "iou"}), graded=True),
+    Measure("mAP", _MOMENTS, "mAP,IoU=0.5", average_precision, takes=frozenset({"k", "iou", "length"})),
+    Measure("mIoU", _MOMENTS, "mIoU", mean_iou, takes=frozenset({"k"}), first_only=True),
+    Measure("mAP", ("HL",), "HL mAP,saliency=4", _highlight_precision, frozenset({"saliency"})),
+    Measure(
+        "Hit", ("HL",), "HL Hit@1,saliency=4", _highlight_hit, frozenset({"k", "saliency"}), first_only=True
+    ),
+)
+ACCEPTED = ", ".join(f'"{example}"' for example in ("SVMR R@1,IoU=0.7", *(row.example for row in MEASURES)))
+
+
+def parse_metric(text: str) -> Metric:
+    """The metric of that name; case and blanks do not matter.
+
+    >>> parse_metric("svmr r@5, iou=0.7").name
+    'SVMR R@5,IoU=0.7'
+
+    Raises UsageError, naming what is wrong and what is accepted.
+    """
+    match = _SHAPE.fullmatch(text.strip())
+    name, task = (match["measure"].lower(), (match["task"] or "VCMR").upper()) if match else ("", "")
+    rows = [row for row in MEASURES if row.name.lower() == _SYNONYMS.get(name, name)]
+    if match is None or not rows:
+        raise UsageError(f"{text!r} is no metric; accepted: {ACCEPTED}")
+    settings = _settings(text, match["settings"])
+    metric = Metric(
+        measure=rows[0].name,
+        task=cast(Any, _SYNONYMS.get(task, task)),
+        k=None if match["k"] is None else int(match["k"]),
+        iou=_number(text, settings, "iou"),
+        length=settings.get("length"),
+        saliency=None if "saliency" not in settings else int(_number(text, settings, "saliency") or 0),
+    )
+    if problem := _problem(metric, rows):
+        raise UsageError(f"metric {text!r}: {problem}; accepted: {ACCEPTED}")
+    return metric
+
+
+def metrics_of(protocol: Protocol, names: Iterable[str] = ()) -> tuple[Metric, ...]:
+    """The metrics of those names, each once; the protocol's own where there are no names.
+
+    Raises UsageError for one that counts moments one by one under a protocol whose moments are several
+    annotators' word on one.
+    """
+    metrics = tuple(dict.fromkeys(parse_metric(name) for name in tuple(names) or protocol.metrics))
+    if protocol.annotators > 1:
+        for metric in metrics:
+            if metric.measure not in ("R", "mIoU") or metric.length is not None:
+                raise UsageError(
+                    f"metric {metric.name!r}: counts moments one by one, and those of {protocol.name} are "
+                    'what several annotators say of one; accepted: R@K as in "R@1,IoU=0.7", mIoU'
+                )
+    return metrics
+
+
+def _settings(text: str, written: str) -> dict[str, str]:
+    pairs = [part.split("=") for part in written.split(",") if part.strip()]
+    settings = {key.strip().lower(): value.strip() for key, value in pairs}
+    unknown = sorted(set(settings) - {"iou", "length", "saliency"})
+    if unknown or len(settings) < len(pairs):
+        problem = f"no setting {unknown[0]!r}" if unknown else "a setting given twice"
+        raise UsageError(f"metric {text!r}: {problem}; accepted: {ACCEPTED}")
+    return settings
+
+
+def _number(text: str, settings: dict[str, str], key: str) -> float | None:
+    if key not in settings:
+        return None
+    try:
+        value = float(settings[key])
+    except ValueError:
+        value = -1.0
+    if not 0 < value <= _MOST[key]:
+        raise UsageError(
+            f"metric {text!r}: {key} {settings[key]!r} must be a number above 0, at most {_MOST[key]:g}; "
+            f"accepted: {ACCEPTED}"
+        )
+    return value
+
+
+def _problem(metric: Metric, rows: Sequence[Measure]) -> str:
+    """Why a metric has no meaning, or "": it must say all that it needs and nothing that it ignores."""
+    row = next((row for row in rows if metric.task in row.tasks), None)
+    if row is None:
+        others = ", ".join(other.example for other in MEASURES if metric.task in other.tasks)
+        return f"{rows[0].name} is a metric of {' and '.join(rows[0].tasks)}; {metric.task} knows {others}"
+    given = {key for key in _SETTINGS if getattr(metric, key) is not None}
+    for key, name in _SETTINGS.items():
+        if key in row.needs - given:
+            return f"{row.name} of {metric.task} needs {name}, as in {row.example}"
+        if key in given - row.needs - row.takes:
+            return f"{row.name} of {metric.task} takes no {name.partition(' ')[2]}"
+    if metric.k == 0 or (row.first_only and metric.k not in (None, 1)):
+        return "K begins at 1" if metric.k == 0 else f"{row.name} looks at the first alone: K is 1"
+    if metric.length is not None and metric.length not in LENGTHS:
+        return f"length {metric.length!r} must be one of {', '.join(LENGTHS)}"
+    return ""
+
+
+def fill(
+    values: Floats, rows: Rows, truth: Truth, metrics: Iterable[tuple[int, Metric]], protocol: Protocol,
+    *, listed_videos: bool,
+) -> None:  # fmt: skip
+    """Write a block's values of some metrics into their columns and the rows of their queries of `values`.
+
+    `listed_videos`: the rows are a list of videos already; else VR reads the first row of each video.
+    """
+    if not len(rows.queries):
+        return
+    listings = Listings(rows, truth, protocol, listed_videos=listed_videos)
+    for column, metric in metrics:
+        values[rows.queries, column] = metric.row.value(listings.of(metric), metric)
+
+
+class Listings:
+    """The rows of a block as each metric looks at them; `listed_videos` as in `fill`."""
+
+    def __init__(self, rows: Rows, truth: Truth, protocol: Protocol, *, listed_videos: bool) -> None:
+        self._rows = inside_pools(rows.upto(protocol.list_depth), truth)
+        self._truth, self._protocol, self._listed_videos = truth, protocol, listed_videos
+        self._positives = truth.positives()
+        self._made: dict[tuple[str, bool, str | None], Listing] = {}
+
+    def of(self, metric: Metric) -> Listing:
+        """What a metric looks at; made once for all metrics that look at the same."""
+        key = (metric.task, metric.row.graded, metric.length)
+        if key not in self._made:
+            own = self._rows
+            if metric.task == "SVMR":
+                own = in_given_video(own, self._truth)
+            elif metric.task == "VR" and not self._listed_videos:
+                own = first_of_each_video(own)
+            judged = self._truth if metric.row.graded else _of_length(self._positives, metric.length)
+            self._made[key] = Listing(own, judged, self._protocol)
+        return self._made[key]
+
+
+def _of_length(truth: Truth, length: str | None) -> Truth:
+    return truth if length is None else truth.where(of_length(truth.end - truth.start, length))
+
+
+def of_length(seconds: Floats, length: str) -> Mask:
+    """Which moments of so many seconds are of a class of lengths."""
+    least, most = LENGTHS[length]
+    return (seconds > least) & (seconds <= most)
+
+
+def mark_not_applicable(values: Floats, metrics: Sequence[Metric], truth: Truth) -> None:
+    """NaN for a metric of a length where a query has no moment of that length."""
+    for column, metric in enumerate(metrics):
+        if metric.length is not None:
+            judged = _of_length(truth.positives(), metric.length)
+            values[np.bincount(judged.query, minlength=len(values)) == 0, column] = np.nan
+
+
+def means_of(values: Floats) -> Floats:
+    """(M,) means of (Q, M) values over the queries to which a metric applies; NaN where there are none."""
+    applies = ~np.isnan(values)
+    total, count = np.where(applies, values, 0.0).sum(axis=0), applies.sum(axis=0)
+    means: Floats = np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0)
+    return means
+
+
+def without_nan(means: Mapping[str, float]) -> dict[str, float | None]:
+    """Numbers as JSON has them: None for one that does not apply."""
+    return {name: None if np.isnan(mean) else mean for name, mean in means.items()}

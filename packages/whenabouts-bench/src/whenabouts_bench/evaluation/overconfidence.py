@@ -1,0 +1,119 @@
+"""The same queries with their video given (VMR) and in a pool with distractors (MVMR), and the drop between.
+
+A system that answers well where the right video is given, and badly where it must tell it from others, is
+overconfident: it finds a moment in any video that it is handed (paper 002, figure 6: the mean of R@1 and R@5
+at IoU 0.5; paper 001, table 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from whenabouts.types import UsageError
+from whenabouts_bench.evaluation.evaluate import Evaluation, annotations_of, evaluate
+from whenabouts_bench.evaluation.protocols import PROTOCOLS, Protocol
+from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.formats.runs import RunSource
+
+RANKS = (1, 5, 20, 50)
+IOUS = (0.3, 0.5, 0.7)
+FIGURE_METRICS = ("R@1,IoU=0.5", "R@5,IoU=0.5")
+"""What figure 6 of paper 002 takes the mean of."""
+
+
+@dataclass(frozen=True)
+class Drop:
+    """What a system loses: metric -> mean over the same queries, with the video given and in the pool."""
+
+    name: str
+    given: Mapping[str, float]
+    pool: Mapping[str, float]
+    queries: int
+    notes: tuple[str, ...] = field(default=())
+
+    def points(self, metric: str) -> float:
+        """VMR minus MVMR, a difference of shares."""
+        return self.given[metric] - self.pool[metric]
+
+    def share(self, metric: str) -> float:
+        """The part of VMR that is lost; NaN where there was nothing to lose."""
+        return self.points(metric) / self.given[metric] if self.given[metric] else float("nan")
+
+    def mean(self, side: str, metrics: Sequence[str] = FIGURE_METRICS) -> float:
+        """The mean of some metrics, "given" or "pool": a bar of the figure."""
+        means = self.given if side == "given" else self.pool
+        return float(np.mean([means[metric] for metric in metrics]))
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs; fractions."""
+        return {
+            "run": self.name,
+            "queries": self.queries,
+            "metrics": {
+                metric: {
+                    "VMR": self.given[metric],
+                    "MVMR": self.pool[metric],
+                    "drop": self.points(metric),
+                    "share_lost": None if np.isnan(self.share(metric)) else self.share(metric),
+                }
+                for metric in self.pool
+            },
+            "figure": {"metrics": list(FIGURE_METRICS), **{s: self.mean(s) for s in ("given", "pool")}},
+            "notes": list(self.notes),
+        }
+
+
+def drop_of(
+    truth: Annotations | str | Path,
+    pool: RunSource | str | Path,
+    given: RunSource | str | Path,
+    *,
+    protocol: Protocol | str = "mvmr",
+    name: str = "",
+) -> Drop:
+    """The drop from answers with the golden video given to answers of the pool, over the same queries.
+
+    Both are judged under `protocol`: the same queries count, and one that a run does not answer counts as 0.
+    `given` answers in each query's given video (SVMR). Raises UsageError and FormatError as `evaluate` does,
+    and UsageError for a protocol without pools, for a `given` run that ranked pools or a corpus, and for one
+    that answers none of the queries.
+    """
+    chosen = PROTOCOLS[protocol] if isinstance(protocol, str) else protocol
+    if not chosen.full_pools:
+        accepted = ", ".join(other.name for other in PROTOCOLS.values() if other.full_pools)
+        raise UsageError(
+            f"{chosen.name}: knows no pools, so there is no drop to measure; accepted: {accepted}"
+        )
+    judged = annotations_of(truth, chosen)
+    names = [f"R@{k},IoU={iou}" for iou in IOUS for k in RANKS]
+    in_pool = evaluate(judged, pool, names, protocol=chosen)
+    in_video = evaluate(judged, given, [f"SVMR {name}" for name in names], protocol=chosen)
+    _refuse_other_answers(in_video)
+    means = in_video.means()
+    missing = {"MVMR": len(in_pool.missing), "VMR": len(in_video.missing)}
+    notes = [f"{what}: {count:,} queries are missing" for what, count in missing.items() if count]
+    return Drop(
+        name or in_pool.run,
+        {metric: means[f"SVMR {metric}"] for metric in names},
+        in_pool.means(),
+        len(in_pool.query_ids),
+        tuple(notes),
+    )
+
+
+def _refuse_other_answers(result: Evaluation) -> None:
+    if result.untold:
+        raise UsageError(
+            f"{result.run}: ranked moments of several videos for a query; the run with the video given is "
+            "written by `whenabouts run --pools FILE --task svmr`"
+        )
+    if len(result.missing) == len(result.query_ids):
+        raise UsageError(
+            f"{result.run}: answers none of the {len(result.query_ids):,} judged queries; the run with the "
+            "video given must have the judgements' query ids (`whenabouts run --pools FILE --task svmr`)"
+        )

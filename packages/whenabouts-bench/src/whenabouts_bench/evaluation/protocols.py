@@ -1,0 +1,228 @@
+"""Protocols by name and version: which conventions make a number comparable with which papers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from whenabouts.types import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from whenabouts.overlap import Over
+    from whenabouts_bench.formats.annotations import Annotations
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Conventions under which judgements and a run become numbers. Any metric can be asked of any protocol.
+
+    `single` computes IoU and compares it with the threshold in float32, as the reference does. `strict`
+    asks for more than the threshold instead of at least. `slack` is added to the IoU: decimals that are
+    equal on paper differ in floats. `list_depth` is how much of a list is read.
+    """
+
+    name: str
+    version: int
+    summary: str
+    metrics: tuple[str, ...]
+    over: Over = "union"
+    single: bool = False
+    slack: float = 0.0
+    strict: bool = False
+    gain: Literal["linear", "exponential"] = "linear"
+    list_depth: int | None = None
+    full_pools: bool = False
+    """Judged inside pools; queries whose pool is smaller than the file's largest are left out."""
+    zero_grades: bool = True
+    """Whether moments of grade 0 take part in matching, and queries without a higher grade count (as 0)."""
+    spanless: bool = True
+    """Whether queries whose judged moments all have no length count (as 0, they cannot be hit)."""
+    missing: Literal["zero", "left out"] = "zero"
+    given_video: bool = False
+    """Whether a query's video may be given, so that of a run that lists moments in it alone these count."""
+    annotators: int = 1
+    """How many annotators' spans a hit overlaps enough. Where it is more than one, the truth of a query is
+    what each annotator marked (the query's metadata, `annotated`), and no longer what they agree on."""
+    by_score: bool = False
+    """Whether mAP reads the list by score; else in the order of the list."""
+    truth_as_released: bool = False
+    """Whether the file of judgements is read with the faults of the released program."""
+    as_released: str = ""
+    """The protocol that reproduces a released program where this one is right instead."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """Name and version: "tvr@1"."""
+        return f"{self.name}@{self.version}"
+
+
+def _recalls(task: str, ks: Iterable[int], ious: Iterable[float]) -> tuple[str, ...]:
+    return tuple(f"{task}R@{k},IoU={iou}" for iou in ious for k in ks)
+
+
+_TVR_K = (1, 5, 10, 100)
+_TVR = (
+    *_recalls("", _TVR_K, (0.5, 0.7)),
+    *_recalls("SVMR ", _TVR_K, (0.5, 0.7)),
+    *(f"VR R@{k}" for k in _TVR_K),
+)
+_RVMR = tuple(f"nDCG@{k},IoU={iou}" for k in (10, 20, 40) for iou in (0.3, 0.5, 0.7))
+_MVMR = _recalls("", (1, 5, 20, 50), (0.3, 0.5, 0.7))
+
+_PROTOCOLS = (
+    Protocol(
+        name="tvr",
+        version=1,
+        summary="TVR's three tasks; agrees with the released evaluation on every number it gives",
+        metrics=_TVR,
+        over="hull",
+        single=True,
+        list_depth=100,
+        notes=("IoU in float32, at least the threshold; lists are read in their order, 100 deep.",),
+    ),
+    Protocol(
+        name="vcmr",
+        version=1,
+        summary="the same tasks for any data set, any K and IoU",
+        metrics=_TVR,
+        slack=1e-9,
+        spanless=False,
+        notes=("IoU in float64, at least the threshold; decimals that are equal on paper are equal.",),
+    ),
+    Protocol(
+        name="didemo",
+        version=1,
+        summary="DiDeMo as HERO's program evaluates it: a hit overlaps the spans of two annotators enough",
+        metrics=_TVR,
+        over="hull",
+        single=True,
+        annotators=2,
+        list_depth=100,
+        notes=("A hit overlaps the spans of two annotators enough; these need not be alike.",),
+    ),
+    Protocol(
+        name="mvmr",
+        version=1,
+        summary="pools with several positives: Rank n@m, seconds everywhere",
+        metrics=_MVMR,
+        over="hull",
+        single=True,
+        full_pools=True,
+        given_video=True,
+        as_released="mvmr-as-released",
+        notes=(
+            "A hit is any positive of the query. Moments of videos outside the query's pool are set aside, "
+            "queries whose pool is not full are left out.",
+        ),
+    ),
+    Protocol(
+        name="mvmr-as-released",
+        version=1,
+        summary="as the released program: further positives of TACoS stay frames that are taken for seconds",
+        metrics=_MVMR,
+        over="hull",
+        single=True,
+        full_pools=True,
+        given_video=True,
+        missing="left out",
+        truth_as_released=True,
+        notes=("Extra positives of a file in frames are compared as if they were seconds.",),
+    ),
+    Protocol(
+        name="rvmr",
+        version=1,
+        summary="nDCG@K,IoU>=m as the paper of TVR-Ranking has it: linear gain, IoU at least the threshold",
+        metrics=_RVMR,
+        as_released="rvmr-as-released",
+    ),
+    Protocol(
+        name="rvmr-as-released",
+        version=1,
+        summary="as TVR-Ranking's program: gain 2^grade - 1, IoU above the threshold, no missing queries",
+        metrics=_RVMR,
+        strict=True,
+        gain="exponential",
+        missing="left out",
+    ),
+    Protocol(
+        name="rvmr-spr",
+        version=1,
+        summary="as SPR's program: gain 2^grade - 1, IoU at least the threshold, grade 0 dropped",
+        metrics=_RVMR,
+        gain="exponential",
+        zero_grades=False,
+        as_released="rvmr-spr-as-released",
+        notes=("Moments of grade 0 do not take part, queries without a higher grade are left out.",),
+    ),
+    Protocol(
+        name="rvmr-spr-as-released",
+        version=1,
+        summary="rvmr-spr, and queries missing from the run are left out",
+        metrics=_RVMR,
+        gain="exponential",
+        zero_grades=False,
+        missing="left out",
+    ),
+    Protocol(
+        name="qvh",
+        version=1,
+        summary="QVHighlights: R@1, mAP over IoU 0.5 to 0.95 and by length, highlights where given",
+        metrics=(
+            "R@1,IoU=0.5",
+            "R@1,IoU=0.7",
+            "mAP",
+            "mAP,IoU=0.5",
+            "mAP,IoU=0.75",
+            "mAP,length=short",
+            "mAP,length=middle",
+            "mAP,length=long",
+            *(f"HL {measure},saliency={grade}" for grade in (2, 3, 4) for measure in ("mAP", "Hit@1")),
+        ),
+        list_depth=10,
+        given_video=True,
+        by_score=True,
+        notes=(
+            "mAP reads the first 10 windows of a list, by their scores; R@1 takes the first of the list.",
+        ),
+    ),
+)
+
+PROTOCOLS = {protocol.name: protocol for protocol in _PROTOCOLS}
+
+
+_TASKS = {"vr": "VR R@1", "svmr": "SVMR R@1,IoU=0.5"}
+"""Tasks that are no protocols, and how one of their metrics is called."""
+
+
+def find_protocol(name: str, *, as_released: bool = False) -> Protocol:
+    """The protocol of that name, or name@version; with `as_released` the one that keeps a program's faults.
+
+    Raises UsageError for an unknown name or version.
+    """
+    bare, at, version = name.partition("@")
+    protocol = PROTOCOLS.get(bare)
+    if protocol is None and (metric := _TASKS.get(name.lower())):
+        raise UsageError(
+            f"{name!r} is a task, and no protocol; protocols tvr and vcmr measure it: `whenabouts evaluate "
+            f'vcmr --truth FILE --run FILE`, with --metric "{metric}" that alone'
+        )
+    if protocol is None:
+        raise UsageError(
+            f"{name!r} is no protocol; known: {', '.join(PROTOCOLS)}{did_you_mean(bare, PROTOCOLS)}"
+        )
+    if at and version != str(protocol.version):
+        raise UsageError(f"{name!r}: version {version} is not here, {protocol.label} is")
+    if not as_released or bare.endswith("-as-released"):
+        return protocol
+    if not protocol.as_released:
+        raise UsageError(
+            f"{bare}: no released program differs from it, so there is nothing to do as released"
+        )
+    return PROTOCOLS[protocol.as_released]
+
+
+def protocol_for(annotations: Annotations) -> Protocol:
+    """The protocol that judgements ask for, where none is named (`Annotations.protocol`)."""
+    return PROTOCOLS[annotations.protocol]

@@ -1,0 +1,364 @@
+"""Figures 4 to 7 of paper 004 for any ranked set: grades, similarities, annotators, answers beside the truth.
+
+Similarities come with the judgements (`Annotations.similarity`); raw grades of annotators are a CSV file with
+the columns `pair_id`, `worker` and `relevance`, as TVR-Ranking releases them. Needs matplotlib.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.drawing import BLUE, COLOURS, GREY, ORANGE, new_figure, save_both
+from whenabouts.intake.files import FormatError, read_document
+from whenabouts.times import format_time
+from whenabouts.types import UsageError
+from whenabouts_bench.evaluation.evaluate import evaluate
+from whenabouts_bench.evaluation.matching import matched_one_to_one, pairs_of, passes, rows_of, truth_of
+from whenabouts_bench.evaluation.protocols import find_protocol
+from whenabouts_bench.formats.annotations import Annotations, judgement_rows
+from whenabouts_bench.formats.runs import RunSource
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+_GRADES = 5
+_COLUMNS = "pair_id, worker and relevance"
+
+
+def similarities_of(annotations: Annotations) -> Floats:
+    """(N,) the similarities of some judgements. Raises UsageError where they have none."""
+    if annotations.similarity is None:
+        raise UsageError(
+            f"{annotations.name}: has no similarity of query and caption, which figures 4 and 6 show; give "
+            "judgements with `similarity`, as `whenabouts relevance ranked` and TVR-Ranking write them"
+        )
+    return annotations.similarity
+
+
+def draw_similarity(annotations: Annotations, stem: Path, queries: int = 10, seed: int = 0) -> list[Path]:
+    """Figure 4: relevance against similarity, and against the place by similarity, of some queries.
+
+    `queries` are drawn by chance from the half with the most judgements; points of one colour are of one
+    query and lie a little apart, grade 0 among them. The line is the mean of all judgements. SVG and PNG.
+    """
+    similarity = similarities_of(annotations)
+    compared = np.isfinite(similarity)
+    rank = _ranks(annotations.query, np.where(compared, similarity, -np.inf))
+    counts = np.bincount(annotations.query[compared], minlength=len(annotations.queries))
+    most = np.flatnonzero(counts >= np.quantile(counts[counts > 0], 0.5)) if compared.any() else counts[:0]
+    draw = np.random.default_rng(seed)
+    chosen = np.sort(draw.permutation(most)[:queries])
+    with new_figure(8.4, 3.4) as figure:
+        for axes, values, label in zip(
+            figure.subplots(1, 2, sharey=True),
+            (similarity, rank + 1.0),
+            ("similarity of query and caption", "place by similarity"),
+            strict=True,
+        ):
+            for number, query in enumerate(chosen.tolist()):
+                rows = np.flatnonzero((annotations.query == query) & compared)
+                apart = annotations.relevance[rows] + draw.uniform(-0.16, 0.16, len(rows))
+                axes.scatter(values[rows], apart, s=7, color=COLOURS[number % len(COLOURS)], alpha=0.7)
+            axes.plot(
+                *_binned(values[compared], annotations.relevance[compared]), color="black", linewidth=1.2
+            )
+            axes.set(xlabel=label, yticks=range(_GRADES))
+        figure.axes[0].set_ylabel("relevance")
+        figure.suptitle(
+            f"{len(chosen)} of {len(annotations.queries):,} queries; line: mean of all", fontsize=9
+        )
+        return save_both(figure, stem)
+
+
+def _ranks(query: Indices, values: Floats) -> Indices:
+    """(N,) the place of each judgement among those of its query, highest value first, from 0."""
+    order = np.lexsort((-values, query))
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.arange(len(order)) - np.searchsorted(query[order], query[order])
+    return ranks
+
+
+def _binned(values: NDArray[Any], relevance: Floats, bins: int = 20) -> tuple[Floats, Floats]:
+    """(middles, mean relevance) of the bins of equal width that hold anything."""
+    edges = np.linspace(values.min(), values.max() + 1e-9, bins + 1)
+    place = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, bins - 1)
+    count, total = np.bincount(place, minlength=bins), np.bincount(place, relevance, bins)
+    filled = count > 0
+    return ((edges[1:] + edges[:-1]) / 2)[filled], total[filled] / count[filled]
+
+
+@dataclass(frozen=True)
+class RawGrades:
+    """What annotators said: `lowest` and `highest` (P,) grade of each pair that has two or more."""
+
+    lowest: Indices
+    highest: Indices
+    workers: int
+    grades: int
+
+    @property
+    def cells(self) -> Floats:
+        """(5, 5) the share of pairs by lowest and highest grade: figure 5 (a)."""
+        counts = np.bincount(self.lowest * _GRADES + self.highest, minlength=_GRADES * _GRADES)
+        return counts.reshape(_GRADES, _GRADES) / max(1, len(self.lowest))
+
+
+def read_raw_grades(path: Path) -> RawGrades:
+    """Grades of annotators from CSV. Raises FormatError, naming the line, for what is no grade."""
+    try:
+        text = read_document(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FormatError(path, f"is not UTF-8 text (byte {error.start})") from None
+    reader = csv.DictReader(io.StringIO(text))
+    if not {"pair_id", "worker", "relevance"} <= set(reader.fieldnames or ()):
+        raise FormatError(path, "holds no grades of annotators", line=1, accepted=f"columns {_COLUMNS}")
+    grades: dict[str, list[int]] = {}
+    workers: set[str] = set()
+    for row in reader:
+        grade = (row["relevance"] or "").strip()
+        if grade not in ("0", "1", "2", "3", "4"):
+            raise FormatError(path, "is no grade:", line=reader.line_num, value=grade, accepted="0 to 4")
+        grades.setdefault(row["pair_id"], []).append(int(grade))
+        workers.add(row["worker"])
+    several = [own for own in grades.values() if len(own) > 1]
+    if not several:
+        raise FormatError(path, "has no pair that two annotators judged", accepted=f"columns {_COLUMNS}")
+    return RawGrades(
+        np.array([min(own) for own in several]),
+        np.array([max(own) for own in several]),
+        len(workers),
+        sum(map(len, grades.values())),
+    )
+
+
+def draw_agreement(annotations: Annotations, raw: RawGrades | None, stem: Path) -> list[Path]:
+    """Figure 5: (a) lowest and highest grade of each pair, where `raw` grades are given; (b) final grades."""
+    shares = np.bincount(np.round(annotations.relevance).astype(np.int64), minlength=_GRADES)
+    with new_figure(7.4 if raw else 3.8, 3.2) as figure:
+        panels = figure.subplots(1, 2 if raw else 1, squeeze=False)[0]
+        if raw is not None:
+            _draw_cells(panels[0], raw)
+        bars = panels[-1].bar(range(len(shares)), shares / max(1, shares.sum()), color=BLUE)
+        panels[-1].bar_label(bars, [f"{share / max(1, shares.sum()):.1%}" for share in shares], fontsize=7)
+        panels[-1].set(xlabel="final relevance", ylabel="share of the pairs", xticks=range(len(shares)))
+        panels[-1].set_title(f"{int(shares.sum()):,} judged pairs", fontsize=9)
+        return save_both(figure, stem)
+
+
+def _draw_cells(axes: Axes, raw: RawGrades) -> None:
+    cells = raw.cells
+    axes.imshow(np.where(cells.T > 0, cells.T, np.nan), origin="lower", cmap="Blues", vmin=0)
+    for low in range(_GRADES):
+        for high in range(low, _GRADES):
+            colour = "white" if cells[low, high] > 0.6 * cells.max() else "black"
+            share = f"{cells[low, high]:.2%}"
+            axes.text(low, high, share, ha="center", va="center", fontsize=6.5, color=colour)
+    axes.set(xlabel="lowest grade", ylabel="highest grade", xticks=range(_GRADES), yticks=range(_GRADES))
+    axes.set_title(f"{len(raw.lowest):,} pairs, {raw.grades:,} grades, {raw.workers} annotators", fontsize=9)
+
+
+def queries_named(annotations: Annotations, names: Sequence[str]) -> list[int]:
+    """The queries of those texts or ids. Raises UsageError for one that there is not."""
+    places = {query.text.strip().lower().rstrip("."): row for row, query in enumerate(annotations.queries)}
+    places |= {query.id: row for row, query in enumerate(annotations.queries)}
+    rows = []
+    for name in names:
+        row = places.get(name, places.get(name.strip().lower().rstrip(".")))
+        if row is None:
+            raise UsageError(
+                f"--query {name!r}: {annotations.name} has no such query; give the text or the id of one, "
+                f"such as {annotations.queries[0].text!r}"
+            )
+        rows.append(row)
+    return rows
+
+
+def draw_candidates(
+    annotations: Annotations, queries: Sequence[int], stem: Path, shown: int = 8
+) -> list[Path]:
+    """Figure 6: the most similar moments of some queries, similarity as a line, relevance as bars."""
+    similarity = similarities_of(annotations)
+    with new_figure(7.6, 0.6 + (0.5 + 0.32 * shown) * len(queries)) as figure:
+        for axes, query in zip(figure.subplots(len(queries), 1, squeeze=False)[:, 0], queries, strict=True):
+            rows = np.flatnonzero((annotations.query == query) & np.isfinite(similarity))
+            rows = rows[np.argsort(-similarity[rows], kind="stable")][:shown]
+            places = np.arange(len(rows))
+            axes.barh(places, annotations.relevance[rows], color=BLUE, height=0.5, alpha=0.75)
+            for place, row in enumerate(rows.tolist()):
+                grade = annotations.relevance[row]
+                axes.text(grade + 0.05, place, f"{grade:g}", fontsize=7, va="center", color=BLUE)
+            axes.set(yticks=places, xlim=(0, 4.5), ylim=(len(rows) - 0.4, -0.6), xticks=range(_GRADES))
+            axes.set_yticklabels([_caption(annotations, row) for row in rows.tolist()], fontsize=7)
+            axes.set_title(_shortened(annotations.queries[query].text, 90), fontsize=9, loc="left")
+            beside = axes.twiny()
+            beside.plot(similarity[rows], places, "o-", color=ORANGE, markersize=3, linewidth=1)
+            beside.set(xlim=(0, 1.125))
+            beside.tick_params(labelsize=7, colors=ORANGE)
+            axes.tick_params(axis="x", labelsize=7, colors=BLUE)
+        figure.supxlabel("relevance (bars, below) and similarity (line, above)", fontsize=8)
+        return save_both(figure, stem)
+
+
+def _caption(annotations: Annotations, row: int) -> str:
+    if annotations.captions is not None and annotations.captions[row]:
+        return _shortened(annotations.captions[row], 52)
+    video = annotations.videos[int(annotations.video[row])].id
+    return f"{video} {format_time(annotations.start[row], 1)}-{format_time(annotations.end[row], 1)}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A query with its judged moments and its first answers: a column of figure 7.
+
+    `truth` are (moment, grade, whether an answer took it), the highest grades first; `answers` (moment, grade
+    or None where it met no judged moment). Moments are texts.
+    """
+
+    query: str
+    value: float
+    truth: tuple[tuple[str, float, bool], ...]
+    answers: tuple[tuple[str, float | None], ...]
+
+
+def cases_of(
+    annotations: Annotations,
+    run: RunSource,
+    names: Sequence[str] = (),
+    *,
+    metric: str = "nDCG@10,IoU=0.3",
+    count: int = 3,
+) -> tuple[Case, ...]:
+    """Columns of figure 7: the named queries, else `count` from the best answered to the worst.
+
+    Answers take judged moments as the metric does: each the free one that it overlaps most. Grade 0 is a
+    judgement: an answer that meets such a moment has grade 0, not none. Raises UsageError for another metric
+    than nDCG, and what `evaluate` does of runs of other queries.
+    """
+    if not metric.startswith("nDCG@") or "IoU=" not in metric:
+        raise UsageError(f"--metric {metric}: answers are matched as nDCG@K,IoU=m does; give one of these")
+    evaluation = evaluate(annotations, run, [metric], protocol=find_protocol("rvmr"))
+    values = dict(zip(evaluation.query_ids, evaluation.column(metric).tolist(), strict=True))
+    chosen = [annotations.queries[row].id for row in queries_named(annotations, names)]
+    if not chosen:
+        answered = sorted(set(values) - set(evaluation.missing), key=lambda query: (-values[query], query))
+        # Queries of which nothing was found are all alike: one of them shows what there is to see.
+        order = answered[: 1 + sum(values[query] > 0 for query in answered)]
+        chosen = [order[round(place * (len(order) - 1) / max(1, count - 1))] for place in range(count)]
+    matched = _matched(annotations, run, set(chosen), metric)
+    return tuple(
+        _case(annotations, query, values.get(query, 0.0), matched) for query in dict.fromkeys(chosen)
+    )
+
+
+_Answer = tuple[str, float, float, int]
+"""Video, start, end, and the row of the truth that it takes, -1 for none."""
+
+
+def _matched(
+    annotations: Annotations, run: RunSource, ids: set[str], metric: str
+) -> dict[str, tuple[list[_Answer], Any]]:
+    """Query id -> (first answers with the judged moments they take, the truth)."""
+    protocol = find_protocol("rvmr")
+    truth = truth_of(annotations, protocol)
+    depth = int(metric.partition("@")[2].partition(",")[0])
+    threshold = float(metric.partition("IoU=")[2])
+    matched: dict[str, tuple[list[_Answer], Any]] = {}
+    for block in run.blocks("VCMR"):
+        rows = rows_of(block, truth).upto(depth)
+        names = {code: name for name, code in truth.video_codes.items()}
+        names |= {len(truth.video_codes) + number: name for number, name in enumerate(block.video_ids)}
+        pairs = pairs_of(rows, truth, protocol)
+        taken = matched_one_to_one(rows.rank, pairs, passes(pairs.iou, threshold, protocol))
+        for number, code in enumerate(rows.queries.tolist()):
+            if truth.query_ids[code] in ids:
+                own = np.flatnonzero(rows.query == number).tolist()
+                answers = [
+                    (
+                        names[int(rows.video[row])],
+                        float(rows.start[row]),
+                        float(rows.end[row]),
+                        int(taken[row]),
+                    )
+                    for row in own
+                ]
+                matched[truth.query_ids[code]] = answers, truth
+    return matched
+
+
+def _case(annotations: Annotations, query_id: str, value: float, matched: dict[str, Any]) -> Case:
+    number = next(row for row, query in enumerate(annotations.queries) if query.id == query_id)
+    answers, truth = matched.get(query_id, ([], None))
+    met = {place for *_, place in answers}
+    judged: Iterable[tuple[str, float, bool]]
+    if truth is None:
+        rows = [row for row in judgement_rows(annotations) if row[0] == number]
+        judged = [(_moment(annotations.videos[v].id, s, e), grade, False) for _, v, s, e, grade in rows]
+    else:
+        judged = [
+            (
+                _moment(annotations.videos[int(truth.video[row])].id, truth.start[row], truth.end[row]),
+                float(truth.relevance[row]),
+                row in met,
+            )
+            for row in np.flatnonzero(truth.query == number).tolist()
+        ]
+    return Case(
+        annotations.queries[number].text,
+        value,
+        tuple(sorted(judged, key=lambda moment: (-moment[1], not moment[2], moment[0]))),
+        tuple(
+            (_moment(video, start, end), None if place < 0 else float(truth.relevance[place]))
+            for video, start, end, place in answers
+        ),
+    )
+
+
+def _moment(video: str, start: float, end: float) -> str:
+    return f"{_shortened(video, 26)} {format_time(start, 1)}-{format_time(end, 1)}"
+
+
+def draw_cases(cases: Sequence[Case], metric: str, stem: Path, shown: int = 10) -> list[Path]:
+    """Figure 7: judged moments beside the first answers of some queries, each with its grade; SVG and PNG.
+
+    Judged moments that no answer took are grey, answers that met none say so; grade 0 is shown as such.
+    """
+    with new_figure(9.6, 0.5 + (0.55 + 0.17 * shown) * len(cases)) as figure:
+        panels = figure.subplots(len(cases), 2, squeeze=False)
+        for (left, right), case in zip(panels, cases, strict=True):
+            left.set_title(_shortened(case.query, 70), fontsize=9, loc="left")
+            right.set_title(f"{metric} = {case.value:.3f}", fontsize=9, loc="left")
+            truth = [(text, f"{grade:g}", "black" if met else "#b9bec2") for text, grade, met in case.truth]
+            given = [
+                (text, "no match" if grade is None else f"{grade:g}", GREY if grade is None else BLUE)
+                for text, grade in case.answers
+            ]
+            for axes, moments, more in ((left, truth, len(truth) - shown), (right, given, 0)):
+                _write_list(axes, moments[:shown], shown, more)
+        return save_both(figure, stem)
+
+
+def _write_list(axes: Axes, moments: Sequence[tuple[str, str, str]], shown: int, more: int) -> None:
+    axes.set(xlim=(0, 1), ylim=(shown + 0.6, 0), xticks=[], yticks=[])
+    axes.set_frame_on(False)
+    for place, (text, grade, colour) in enumerate(moments, 1):
+        axes.text(0.0, place, f"{place}", fontsize=7, color=GREY, va="center")
+        axes.text(0.06, place, text, fontsize=7, color=colour, va="center", family="monospace")
+        axes.text(0.86, place, grade, fontsize=7, color=colour, va="center", weight="bold")
+    if more > 0:
+        axes.text(0.06, shown + 0.8, f"and {more} more", fontsize=6.5, color=GREY, va="center")
+
+
+def _shortened(text: str, most: int) -> str:
+    line = "".join(letter if letter.isprintable() else " " for letter in text)
+    return line if len(line) <= most else line[: most - 1] + "…"

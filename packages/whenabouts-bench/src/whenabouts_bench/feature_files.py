@@ -1,0 +1,42 @@
+"""Feature files, read by the package that knows their layouts (`whenabouts.features`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from whenabouts import plugins
+
+
+class FeatureSource(Protocol):
+    """The rows of each item of a feature file or folder."""
+
+    @property
+    def width(self) -> int:
+        """Values in a row."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """What made the features; "" where nobody wrote it down."""
+        ...
+
+    def ids(self) -> Iterable[str]:
+        """The items."""
+        ...
+
+    def get(self, item: str) -> NDArray[Any]:
+        """(T, D) the rows of an item. Raises KeyError, FormatError."""
+        ...
+
+
+def open_features(path: str | Path) -> AbstractContextManager[FeatureSource]:
+    """The features of a file or folder. Raises UsageError, also where the package is missing; FormatError."""
+    source: AbstractContextManager[FeatureSource] = plugins.only(
+        "features", "reading feature files", "research"
+    ).open_features(path)
+    return source

@@ -1,0 +1,302 @@
+"""Files of judgements and of answers; one file per format, and the folder is the registry.
+
+Every module here that declares a `NAME` is a format (see `Format`); a new format is a new file and
+nothing else. A format can do what it has a function for. The content decides which format a file
+is in, unless the caller says: each declares the `SIGNS` of its files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from whenabouts.intake.files import (
+    FileHead,
+    FormatError,
+    Losses,
+    Sign,
+    json_error,
+    lmdb_file_in,
+    read_head,
+    read_json,
+)
+from whenabouts.plugins import modules_declaring
+from whenabouts.types import UsageError
+from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.formats.runs import RunSource
+
+__all__ = [
+    "format_names",
+    "open_run",
+    "read_annotations",
+    "write_annotations",
+    "write_run",
+]
+
+
+Reader = Literal["read_annotations", "open_run"]
+
+
+PARTS = {
+    "texts": "texts of queries",
+    "durations": "durations of videos",
+    "grades": "grades",
+    "similarities": "similarities of query and caption",
+    "captions": "captions of moments",
+    "pools": "pools",
+    "most grade": "marks of judgements from pools (pooled.json)",
+    "given videos": "queries without judgements",
+    "unjudged queries": "queries without judgements",
+    "unjudged videos": "videos without judgements",
+    "query metadata": "queries' values of",
+    "video metadata": "videos' values of",
+    "saliency": "queries' predicted saliency scores",
+    "lists": "lists",
+}
+"""Part -> its name in a message. "query metadata KEY" in KEEPS is one key of a part.
+
+`given videos` are those of queries without judgements whose pool is that one video; `unjudged queries` have
+none. `lists` and `saliency` are parts of runs.
+"""
+
+
+class Format(Protocol):
+    """A format of files. It has those of the four functions that it can honour."""
+
+    NAME: str
+    """As `--format` takes it."""
+    SUMMARY: str
+    """One line for people."""
+    SIGNS: Mapping[Reader, tuple[Sign, ...]]
+    """How its files begin, by the function that reads them; no file begins as two formats say."""
+    KEEPS: frozenset[str]
+    """The parts (`PARTS`) that come back when a written file is read again; others are logged. What a format
+    changes in a part that it keeps (rounds, cuts, renames), it counts itself."""
+
+    def read_annotations(self, path: Path) -> Annotations:
+        """Videos, queries and judgements."""
+
+    def open_run(self, path: Path) -> RunSource:
+        """A run, read as it is asked for."""
+
+    def write_annotations(self, annotations: Annotations, path: Path) -> None:
+        """Write judgements."""
+
+    def write_run(self, source: RunSource, path: Path, annotations: Annotations | None) -> None:
+        """Write a run."""
+
+
+def all_formats() -> tuple[Any, ...]:
+    """The modules of this folder that declare a format.
+
+    `Any` because a format has only those of the four functions that it can honour.
+    """
+    return modules_declaring(__name__, "NAME", "formats")
+
+
+def reader_of(module: Any, head: FileHead) -> Reader | None:
+    """The function of a format that reads a file which begins like this; None where it is in another one."""
+    signs: Mapping[Reader, tuple[Sign, ...]] = module.SIGNS
+    return next((way for way in signs if any(head.has(sign) for sign in signs[way])), None)
+
+
+def format_names(way: str) -> tuple[str, ...]:
+    """Names of the formats that have a way, one of the four functions below."""
+    return tuple(module.NAME for module in all_formats() if hasattr(module, way))
+
+
+def read_annotations(
+    path: str | Path, format: str | None = None, *, as_released: bool = False
+) -> Annotations:
+    """Videos, queries and judgements of a file, in any known format, or of a folder with qrels.jsonl.
+
+    With `as_released` a format whose released reader has a fault reads as that one does (such a format
+    has a function `read_annotations_as_released`); the others read as ever.
+
+    Raises FormatError, naming file, line, field and value; UsageError where no format recognises the file.
+    """
+    from whenabouts_bench.formats.jsonl import judgements_in  # msgspec is loaded where a file is read
+
+    path = judgements_in(Path(path))
+    module = _module_for(path, "read_annotations", format)
+    read = getattr(module, "read_annotations_as_released", None) if as_released else None
+    annotations: Annotations = (read or module.read_annotations)(path)
+    return annotations
+
+
+def open_run(path: str | Path, format: str | None = None) -> RunSource:
+    """A run, read block by block when its blocks are iterated; a folder of LMDB stands for its file.
+
+    Raises FormatError, naming file, line, field and value; UsageError where no format recognises the file.
+    """
+    source: RunSource = _module_for(path, "open_run", format).open_run(Path(path))
+    return source
+
+
+def write_annotations(annotations: Annotations, path: str | Path, format: str) -> None:
+    """Write judgements; gzip where the path ends in .gz. Nothing is left behind where writing fails.
+
+    The log says what the format does not keep. Judgements of grade 0 are left out where a format has no
+    grades: it would make positives of them.
+    """
+    module, path = _named(format, "write_annotations"), Path(path)
+    losses = losses_of_annotations(annotations, module, path)
+    module.write_annotations(without_grades(annotations, keeps_of(module, path)), path)
+    losses.log()
+
+
+def write_run(
+    source: RunSource, path: str | Path, format: str, annotations: Annotations | None = None
+) -> None:
+    """Write a run; gzip where the path ends in .gz. Nothing is left behind where writing fails.
+
+    `annotations` are the queries it answers: some formats carry their text or their order. The log says what
+    the format does not keep.
+    """
+    module, path = _named(format, "write_run"), Path(path)
+    losses = losses_of_run(source, module, path)
+    module.write_run(source, path, annotations)
+    losses.log()
+
+
+def keeps_of(module: Any, path: Path) -> frozenset[str]:
+    """What a format keeps in a file of that path, or in a folder."""
+    kept: frozenset[str] = getattr(module, "KEEPS_IN_FOLDER", module.KEEPS) if path.is_dir() else module.KEEPS
+    return kept
+
+
+def without_grades(annotations: Annotations, keeps: frozenset[str]) -> Annotations:
+    """What a format can say: one without grades would make positives of judgements of grade 0."""
+    positive = annotations.relevance > 0
+    if "grades" in keeps or positive.all():
+        return annotations
+    return annotations.where(positive)
+
+
+def losses_of_annotations(annotations: Annotations, module: Any, path: Path) -> Losses:
+    """What the format does not keep of the judgements."""
+    keeps, losses = keeps_of(module, path), Losses(path)
+    in_folder: frozenset[str] = getattr(module, "KEEPS_IN_FOLDER", frozenset())
+    if "grades" not in keeps:
+        losses.count("judgements of grade 0 are left out", int((annotations.relevance == 0).sum()))
+    for part, key, count in _held(without_grades(annotations, keeps)):
+        if not keeps & {part, f"{part} {key}"}:
+            what = f"{PARTS[part]} {key!r}" if key else PARTS[part]
+            hint = " (name a folder to keep them)" if part in in_folder else ""
+            losses.count(f"{what} are left out{hint}", count)
+    return losses
+
+
+def _held(annotations: Annotations) -> Iterator[tuple[str, str, int]]:
+    """(part, key of metadata or "", how often) of what judgements hold."""
+    queries, videos = annotations.queries, annotations.videos
+    judged = {queries[number].id for number in np.unique(annotations.query).tolist()}
+    silent = [query.id for query in queries if query.id not in judged]
+    given = {query_id for query_id in silent if len(annotations.pools.get(query_id, ())) == 1}
+    seen = {videos[number].id for number in np.unique(annotations.video).tolist()}
+    seen |= {annotations.pools[query_id][0] for query_id in given}
+    yield "texts", "", sum(bool(query.text) for query in queries)
+    yield "durations", "", sum(video.duration is not None for video in videos)
+    yield "grades", "", int((annotations.relevance != 1).sum())
+    yield (
+        "similarities",
+        "",
+        0 if annotations.similarity is None else int(np.isfinite(annotations.similarity).sum()),
+    )
+    yield "captions", "", sum(map(bool, annotations.captions or ()))
+    yield "pools", "", sum(query_id not in given for query_id in annotations.pools)
+    yield "most grade", "", int(annotations.most_grade is not None)
+    yield "given videos", "", len(given)
+    yield "unjudged queries", "", len(silent) - len(given)
+    yield "unjudged videos", "", sum(video.id not in seen for video in videos)
+    for part, items in (("query metadata", queries), ("video metadata", videos)):
+        for key, count in Counter(key for item in items for key in item.metadata).items():
+            yield part, key, count
+
+
+def losses_of_run(source: RunSource, module: Any, path: Path) -> Losses:
+    """What the format does not keep of a run; which list is written where it keeps one, it tells itself."""
+    losses = Losses(path)
+    if "saliency" not in module.KEEPS and hasattr(source, "saliency"):
+        losses.count(f"{PARTS['saliency']} are left out", len(source.saliency()))
+    return losses
+
+
+def _named(name: str, way: str) -> Any:
+    for module in all_formats():
+        if name == module.NAME and hasattr(module, way):
+            return module
+    raise UsageError(
+        f"format {name!r} cannot do that ({way.replace('_', ' ')}); known: {', '.join(format_names(way))}"
+    )
+
+
+def _module_for(path: str | Path, way: str, name: str | None) -> Any:
+    if name is not None:
+        return _named(name, way)
+    head: FileHead = read_head(lmdb_file_in(Path(path)) or Path(path))
+    for module in all_formats():
+        if hasattr(module, way) and reader_of(module, head):
+            return module
+    if head.whole and not head.head.strip():
+        raise FormatError(Path(path), "is empty", accepted=f"a file in one of {', '.join(format_names(way))}")
+    _check_json(head)
+    raise _not_known(head, str(path), way)
+
+
+_CALLED = {"read_annotations": ("judgements", "--truth-format"), "open_run": ("runs", "--run-format")}
+"""Function of a format -> the name of the files that it reads, and the option that names their format."""
+
+
+def _not_known(head: FileHead, path: str, way: str) -> UsageError:
+    """The error for a file that no format can read in a way; where it is of the other kind, it says so."""
+    what, option = _CALLED.get(way, ("files", "--format"))
+    names = ", ".join(format_names(way))
+    for other, (kind, _) in _CALLED.items():
+        for module in all_formats() if other != way else ():
+            if hasattr(module, other) and reader_of(module, head):
+                pools = "; a file of pools goes to --pools" if kind == "judgements" else ""
+                return UsageError(
+                    f"{path}: is a file of {kind} ({module.NAME}); accepted here: {what} ({names}){pools}"
+                )
+    near = nearest(head, [way])
+    return UsageError(
+        f"{path}: {head.describe()} is in no format that is known for {what} ({names}){near}; "
+        f"if it is in one of them, name it: {option} of `whenabouts evaluate`, or `whenabouts convert {path} "
+        "OUT.jsonl --to jsonl --from NAME`, whose file every command reads"
+    )
+
+
+def nearest(head: FileHead, ways: Sequence[str]) -> str:
+    """What a file lacks to be in the formats that it is nearest to, for an error; "" where near none."""
+    lacking: list[tuple[float, str]] = []
+    for module in all_formats():
+        for sign in (sign for way in ways for sign in module.SIGNS.get(way, ())):
+            needed = set(sign.keys.split())
+            missing = [key for key in sign.keys.split() if key not in head.keys]
+            if missing and len(missing) < len(needed) and head.keys.isdisjoint(sign.without.split()):
+                keys = " and ".join(repr(key.rpartition("/")[2]) for key in missing)
+                lacking.append((len(missing) / len(needed), f"{keys} to be {module.NAME}"))
+    fewest = min(lacking, default=(0.0, ""))[0]
+    return "".join(
+        f"{', or' if number else '; it lacks'} {what}"
+        for number, what in enumerate(dict.fromkeys(what for share, what in lacking if share == fewest))
+    )
+
+
+def _check_json(head: FileHead) -> None:
+    """Say where a file that begins like JSON stops being JSON, if it does: no format recognises it then."""
+    if not head.is_json_document:
+        return
+    if head.suffix != ".jsonl":
+        read_json(head.path)
+        return
+    try:
+        json.loads(head.first_line)
+    except (ValueError, RecursionError) as error:
+        raise json_error(head.path, error, line=1) from None

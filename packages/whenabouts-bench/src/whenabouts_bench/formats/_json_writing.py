@@ -1,0 +1,66 @@
+"""What the writers of other projects' formats share: ids as numbers, the own video of a query, JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import IO, Any
+
+from whenabouts.types import UsageError
+from whenabouts_bench.formats.annotations import Annotations
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
+def id_as_number(identifier: str) -> int | str:
+    """A whole number where the id is the plain writing of one, else the text."""
+    short = identifier.isascii() and identifier.isdigit() and len(identifier) <= 18
+    return int(identifier) if short and str(int(identifier)) == identifier else identifier
+
+
+def given_videos(annotations: Annotations | None) -> dict[str, str]:
+    """Query id -> its given video: that of its first judgement, or the only video of its pool.
+
+    A judgement of grade 0 says that the video is the wrong one.
+    """
+    if annotations is None:
+        return {}
+    pools = annotations.pools.items()
+    own = {query_id: video_ids[0] for query_id, video_ids in pools if len(video_ids) == 1}
+    good = annotations.relevance > 0
+    judged = zip(annotations.query[good].tolist()[::-1], annotations.video[good].tolist()[::-1], strict=True)
+    return own | {annotations.queries[q].id: annotations.videos[v].id for q, v in judged}
+
+
+def query_texts(annotations: Annotations | None) -> dict[str, str]:
+    """Query id -> its sentence."""
+    return {query.id: query.text for query in annotations.queries} if annotations else {}
+
+
+def video_durations(annotations: Annotations) -> dict[str, float]:
+    """Video id -> seconds, of those where it is known."""
+    return {video.id: video.duration for video in annotations.videos if video.duration is not None}
+
+
+def write_json_value(stream: IO[bytes], value: Any) -> None:
+    """Write one JSON value. Raises UsageError for what JSON cannot say."""
+    try:
+        stream.write(_encode(value).encode())
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"cannot be written as JSON ({error}): {str(value)[:80]!r}") from None
+
+
+class ListWriter:
+    """Writes the members of a JSON list or object one by one."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._between = b""
+
+    def add(self, value: Any, key: str | None = None) -> None:
+        """A member, of an object where `key` is given."""
+        self._stream.write(self._between)
+        self._between = b",\n"
+        if key is not None:
+            write_json_value(self._stream, key)
+            self._stream.write(b": ")
+        write_json_value(self._stream, value)

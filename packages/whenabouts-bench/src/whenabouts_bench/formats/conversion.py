@@ -1,0 +1,175 @@
+"""From one format to another: what a file holds, and what was lost on the way."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from whenabouts.intake.files import FormatError, read_head, refuse_overwriting
+from whenabouts.types import UsageError, number_of
+from whenabouts_bench import formats
+from whenabouts_bench.formats import jsonl
+from whenabouts_bench.formats.jsonl import FILES, files_of
+from whenabouts_bench.formats.runs import RunBlock, RunSource, Task
+
+Kind = Literal["judgements", "run"]
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What was converted."""
+
+    kind: Kind
+    source: str
+    target: str
+    source_format: str
+    target_format: str
+    queries: int
+    rows: int
+    """Judgements, or moments (of the first list, where there are several)."""
+    losses: tuple[str, ...]
+    """What the new file cannot say."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As `convert --json` prints it."""
+        return {**asdict(self), "losses": list(self.losses)}
+
+    def lines(self) -> list[str]:
+        """For people."""
+        return [
+            f"{self.source} ({self.kind}, {self.source_format}) -> {self.target} ({self.target_format}): "
+            f"{number_of(self.queries, 'query')}, "
+            f"{number_of(self.rows, 'judgement' if self.kind == 'judgements' else 'moment')}",
+            *(f"lost or changed: {loss}" for loss in self.losses),
+        ]
+
+
+def convert(
+    source: str | Path,
+    target: str | Path,
+    to: str,
+    *,
+    from_: str | None = None,
+    truth: str | Path | None = None,
+) -> Conversion:
+    """Write what a file holds, judgements or a run, in another format; whole, or not at all.
+
+    `truth` are the judgements that a run answers: some formats carry their texts and videos. A target that
+    ends in a slash (or is a folder) is where our JSON lines put their four files. Raises FormatError and
+    UsageError.
+    """
+    module, kind = _kind_of(Path(source), from_)
+    folder = str(target).endswith("/") or Path(target).is_dir()
+    target = Path(target)
+    if folder and not (to == "jsonl" and kind == "judgements"):
+        raise FormatError(target, "is a folder", accepted="the name of a file")
+    _refuse_overwriting(target, folder, Path(source), truth)
+    with _losses(target) as losses:
+        if kind == "judgements":
+            annotations = module.read_annotations(Path(source))
+            if folder:
+                _make(target)
+            formats.write_annotations(annotations, target, to)
+            counts = (len(annotations.queries), len(annotations.query))
+        else:
+            answers = formats.read_annotations(truth) if truth is not None else None
+            counted = _Counted(module.open_run(Path(source)))
+            formats.write_run(counted, target, to, answers)
+            counts = counted.total()
+    return Conversion(kind, str(source), str(target), module.NAME, to, *counts, tuple(losses))
+
+
+def _refuse_overwriting(target: Path, folder: bool, source: Path, truth: str | Path | None) -> None:
+    """Raise FormatError where a file to write is read: the source, the truth, or what lies beside them."""
+    read = [*files_of(source), *(files_of(Path(truth)) if truth is not None else ())]
+    for path in (target / name for name in FILES) if folder else (target,):
+        refuse_overwriting(path, *read)
+
+
+def _kind_of(source: Path, name: str | None) -> tuple[Any, Kind]:
+    """The module that reads a file, and what the file holds."""
+    if name == "jsonl" and source.is_dir():
+        return jsonl, "judgements"
+    head = read_head(source)
+    for module in formats.all_formats():
+        if name not in (None, module.NAME):
+            continue
+        reader = formats.reader_of(module, head)
+        if reader is None and name is not None:
+            if len(module.SIGNS) > 1:
+                raise UsageError(
+                    f"{source}: {head.describe()} is neither judgements nor a run in the format {name}"
+                )
+            (reader,) = module.SIGNS
+        if reader is not None:
+            return module, "judgements" if reader == "read_annotations" else "run"
+    if name is not None:
+        raise UsageError(f"format {name!r} is not known")
+    both = sorted({*formats.format_names("read_annotations"), *formats.format_names("open_run")})
+    raise UsageError(
+        f"{source}: {head.describe()} is in no format of judgements or runs"
+        f"{formats.nearest(head, ['read_annotations', 'open_run'])}; name it with --from, one of "
+        + ", ".join(both)
+    )
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FormatError(folder, f"cannot be made: {error.strerror or error}") from None
+
+
+class _Counted:
+    """A run that counts what is read of it."""
+
+    def __init__(self, source: RunSource) -> None:
+        self._source = source
+        self.name = source.name
+        self.tasks = source.tasks
+        self.answered = source.answered
+        self._counts: dict[Task, tuple[int, int]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
+        """The blocks of the run."""
+        queries = rows = 0
+        for block in self._source.blocks(task):
+            queries, rows = queries + len(block), rows + len(block.video)
+            yield block
+        self._counts[task] = (queries, rows)
+
+    def total(self) -> tuple[int, int]:
+        """Queries and rows of the first list that was read."""
+        return next(iter(self._counts.values()), (0, 0))
+
+
+class _Keeper(logging.Handler):
+    """Keeps warnings in place of showing them."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+@contextmanager
+def _losses(target: Path) -> Iterator[list[str]]:
+    """The warnings that come while a file is written, without the file's name."""
+    keeper = _Keeper()
+    logger = logging.getLogger("whenabouts")
+    losses: list[str] = []
+    logger.addHandler(keeper)
+    try:
+        yield losses
+    finally:
+        logger.removeHandler(keeper)
+        losses.extend(message.removeprefix(f"{target}: ") for message in keeper.messages)

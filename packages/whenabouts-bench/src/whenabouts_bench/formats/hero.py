@@ -1,0 +1,227 @@
+"""Lists of videos as HERO's program leaves them: LMDB, query id -> msgpack of [[video, score, ...], ...].
+
+CONQUER and SQuiDNet read their first stage from such files. They name videos by number: the numbers stand in
+a file beside them whose name has `video2dur_idx` (TVR: `tvr_video2dur_idx.json`), {split: {video: [seconds,
+number]}}; one without splits is read too, and {video: number}. Numbers that mean other videos in other splits
+are read by the split that the name of the lists has in it (`val_top100`).
+
+The ranked program of SQuiDNet names videos as they are called; then no other file is needed.
+
+Only the first two fields of an entry are read. HERO's program scores videos by exp(20 * cosine).
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from whenabouts.intake.files import (
+    LMDB_START,
+    FormatError,
+    Sign,
+    is_lmdb,
+    lmdb_file_in,
+    open_unpacked,
+    read_head,
+    read_json,
+    write_atomically,
+)
+from whenabouts.intake.opening import open_regular
+from whenabouts_bench.formats._lmdb import LmdbRecords
+from whenabouts_bench.formats.json_records import Origin
+from whenabouts_bench.formats.runs import (
+    BLOCK_ROWS,
+    FileRun,
+    RunBlock,
+    RunBlockBuilder,
+    RunRow,
+    RunSource,
+    own_lists,
+    refuse_empty,
+)
+
+NAME = "hero"
+SUMMARY = (
+    "HERO's lists of videos (LMDB of msgpack), as CONQUER reads them; needs …video2dur_idx.json beside it"
+)
+KEEPS: frozenset[str] = frozenset()
+SIGNS = {"open_run": (Sign(start=LMDB_START),)}
+
+_log = logging.getLogger("whenabouts")
+
+_INDEX = "*video2dur_idx*.json*"
+_ENTRY = "[[video number, score, ...], ...], best first"
+_GZIP = b"\x1f\x8b"
+_COPIED = 1 << 24
+
+
+def open_run(path: Path) -> RunSource:
+    """The lists, read in blocks of some 250,000 entries; a folder stands for the `data.mdb` in it.
+
+    Raises FormatError for a file that is none, and where no file beside it says which videos its numbers
+    mean.
+    """
+    file = lmdb_file_in(path) or path
+    if not is_lmdb(read_head(file).head):
+        raise FormatError(file, "is no LMDB file", accepted=f"LMDB, query id -> {_ENTRY}")
+    lists = _Lists(None if _names_videos(file) else _videos_of(path, file))
+    return FileRun(file, str(path), ("VR",), lists.blocks, "lists", own_lists(("VR",)))
+
+
+@dataclass(frozen=True)
+class _Lists:
+    """Reads the lists of an LMDB file; `videos` are the names of its numbers, None where it has names."""
+
+    videos: Mapping[int, str] | None
+
+    def blocks(self, path: Path) -> Iterator[RunBlock]:
+        """Blocks of the lists, by query id, entries in their order."""
+        builder, waiting, answered = RunBlockBuilder(), 0, False
+        with _records(path) as records:
+            for key in records.all_keys():
+                query_id = key.decode("utf-8", "replace")
+                builder.add(query_id, self._rows(path, query_id, records.get(key)))
+                waiting, answered = waiting + 1, True
+                if len(builder) >= BLOCK_ROWS:
+                    yield builder.block()
+                    waiting = 0
+        if waiting:
+            yield builder.block()
+        refuse_empty(path, answered)
+
+    def _rows(self, path: Path, query_id: str, data: bytes) -> Iterator[RunRow]:
+        try:
+            entries = msgspec.msgpack.decode(data)
+        except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+            raise self._fault(path, query_id, f"is no msgpack ({str(error)[:80]})") from None
+        if not isinstance(entries, list):
+            raise self._fault(path, query_id, f"holds a {type(entries).__name__}")
+        for rank, entry in enumerate(entries, 1):
+            yield self._row(path, query_id, rank, entry)
+
+    def _row(self, path: Path, query_id: str, rank: int, entry: Any) -> RunRow:
+        if not isinstance(entry, list) or len(entry) < 2:
+            raise self._fault(path, query_id, f"entry {rank} is no video with a score: {str(entry)[:60]}")
+        number, score = entry[:2]
+        if type(score) not in (int, float) or not np.isfinite(score):
+            raise self._fault(
+                path, query_id, f"entry {rank} has the score {str(score)[:20]}, no finite number"
+            )
+        return self._name(path, query_id, rank, number), np.nan, np.nan, float(score)
+
+    def _name(self, path: Path, query_id: str, rank: int, number: Any) -> str:
+        if self.videos is None:
+            if isinstance(number, str):
+                return number
+            fault = f"entry {rank} has {str(number)[:20]!r} where others have the name of a video"
+            raise self._fault(path, query_id, fault)
+        if isinstance(number, float) and number.is_integer():
+            number = int(number)
+        if type(number) is not int or number not in self.videos:
+            raise self._fault(
+                path,
+                query_id,
+                f"entry {rank} names video number {str(number)[:20]}, which the file of "
+                f"numbers does not have (it has {len(self.videos):,})",
+            )
+        return self.videos[number]
+
+    def _fault(self, path: Path, query_id: str, problem: str) -> FormatError:
+        return FormatError(path, problem, field=f"query {query_id!r}", accepted=_ENTRY)
+
+
+def _names_videos(file: Path) -> bool:
+    """Whether the first entry of a file names a video and does not number it."""
+    with _records(file) as records:
+        for key in records.all_keys():
+            try:
+                entries = msgspec.msgpack.decode(records.get(key))
+            except (msgspec.MsgspecError, RecursionError, ValueError):
+                return False  # told where it is read
+            if entries:
+                first = entries[0] if isinstance(entries, list) else None
+                return isinstance(first, list) and bool(first) and isinstance(first[0], str)
+    return False
+
+
+@contextmanager
+def _records(path: Path) -> Iterator[LmdbRecords]:
+    """The records of a file; of one that is gzip, those of an unpacked copy."""
+    with _unpacked(path) as file, LmdbRecords(file) as records:
+        yield records
+
+
+@contextmanager
+def _unpacked(path: Path) -> Iterator[Path]:
+    with open_regular(path) as raw:
+        packed = raw.read(2) == _GZIP
+    if not packed:
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="whenabouts-") as folder:
+        copy = Path(folder) / "data.mdb"
+        with open_unpacked(path) as stream, write_atomically(copy) as target:
+            while piece := stream.read(_COPIED):
+                target.write(piece)
+        yield copy
+
+
+def _videos_of(path: Path, file: Path) -> dict[int, str]:
+    """Number -> video, from the file beside the lists. Raises FormatError where there is none or several."""
+    lists = file.parent if file.name.removesuffix(".gz") == "data.mdb" else file
+    indices = sorted({*lists.parent.glob(_INDEX), *(lists.glob(_INDEX) if lists.is_dir() else ())})
+    if len(indices) != 1:
+        problem = (
+            "names videos by numbers, and no file beside it says which these are"
+            if not indices
+            else (
+                f"has {len(indices)} files beside it that say which videos its numbers mean "
+                f"({', '.join(index.name for index in indices[:3])})"
+            )
+        )
+        raise FormatError(
+            path, problem, accepted=f"one file …video2dur_idx.json in {lists.parent}, such as TVR's"
+        )
+    return _numbers(indices[0], lists.name.lower())
+
+
+def _numbers(path: Path, lists: str) -> dict[int, str]:
+    content = Origin(path).object(read_json(path) or None, _NUMBERS)
+    splits = content if all(isinstance(videos, dict) for videos in content.values()) else {"": content}
+    named = [split for split in splits if split and split.lower().split("_")[0] in lists]
+    by_split = {split: _of_split(Origin(path), videos) for split, videos in splits.items()}
+    whole: dict[int, str] = {}
+    for split, videos in by_split.items():
+        for number, name in videos.items():
+            if whole.setdefault(number, name) == name:
+                continue
+            if len(named) == 1:
+                return by_split[named[0]]
+            raise FormatError(
+                path,
+                f"number {number} is {whole[number]!r} and, in {split!r}, {name!r}",
+                accepted="numbers of one split, or lists whose name has the split in it, such as val_top100",
+            )
+    return whole
+
+
+_NUMBERS = "{split: {video: [seconds, number]}}, as in tvr_video2dur_idx.json"
+
+
+def _of_split(origin: Origin, entries: Mapping[str, Any]) -> dict[int, str]:
+    videos: dict[int, str] = {}
+    for name, value in entries.items():
+        number = value[1] if isinstance(value, list) and len(value) == 2 else value
+        if type(number) is not int:
+            raise origin.at(name).error("is no number of a video:", value, _NUMBERS)
+        if videos.setdefault(number, name) != name:
+            raise origin.at(name).error(f"is also the number of {videos[number]!r}:", number, _NUMBERS)
+    return videos

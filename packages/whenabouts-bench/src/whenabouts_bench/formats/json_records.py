@@ -1,0 +1,261 @@
+"""JSON of a file, checked against the types that a reader declares; an error says where a wrong value stands.
+
+Readers declare what they accept as `msgspec.Struct`s. The text that an error gives as accepted is the
+`title` of the type; unknown fields are passed over.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import IO, Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints, overload
+
+import msgspec
+from msgspec import Meta
+
+from whenabouts.intake.files import (
+    ABSENT,
+    FormatError,
+    check_text,
+    json_error,
+    open_unpacked,
+    parse_json,
+    read_document,
+)
+
+T = TypeVar("T")
+
+LONGEST_LINE = 1 << 28
+"""Bytes of a line beyond which a file is taken for something else than lines."""
+
+_BOM = b"\xef\xbb\xbf"
+_MOST = sys.float_info.max
+
+Finite = Annotated[float, Meta(ge=-_MOST, le=_MOST, title="a finite number")]
+NotNegative = Annotated[float, Meta(ge=0, le=_MOST, title="a finite number of at least 0")]
+Positive = Annotated[float, Meta(gt=0, le=_MOST, title="a finite number above 0")]
+Share = Annotated[float, Meta(ge=0, le=1, title="a number from 0 to 1")]
+Cosine = Annotated[float, Meta(ge=-1.001, le=1.001, title="a cosine, -1 to 1")]
+"""Rounding may carry a cosine a little beyond 1."""
+Text = Annotated[str, Meta(title="a text")]
+Words = Annotated[str, Meta(pattern=r"\S", title="a text that is not empty")]
+Id = Annotated[
+    int | Annotated[str, Meta(min_length=1)], Meta(title="a text that is not empty, or a whole number")
+]
+"""`str` makes it the id; a whole number in a file is its plain writing."""
+Times = Annotated[tuple[Finite, Finite], Meta(title="[start, end], two finite numbers")]
+
+_PROBLEMS = {
+    "float": "is no number:",
+    "int": "is no number:",
+    "str": "is no text:",
+    "array": "is no list:",
+    "object": "is no object:",
+    "int | str": "is no id:",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value stands: a file, a line of it, a field of that."""
+
+    path: Path | str
+    line: int | None = None
+    field: str = ""
+
+    def at(self, *keys: str | int) -> Origin:
+        """A place within: fields by name, entries of a list by number."""
+        field = self.field
+        for key in keys:
+            field += f"[{key}]" if isinstance(key, int) else f".{key}" if field else key
+        return Origin(self.path, self.line, field)
+
+    def error(self, problem: str, value: Any = ABSENT, accepted: str = "") -> FormatError:
+        """The error of what stands here; a problem that ends in a colon is followed by the value."""
+        if value is None:
+            problem, value = problem + " null" * problem.endswith(":"), ABSENT
+        return FormatError(
+            self.path, problem, line=self.line, field=self.field, value=value, accepted=accepted
+        )
+
+    @overload
+    def convert(self, value: Any, type_: type[T], accepted: str = "", *, strict: bool = True) -> T: ...
+    @overload
+    def convert(self, value: Any, type_: Any, accepted: str = "", *, strict: bool = True) -> Any: ...
+    def convert(self, value: Any, type_: Any, accepted: str = "", *, strict: bool = True) -> Any:
+        """The value as a type; without `strict` a text may stand for its number.
+
+        Raises FormatError, naming file, line, field, value and what is accepted.
+        """
+        try:
+            return msgspec.convert(value, type_, strict=strict)
+        except msgspec.ValidationError as error:
+            raise self._refused(value, type_, str(error), accepted) from None
+
+    def as_id(self, value: Any) -> str:
+        """An id; a whole number becomes text."""
+        return str(self.convert(value, Id))
+
+    def object(self, value: Any, accepted: str = "an object") -> dict[str, Any]:
+        """A JSON object."""
+        if not isinstance(value, dict):
+            raise self.error("is no object:", value, accepted)
+        return value
+
+    def array(self, value: Any, accepted: str = "a list") -> list[Any]:
+        """A JSON list."""
+        if not isinstance(value, list):
+            raise self.error("is no list:", value, accepted)
+        return value
+
+    def check_span(self, start: float, end: float, *, empty: bool = False) -> None:
+        """Refuse a span that is negative, reversed or (unless `empty`) without length."""
+        if start < 0:
+            raise self.error("is negative:", start, "seconds, 0 or more")
+        if start > end or (start == end and not empty):
+            accepted = "start <= end" if empty else "start < end"
+            raise self.error(f"{start!r} is not before the end {end!r}", accepted=accepted)
+
+    def _refused(self, value: Any, type_: Any, message: str, accepted: str) -> FormatError:
+        """What msgspec refuses, as an error that shows the value and says what its type accepts."""
+        message, _, place = message.partition(" - at `$")
+        keys = [int(index) if index else name for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", place)]
+        if missing := re.search(r"missing required field `(.*)`", message):
+            fields = ", ".join(_within(value, keys))[:80] or "nothing"
+            keys.append(missing[1])
+            problem, shown = f"is missing (found: {fields!r})", ABSENT
+        else:
+            shown = _within(value, keys)
+            problem, shown = _problem(message, shown)
+        title = _title(type_, tuple(keys))
+        return self.at(*keys).error(problem, shown, title if keys or not accepted else accepted)
+
+
+def _within(value: Any, keys: list[str | int]) -> Any:
+    for key in keys:
+        value = value[key]
+    return value
+
+
+def _problem(message: str, value: Any) -> tuple[str, Any]:
+    """What is wrong with a value that msgspec refuses, and the value to show."""
+    if "enum" in message:
+        return "is", value
+    kinds = (re.search("`(.*?)`", message) or ["", ""])[1].removesuffix(" | null")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number):
+            return "is not finite:", number
+        if ", got" in message:
+            return ("is no whole number:" if kinds == "int" else _PROBLEMS.get(kinds, "is")), value
+        if "<=" in message:
+            return "is too large:", value
+        return ("is too small:" if number or ">=" in message else "is"), value
+    if length := re.search(r"length (\d+)", message) if kinds == "array" else None:
+        return ("is no pair:" if length[1] == "2" else f"does not have {length[1]} values:"), value
+    if ", got" in message:
+        return _PROBLEMS.get(kinds, "is"), value
+    if "regex" in message:
+        return ("is" if value.strip() else "is empty:"), value
+    if "length" in message:
+        return ("is empty:" if kinds == "array" else "is no id:"), value
+    return "is no number:", value
+
+
+@cache
+def _title(type_: Any, keys: tuple[str | int, ...]) -> str:
+    """What the type of a place accepts, in words: its title, or that of the tuple that it is a part of."""
+    title, is_in_tuple = "", False
+    while True:
+        if get_origin(type_) is Annotated:
+            type_, *metas = get_args(type_)
+            titles = [meta.title for meta in metas if isinstance(meta, Meta) and meta.title]
+            title = titles[0] if titles and not is_in_tuple else title
+            is_in_tuple = is_in_tuple or (bool(titles) and get_origin(type_) is tuple)
+        elif get_origin(type_) in (Union, types.UnionType) and types.NoneType in get_args(type_):
+            type_ = next(option for option in get_args(type_) if option is not types.NoneType)
+        elif not keys:
+            if title or get_origin(type_) is not list:
+                return title or {str: "a text", int: "a whole number"}.get(type_, "an object")
+            inner = _title(get_args(type_)[0], ())
+            return "a list" if inner == "an object" else f"a list of {inner}"
+        else:
+            key, *rest = keys
+            keys, parts = tuple(rest), get_args(type_)
+            title = title if is_in_tuple else ""
+            if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
+                fields = get_type_hints(type_, include_extras=True)
+                type_ = fields[key] if isinstance(key, str) else list(fields.values())[key]
+            else:
+                type_ = parts[int(key)] if get_origin(type_) is tuple else parts[0]
+
+
+def check_length(origin: Origin, name: str, entries: list[Any], other: str, count: int) -> None:
+    """Raise FormatError where a list has not as many entries as the list `other`, which has `count`."""
+    if len(entries) != count:
+        problem = f"has {len(entries)} entries and {other} has {count}:"
+        raise origin.at(name).error(problem, entries, f"a list of {count} entries, one for each of {other}")
+
+
+def numbered_lines(stream: IO[bytes], path: Path, first: int = 1) -> Iterator[tuple[int, bytes]]:
+    """(line number, line without blanks around it) of those that are not blank; a BOM is dropped."""
+    number = first - 1
+    while raw := stream.readline(LONGEST_LINE):
+        number += 1
+        if len(raw) >= LONGEST_LINE:
+            raise FormatError(path, f"has more than {LONGEST_LINE >> 20} MiB in one line", line=number)
+        if number == 1:
+            raw = raw.removeprefix(_BOM)
+        if raw := raw.strip(b" \t\r\n"):
+            yield number, raw
+
+
+def parse_line(path: Path, number: int, raw: bytes) -> dict[str, Any]:
+    """A line as a JSON object. Raises FormatError for anything else."""
+    origin = Origin(path, number)
+    try:
+        value = json.loads(raw.decode("utf-8"))  # NaN and Infinity are left to the field that has them
+    except (ValueError, RecursionError) as error:
+        raise json_error(path, error, number, "a JSON object a line") from None
+    check_text(value, raw, path, number)
+    return origin.object(value, "a JSON object a line")
+
+
+def read_records(path: Path, accepted: str = "") -> Iterator[tuple[Origin, dict[str, Any]]]:
+    """The objects of a file of JSON lines, each with its line; blank lines are passed over.
+
+    Raises FormatError where a line is none, and for a file without any, where it says what is `accepted`.
+    """
+    empty = True
+    with open_unpacked(path) as stream:
+        for number, raw in numbered_lines(stream, path):
+            empty = False
+            yield Origin(path, number), parse_line(path, number, raw)
+    if accepted and empty:
+        raise FormatError(path, "holds no annotations", accepted=accepted)
+
+
+def read_list(path: Path, accepted: str = "a list") -> Iterator[tuple[Origin, Any]]:
+    """The entries of the one JSON list of a file, each with its place, one at a time.
+
+    As values a list of millions of pairs would take some ten times the memory of its text. Raises FormatError
+    as `read_json` does, and for a value that is no list.
+    """
+    data = read_document(path)
+    try:
+        entries = msgspec.json.decode(data.removeprefix(_BOM), type=list[msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        entries = Origin(path).array(parse_json(path, data), accepted)  # says what is wrong
+    for number, entry in enumerate(entries):
+        value = parse_json(path, bytes(entry)) if isinstance(entry, msgspec.Raw) else entry
+        yield Origin(path, field=f"[{number}]"), value

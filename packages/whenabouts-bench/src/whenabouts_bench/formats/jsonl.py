@@ -1,0 +1,487 @@
+"""Our own JSON lines: qrels.jsonl and run.jsonl, and videos, queries and pools beside the qrels.
+
+One object a line, UTF-8; ids may be whole numbers, which become text; keys that mean nothing here are kept
+as metadata of videos and queries and passed over elsewhere. `docs/formats.md` has the table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import IO, Annotated, Any, get_args
+
+import msgspec
+import numpy as np
+
+from whenabouts.intake.files import (
+    FileHead,
+    FormatError,
+    Losses,
+    Sign,
+    open_unpacked,
+    read_head,
+    read_json,
+    sibling_file,
+    write_atomically,
+)
+from whenabouts_bench.formats import PARTS
+from whenabouts_bench.formats.annotations import (
+    AnnotationBuilder,
+    Annotations,
+    Floats,
+    caption_fields,
+    judgement_rows,
+)
+from whenabouts_bench.formats.json_records import (
+    Cosine,
+    Finite,
+    Id,
+    NotNegative,
+    Origin,
+    Share,
+    Text,
+    numbered_lines,
+    parse_line,
+    read_records,
+)
+from whenabouts_bench.formats.runs import (
+    BLOCK_ROWS,
+    FileRun,
+    RunBlock,
+    RunSource,
+    Task,
+    in_order_of_scores,
+    list_to_write,
+    own_lists,
+    refuse_empty,
+    without_empty_spans,
+)
+
+NAME = "jsonl"
+SUMMARY = "our JSON lines: qrels.jsonl (with videos, queries and pools beside it) and run.jsonl"
+KEEPS = frozenset({"grades", "similarities", "captions"})
+SIGNS = {
+    "open_run": (Sign("query_id moments"),),
+    "read_annotations": (Sign("query_id video_id", without="moments timestamp"),),
+}
+KEEPS_IN_FOLDER = frozenset(PARTS) - {"saliency", "lists"}
+
+FILES = ("qrels.jsonl", "videos.jsonl", "queries.jsonl", "pools.jsonl")
+"""What a folder of judgements holds; the first one brings the others with it."""
+
+POOLED = "pooled.json"
+"""Beside qrels.jsonl: the judgements come from pools, and what they do not name was not judged."""
+
+_QRELS = "lines with query_id and video_id (qrels)"
+_RUN = "lines with query_id and moments (a run)"
+
+
+class _Video(msgspec.Struct):
+    video_id: Id
+    duration: NotNegative | None = None
+
+
+class _Query(msgspec.Struct):
+    query_id: Id
+    text: Text | None = None
+
+
+class _Pool(msgspec.Struct):
+    query_id: Id
+    video_ids: list[Id]
+
+
+class _Judgement(msgspec.Struct):
+    query_id: Id
+    video_id: Id
+    relevance: NotNegative | None = None
+    similarity: Cosine | None = None
+    caption: Text | None = None
+
+
+class _Pooled(msgspec.Struct):
+    most_grade: NotNegative = 4.0
+
+
+class _Span(msgspec.Struct):
+    start: Finite
+    end: Finite
+
+
+class _RunMoment(msgspec.Struct, gc=False):
+    """A moment of an answer; start and end are both there or both None."""
+
+    video_id: Id
+    score: Finite
+    start: Finite | None = None
+    end: Finite | None = None
+
+
+_Tasks = Annotated[list[Task] | Task | None, msgspec.Meta(title='"VCMR", "SVMR" or "VR", or a list of these')]
+
+
+class _RunLine(msgspec.Struct, gc=False):
+    """The answers to a query."""
+
+    query_id: Id
+    moments: list[_RunMoment]
+    confidence: Share | None = None
+    task: _Tasks = None
+
+
+_decode_line = msgspec.json.Decoder(_RunLine).decode
+
+
+def judgements_in(path: Path) -> Path:
+    """The qrels.jsonl (or .gz) of a folder; any other path as it is."""
+    if not path.is_dir():
+        return path
+    qrels = sibling_file(path / FILES[0], FILES[0])
+    if qrels is None:
+        raise FormatError(
+            path, f"is a folder without {FILES[0]}", accepted="a file, or a folder that has one"
+        )
+    return qrels
+
+
+def files_of(path: Path) -> tuple[Path, ...]:
+    """The files from which judgements of a path are read: itself, and what lies beside a qrels.jsonl."""
+    path = judgements_in(path)
+    if path.name.removesuffix(".gz") != FILES[0]:
+        return (path,)
+    siblings = (sibling_file(path, name) for name in FILES[1:])
+    return (path, *(sibling for sibling in siblings if sibling is not None))
+
+
+def read_annotations(path: Path) -> Annotations:
+    """Judgements of qrels.jsonl; of a file of that name (or a folder) also what lies beside it.
+
+    Beside qrels.jsonl (or .gz) are read videos.jsonl, queries.jsonl, pools.jsonl and pooled.json, each where
+    it is there.
+    Times are taken as they stand, also where a moment ends after its video. A line without start and end says
+    that the video is right and no moment of it is known. A query whose line in queries.jsonl or pools.jsonl
+    comes again is counted where both lines say the same; FormatError names both where they do not.
+    """
+    path, *siblings = files_of(path)
+    readers = {
+        "videos": _read_video,
+        "queries": _once("text", "", _read_query),
+        "pools": _once("video_ids", [], _read_pool),
+    }
+    builder = AnnotationBuilder(str(path), cut=False)
+    for sibling in siblings:
+        read = readers[sibling.name.split(".")[0]]
+        for origin, fields in read_records(sibling):
+            read(builder, origin, fields)
+    for origin, fields in read_records(path, _QRELS):
+        _read_judgement(builder, origin, fields)
+    builder.most_grade = _most_grade(path)
+    return builder.annotations()
+
+
+def _most_grade(qrels: Path) -> float | None:
+    """The highest grade that pooled.json beside judgements from pools names; None without that file."""
+    path = qrels.with_name(POOLED)
+    if qrels.name.removesuffix(".gz") != FILES[0] or not path.exists():
+        return None
+    origin = Origin(path)
+    return origin.convert(origin.object(read_json(path)), _Pooled).most_grade
+
+
+def holds_queries(head: FileHead) -> bool:
+    """Whether a file is a queries.jsonl, under whatever name."""
+    return head.has(Sign("query_id text", without="video_id moments"))
+
+
+def read_queries(path: Path) -> Annotations:
+    """The queries of a queries.jsonl without the judgements; lines that come again as `read_annotations`."""
+    builder, read = AnnotationBuilder(str(path)), _once("text", "", _read_query)
+    for origin, fields in read_records(path):
+        read(builder, origin, fields)
+    return builder.annotations()
+
+
+_ReadLine = Callable[[AnnotationBuilder, Origin, dict[str, Any]], None]
+
+
+def _read_video(builder: AnnotationBuilder, origin: Origin, fields: dict[str, Any]) -> None:
+    line = origin.convert(fields, _Video)
+    builder.add_video(str(line.video_id), line.duration, **_others(fields, _Video))
+
+
+def _read_query(builder: AnnotationBuilder, origin: Origin, fields: dict[str, Any]) -> None:
+    line = origin.convert(fields, _Query)
+    builder.add_query(str(line.query_id), line.text or "", **_others(fields, _Query))
+
+
+def _read_pool(builder: AnnotationBuilder, origin: Origin, fields: dict[str, Any]) -> None:
+    line = origin.convert(fields, _Pool)
+    builder.add_query(str(line.query_id))
+    builder.set_pool(str(line.query_id), [str(video_id) for video_id in line.video_ids])
+
+
+def _others(fields: dict[str, Any], line: type[msgspec.Struct]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if key not in line.__struct_fields__}
+
+
+def _once(key: str, default: Any, read: _ReadLine) -> _ReadLine:
+    """A reader of lines that passes over those that repeat a query, and refuses those that contradict one.
+
+    Two lines of a query contradict each other where they have different values under `key`.
+    """
+    seen: dict[str, tuple[int | None, Any]] = {}
+
+    def read_first(builder: AnnotationBuilder, origin: Origin, fields: dict[str, Any]) -> None:
+        if "query_id" not in fields:
+            read(builder, origin, fields)  # says what is missing
+        query_id = origin.at("query_id").as_id(fields["query_id"])
+        value = fields.get(key, default)
+        if query_id not in seen:
+            read(builder, origin, fields)
+            seen[query_id] = (origin.line, value)
+            return
+        line, earlier = seen[query_id]
+        if value != earlier:
+            problem = f"{query_id!r} comes again with another {key} than in line {line} ({_short(earlier)}):"
+            raise origin.at("query_id").error(problem, value, "one line for each query")
+        builder.count(builder.REPEATED_QUERY)
+
+    return read_first
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _read_judgement(builder: AnnotationBuilder, origin: Origin, fields: dict[str, Any]) -> None:
+    if "moments" in fields:
+        raise origin.at("moments").error("is in a run, not in judgements", accepted=_QRELS)
+    line = origin.convert(fields, _Judgement)
+    start = end = 0.0
+    if fields.get("start") is not None or fields.get("end") is not None:
+        span = origin.convert(fields, _Span)
+        start, end = span.start, span.end
+        origin.at("start").check_span(start, end, empty=True)
+    builder.add_query(str(line.query_id))
+    relevance = 1.0 if line.relevance is None else line.relevance
+    builder.judge(
+        str(line.query_id),
+        str(line.video_id),
+        start,
+        end,
+        relevance,
+        similarity=line.similarity,
+        caption=line.caption or "",
+    )
+
+
+def open_run(path: Path) -> RunSource:
+    """A run of JSON lines, read in blocks of some 250,000 moments.
+
+    Rows are sorted by score, then moment; the log says of how many queries the scores contradicted the order.
+    Memory grows with the number of queries (ids are kept, to find one that comes twice), not of moments.
+    """
+    head = read_head(path)
+    tasks = _named_tasks(head)
+    held = _list_of(head) if not tasks else next(task for task in get_args(Task) if task in tasks)
+    answered = dict.fromkeys(tasks, held) if tasks else own_lists(("VR",)) if held == "VR" else None
+    return FileRun(path, str(path), (held,), _blocks, "moments", answered)
+
+
+def _named_tasks(head: FileHead) -> list[Task]:
+    """The tasks that the first line names; none if it does not, or names what is no task."""
+    named = head.first_value.get("task") if isinstance(head.first_value, dict) else None
+    tasks: list[Any] = named if isinstance(named, list) else [named]
+    return tasks if all(task in get_args(Task) for task in tasks) else []
+
+
+def _list_of(head: FileHead) -> Task:
+    """The list of a file that does not say: VR if moments are seen and none of them has times."""
+    whole_lines = head.head.split(b"\n")[1:-1]
+    seen: list[Any] = [head.first_value.get("moments") if isinstance(head.first_value, dict) else None]
+    for raw in whole_lines if not seen[0] else []:
+        try:
+            record = json.loads(raw)
+        except (ValueError, RecursionError):
+            break
+        seen.append(record.get("moments") if isinstance(record, dict) else None)
+    rows = [row for moments in seen if isinstance(moments, list) for row in moments if isinstance(row, dict)]
+    return "VR" if rows and not any("start" in row or "end" in row for row in rows) else "VCMR"
+
+
+def _blocks(path: Path) -> Iterator[RunBlock]:
+    with open_unpacked(path) as stream:
+        yield from blocks_of_lines(stream, path)
+
+
+def blocks_of_lines(stream: IO[bytes], path: Path) -> Iterator[RunBlock]:
+    """Blocks of the lines of a run, rows in the order of the file. The first fault of a file is blamed."""
+    seen: dict[str, int] = {}
+    waiting: list[tuple[int, _RunLine]] = []
+    rows, task = 0, None
+    for number, raw in numbered_lines(stream, path):
+        try:
+            line = _run_line(path, number, raw)
+            task = line.task if not seen else task
+            if line.task != task:
+                before = "no task, as before" if task is None else str(task)
+                raise Origin(path, number, "task").error("is another than before:", line.task, before)
+            first = seen.setdefault(str(line.query_id), number)
+            if first != number:
+                problem = f"comes a second time (first in line {first}):"
+                raise Origin(path, number, "query_id").error(problem, str(line.query_id), "each query once")
+        except FormatError:
+            _block(waiting, path)
+            raise
+        waiting.append((number, line))
+        rows += 1 + len(line.moments)
+        if rows >= BLOCK_ROWS:
+            yield _block(waiting, path)
+            waiting, rows = [], 0
+    if waiting:
+        yield _block(waiting, path)
+    refuse_empty(path, bool(seen))
+
+
+def _run_line(path: Path, number: int, raw: bytes) -> _RunLine:
+    """A line of a run. What msgspec refuses is read again by `json`, so that the error names the field."""
+    try:
+        raw.isascii() or raw.decode()
+        return _decode_line(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        origin, fields = Origin(path, number), parse_line(path, number, raw)
+        if "moments" not in fields and "video_id" in fields:
+            raise origin.at("video_id").error("is in judgements, not in a run", accepted=_RUN) from None
+        return origin.convert(fields, _RunLine)
+
+
+def _block(lines: list[tuple[int, _RunLine]], path: Path) -> RunBlock:
+    moments = list(chain.from_iterable(line.moments for _, line in lines))
+    videos = [moment.video_id for moment in moments]
+    if any(type(video_id) is int for video_id in set(videos)):
+        videos = [str(video_id) for video_id in videos]
+    codes = {video_id: code for code, video_id in enumerate(dict.fromkeys(videos))}
+    counts = np.array([0, *(len(line.moments) for _, line in lines)], np.int64)
+    block = RunBlock(
+        query_ids=tuple(str(line.query_id) for _, line in lines),
+        offsets=np.cumsum(counts),
+        video=np.fromiter(map(codes.__getitem__, videos), np.int32, len(videos)),
+        video_ids=tuple(map(str, codes)),
+        start=np.array([moment.start for moment in moments], np.float64),
+        end=np.array([moment.end for moment in moments], np.float64),
+        score=np.array([moment.score for moment in moments], np.float64),
+        confidence=_confidences([line.confidence for _, line in lines]),
+    )
+    sound = (block.start >= 0) & (block.start < block.end) | np.isnan(block.start) & np.isnan(block.end)
+    if not sound.all():
+        for number, line in lines:
+            _check_spans(Origin(path, number), line)
+    return block
+
+
+def _check_spans(origin: Origin, line: _RunLine) -> None:
+    """Raise FormatError for the first moment whose times are no span."""
+    for number, moment in enumerate(line.moments):
+        place = origin.at("moments", number)
+        if moment.start is None and moment.end is None:
+            continue
+        if moment.start is None or moment.end is None:
+            lacking = place.at("start" if moment.start is None else "end")
+            raise lacking.error("is missing", accepted="a finite number, or neither start nor end")
+        place.at("start").check_span(moment.start, moment.end)
+
+
+def _confidences(values: list[float | None]) -> Floats | None:
+    """(Q,) the confidence of each first answer; None where no line has one."""
+    if all(value is None for value in values):
+        return None
+    return np.array(values, np.float64)
+
+
+def write_annotations(annotations: Annotations, path: Path) -> None:
+    """Write qrels; into a folder also videos.jsonl, queries.jsonl, pools.jsonl and pooled.json.
+
+    A judgement without a usable moment is written without start and end. Raises FormatError for a folder
+    with pools or a pooled.json of other judgements, which would be read with these.
+    """
+    if not path.is_dir():
+        _write_lines(path, _judgement_lines(annotations))
+        return
+    for name, own in ((FILES[3], annotations.pools), (POOLED, annotations.most_grade is not None)):
+        left = None if own else sibling_file(path / FILES[0], name)
+        if left is not None:
+            raise FormatError(
+                left,
+                "belongs to other judgements (those to be written have none) and would be read with them",
+                accepted="an empty folder, or this one without that file",
+            )
+    _write_lines(path / "videos.jsonl", map(_video_line, annotations.videos))
+    _write_lines(
+        path / "queries.jsonl",
+        ({"query_id": query.id, "text": query.text, **query.metadata} for query in annotations.queries),
+    )
+    if annotations.pools:
+        pools = annotations.pools.items()
+        _write_lines(path / "pools.jsonl", ({"query_id": q, "video_ids": list(ids)} for q, ids in pools))
+    if annotations.most_grade is not None:
+        _write_lines(path / POOLED, [{"most_grade": annotations.most_grade}])
+    _write_lines(path / "qrels.jsonl", _judgement_lines(annotations))
+
+
+def _video_line(video: Any) -> dict[str, Any]:
+    duration = {} if video.duration is None else {"duration": video.duration}
+    return {"video_id": video.id, **duration, **video.metadata}
+
+
+def _judgement_lines(annotations: Annotations) -> Iterator[dict[str, Any]]:
+    rows = zip(judgement_rows(annotations), caption_fields(annotations), strict=True)
+    for (query, video, start, end, relevance), about in rows:
+        times = {"start": start, "end": end} if start < end else {}
+        names = {"query_id": annotations.queries[query].id, "video_id": annotations.videos[video].id}
+        yield {**names, **times, "relevance": relevance, **about}
+
+
+def write_run(source: RunSource, path: Path, annotations: Annotations | None = None) -> None:
+    """Write run.jsonl, best first. Of several lists the moments of the corpus are written (VCMR).
+
+    Each line names the task that its moments answer, or a list of tasks, if the source says it.
+    """
+    losses = Losses(path)
+    held, blocks = list_to_write(source, losses)
+    tasks = [task for task, own in (source.answered or {}).items() if own == held]
+    about = {"task": tasks if len(tasks) > 1 else tasks[0]} if tasks else {}
+    lines = chain.from_iterable(_run_lines(block, losses) for block in blocks)
+    _write_lines(path, (line | about for line in lines))
+    losses.log()
+
+
+def _run_lines(block: RunBlock, losses: Losses) -> Iterator[dict[str, Any]]:
+    block = in_order_of_scores(without_empty_spans(block, losses), losses)
+    video, start, end, score = (c.tolist() for c in (block.video, block.start, block.end, block.score))
+    moments: list[dict[str, Any]] = [
+        {"video_id": block.video_ids[v], "start": s, "end": e, "score": p}
+        if s < e
+        else {"video_id": block.video_ids[v], "score": p}
+        for v, s, e, p in zip(video, start, end, score, strict=True)
+    ]
+    for number, query_id in enumerate(block.query_ids):
+        own = moments[block.offsets[number] : block.offsets[number + 1]]
+        line: dict[str, Any] = {"query_id": query_id, "moments": own}
+        if block.confidence is not None and not np.isnan(block.confidence[number]):
+            line = {"query_id": query_id, "confidence": float(block.confidence[number]), "moments": own}
+        yield line
+
+
+def _write_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
+    encode: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+    with write_atomically(path) as stream:
+        for line in lines:
+            try:
+                stream.write(encode(line).encode() + b"\n")
+            except UnicodeEncodeError:
+                raise FormatError(path, "cannot be written: no valid Unicode:", value=line) from None
+            except ValueError as error:
+                raise FormatError(path, f"cannot be written ({error}):", value=line) from None

@@ -1,0 +1,70 @@
+"""Files of queries, for answers that nobody has judged yet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from whenabouts.intake.files import FormatError, Sign, open_unpacked, read_head
+from whenabouts_bench import formats
+from whenabouts_bench.formats import jsonl
+from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts_bench.formats.json_records import Words, numbered_lines, read_records
+
+
+def read_queries(path: str | Path) -> Annotations:
+    """Queries of a file, each with an id and words.
+
+    Read are judgements in any format that names the words of its queries (with these come the videos that
+    they name); our queries.jsonl, also without judgements beside it; and plain text (`.txt`), a query a
+    line, whose ids are the numbers of the lines, from 1; so are those of questions as `calibrate --queries`
+    takes them (JSON lines of `query`, `video`, `start`, `end`). Raises FormatError for a query without words
+    and for a file without queries; UsageError where no format recognises the file.
+    """
+    path = Path(path)
+    head = None if path.is_dir() else read_head(path)
+    if head is not None and head.suffix == ".txt":
+        annotations = _lines(path)
+    elif head is not None and jsonl.holds_queries(head):
+        annotations = jsonl.read_queries(path)
+    elif head is not None and head.has(Sign("query video start end", without="query_id qid")):
+        annotations = _questions(path)
+    else:
+        annotations = formats.read_annotations(path)
+    if not annotations.queries:
+        raise FormatError(path, "has no queries", accepted="a query a line")
+    return with_words(annotations, path)
+
+
+def with_words(annotations: Annotations, place: str | Path) -> Annotations:
+    """Annotations whose queries all have words. Raises FormatError, naming the first that has none."""
+    silent = next((query.id for query in annotations.queries if not query.text.strip()), None)
+    if silent is not None:
+        raise FormatError(
+            place, f"query {silent!r} has no words", accepted="a file with the words of its queries"
+        )
+    return annotations
+
+
+class _Question(msgspec.Struct):
+    query: Words
+
+
+def _questions(path: Path) -> Annotations:
+    builder = AnnotationBuilder(str(path))
+    for number, (origin, fields) in enumerate(read_records(path), 1):
+        builder.add_query(str(number), origin.convert(fields, _Question).query)
+    return builder.annotations()
+
+
+def _lines(path: Path) -> Annotations:
+    builder = AnnotationBuilder(str(path))
+    with open_unpacked(path) as stream:
+        for number, line in numbered_lines(stream, path):
+            try:
+                text = line.decode("utf-8").strip()
+            except UnicodeDecodeError:
+                raise FormatError(path, "is not UTF-8", line=number, accepted="plain text in UTF-8") from None
+            builder.add_query(str(number), text)
+    return builder.annotations()

@@ -1,0 +1,91 @@
+"""The JSON of 2D-TAN, MMN and the first ActivityNet Captions release: sentences and times, video by video.
+
+One object, video id -> {"timestamps": [[start, end], ...], "sentences": [...]} and either "duration"
+(Charades-STA, ActivityNet Captions: all times are seconds) or "fps" and "num_frames" (TACoS: timestamps are
+frame numbers; start = first / fps, end = last / fps, duration = num_frames / fps).
+A query's id is `video#i`, i being the sentence's place in the video's list, from 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from whenabouts.intake.files import Sign, read_json
+from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts_bench.formats.json_records import Origin, Positive, Times, Words, check_length
+
+NAME = "2d-tan"
+SUMMARY = "timestamps and sentences by video (2D-TAN, MMN: Charades-STA, ActivityNet Captions, TACoS)"
+
+SIGNS = {"read_annotations": (Sign("*/timestamps */sentences", without="*/pos_moments */retrieval_pool"),)}
+
+_VIDEOS = 'an object, video id -> {"duration", "timestamps", "sentences"}'
+_LENGTH = '"duration" with timestamps in seconds, or "fps" and "num_frames" with timestamps in frames'
+
+
+def read_annotations(path: Path) -> Annotations:
+    """Videos with durations, a query for each sentence, and its one moment in seconds.
+
+    Raises FormatError for a video id that comes twice (JSON readers would lose its first sentences), and for
+    a record that gives its length in both ways or in neither: its unit would be a guess.
+    """
+    builder = AnnotationBuilder(str(path))
+    whole = Origin(path)
+    for video_id, entry in whole.object(read_json(path), _VIDEOS).items():
+        origin = whole.at(video_id)
+        fields = origin.object(entry, _VIDEOS)
+        whole.at("video id").convert(video_id, Words)
+        _add_video(builder, video_id, origin, fields)
+    return builder.annotations()
+
+
+class _Video(msgspec.Struct):
+    sentences: list[Words]
+    timestamps: list[Times]
+
+
+def _add_video(builder: AnnotationBuilder, video_id: str, origin: Origin, fields: dict[str, Any]) -> None:
+    length = length_of(origin, fields)
+    builder.add_video(video_id, length.seconds, **length.metadata)
+    video = origin.convert(fields, _Video)
+    check_length(origin, "timestamps", video.timestamps, "sentences", len(video.sentences))
+    for i, ((start, end), sentence) in enumerate(zip(video.timestamps, video.sentences, strict=True)):
+        query_id = f"{video_id}#{i}"
+        builder.add_query(query_id, sentence.strip())
+        builder.judge(query_id, video_id, start / length.per_second, end / length.per_second)
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a video is, and what its timestamps must be divided by to be seconds."""
+
+    seconds: float
+    per_second: float
+    metadata: dict[str, Any]
+
+
+class _InSeconds(msgspec.Struct):
+    duration: Positive
+
+
+class _InFrames(msgspec.Struct):
+    fps: Positive
+    num_frames: Positive
+
+
+def length_of(origin: Origin, fields: dict[str, Any]) -> Length:
+    """A video's length from the fields that its record has; see the head of this module."""
+    given = [key for key in ("duration", "fps", "num_frames") if key in fields]
+    if given and "duration" not in given:
+        frames = origin.convert(fields, _InFrames)
+        metadata = {"fps": frames.fps, "num_frames": frames.num_frames}
+        return Length(frames.num_frames / frames.fps, frames.fps, metadata)
+    if given != ["duration"]:
+        raise origin.error("does not say its unit:", ", ".join(given) or "neither", _LENGTH)
+    # Files hold 104.53999999999999 for 104.54, and 104.54 as the end of a moment; without rounding, that
+    # moment would end after its video.
+    return Length(round(origin.convert(fields, _InSeconds).duration, 6), 1.0, {})

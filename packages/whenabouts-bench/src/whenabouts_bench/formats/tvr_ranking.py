@@ -1,0 +1,228 @@
+"""TVR-Ranking: graded moments of a query, and ranked moments.
+
+Truth in each of the layouts in which it has been released: a list of pairs `{"query_id", "query",
+"video_name", "timestamp": [start, end], "duration", "relevance", ...}` (or such a pair a line); a list of
+`{"query_id", "query", "relevant_moment": [pair, ...]}`; and `{query_id: [{"video_name", "timestamp",
+"relevance"}, ...]}`, as its evaluation takes it. Predictions: `{query_id: [{"video_name", "timestamp",
+"model_scores"}, ...]}`, best first; the order counts and `model_scores` does not. (The predictions released
+beside the program name videos by a number that is explained elsewhere; they cannot be read without it.)
+
+Pairs of pseudo training sets (section 3.3) have `caption` and `similarity` and no `relevance`: nobody judged
+them. They are read as judgements of relevance 1 with that similarity, by which a training weighs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from whenabouts.intake.files import FormatError, Losses, Sign, read_head, read_json, write_atomically
+from whenabouts_bench.formats._json_writing import ListWriter, id_as_number, video_durations
+from whenabouts_bench.formats.annotations import (
+    AnnotationBuilder,
+    Annotations,
+    caption_fields,
+    judgement_rows,
+)
+from whenabouts_bench.formats.json_records import (
+    Cosine,
+    Finite,
+    Id,
+    NotNegative,
+    Origin,
+    Text,
+    Times,
+    read_list,
+    read_records,
+)
+from whenabouts_bench.formats.runs import (
+    NO_TIMES,
+    RANKED_CORPUS,
+    MemoryRun,
+    RunBlock,
+    RunBlockBuilder,
+    RunRow,
+    RunSource,
+    list_to_write,
+    refuse_empty,
+    rows_of,
+)
+
+NAME = "tvr-ranking"
+SUMMARY = "TVR-Ranking truth (pairs, or query id -> moments) and predictions (query id -> moments)"
+KEEPS = frozenset({"texts", "durations", "grades", "similarities", "captions"})
+
+SIGNS = {
+    "read_annotations": (
+        Sign("query_id video_name timestamp"),
+        Sign("*/query_id */video_name */timestamp"),
+        Sign("*/query_id */relevant_moment"),
+        Sign("*/*/video_name */*/timestamp */*/relevance"),
+    ),
+    "open_run": (Sign("*/*/video_name */*/timestamp", without="*/*/relevance"),),
+}
+
+_TRUTH = "pairs with query_id, video_name, timestamp, relevance, or query_id -> a list of moments"
+_RUN = "query_id -> a list of {video_name, timestamp}, best first"
+_BLOCK_QUERIES = 5_000
+
+
+class _Query(msgspec.Struct):
+    query_id: Id
+    query: Text | None = None
+
+
+class _Pair(msgspec.Struct):
+    video_name: Id
+    timestamp: Times
+    relevance: NotNegative | None = None
+    similarity: Cosine | None = None
+    caption: Text | None = None
+    duration: NotNegative | None = None
+
+
+class _Prediction(msgspec.Struct):
+    video_name: Id
+    timestamp: Times
+    model_scores: Finite | None = None
+
+
+def read_annotations(path: Path) -> Annotations:
+    """Queries with their graded moments, in the order of the file; times are taken as they stand.
+
+    A grade of 0 is a judgement: the released evaluation lets such a moment use up a prediction. So does a
+    moment that stands twice; both stay.
+    """
+    builder = AnnotationBuilder(str(path), cut=False)
+    count = 0
+    for query_id, text, origin, fields in _pairs(path):
+        pair = origin.convert(fields, _Pair)
+        if not builder.add_query(query_id, text):
+            continue
+        builder.add_video(str(pair.video_name), pair.duration)
+        if pair.relevance is None and pair.similarity is None:
+            fields_there = ", ".join(fields)[:80]
+            raise origin.at("relevance").error(
+                f"is missing (found: {fields_there!r})",
+                accepted="relevance, or similarity in a pseudo training set",
+            )
+        builder.judge(
+            query_id,
+            str(pair.video_name),
+            *pair.timestamp,
+            1.0 if pair.relevance is None else pair.relevance,
+            similarity=pair.similarity,
+            caption=pair.caption or "",
+        )
+        count += 1
+    if not count:
+        raise FormatError(path, "holds no judgements", accepted=_TRUTH)
+    return builder.annotations()
+
+
+def _pairs(path: Path) -> Iterator[tuple[str, str, Origin, Any]]:
+    """(query id, text, where, pair) of a truth file in any of its layouts."""
+    head = read_head(path)
+    if head.has(SIGNS["read_annotations"][0]):
+        for origin, fields in read_records(path):
+            yield *_query_of(origin, fields), origin, fields
+        return
+    if head.first_line.startswith("{"):
+        whole = Origin(path)
+        for key, pairs in whole.object(read_json(path), _TRUTH).items():
+            query_id = whole.at("query id").as_id(key)
+            for number, pair in enumerate(whole.at(key).array(pairs)):
+                yield query_id, "", whole.at(key, number), pair
+        return
+    for origin, entry in read_list(path, _TRUTH):
+        fields = origin.object(entry, _TRUTH)
+        query = _query_of(origin, fields)
+        if "relevant_moment" not in fields:
+            yield *query, origin, fields
+            continue
+        pairs = origin.at("relevant_moment").array(fields["relevant_moment"])
+        for place, pair in enumerate(pairs):
+            yield *query, origin.at("relevant_moment", place), pair
+
+
+def _query_of(origin: Origin, fields: dict[str, Any]) -> tuple[str, str]:
+    query = origin.convert(fields, _Query)
+    return str(query.query_id), query.query or ""
+
+
+def open_run(path: Path) -> RunSource:
+    """Predictions, in the order of the file. Spans without length are accepted (nothing hits with them).
+
+    `model_scores` become scores where all moments of a query have them, otherwise n .. 1.
+    """
+    origin = Origin(path)
+    answers = origin.object(read_json(path), _RUN)
+    blocks: list[RunBlock] = []
+    builder = RunBlockBuilder()
+    for number, (key, moments) in enumerate(answers.items(), 1):
+        query_id = origin.at("query id").as_id(key)
+        builder.add(query_id, _rows(origin.at(key), origin.at(key).array(moments)))
+        if number % _BLOCK_QUERIES == 0 or number == len(answers):
+            blocks.append(builder.block())
+    refuse_empty(path, bool(blocks))
+    return MemoryRun(str(path), {"VCMR": tuple(blocks)}, RANKED_CORPUS)
+
+
+def _rows(origin: Origin, entries: list[Any]) -> Iterator[RunRow]:
+    moments = [origin.at(number).convert(entry, _Prediction) for number, entry in enumerate(entries)]
+    scored = all(moment.model_scores is not None for moment in moments)
+    for number, moment in enumerate(moments):
+        if "relevance" in entries[number]:
+            place = origin.at(number, "relevance")
+            raise place.error("is in judgements, not in a run", accepted=_RUN)
+        start, end = moment.timestamp
+        origin.at(number, "timestamp").check_span(start, end, empty=True)
+        score = moment.model_scores if scored else None
+        yield str(moment.video_name), start, end, float(len(moments) - number) if score is None else score
+
+
+def write_annotations(annotations: Annotations, path: Path) -> None:
+    """Write the list of pairs; all have a relevance, also those of a pseudo training set."""
+    seconds = video_durations(annotations)
+    with write_atomically(path) as stream:
+        stream.write(b"[")
+        members = ListWriter(stream)
+        rows = zip(judgement_rows(annotations), caption_fields(annotations), strict=True)
+        for pair_id, ((number, video, start, end, grade), about) in enumerate(rows):
+            query, video_id = annotations.queries[number], annotations.videos[video].id
+            members.add(
+                {
+                    "pair_id": pair_id,
+                    "query_id": id_as_number(query.id),
+                    "query": query.text,
+                    "video_name": video_id,
+                    "timestamp": [start, end],
+                    **({"duration": seconds[video_id]} if video_id in seconds else {}),
+                    **about,
+                    "relevance": int(grade) if grade == int(grade) else grade,
+                }
+            )
+        stream.write(b"]\n")
+
+
+def write_run(source: RunSource, path: Path, annotations: Annotations | None = None) -> None:
+    """Write predictions, best first; a video without moment gets the times 0 and 0, and keeps its rank."""
+    losses = Losses(path)
+    _, blocks = list_to_write(source, losses)
+    with write_atomically(path) as stream:
+        stream.write(b"{")
+        members = ListWriter(stream)
+        for block in blocks:
+            losses.count(NO_TIMES, int(np.isnan(block.start).sum()))
+            for query_id, rows in rows_of(block, no_time=0.0):
+                shown = [
+                    {"video_name": video_id, "timestamp": [start, end], "model_scores": score}
+                    for video_id, start, end, score in rows
+                ]
+                members.add(shown, query_id)
+        stream.write(b"}\n")
+    losses.log()

@@ -1,0 +1,215 @@
+"""How well annotators agree: Cohen's kappa of each two, of each with the final grades, and figure 5.
+
+Kappa (Cohen, 1960; weighted: 1968) is 1 - observed / expected disagreement, where the expected one is that of
+two annotators who give their grades as often and independently. Unweighted, every difference counts the same;
+with linear weights it counts as many grades as it is large, with quadratic ones their square.
+
+Intervals are of a bootstrap that draws whole queries, whose tasks are not independent of each other
+(`evaluation.significance`): of those that are graded, annotators as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from whenabouts.types import UsageError
+from whenabouts_bench.evaluation.ranked_figures import RawGrades, draw_agreement
+from whenabouts_bench.evaluation.significance import drawn_totals, tail_share
+from whenabouts_bench.formats.annotations import Floats, Indices
+from whenabouts_bench.judging.consensus import TOLERANCE
+from whenabouts_bench.judging.events import State
+from whenabouts_bench.judging.exam import result_of
+from whenabouts_bench.judging.qrels import Judged, write_grades
+from whenabouts_bench.judging.tasks import HIGHEST, TaskSet
+
+Weights = Literal["none", "linear", "quadratic"]
+Interval = tuple[float, float]
+CONSENSUS = "consensus"
+RESAMPLES = 2_000
+_GRADES = HIGHEST + 1
+
+
+def kappa(first: Sequence[int], second: Sequence[int], weights: Weights = "none") -> float | None:
+    """Cohen's kappa of two annotators' grades (0 to 4) of the same tasks.
+
+    1 is agreement, 0 what chance gives. None where it is not defined: without tasks, and where both give one
+    and the same grade to all.
+
+    >>> kappa([0, 1, 2, 3], [0, 1, 2, 4]), kappa([0, 4], [4, 0], "linear"), kappa([2, 2], [2, 2])
+    (0.6923076923076923, -1.0, None)
+    """
+    value = float(_kappas(_tables(first, second, np.zeros(len(first), np.int64), 1), weights)[0])
+    return None if math.isnan(value) else value
+
+
+def _tables(first: Sequence[int], second: Sequence[int], cluster: Indices, clusters: int) -> Floats:
+    """(C, 25) how often each two grades were given together, in each cluster; `cluster` (T,) of the tasks."""
+    tables = np.zeros((clusters, _GRADES, _GRADES))
+    np.add.at(tables, (cluster, np.asarray(first, np.int64), np.asarray(second, np.int64)), 1)
+    return tables.reshape(clusters, -1)
+
+
+def _kappas(tables: Floats, weights: Weights) -> Floats:
+    """(C,) Cohen's kappa of each table (C, 25); NaN where it is not defined."""
+    tables = tables.reshape(-1, _GRADES, _GRADES)
+    grades = np.arange(_GRADES)
+    apart = np.abs(grades[:, None] - grades).astype(np.float64)
+    cost = {"none": (apart > 0).astype(np.float64), "linear": apart, "quadratic": apart**2}[weights]
+    total = np.maximum(tables.sum(axis=(1, 2)), 1.0)
+    expected = np.einsum("cg,ch,gh->c", tables.sum(axis=2), tables.sum(axis=1), cost) / total
+    observed = np.einsum("cgh,gh->c", tables, cost)
+    kappas: Floats = 1 - np.divide(observed, expected, out=np.full(len(tables), np.nan), where=expected > 0)
+    return kappas
+
+
+def kappa_intervals(tables: Floats, confidence: float = 0.95) -> dict[Weights, Interval | None]:
+    """A confidence interval of each kappa, from drawn clusters with their tables (C, 25).
+
+    None with fewer than two clusters, and where kappa is not defined in most draws; draws where it is not are
+    left out of the others.
+    """
+    if len(tables) < 2:
+        return dict.fromkeys(get_args(Weights))
+    totals = np.concatenate(list(drawn_totals(tables, RESAMPLES)))
+    tail = tail_share(len(tables), confidence)
+    drawn = {weights: _kappas(totals, weights) for weights in get_args(Weights)}
+    return {weights: _quantiles(kappas, tail) for weights, kappas in drawn.items()}
+
+
+def _quantiles(kappas: Floats, tail: float) -> Interval | None:
+    defined = kappas[~np.isnan(kappas)]
+    if 2 * len(defined) < len(kappas):
+        return None
+    low, high = np.quantile(defined, (tail, 1 - tail)).tolist()
+    return low, high
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How two annotators agree on `tasks` both graded; `second` may be "consensus".
+
+    `same` and `within_1` are shares of the tasks; kappas are None where they are not defined, their 95 %
+    `intervals` where nothing can be said (`kappa_intervals`).
+    """
+
+    first: str
+    second: str
+    tasks: int
+    same: float
+    within_1: float
+    kappa: float | None
+    linear: float | None
+    quadratic: float | None
+    intervals: Mapping[Weights, Interval | None]
+
+    @classmethod
+    def of(cls, first: str, second: str, pairs: Sequence[tuple[str, int, int]]) -> Agreement:
+        """The agreement of pairs of grades, at least one, each with the query that they are of."""
+        queries, own, other = zip(*pairs, strict=True)
+        apart = [abs(a - b) for a, b in zip(own, other, strict=True)]
+        names, cluster = np.unique(queries, return_inverse=True)
+        return cls(
+            first, second, len(pairs),
+            same=apart.count(0) / len(pairs),
+            within_1=sum(difference <= TOLERANCE for difference in apart) / len(pairs),
+            kappa=kappa(own, other),
+            linear=kappa(own, other, "linear"),
+            quadratic=kappa(own, other, "quadratic"),
+            intervals=kappa_intervals(_tables(own, other, cluster, len(names))),
+        )  # fmt: skip
+
+    def line(self) -> str:
+        """For people."""
+        kappas: Mapping[Weights, float | None]
+        kappas = {"none": self.kappa, "linear": self.linear, "quadratic": self.quadratic}
+        values = ", ".join(
+            f"{'kappa' if weights == 'none' else weights} {_in_words(value, self.intervals[weights])}"
+            for weights, value in kappas.items()
+        )
+        return f"{self.first} and {self.second}: {self.tasks:,} tasks, {self.same:.1%} the same, {values}"
+
+
+def _in_words(value: float | None, interval: Interval | None) -> str:
+    if value is None:
+        return "not defined"
+    return f"{value:.2f}" + (f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else "")
+
+
+def between_annotators(judged: Judged) -> list[Agreement]:
+    """The agreement of each two annotators who graded a task in common, by name."""
+    grades = _by_annotator(judged.state)
+    return [
+        Agreement.of(first, second, pairs)
+        for first, second in combinations(sorted(grades), 2)
+        if (pairs := _common(judged.task_set, grades[first], grades[second]))
+    ]
+
+
+def with_consensus(judged: Judged) -> list[Agreement]:
+    """The agreement of each annotator with the final grades, of which the annotator's own are a part."""
+    final = {task.id: each.grade for task, each in judged.outcomes if each.grade is not None}
+    return [
+        Agreement.of(name, CONSENSUS, pairs)
+        for name, own in sorted(_by_annotator(judged.state).items())
+        if (pairs := _common(judged.task_set, own, final))
+    ]
+
+
+def _by_annotator(state: State) -> dict[str, dict[str, int]]:
+    grades: dict[str, dict[str, int]] = {}
+    for task_id, name, answer in state.rows():
+        assert answer.grade is not None
+        grades.setdefault(name, {})[task_id] = answer.grade
+    return grades
+
+
+def _common(
+    task_set: TaskSet, first: Mapping[str, int], second: Mapping[str, int]
+) -> list[tuple[str, int, int]]:
+    return [
+        (task_set.task(task_id).query_id, grade, second[task_id])
+        for task_id, grade in first.items()
+        if task_id in second
+    ]
+
+
+def exam_results(task_set: TaskSet, state: State) -> Iterator[dict[str, Any]]:
+    """How each annotator did in the exam, with the agreement of the latest answers and the references."""
+    for name, answers in sorted(state.exam.items()):
+        pairs = [
+            (e.task.query_id, answers[e.task.id][-1], e.grade) for e in task_set.exam if e.task.id in answers
+        ]
+        if pairs:
+            agreement = asdict(Agreement.of(name, "reference", pairs))
+            yield {"annotator": name, **asdict(result_of(task_set, state, name)), "agreement": agreement}
+
+
+def raw_grades(judged: Judged) -> RawGrades | None:
+    """The grades that settled the tasks, for figure 5 (a); None where no task has two."""
+    given = [judged.state.grades(task.id)[: final.annotators] for task, final in judged.outcomes]
+    several = [grades for grades in given if len(grades) > 1]
+    if not several:
+        return None
+    workers = len(_by_annotator(judged.state))
+    lowest, highest = (np.array([pick(grades) for grades in several]) for pick in (min, max))
+    return RawGrades(lowest, highest, workers, sum(map(len, given)))
+
+
+def write_agreement(judged: Judged, folder: Path) -> list[Path]:
+    """Write figure 5 as agreement.svg and agreement.png, and the raw grades as grades.csv.
+
+    Raises UsageError where nothing is settled yet, and without matplotlib.
+    """
+    if not len(judged.annotations.query):
+        raise UsageError(f"{judged.task_set.folder}: nothing is agreed on yet, so there is nothing to draw")
+    folder.mkdir(parents=True, exist_ok=True)
+    files = draw_agreement(judged.annotations, raw_grades(judged), folder / "agreement")
+    write_grades(judged.state, folder / "grades.csv")
+    return [*files, folder / "grades.csv"]

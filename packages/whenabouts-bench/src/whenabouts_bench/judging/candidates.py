@@ -1,0 +1,185 @@
+"""Which moments are judged for a query: the most similar by caption, or the best answers of several runs.
+
+Paper 004, section 3.2, takes the 20 moments whose captions are the most similar to a query, and 20 more where
+the last five of the first are still relevant. One's own videos have no captions: there the union of what
+several systems answer is judged (pooling, as TREC does), to a depth.
+
+Nothing in a task tells which run or rank it came from: the tasks of a query are shuffled.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from whenabouts.encoders.protocol import TextEncoder
+from whenabouts.types import Moment, Query, UsageError, Video, number_of
+from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.formats.runs import RunSource, moments_of
+from whenabouts_bench.judging.tasks import Source, Task
+from whenabouts_bench.relevance.ranked import rank_moments
+
+_log = logging.getLogger("whenabouts")
+_OTHERS = (
+    "%s: also answers %s that --queries lacks; if it answers another file, the same ids mean other queries"
+)
+
+BATCH, BATCHES = 20, 2
+DEPTH = 10
+SAME = 0.7
+"""The IoU from which two answers are one task: the strictest at which ranked moments are measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A moment to judge for a query, in which batch, and where it came from."""
+
+    query: Query
+    moment: Moment
+    source: Source
+    batch: int = 1
+
+
+def by_caption(
+    annotations: Annotations,
+    queries: Sequence[Query],
+    encoder: TextEncoder,
+    batch: int = BATCH,
+    batches: int = BATCHES,
+) -> list[Candidate]:
+    """The moments of some annotations whose captions are the most similar to each query, `batch` by `batch`.
+
+    A query has to be among those of the annotations (`build queries` writes such sets). Raises UsageError for
+    one that is not.
+    """
+    if batch < 1 or batches < 1:
+        raise UsageError(f"{batches} batches of {batch}: give 1 or more of both")
+    own = {query.id: query for query in annotations.queries}
+    for query in queries:
+        if query.id not in own:
+            raise UsageError(f"{annotations.name}: has no query {query.id!r}; name the set it was drawn from")
+    texts = [own[query.id].text for query in queries]
+    ranked = rank_moments(annotations, encoder, batch * batches, asked_in=texts)
+    chosen = {query.id: query for query in queries}
+    candidates, rank = [], 0
+    for row, number in enumerate(ranked.query.tolist()):
+        rank = rank + 1 if row and number == ranked.query[row - 1] else 1
+        if (judged := chosen.get(annotations.queries[number].id)) is not None:
+            place = int(ranked.moment[row])
+            video = annotations.videos[int(annotations.video[place])].id
+            moment = Moment(video, float(annotations.start[place]), float(annotations.end[place]))
+            source = Source({"captions": rank}, round(float(ranked.similarity[row]), 6))
+            candidates.append(Candidate(judged, moment, source, (rank - 1) // batch + 1))
+    return candidates
+
+
+def by_runs(
+    runs: Sequence[RunSource], queries: Sequence[Query], depth: int = DEPTH, same: float = SAME
+) -> list[Candidate]:
+    """The `depth` best answers of each run to each query; those whose IoU is at least `same` are one.
+
+    Of answers that are one, that of the best rank is the candidate (of equal ranks that of the run named
+    first). Answers to other queries are passed over, with a warning: the numbers of a text file's lines fit
+    any other file. Raises UsageError where a run answers none of them.
+    """
+    if depth < 1:
+        raise UsageError(f"--depth {depth}: give 1 or more")
+    if not 0 < same <= 1:
+        raise UsageError(f"--iou {same}: give more than 0, at most 1")
+    ids = {query.id for query in queries}
+    answers: dict[str, list[tuple[int, int, Moment]]] = {query.id: [] for query in queries}
+    for number, run in enumerate(runs):
+        others, answered = set[str](), False
+        for query_id, moments in moments_of(run):
+            if query_id in ids:
+                best = enumerate(moments[:depth], 1)
+                answers[query_id] += [(rank, number, scored.moment) for rank, scored in best]
+                answered = True
+            else:
+                others.add(query_id)
+        if not answered:
+            raise UsageError(f"{run.name}: answers none of the {number_of(len(queries), 'query')}")
+        if others:
+            _log.warning(_OTHERS, run.name, number_of(len(others), "query"))
+    names = names_of_runs([run.name for run in runs])
+    return [c for query in queries for c in _merged(query, sorted(answers[query.id]), names, same)]
+
+
+def _merged(
+    query: Query, answers: Iterable[tuple[int, int, Moment]], names: Sequence[str], same: float
+) -> list[Candidate]:
+    """Candidates of a query's answers (rank, run, moment), best rank first."""
+    merged: list[tuple[Moment, dict[str, int]]] = []
+    for rank, run, moment in answers:
+        ranks = next((ranks for other, ranks in merged if other.iou(moment) >= same), None)
+        if ranks is None:
+            merged.append((moment, ranks := {}))
+        ranks.setdefault(names[run], rank)
+    return [Candidate(query, moment, Source(ranks)) for moment, ranks in merged]
+
+
+def not_judged(candidates: Sequence[Candidate], judged: Annotations, same: float = SAME) -> list[Candidate]:
+    """The candidates that an earlier round has not judged: their IoU with all it judged is below `same`.
+
+    Raises UsageError where a query has another text in the judgements: its number stands for another query.
+    """
+    texts = {query.id: query.text for query in judged.queries}
+    for query in {candidate.query.id: candidate.query for candidate in candidates}.values():
+        if (earlier := texts.get(query.id)) and query.text and earlier != query.text:
+            raise UsageError(
+                f"{judged.name}: query {query.id!r} is {earlier!r} there, and {query.text!r} here; give the "
+                "queries of the earlier round, new ones after them"
+            )
+    earlier_moments = {
+        query_id: [j.moment for j in judgements] for query_id, judgements in judged.qrels.items()
+    }
+    return [
+        candidate
+        for candidate in candidates
+        if all(moment.iou(candidate.moment) < same for moment in earlier_moments.get(candidate.query.id, ()))
+    ]
+
+
+def names_of_runs(paths: Sequence[str]) -> list[str]:
+    """What runs are called in the sources: their files' names, or their paths where two have one name."""
+    names = [Path(path).name for path in paths]
+    return names if len(set(names)) == len(names) else list(paths)
+
+
+def tasks_of(
+    candidates: Sequence[Candidate], videos: Mapping[str, Video], seed: int = 0
+) -> tuple[list[Task], dict[str, Source]]:
+    """(tasks in the order of presentation, task id -> where it came from).
+
+    First batches come first; a query's tasks of a batch stay together, in an order that `seed` draws. Ends
+    beyond a video's duration are cut. Raises UsageError for a moment that starts after its video.
+    """
+    queries = {query_id: n for n, query_id in enumerate(dict.fromkeys(c.query.id for c in candidates))}
+    drawn = np.random.default_rng(seed).permutation(len(candidates)).tolist()
+    order = sorted(
+        range(len(candidates)),
+        key=lambda place: (candidates[place].batch, queries[candidates[place].query.id], drawn[place]),
+    )
+    tasks: list[Task] = []
+    sources: dict[str, Source] = {}
+    digits = len(str(len(candidates)))
+    for number, place in enumerate(order, 1):
+        candidate = candidates[place]
+        moment = candidate.moment
+        duration = videos[moment.video_id].duration if moment.video_id in videos else None
+        if duration is not None and moment.start >= duration:
+            raise UsageError(
+                f"query {candidate.query.id!r}: {moment.start:g}-{moment.end:g} s is after the end of video "
+                f"{moment.video_id!r}, {duration:g} s; is it the recording that was searched?"
+            )
+        if duration is not None and moment.end > duration:
+            moment = replace(moment, end=duration)
+        task_id = f"t{number:0{digits}}"
+        query = candidate.query
+        tasks.append(Task(task_id, query.id, query.text, moment, duration, candidate.batch))
+        sources[task_id] = candidate.source
+    return tasks, sources

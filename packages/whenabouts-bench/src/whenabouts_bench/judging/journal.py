@@ -1,0 +1,364 @@
+"""The journal of a task set: every event of judging, appended and never changed.
+
+    from whenabouts_bench.judging.events import Event
+    from whenabouts_bench.judging.journal import Journal
+
+    journal = Journal.open(task_set)
+    task = journal.next_task("ann")         # Task or None; the exam's tasks first, where there is an exam
+    event = journal.append(Event("grade", "ann", task.id, grade=3))
+    journal.append(Event("borders", "ann", task.id, start=2.0, end=9.5))
+    journal.append(Event("exam", "ann", task.id, grade=3))      # then exam.feedback(task_set, task.id, 3)
+    journal.undo("ann")                     # takes back her last grade or borders; again: the one before
+    journal.state().answer("ann", task.id)  # Answer(grade, start, end, ...) or None
+    journal.progress("ann")                 # Progress(judged, left, exam_right, exam_tasks, passed, ...)
+    journal.state(at=17)                    # as it was after event 17; or at="2026-11-23T10:00:00Z"
+    journal.notes                           # what people should be told: a torn line, a clock set back
+
+`append` returns when the event is on the disk (fsync): what was acknowledged survives kill -9. Any number of
+processes and threads may append: each holds the folder's lock while it writes, and reads what others wrote
+before it gives the next sequence number. The order of events is their sequence; their times never fall.
+
+Raises UsageError for events that cannot be (an unknown task, a grade off the scale, nothing to undo), and
+FormatError, naming file and line, for a journal that is damaged or of another task set.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Self, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from whenabouts import locking
+from whenabouts.intake.files import FormatError
+from whenabouts.types import Moment, UsageError
+from whenabouts_bench.formats.json_records import NotNegative, Origin, Text, parse_line
+from whenabouts_bench.judging.assignment import Progress, next_task, progress
+from whenabouts_bench.judging.events import Event, Kind, State, iso, until
+from whenabouts_bench.judging.tasks import HIGHEST, LOWEST, Task, TaskSet
+
+_log = logging.getLogger("whenabouts")
+
+JOURNAL, LOCK, TORN = "journal.jsonl", "journal.lock", "journal.torn"
+_PATIENCE_SECONDS, _POLL_SECONDS = 30.0, 0.005
+_LONGEST_NAME = 80
+_Clock = Callable[[], datetime]
+Result = TypeVar("Result")
+_Whole = Annotated[int, Meta(ge=1, title="a whole number, 1 or more")]
+
+
+class _Line(msgspec.Struct):
+    seq: _Whole
+    time: Text
+    event: Kind
+    tasks: Text
+    annotator: Text = ""
+    task_id: Text = ""
+    grade: Annotated[int, Meta(ge=LOWEST, le=HIGHEST, title="a whole number from 0 to 4")] | None = None
+    start: NotNegative | None = None
+    end: NotNegative | None = None
+    undone: _Whole | None = None
+    text: Text = ""
+    source: Text = ""
+    clock: Text = ""
+    id: Text = ""
+
+
+class Journal:
+    """The events of a task set, and what they add up to; one object serves any number of threads."""
+
+    def __init__(self, task_set: TaskSet, clock: _Clock, path: Path | None = None) -> None:
+        self.task_set = task_set
+        self.notes: list[str] = []
+        self._path = path or task_set.folder / JOURNAL
+        self._clock = clock
+        self._guard = threading.RLock()
+        self._events: list[Event] = []
+        self._by_id: dict[tuple[str, str], Event] = {}
+        self._state = State()
+        self._size = 0
+
+    @classmethod
+    def open(cls, task_set: TaskSet, clock: _Clock = lambda: datetime.now(UTC)) -> Self:
+        """The journal of a task set, empty where nobody has judged yet. `clock` tells the time in UTC."""
+        journal = cls(task_set, clock)
+        torn = journal._read()
+        if torn:
+            journal._note(
+                f"{journal._path}: the last line is torn; it is set aside when the next one is written"
+            )
+        return journal
+
+    def events(self) -> Sequence[Event]:
+        """All events until now, also those of other processes."""
+        with self._guard:
+            self._read()
+            return tuple(self._events)
+
+    def state(self, at: int | str | None = None) -> State:
+        """What the events add up to: now, after event number `at`, or at a time (UTC, ISO 8601)."""
+        return State.of(until(self.events(), at))
+
+    def read(self, ask: Callable[[State], Result]) -> Result:
+        """What `ask` reads from the state as it is now, which it must not change or keep."""
+        with self._guard:
+            self._read()
+            return ask(self._state)
+
+    def next_task(
+        self, annotator: str, held: Mapping[str, int] | None = None, *, skipped: bool = False
+    ) -> Task | None:
+        """What an annotator judges next (`assignment.next_task`); None where there is nothing now."""
+        _check_name(annotator)
+        return self.read(lambda now: next_task(self.task_set, now, annotator, held, skipped=skipped))
+
+    def progress(self, annotator: str) -> Progress:
+        """How far an annotator is."""
+        _check_name(annotator)
+        return self.read(lambda now: progress(self.task_set, now, annotator))
+
+    def append(self, event: Event) -> Event:
+        """Write an event; as it stands in the journal, with its sequence number and time."""
+        return self.append_all([event])[-1]
+
+    def undo(self, annotator: str, id: str = "") -> Event:
+        """Take back the annotator's last grade, borders or skip that stands; `undone` is its number."""
+        return self.append(Event("undo", annotator, id=id))
+
+    def edit_guideline(self, text: str, version: str) -> bool:
+        """Give annotators another guideline, if it is still the one of `version`; whether it was written."""
+        with self._guard, self._held():
+            if self.task_set.guideline().version != version:
+                return False
+            self._append([])  # keeps one that was written by hand and that nobody has judged by
+            self.task_set.write_guideline(text)
+            self._append([])
+            return True
+
+    def append_all(self, events: Sequence[Event]) -> list[Event]:
+        """Write some events one after the other, all of them or none; an undo comes alone.
+
+        Events whose ids the journal has already are not written again, and returned as they stand there.
+        """
+        return self.append_made(lambda _: events)
+
+    def append_made(self, make: Callable[[State], Sequence[Event]]) -> list[Event]:
+        """Write the events that `make` makes of the state, which none changes meanwhile; as `append_all`."""
+        with self._guard, self._held():
+            self._set_torn_aside(self._read())
+            events = make(self._state)
+            for event in events:
+                self._check(event)
+            if len(events) > 1 and any(event.kind == "undo" for event in events):
+                raise UsageError("an undo is written alone")
+            return self._append(events) if events else []
+
+    def _append(self, events: Sequence[Event]) -> list[Event]:
+        """Write events, with the lock held."""
+        self._set_torn_aside(self._read())
+        written = [self._by_id[event.annotator, event.id] for event in events if self._has(event)]
+        if events and len(written) == len(events):
+            return written
+        guideline = self.task_set.guideline().text
+        is_new = guideline != self._state.guideline
+        before = [Event("guideline", text=guideline)] if is_new else []
+        self._write(b"".join(map(_line, self._numbered([*before, *events]))))
+        return self._events[-len(events) :] if events else []
+
+    def _has(self, event: Event) -> bool:
+        return bool(event.id) and (event.annotator, event.id) in self._by_id
+
+    def _check(self, event: Event) -> None:
+        """Raise UsageError for an event that cannot be."""
+        if event.kind in ("guideline", "import"):
+            return
+        _check_name(event.annotator)
+        if event.kind == "undo":
+            return
+        task = self.task_set.task(event.task_id)
+        if (task.id in self.task_set.exam_ids) != (event.kind == "exam"):
+            needed = "exam" if task.id in self.task_set.exam_ids else "grade or borders"
+            raise UsageError(f"task {task.id}: takes {needed}, not {event.kind}")
+        if event.kind in ("grade", "exam"):
+            _check_grade(event.grade, task.id)
+        if event.kind == "borders" or event.start is not None or event.end is not None:
+            _check_borders(event, task)
+
+    def _numbered(self, events: Sequence[Event]) -> list[Event]:
+        """The events with what the journal sets. Raises UsageError where there is nothing to undo."""
+        now = iso(self._clock())
+        moment = max(now, self._state.time)
+        clock = "" if moment == now else now
+        if clock:
+            self._note(f"the clock says {now}, before the last event ({moment}): events keep that time")
+        last, tasks = len(self._events), self.task_set.fingerprint
+        undone = [self._state.to_undo(e.annotator) if e.kind == "undo" else None for e in events]
+        return [
+            replace(e, seq=last + n, time=moment, clock=clock, undone=undone[n - 1], tasks=tasks)
+            for n, e in enumerate(events, 1)
+        ]
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """The folder's lock. Raises UsageError where it cannot be had."""
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        folder = self.task_set.folder
+        while True:
+            try:
+                held = locking.hold(folder, LOCK)
+            except OSError as error:
+                raise UsageError(
+                    f"{folder} cannot be written: {error.strerror}; check its permissions"
+                ) from error
+            if held is not None:
+                break
+            if time.monotonic() > deadline:
+                raise UsageError(f"{folder}: another process has been writing for {_PATIENCE_SECONDS:.0f} s")
+            time.sleep(_POLL_SECONDS)
+        try:
+            yield
+        finally:
+            held.release()
+
+    def _read(self) -> bytes:
+        """Take in what was written since the last look; what follows the last whole line."""
+        try:
+            with self._path.open("rb") as stream:
+                size = os.fstat(stream.fileno()).st_size
+                if size < self._size:
+                    raise FormatError(self._path, "was shortened while it was read; restore it")
+                stream.seek(self._size)
+                data = stream.read()
+        except FileNotFoundError:
+            if self._size:
+                raise FormatError(self._path, "was deleted while it was read; restore it") from None
+            return b""
+        except OSError as error:
+            raise FormatError(self._path, f"cannot be read: {error.strerror or error}") from None
+        whole, newline, torn = data.rpartition(b"\n")
+        for line in whole.split(b"\n") if newline else ():
+            event = self._parse(len(self._events) + 1, line)
+            self._apply(event)
+            self._events.append(event)
+            if event.id:
+                self._by_id[event.annotator, event.id] = event
+            self._size += len(line) + 1
+        return torn
+
+    def _parse(self, number: int, raw: bytes) -> Event:
+        origin = Origin(self._path, number)
+        line = origin.convert(parse_line(self._path, number, raw), _Line)
+        if line.tasks != self.task_set.fingerprint:
+            accepted = f"{self.task_set.fingerprint}, that of this folder's tasks"
+            raise origin.at("tasks").error("is of another task set:", line.tasks, accepted)
+        if line.seq != number:
+            raise origin.at("seq").error(
+                "is out of sequence:", line.seq, f"{number}: lines were lost or added"
+            )
+        fields = {name: getattr(line, name) for name in line.__struct_fields__ if name != "event"}
+        return Event(kind=line.event, **fields)
+
+    def _apply(self, event: Event) -> None:
+        try:
+            self._state.apply(event)
+        except UsageError as error:
+            raise FormatError(self._path, str(error), line=event.seq) from None
+
+    def _set_torn_aside(self, torn: bytes) -> None:
+        """Move what a killed process left of a line, which nobody was told is written, out of the journal."""
+        if not torn:
+            return
+        aside = self.task_set.folder / TORN
+        with aside.open("ab") as stream:
+            stream.write(torn + b"\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.truncate(self._path, self._size)
+        self._note(f"{self._path}: a torn last line ({len(torn)} bytes) was set aside in {TORN}")
+
+    def _write(self, data: bytes) -> None:
+        """Append to the file and wait until it is on the disk; nothing stays where that fails."""
+        try:
+            is_new = not self._path.exists()
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            descriptor = os.open(self._path, flags, 0o644)
+            try:
+                _write_all(descriptor, data, self._size)
+            finally:
+                os.close(descriptor)
+            if is_new:
+                _sync_folder(self._path.parent)
+        except OSError as error:
+            raise FormatError(
+                self._path, f"cannot be written: {error.strerror or error}; nothing was"
+            ) from None
+        self._read()
+
+    def _note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+            _log.warning("%s", note)
+
+
+def read_journal(path: Path, task_set: TaskSet) -> Sequence[Event]:
+    """The events of a copy's journal; errors as `Journal.open` has them."""
+    return Journal(task_set, lambda: datetime.now(UTC), path).events()
+
+
+def _write_all(descriptor: int, data: bytes, size: int) -> None:
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.fsync(descriptor)
+    except OSError:
+        os.ftruncate(descriptor, size)
+        raise
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _line(event: Event) -> bytes:
+    """An event as a line; what is empty is left out."""
+    fields: dict[str, Any] = {"seq": event.seq, "time": event.time, "event": event.kind}
+    about = asdict(event)
+    fields |= {name: value for name, value in about.items() if name != "kind" and value not in (None, "")}
+    return msgspec.json.encode(fields) + b"\n"
+
+
+def _check_name(annotator: str) -> None:
+    if not (
+        0 < len(annotator) <= _LONGEST_NAME and annotator.isprintable() and annotator == annotator.strip()
+    ):
+        raise UsageError(
+            f"annotator {annotator!r}: give a name of 1 to {_LONGEST_NAME} printable letters, without blanks "
+            "around it"
+        )
+
+
+def _check_grade(grade: object, task_id: str) -> None:
+    if isinstance(grade, bool) or not isinstance(grade, int) or not LOWEST <= grade <= HIGHEST:
+        raise UsageError(f"task {task_id}: grade {grade!r} is not on the scale; give {LOWEST} to {HIGHEST}")
+
+
+def _check_borders(event: Event, task: Task) -> None:
+    if event.start is None or event.end is None:
+        raise UsageError(f"task {task.id}: borders need start and end")
+    moment = Moment(task.moment.video_id, event.start, event.end)
+    if task.duration is not None and moment.end > max(task.duration, task.moment.end):
+        raise UsageError(f"task {task.id}: {moment.end:g} s is after the video's end, {task.duration:g} s")

@@ -1,0 +1,129 @@
+"""Judgements of a task set as ours: final grades with their moments, and the annotators' raw grades."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from whenabouts.intake.files import write_atomically
+from whenabouts.types import Moment, UsageError
+from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts_bench.judging.assignment import Openings, outcome
+from whenabouts_bench.judging.consensus import Consensus
+from whenabouts_bench.judging.events import State
+from whenabouts_bench.judging.tasks import Task, TaskSet
+from whenabouts_bench.relevance.imprecise.statistics import agreement
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the grades of a task set came to: `outcomes` of the tasks that are presented."""
+
+    task_set: TaskSet
+    state: State
+    outcomes: Sequence[tuple[Task, Consensus]]
+
+    @classmethod
+    def of(cls, task_set: TaskSet, state: State) -> Judged:
+        """The outcomes of a state."""
+        openings = Openings(task_set, state)
+        opened = (task for task in task_set.tasks if openings.is_open(task))
+        return cls(task_set, state, [(task, outcome(task_set, state, task.id)) for task in opened])
+
+    @cached_property
+    def annotations(self) -> Annotations:
+        """The settled judgements, grade 0 among them; discarded and open tasks are left out.
+
+        The queries and videos are those of all tasks that were presented, so that a query nobody agreed on is
+        seen to have no judgement. They come from pools: what they do not name was not judged (`most_grade`).
+        """
+        builder = AnnotationBuilder(self.task_set.name)
+        builder.most_grade = float(self.task_set.highest)
+        for task, _ in self.outcomes:
+            builder.add_video(task.moment.video_id, task.duration)
+            builder.add_query(task.query_id, task.text)
+        for task, final in self.outcomes:
+            if final.grade is not None:
+                moment = self.moment(task, final)
+                builder.judge(task.query_id, moment.video_id, moment.start, moment.end, final.grade)
+        return builder.annotations()
+
+    def moment(self, task: Task, final: Consensus) -> Moment:
+        """The moment of a settled task: the mean of the borders of those whose grades the final one is of.
+
+        The paper keeps the borders it began with; so do we where nobody dragged them.
+        """
+        answers = [answer for _, answer in self.state.graded(task.id)]
+        used = [answers[place] for place in final.used]
+        if all(answer.start is None for answer in used):
+            return task.moment
+        spans = [
+            (task.moment.start, task.moment.end) if a.start is None or a.end is None else (a.start, a.end)
+            for a in used
+        ]
+        start, end = (sum(times) / len(spans) for times in zip(*spans, strict=True))
+        return Moment(task.moment.video_id, round(start, 3), round(end, 3))
+
+    def counts(self) -> dict[str, Any]:
+        """How far the judging is, and how well annotators agree (paper 004, section 3.4)."""
+        raw = [self.state.grades(task.id)[: final.annotators] for task, final in self.outcomes]
+        return {
+            "tasks": len(self.task_set.tasks),
+            "presented": len(self.outcomes),
+            "grades": sum(1 for _ in self.state.rows()),
+            "needs more annotators": self.wanting(),
+            **agreement(raw, [final.grade for _, final in self.outcomes]),
+        }
+
+    def wanting(self) -> dict[int, int]:
+        """Number of annotators that are still needed -> how many tasks need so many."""
+        missing = [final.missing for _, final in self.outcomes if final.missing]
+        return {count: missing.count(count) for count in sorted(set(missing))}
+
+
+def joined(rounds: Sequence[Annotations]) -> Annotations:
+    """The judgements of several rounds as one; a moment that two of them judged alike comes once.
+
+    Raises UsageError where two give a query different texts, or a moment different grades.
+    """
+    builder = AnnotationBuilder("+".join(each.name for each in rounds))
+    builder.most_grade = max(
+        (each.most_grade for each in rounds if each.most_grade is not None), default=None
+    )
+    grades: dict[tuple[str, Moment], float] = {}
+    for each in rounds:
+        for video in each.videos:
+            builder.add_video(video.id, video.duration, **video.metadata)
+        for query in each.queries:
+            if not builder.add_query(query.id, query.text, **query.metadata):
+                raise UsageError(
+                    f"{each.name}: query {query.id!r} has another text than in the rounds before"
+                )
+        for query_id, judgements in each.qrels.items():
+            for judgement in judgements:
+                moment, grade = judgement.moment, judgement.relevance
+                earlier = grades.setdefault((query_id, moment), grade)
+                if earlier != grade:
+                    where = f"{moment.video_id} {moment.start:g}-{moment.end:g} s"
+                    raise UsageError(
+                        f"{each.name}: query {query_id!r}, {where} "
+                        f"has grade {grade:g}, and {earlier:g} in the rounds before; keep one of them"
+                    )
+    for (query_id, moment), grade in grades.items():
+        builder.judge(query_id, moment.video_id, moment.start, moment.end, grade)
+    return builder.annotations()
+
+
+def write_grades(state: State, path: Path) -> None:
+    """Write raw grades as TVR-Ranking releases them: CSV of pair_id, worker, relevance."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("pair_id", "worker", "relevance"))
+    writer.writerows((task_id, name, answer.grade) for task_id, name, answer in state.rows())
+    with write_atomically(path) as stream:
+        stream.write(text.getvalue().encode())

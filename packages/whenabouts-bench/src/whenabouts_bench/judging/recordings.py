@@ -1,0 +1,60 @@
+"""Where the videos of tasks lie: in a folder, by their names, or in a corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from whenabouts.index.records import VideoRecord
+from whenabouts.index.store import Store
+from whenabouts.types import UsageError, Video, number_of
+from whenabouts.video.probe import probe
+from whenabouts_bench.corpus_run import names_of
+from whenabouts_bench.formats.annotations import AnnotationBuilder
+from whenabouts_bench.relevance.pool_frames import files_of_videos
+
+
+def in_folder(videos: Mapping[str, Video], folder: Path) -> dict[str, Video]:
+    """Videos with the recordings of a folder, named as they are, and their durations.
+
+    Raises UsageError where one is missing or two fit, MediaError for what is no recording.
+    """
+    builder = AnnotationBuilder(str(folder))
+    for video_id in videos:
+        builder.add_video(video_id)
+    files = files_of_videos(builder.annotations(), folder)
+    _require_all(videos, files, str(folder))
+    return {
+        name: replace(video, path=str(files[name].absolute()), duration=probe(files[name]).duration)
+        for name, video in videos.items()
+    }
+
+
+def in_corpus(videos: Mapping[str, Video], corpus: str) -> dict[str, Video]:
+    """Videos with the recordings that a corpus was made from, and their durations; errors as `in_folder`.
+
+    A video of which the corpus knows nothing but a transcript has no recording.
+    """
+    records = Store.open(corpus, create=False).videos()
+    called = names_of(records, list(videos.values()), corpus)
+    by_name = {called[record.video_id]: record for record in records if record.video_id in called}
+    _require_all(videos, by_name, corpus)
+    return {
+        name: replace(video, path=_recording(by_name[name]), duration=by_name[name].duration)
+        for name, video in videos.items()
+    }
+
+
+def _recording(record: VideoRecord) -> str:
+    return record.path if record.kind == "media" else ""
+
+
+def _require_all(videos: Mapping[str, Video], present: Mapping[str, object], place: str) -> None:
+    missing = [name for name in videos if name not in present]
+    if missing:
+        listed = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+        raise UsageError(
+            f"{place}: has no recording of {number_of(len(missing), 'video')} to judge: {listed}; name the "
+            "folder or corpus that holds them all"
+        )

@@ -1,0 +1,225 @@
+"""The server of `whenabouts judge`: one moment after the other for each annotator, and what they say of it.
+
+What goes to a browser is the query, the moment and the annotator's own answers: nothing of other annotators,
+of captions, or of the runs that a candidate came from.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, FastAPI, Query, Request, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
+
+import whenabouts
+from whenabouts.server.app import AnsweringHead
+from whenabouts.server.errors import ServerError, handle_errors, printable
+from whenabouts.server.paths import Paths
+from whenabouts.server.run import Server, link, listen
+from whenabouts.server.security import Guard
+from whenabouts.server.service_routes import PAGE as PRODUCT_PAGE
+from whenabouts.server.settings import Settings
+from whenabouts_bench.judging.server_people import People
+from whenabouts_bench.judging.server_schemas import (
+    AnswerBody,
+    Answered,
+    ByAnnotator,
+    GuidelineBody,
+    GuidelineShown,
+    Me,
+    Overview,
+    Presented,
+    SkipBody,
+)
+from whenabouts_bench.judging.server_service import Service
+from whenabouts_bench.judging.tasks import TaskSet
+
+PAGE = Path(__file__).with_name("page")
+# The page shares these with the page of `serve`.
+SHARED = frozenset({"favicon.svg", "page.css", "server.js", "timeline.js", "words.js"})
+router = APIRouter()
+
+
+def serve(tasks: TaskSet, people: People, settings: Settings, say: Callable[[str], None]) -> None:
+    """Let people judge until SIGINT or SIGTERM; `say` is told each link once it can be opened.
+
+    Raises UsageError for an address that cannot be had and for what is no name, FormatError for a damaged
+    journal.
+    """
+    with listen(settings) as bound:
+        application = Application(tasks, people, settings)
+
+        def greet() -> None:
+            leads = people.lead or "for you, who leads: how far all are, and the guideline"
+            for token, name in {settings.token: leads, **people.tokens}.items():
+                say(f"{name}: {link(settings, bound, token)}")
+
+        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+        Server(application, settings, greet).run(sockets=[bound])
+
+
+class Application:
+    """An ASGI application: the routes behind a guard that knows each annotator's token."""
+
+    def __init__(self, tasks: TaskSet, people: People, settings: Settings) -> None:
+        self.service = Service(tasks, people, settings)
+        # A browser sends cookies of one port to all others: each task set has its own.
+        cookie = f"whenabouts_judge_{tasks.fingerprint}"
+        api = AnsweringHead(_routes(self.service))
+        self._guarded = Guard(api, settings, people=people.tokens, cookie=cookie)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection."""
+        await self._guarded(scope, receive, send)
+
+
+def _routes(service: Service) -> FastAPI:
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.close()
+
+    api = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, lifespan=life, redirect_slashes=False)
+    api.state.service = service
+    handle_errors(api, Paths(are_shown=False, places=[str(service.tasks.folder)]))
+    api.include_router(router)
+    return api
+
+
+def service_of(request: Request) -> Service:
+    """The service that an app was made for."""
+    service = request.app.state.service
+    assert isinstance(service, Service)
+    return service
+
+
+def _check_leads(request: Request) -> None:
+    if request.scope["user"]:
+        raise ServerError(403, "not_leading", "only who started the server may do that")
+
+
+def _annotator(request: Request, believed: str) -> str:
+    """Who judges; ServerError 409 where the page was opened as somebody else, 403 for one who only leads."""
+    name = service_of(request).people.judging(request.scope["user"])
+    if not name:
+        raise ServerError(403, "not_judging", "who only leads judges nothing; open an annotator's link")
+    if name != believed:
+        raise ServerError(
+            409,
+            "another_annotator",
+            f"this browser judges as {name} since another link was opened in it; open your own link again",
+            field="annotator",
+        )
+    return name
+
+
+@router.get("/api/health")
+async def health() -> dict[str, str]:
+    """Needs no token."""
+    return {"status": "ok", "version": whenabouts.__version__}
+
+
+@router.get("/api/me")
+async def me(request: Request) -> Me:
+    """Who the page is."""
+    service, user = service_of(request), request.scope["user"]
+    name = service.people.judging(user) or None
+    return Me(
+        annotator=name,
+        leads=not user,
+        name=printable(service.tasks.name),
+        fingerprint=service.tasks.fingerprint,
+    )
+
+
+@router.get("/api/guideline")
+async def guideline(request: Request) -> GuidelineShown:
+    """The guideline."""
+    service = service_of(request)
+    return await service.run(request, service.guideline)
+
+
+@router.post("/api/guideline")
+async def edit_guideline(request: Request, body: GuidelineBody) -> GuidelineShown:
+    """Change the guideline."""
+    _check_leads(request)
+    service = service_of(request)
+    return await service.run(request, partial(service.edit, body))
+
+
+@router.get("/api/annotators")
+async def annotators(request: Request) -> Overview:
+    """How far all are."""
+    _check_leads(request)
+    service = service_of(request)
+    return await service.run(request, service.overview)
+
+
+@router.get("/api/task")
+async def task(
+    request: Request, annotator: Annotated[str, Query(max_length=80)], skipped: bool = False
+) -> Presented:
+    """What the annotator judges next."""
+    service, name = service_of(request), _annotator(request, annotator)
+    return await service.run(request, partial(service.next, name, skipped=skipped))
+
+
+@router.post("/api/answers")
+async def answer(request: Request, body: AnswerBody) -> Answered:
+    """A judgement, or an answer in the exam. One that comes twice, by its id, counts once."""
+    service, name = service_of(request), _annotator(request, body.annotator)
+    return await service.run(request, partial(service.answer, name, body))
+
+
+@router.post("/api/skips")
+async def skip(request: Request, body: SkipBody) -> Presented:
+    """A task put off."""
+    service, name = service_of(request), _annotator(request, body.annotator)
+    return await service.run(request, partial(service.skip, name, body))
+
+
+@router.post("/api/undo")
+async def undo(request: Request, body: ByAnnotator) -> Presented:
+    """The last answer taken back."""
+    service, name = service_of(request), _annotator(request, body.annotator)
+    return await service.run(request, partial(service.undo, name, body))
+
+
+@router.get("/api/tasks/{task_id:path}/video", response_class=Response)
+@router.head("/api/tasks/{task_id:path}/video")
+async def video(request: Request, task_id: str) -> Response:
+    """The recording of a task."""
+    service = service_of(request)
+    return await service.videos.file(request, service.task(task_id))
+
+
+@router.get("/api/tasks/{task_id:path}/clip", response_class=Response)
+@router.head("/api/tasks/{task_id:path}/clip")
+async def clip(request: Request, task_id: str) -> Response:
+    """The moment of a task with its context, as MP4."""
+    service = service_of(request)
+    return await service.videos.clip(request, service.task(task_id))
+
+
+_own_files, _shared_files = StaticFiles(directory=PAGE), StaticFiles(directory=PRODUCT_PAGE)
+
+
+@router.get("/")
+async def page(request: Request) -> Response:
+    """The page."""
+    return await static(request, "index.html")
+
+
+@router.get("/static/{name}")
+async def static(request: Request, name: str) -> Response:
+    """A file of the page; some it shares with the page of `serve`."""
+    files = _shared_files if name in SHARED else _own_files
+    response = await files.get_response(name, request.scope)
+    response.headers["Cache-Control"] = "no-cache"
+    return response

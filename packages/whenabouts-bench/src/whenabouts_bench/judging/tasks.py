@@ -1,0 +1,375 @@
+"""A task set: the folder that says what annotators judge, read and written.
+
+    from whenabouts_bench.judging.tasks import TaskSet
+
+    tasks = TaskSet.open(folder)    # raises FormatError, naming file, line and remedy
+    tasks.tasks                     # Task, in the order of presentation
+    tasks.exam                      # ExamTask: a Task with its reference grade; empty where there is none
+    tasks.task(task_id)             # of either kind; raises UsageError
+    tasks.lowest, tasks.highest     # the scale: 0 and 4
+    tasks.annotators                # how many judge a task before consensus is looked at: 2, or 1
+    tasks.guideline()               # Guideline(text, version): guideline.md as it stands now
+    tasks.fingerprint               # of tasks.jsonl: every event of the journal carries it
+    tasks.video(video_id)           # the recording; raises UsageError where it is missing
+    tasks.missing_videos()          # ids of videos without a recording on this machine
+    tasks.sources()                 # task id -> Source: never to be shown to annotators
+
+`docs/formats.md` has the files. Only `judging.json`, `tasks.jsonl` and `videos.jsonl` have to be there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import msgspec
+from msgspec import Meta
+
+from whenabouts.intake.files import FormatError, read_document, read_json, write_atomically
+from whenabouts.types import Moment, UsageError
+from whenabouts_bench.formats._json_writing import write_json_value
+from whenabouts_bench.formats.json_records import (
+    Id,
+    NotNegative,
+    Origin,
+    Positive,
+    Share,
+    Text,
+    Words,
+    read_records,
+)
+from whenabouts_bench.judging.guideline import GUIDELINE
+
+VERSION = 1
+SETTINGS, TASKS, VIDEOS = "judging.json", "tasks.jsonl", "videos.jsonl"
+EXAM, SOURCES, GUIDELINE_FILE = "exam.jsonl", "sources.jsonl", "guideline.md"
+LOWEST, HIGHEST = 0, 4
+LAST = 5
+"""Of a batch: so many candidates at its end say whether the next one is worth judging."""
+
+_Annotators = Annotated[int, Meta(ge=1, le=2, title="1 or 2")]
+_Grade = Annotated[int, Meta(ge=LOWEST, le=HIGHEST, title="a whole number from 0 to 4")]
+_Batch = Annotated[int, Meta(ge=1, title="a whole number, 1 or more")]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A query and a moment whose relevance to it is judged.
+
+    `duration` is that of the video in seconds, None where it is not known. Tasks of a later `batch` are
+    presented only where the last ones of the batch before are still relevant.
+    """
+
+    id: str
+    query_id: str
+    text: str
+    moment: Moment
+    duration: float | None = None
+    batch: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ExamTask:
+    """A task with its reference `grade`, and an `explanation` for those who answered otherwise."""
+
+    task: Task
+    grade: int
+    explanation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a task came from: run -> rank of the moment in it (1 is first), and similarity of its caption."""
+
+    ranks: Mapping[str, int] = field(default_factory=dict)
+    similarity: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Guideline:
+    """What annotators are told; `version` names the text."""
+
+    text: str
+
+    @property
+    def version(self) -> str:
+        """12 hexadecimal digits of the text's SHA-256."""
+        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+class _Settings(msgspec.Struct):
+    version: int
+    name: Words
+    tasks: Words
+    annotators: _Annotators = 2
+    pass_mark: Share = 1.0
+    still_relevant: NotNegative = 2.0
+    made: dict[str, Any] = {}
+
+
+class _TaskLine(msgspec.Struct):
+    task_id: Id
+    query_id: Id
+    text: Text
+    video_id: Id
+    start: NotNegative
+    end: NotNegative
+    duration: Positive | None = None
+    batch: _Batch = 1
+
+
+class _ExamLine(msgspec.Struct):
+    grade: _Grade
+    explanation: Text = ""
+
+
+class _VideoLine(msgspec.Struct):
+    video_id: Id
+    path: Text = ""
+
+
+class _SourceLine(msgspec.Struct):
+    task_id: Id
+    ranks: dict[str, int] = {}
+    similarity: float | None = None
+
+
+@dataclass(frozen=True)
+class TaskSet:
+    """What is judged and by which rules; `open` reads it, `write` writes it.
+
+    `pass_mark` is the share of exam answers that have to be right, `still_relevant` the mean grade from which
+    the last candidates of a batch open the next one, `made` what the set was made from.
+    """
+
+    folder: Path
+    name: str
+    tasks: tuple[Task, ...]
+    videos: Mapping[str, str]
+    exam: tuple[ExamTask, ...] = ()
+    annotators: int = 2
+    pass_mark: float = 1.0
+    still_relevant: float = 2.0
+    made: Mapping[str, Any] = field(default_factory=dict)
+
+    lowest = LOWEST
+    highest = HIGHEST
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Self:
+        """The task set of a folder.
+
+        Raises FormatError, naming file and line, for what is none, is of another version, or whose tasks were
+        changed after it was made.
+        """
+        folder = Path(folder)
+        settings = _read_settings(folder)
+        tasks = _read_tasks(folder / TASKS)
+        if fingerprint_of(tasks) != settings.tasks:
+            raise FormatError(
+                folder / TASKS, f"is not what {SETTINGS} was written with: its fingerprint is",
+                value=fingerprint_of(tasks), accepted=f"{settings.tasks}; restore it, or make a new set",
+            )  # fmt: skip
+        if any(task.batch > 1 for task in tasks) and not (folder / SOURCES).exists():
+            accepted = "the file that was written with the tasks: it says when a second batch is judged"
+            raise FormatError(folder / SOURCES, "is not there", accepted=accepted)
+        videos = _read_videos(folder / VIDEOS)
+        exam = _read_exam(folder / EXAM, {task.id for task in tasks}) if (folder / EXAM).exists() else ()
+        for task in [*tasks, *(item.task for item in exam)]:
+            if task.moment.video_id not in videos:
+                problem = f"has no line for the video of task {task.id}:"
+                raise FormatError(folder / VIDEOS, problem, value=task.moment.video_id)
+        return cls(
+            folder, settings.name, tasks, videos, exam, settings.annotators, settings.pass_mark,
+            settings.still_relevant, settings.made,
+        )  # fmt: skip
+
+    def write(self, sources: Mapping[str, Source] | None = None, guideline: str = GUIDELINE) -> None:
+        """Write the folder. Raises UsageError where one is there: its judgements would lose their tasks."""
+        if (self.folder / SETTINGS).exists():
+            raise UsageError(f"{self.folder}: is a task set already; name a folder that is not there yet")
+        if not self.tasks:
+            raise UsageError(f"{self.folder}: there is nothing to judge: no query has a candidate")
+        self.write_guideline(guideline)
+        _write_lines(self.folder / VIDEOS, ({"video_id": v, "path": path} for v, path in self.videos.items()))
+        if sources:
+            lines = ({"task_id": task_id, **asdict(source)} for task_id, source in sources.items())
+            _write_lines(self.folder / SOURCES, lines)
+        if self.exam:
+            write_exam(self.exam, self.folder / EXAM)
+        _write_lines(self.folder / TASKS, map(_task_line, self.tasks))
+        settings = {
+            "version": VERSION, "name": self.name, "tasks": self.fingerprint, "annotators": self.annotators,
+            "pass_mark": self.pass_mark, "still_relevant": self.still_relevant,
+            "guideline": Guideline(guideline).version, "made": dict(self.made),
+        }  # fmt: skip
+        with write_atomically(self.folder / SETTINGS) as stream:  # last: without it the folder is no task set
+            stream.write(json.dumps(settings, ensure_ascii=False, indent=1).encode() + b"\n")
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """16 hexadecimal digits that name the tasks."""
+        return fingerprint_of(self.tasks)
+
+    def task(self, task_id: str) -> Task:
+        """A task or exam task by its id. Raises UsageError where there is none."""
+        task = self._by_id.get(task_id)
+        if task is None:
+            raise UsageError(f"{self.folder}: has no task {task_id!r}")
+        return task
+
+    @cached_property
+    def _by_id(self) -> dict[str, Task]:
+        return {task.id: task for task in [*self.tasks, *(item.task for item in self.exam)]}
+
+    @cached_property
+    def batch_ends(self) -> Mapping[tuple[str, int], tuple[str, ...]]:
+        """(query id, batch) -> ids of its last five tasks in the order of the candidates: paper 004, 3.2."""
+        ranked: dict[tuple[str, int], list[tuple[int, str]]] = {}
+        for task_id, source in self.sources().items():
+            task = self.task(task_id)
+            rank = min(source.ranks.values(), default=0)
+            ranked.setdefault((task.query_id, task.batch), []).append((rank, task_id))
+        return {key: tuple(task_id for _, task_id in sorted(tasks)[-LAST:]) for key, tasks in ranked.items()}
+
+    @cached_property
+    def exam_ids(self) -> frozenset[str]:
+        """Ids of the exam's tasks."""
+        return frozenset(item.task.id for item in self.exam)
+
+    def guideline(self) -> Guideline:
+        """The guideline as the file says it now; ours where there is no file."""
+        path = self.folder / GUIDELINE_FILE
+        return read_guideline(path) if path.exists() else Guideline(GUIDELINE)
+
+    def write_guideline(self, text: str) -> None:
+        """Write another guideline; `Journal.edit_guideline` keeps the one before."""
+        with write_atomically(self.folder / GUIDELINE_FILE) as stream:
+            stream.write(text.encode("utf-8", "backslashreplace"))
+
+    def video(self, video_id: str) -> Path:
+        """The recording of a video. Raises UsageError, naming the remedy, where it is not there."""
+        path = self._place(video_id)
+        if path is None or not path.is_file():
+            where = f"{path} is not there" if path else "no recording is named"
+            raise UsageError(f"video {video_id!r}: {where}; write its path into {self.folder / VIDEOS}")
+        return path
+
+    def missing_videos(self) -> list[str]:
+        """Ids of videos whose recording is not there, in the order of the file."""
+        places = {video_id: self._place(video_id) for video_id in self.videos}
+        return [video_id for video_id, path in places.items() if path is None or not path.is_file()]
+
+    def _place(self, video_id: str) -> Path | None:
+        path = self.videos.get(video_id, "")
+        return self.folder / path if path else None
+
+    def sources(self) -> dict[str, Source]:
+        """Task id -> where it came from; empty where nothing says so. Not for annotators' eyes."""
+        path, sources = self.folder / SOURCES, dict[str, Source]()
+        if path.exists():
+            for origin, fields in read_records(path):
+                line = origin.convert(fields, _SourceLine)
+                sources[str(line.task_id)] = Source(line.ranks, line.similarity)
+        return sources
+
+
+def fingerprint_of(tasks: Iterable[Task]) -> str:
+    """16 hexadecimal digits of the SHA-256 of some tasks."""
+    lines = (json.dumps(_task_line(task), sort_keys=True) for task in tasks)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def read_guideline(path: Path) -> Guideline:
+    """A guideline of a file. Raises FormatError for what is no text."""
+    try:
+        return Guideline(read_document(path).decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise FormatError(path, f"is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+
+
+def write_exam(exam: Sequence[ExamTask], path: Path) -> None:
+    """Write an exam, a line a task."""
+    _write_lines(
+        path,
+        ({**_task_line(e.task), "grade": e.grade, "explanation": e.explanation} for e in exam),
+    )
+
+
+def read_exam(path: Path) -> tuple[ExamTask, ...]:
+    """The tasks of an exam. Raises FormatError as `TaskSet.open` does."""
+    return _read_exam(path, set())
+
+
+def _read_settings(folder: Path) -> _Settings:
+    path = folder / SETTINGS
+    if not path.exists():
+        accepted = "a folder that `whenabouts build judging` wrote"
+        raise FormatError(folder, f"is no task set: it has no {SETTINGS}", accepted=accepted)
+    origin = Origin(path)
+    fields = origin.object(read_json(path))
+    if fields.get("version", VERSION) != VERSION:
+        accepted = f"version {VERSION}; update whenabouts, or make the set anew"
+        raise origin.at("version").error("is", fields["version"], accepted)
+    return origin.convert(fields, _Settings)
+
+
+def _read_tasks(path: Path) -> tuple[Task, ...]:
+    tasks: dict[str, Task] = {}
+    for origin, fields in read_records(path):
+        _add(tasks, origin, fields)
+    if not tasks:
+        raise FormatError(path, "holds no tasks")
+    return tuple(tasks.values())
+
+
+def _add(tasks: dict[str, Task], origin: Origin, fields: dict[str, Any]) -> Task:
+    """The task of a line, added to those before it. Raises FormatError for an id that comes twice."""
+    line = origin.convert(fields, _TaskLine)
+    origin.at("start").check_span(line.start, line.end)
+    moment = Moment(str(line.video_id), line.start, line.end)
+    task = Task(str(line.task_id), str(line.query_id), line.text, moment, line.duration, line.batch)
+    if task.id in tasks:
+        raise origin.at("task_id").error("comes twice:", task.id, "each id once")
+    tasks[task.id] = task
+    return task
+
+
+def _read_exam(path: Path, taken: set[str]) -> tuple[ExamTask, ...]:
+    """The exam of a file, none of whose ids is `taken` by a task."""
+    exam, tasks = [], dict[str, Task]()
+    for origin, fields in read_records(path):
+        task, line = _add(tasks, origin, fields), origin.convert(fields, _ExamLine)
+        if task.id in taken:
+            raise origin.at("task_id").error("is the id of a task to judge, too:", task.id, "ids of its own")
+        exam.append(ExamTask(task, line.grade, line.explanation))
+    return tuple(exam)
+
+
+def _read_videos(path: Path) -> dict[str, str]:
+    videos: dict[str, str] = {}
+    for origin, fields in read_records(path):
+        line = origin.convert(fields, _VideoLine)
+        if videos.setdefault(str(line.video_id), line.path) != line.path:
+            raise origin.at("path").error("is another than before:", line.path, "one path for each video")
+    return videos
+
+
+def _task_line(task: Task) -> dict[str, Any]:
+    return {
+        "task_id": task.id, "query_id": task.query_id, "text": task.text, "video_id": task.moment.video_id,
+        "start": float(task.moment.start), "end": float(task.moment.end),
+        "duration": None if task.duration is None else float(task.duration), "batch": task.batch,
+    }  # fmt: skip
+
+
+def _write_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
+    with write_atomically(path) as stream:
+        for line in lines:
+            write_json_value(stream, line)
+            stream.write(b"\n")

@@ -1,0 +1,361 @@
+"""Names of persons in the descriptions of one set, offline.
+
+Three sources are asked: a list of given names with their genders (gender-guesser), the tags of HanTa, and the
+set itself: how often a word has a capital within a sentence and how often it has none, what stands around it,
+and which pronouns go with it. So surnames and invented names are found where the set uses them as names.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+from whenabouts_bench.relevance.imprecise.protocol import RewriterUnavailable
+from whenabouts_bench.relevance.phrases import PhrasesUnavailable
+from whenabouts_bench.relevance.phrases.chunks import ChunkExtractor, open_phrases
+
+RULES = 1
+"""Counts the changes of the rules that change what is found."""
+
+TITLES = {
+    title: word
+    for word, titles in {
+        "man": "mr sir uncle prince king",
+        "woman": "mrs ms miss aunt lady princess queen",
+        "doctor": "dr doctor",
+        "professor": "prof professor",
+        "officer": "officer sergeant lieutenant",
+        **{
+            role: role
+            for role in ["detective", "captain", "nurse", "agent", "judge", "chief", "president", "coach"]
+        },
+    }.items()
+    for title in titles.split()
+}
+"""Title, in lower case without its full stop -> the general word that takes the place of title and name."""
+
+_TOKEN = re.compile(
+    r"\b(?:Dr|Mr|Mrs|Ms|Prof)\.(?=\s)|n't\b|['’]s\b|\w+?(?=n't\b)|\w+(?:-\w+)*|[^\w\s]", re.IGNORECASE
+)
+_NEVER = frozenset(
+    [
+        "I",
+        "I'm",
+        "TV",
+        "Monday",
+        "Tuesday",
+        "Wednesday",
+        "Thursday",
+        "Friday",
+        "Saturday",
+        "Sunday",
+        "January",
+        "February",
+        "March",
+        "April",
+        "June",
+        "July",
+        "August",
+        "September",
+        "October",
+        "November",
+        "December",
+        "Christmas",
+        "Halloween",
+        "Easter",
+        "Thanksgiving",
+        "English",
+        "French",
+        "German",
+        "Spanish",
+        "Italian",
+        "Chinese",
+        "Japanese",
+        "Frisbee",
+        "Internet",
+        "Olympic",
+        "Olympics",
+        "Santa",
+        "God",
+        "America",
+        "Europe",
+        "Asia",
+        "Tai",
+        "Chi",
+        "Rubik",
+        "Rubiks",
+    ]
+)
+ADJECTIVES = frozenset(
+    ["young", "old", "little", "big", "poor", "drunk", "angry", "sad", "happy", "fat", "tall"]
+)
+"""Words that go before names and are tagged as parts of them where they have a capital."""
+_PLACES = frozenset(
+    [
+        "Park",
+        "Beach",
+        "Street",
+        "Road",
+        "City",
+        "School",
+        "University",
+        "College",
+        "Club",
+        "Center",
+        "Centre",
+        "River",
+        "Lake",
+        "Island",
+        "Hospital",
+        "Hotel",
+    ]
+)
+_NAME = re.compile(r"(?:Mc|Mac|De|La|Le|Van|Di)?[A-Z][a-zà-ÿ]+(?:-[A-Z][a-zà-ÿ]+)*")
+_ARTICLES = frozenset({"a", "an", "the", "this", "that", "these", "those", "some", "no", "each", "every"})
+_OF_PLACES = frozenset({"in", "on", "of", "from", "near", "during", "inside", "outside", "onto", "into"})
+_BEFORE_PERSONS = frozenset(
+    {"to", "with", "at", "for", "by", "behind", "and", "beside", "while", "as", "when"}
+)
+_FINITE = ("VVZ", "VVD", "VBZ", "VBD", "VHZ", "VHD", "VDZ", "VDD", "VM0", "VVB")
+_HE, _SHE = frozenset({"he", "his", "him", "himself"}), frozenset({"she", "her", "hers", "herself"})
+_GENDERS = {"male": "man", "mostly_male": "man", "female": "woman", "mostly_female": "woman"}
+_ENDS = frozenset('.!?"“”:')
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A word or sign, where it stands in the text, its tag (C5), and whether a sentence begins with it."""
+
+    text: str
+    begin: int
+    end: int
+    tag: str
+    initial: bool
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether it is a verb that has a subject."""
+        return self.tag in _FINITE
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A person's name: the tokens [begin, end), the general word for the person, and its words."""
+
+    begin: int
+    end: int
+    noun: str
+    words: frozenset[str]
+
+
+class SetNames:
+    """Names in sentences like those that it was made with. See the module.
+
+    Raises RewriterUnavailable where a package is missing.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._tagger, self._guesser = open_tagger(), _guesser()
+        self._middle: Counter[str] = Counter()
+        self._lower: Counter[str] = Counter()
+        self._like_person: Counter[str] = Counter()
+        self._unlike_person: Counter[str] = Counter()
+        self._he: Counter[str] = Counter()
+        self._she: Counter[str] = Counter()
+        self._read: dict[str, tuple[Token, ...]] = {}
+        for text in texts:
+            self._count(self.tokens(text))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """See `NameFinder`."""
+        versions = " ".join(
+            f"{name}={importlib.metadata.version(name)}" for name in ("gender-guesser", "HanTa")
+        )
+        return f"names of the set rules={RULES} {versions}"
+
+    def names(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
+        """See `NameFinder`."""
+        spotted = []
+        for text in texts:
+            tokens = self.tokens(text)
+            spotted.append(
+                tuple(text[tokens[m.begin].begin : tokens[m.end - 1].end] for m in self.mentions(tokens))
+            )
+        return spotted
+
+    def tokens(self, text: str) -> tuple[Token, ...]:
+        """The words and signs of a text."""
+        if text not in self._read:
+            if len(self._read) > 200_000:
+                self._read.clear()
+            self._read[text] = tuple(self._tokens(text))
+        return self._read[text]
+
+    def _tokens(self, text: str) -> Iterator[Token]:
+        matches = list(_TOKEN.finditer(text))
+        if not matches:
+            return
+        tags = self._tagger.tags([match.group() for match in matches])
+        before = "."
+        for match, tag in zip(matches, tags, strict=True):
+            yield Token(match.group(), *match.span(), tag, before in _ENDS)
+            before = match.group()
+
+    def _count(self, tokens: Sequence[Token]) -> None:
+        shouted = _is_headline(tokens)
+        capitals = []
+        for place, token in enumerate(tokens):
+            if token.text.islower():
+                self._lower[token.text] += 1
+            elif _is_capital(token.text) and not shouted:
+                capitals.append(token.text)
+                self._middle[token.text] += not token.initial
+                kind = self._behaves(tokens, place)
+                self._like_person[token.text] += kind > 0
+                self._unlike_person[token.text] += kind < 0
+        if len(set(capitals)) == 1 or (len(capitals) == 2 and tokens and tokens[0].text == capitals[0]):
+            words = {token.text.lower() for token in tokens}
+            self._he[capitals[-1]] += bool(words & _HE) and not words & _SHE
+            self._she[capitals[-1]] += bool(words & _SHE) and not words & _HE
+
+    @staticmethod
+    def _behaves(tokens: Sequence[Token], place: int) -> int:
+        """1 where a capital word stands where persons stand, -1 where they do not, else 0."""
+        before = tokens[place - 1] if place else None
+        after = tokens[place + 1] if place + 1 < len(tokens) else None
+        word = before.text.lower() if before is not None else ""
+        if word in _ARTICLES or word in _OF_PLACES or (before is not None and before.tag.startswith("AJ")):
+            return -1
+        if after is not None and (after.text in ("'s", "’s") or after.is_finite):
+            return 1
+        if after is not None and after.tag.startswith("NN"):
+            return 0  # a thing's name, or a verb that the tagger takes for a noun
+        if before is not None and (before.is_finite or word in _BEFORE_PERSONS):
+            return 1
+        return 0
+
+    def mentions(self, tokens: Sequence[Token]) -> list[Mention]:
+        """The names in a sentence, in its order; a name of several words is one."""
+        spotted: list[Mention] = []
+        headline, place = _is_headline(tokens), 0
+        while place < len(tokens):
+            title = TITLES.get(tokens[place].text.lower().rstrip("."))
+            has_title = title is not None and _is_capital(tokens[place].text.rstrip("."))
+            end = place + has_title
+            while end < len(tokens) and self._goes_on(tokens, place, end, has_title, headline):
+                end += 1
+            if end > place + has_title:
+                while not has_title and place and self._may_begin(tokens[place - 1], spotted, place):
+                    place -= 1
+                words = frozenset(token.text for token in tokens[place + has_title : end])
+                noun = title if has_title and title else self._noun(tokens[place:end])
+                spotted.append(Mention(place, end, noun, words))
+            place = max(end, place + 1)
+        return spotted
+
+    def _may_begin(self, token: Token, spotted: Sequence[Mention], place: int) -> bool:
+        """Whether a token is the first part of the name that begins at `place`: an unknown given name."""
+        is_free = not spotted or spotted[-1].end < place
+        is_rare = self._lower[token.text.lower()] <= self._middle[token.text]
+        is_other = token.text in _NEVER or token.text.lower() in ADJECTIVES
+        return is_free and is_rare and _is_capital(token.text) and token.tag == "NP0" and not is_other
+
+    def _goes_on(
+        self, tokens: Sequence[Token], begin: int, place: int, has_title: bool, headline: bool
+    ) -> bool:
+        """Whether the name that begins at `begin` has the token at `place`."""
+        token = tokens[place]
+        if place > begin and len(token.text) == 1 and place + 1 < len(tokens):
+            is_dot = token.text == "." and len(tokens[place - 1].text) == 1
+            return (is_dot or token.text.isupper()) and (
+                _is_capital(tokens[place + 1].text) or tokens[place + 1].text == "."
+            )
+        if not _is_capital(token.text):
+            return False
+        if place == begin:
+            return self._is_person(tokens, place, headline)
+        if has_title and place == begin + 1:
+            return True
+        return not headline and self._lower[token.text.lower()] <= self._middle[token.text]
+
+    def _is_person(self, tokens: Sequence[Token], place: int, headline: bool) -> bool:
+        """Whether a capital word is a person's name."""
+        token = tokens[place]
+        word, lower, middle = token.text, self._lower[token.text.lower()], self._middle[token.text]
+        if word in _NEVER or word.lower() in ADJECTIVES or (token.tag.startswith("AJ") and not middle):
+            return False
+        gender = _GENDERS.get(self._guesser.get_gender(word))
+        if headline:
+            return gender is not None and not lower and middle > 0
+        if lower > middle and not (gender and not token.initial and token.tag == "NP0"):
+            return False
+        if token.initial and not middle and token.tag != "NP0":
+            return False
+        after = tokens[place + 1] if place + 1 < len(tokens) else None
+        here = self._behaves(tokens, place)
+        if after is not None and (after.text in _PLACES or after.text[0].isdigit()):
+            return False
+        is_behind_article = place > 0 and tokens[place - 1].text.lower() in _ARTICLES
+        if is_behind_article and after is not None and after.tag.startswith("NN") and after.text.islower():
+            return False  # "a Smith knife"
+        like, unlike = self._like_person[word], self._unlike_person[word]
+        if gender is not None:
+            return like >= unlike or here > 0
+        if token.initial and not middle and self._guesser.get_gender(word) == "andy" and here <= 0:
+            return False
+        return (like > unlike and here > 0) or (here == 0 and like > 1) or like > max(2, 2 * unlike)
+
+    def _noun(self, tokens: Sequence[Token]) -> str:
+        """The general word for who has a name: by the pronouns of the set, then by the given name."""
+        for token in tokens:
+            he, she = self._he[token.text], self._she[token.text]
+            if max(he, she) >= 3 and max(he, she) >= 3 * min(he, she):
+                return "man" if he > she else "woman"
+        guesses = (_GENDERS.get(self._guesser.get_gender(token.text)) for token in tokens)
+        guess = next((guess for guess in guesses if guess), None)
+        if guess:
+            return guess
+        words = sum(
+            (Counter({"man": self._he[t.text], "woman": self._she[t.text]}) for t in tokens), Counter()
+        )
+        return words.most_common(1)[0][0] if len(words) == 1 else "person"
+
+
+def _is_capital(word: str) -> bool:
+    return len(word) > 1 and _NAME.fullmatch(word) is not None
+
+
+def _is_headline(tokens: Sequence[Token]) -> bool:
+    """Whether most words have capitals, so that capitals say nothing."""
+    words = [token.text for token in tokens if token.text[0].isalpha() and len(token.text) > 3]
+    return len(words) > 4 and sum(word[0].isupper() for word in words) > 0.7 * len(words)
+
+
+@cache
+def open_tagger() -> ChunkExtractor:
+    """What tags words. Raises RewriterUnavailable where its package is missing."""
+    try:
+        extractor = open_phrases("")
+    except PhrasesUnavailable as error:
+        raise RewriterUnavailable(
+            "finding names needs the package HanTa: pip install 'whenabouts[names]'"
+        ) from error
+    assert isinstance(extractor, ChunkExtractor)
+    return extractor
+
+
+@cache
+def _guesser() -> Any:
+    try:
+        import gender_guesser.detector
+    except ImportError as error:
+        raise RewriterUnavailable(
+            "finding names needs the package gender-guesser: pip install 'whenabouts[names]'"
+        ) from error
+    return gender_guesser.detector.Detector()

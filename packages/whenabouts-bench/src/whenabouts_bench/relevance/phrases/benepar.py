@@ -1,0 +1,90 @@
+"""Phrases by the constituency parser of paper 000 (Kitaev and Klein, 2018): the packages benepar and spaCy.
+
+A name is `benepar`, `benepar:MODEL` or `benepar:MODEL@SPACY`. MODEL is a model of benepar by name
+(`benepar_en3`) or the path of one that is here; SPACY is a spaCy model by name or path, which finds words and
+sentences only. Without one, spaCy's rules for English do that, and nothing else needs to be downloaded.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+from collections.abc import Sequence
+from typing import Any
+
+from whenabouts_bench.relevance.phrases._tree import phrases_of, read_tree
+from whenabouts_bench.relevance.phrases.protocol import PhraseExtractor, Phrases, PhrasesUnavailable
+
+NAME = "benepar"
+_DEFAULT_MODEL = "benepar_en3"
+_FINDS_SENTENCES = frozenset({"parser", "senter", "sentencizer"})
+_BATCH = 256
+
+
+def open_phrases(model: str) -> PhraseExtractor:
+    """The extractor with its models loaded. Raises PhrasesUnavailable, saying what to install or fetch."""
+    parser, _, words = model.partition("@")
+    parser = parser or _DEFAULT_MODEL
+    for package in ("benepar", "spacy"):
+        if importlib.util.find_spec(package) is None:
+            raise PhrasesUnavailable(
+                f"the phrases of {NAME!r} need the package {package}: pip install 'whenabouts[parser]'; "
+                "`chunks` needs no model"
+            )
+    nlp = _pipeline(words)
+    _add_parser(nlp, parser)
+    return ConstituencyExtractor(nlp, parser, words)
+
+
+class ConstituencyExtractor:
+    """Phrases of constituency trees."""
+
+    def __init__(self, nlp: Any, parser: str, words: str) -> None:
+        self.name = f"{NAME}:{parser}" + (f"@{words}" if words else "")
+        self._nlp = nlp
+        self._words = words
+
+    @property
+    def fingerprint(self) -> str:
+        """See `PhraseExtractor`."""
+        versions = " ".join(f"{name}={importlib.metadata.version(name)}" for name in ("benepar", "spacy"))
+        return f"{self.name} {versions}"
+
+    def phrases(self, texts: Sequence[str]) -> list[Phrases]:
+        """See `PhraseExtractor`."""
+        documents = self._nlp.pipe([" ".join(text.split()) for text in texts], batch_size=_BATCH)
+        return [
+            phrases_of([read_tree(sentence._.parse_string) for sentence in document.sents])
+            for document in documents
+        ]
+
+
+def _pipeline(words: str) -> Any:
+    """spaCy with what finds words and sentences."""
+    spacy = importlib.import_module("spacy")
+    try:
+        nlp = spacy.load(words) if words else spacy.blank("en")
+    except OSError as error:
+        raise PhrasesUnavailable(
+            f"{words}: spaCy cannot load this model ({str(error).splitlines()[0]}); fetch it with "
+            f"`python -m spacy download {words}`, give its path, or leave out @{words}"
+        ) from None
+    if not _FINDS_SENTENCES & set(nlp.pipe_names):
+        nlp.add_pipe("sentencizer")
+    return nlp
+
+
+def _add_parser(nlp: Any, parser: str) -> None:
+    # Importing it makes spaCy know the component.
+    importlib.import_module("benepar")
+    try:
+        nlp.add_pipe("benepar", config={"model": parser})
+    except (LookupError, OSError, ValueError) as error:
+        reason = next(
+            (line.strip() for line in str(error).splitlines() if line.strip(" *")), "no reason given"
+        )
+        raise PhrasesUnavailable(
+            f"{parser}: benepar cannot load this model ({reason}); fetch it with "
+            f"`python -c \"import benepar; benepar.download('{parser}')\"` or give the path of one"
+        ) from None

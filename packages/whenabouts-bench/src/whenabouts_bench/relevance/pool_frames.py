@@ -1,0 +1,211 @@
+"""EMScore over the frames of a data set's videos: from the files, a feature file, or an indexed corpus.
+
+Words come from the text side of the model that made the frames. Another model is refused: by the fingerprint
+beside the vectors where there is one, else by their width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.encoders import ImageEncoder, open_image_encoder
+from whenabouts.index.records import VideoRecord
+from whenabouts.index.store import Store
+from whenabouts.streams import frame_stream
+from whenabouts.types import UsageError
+from whenabouts.video.files import find_files
+from whenabouts.video.frames import sample_frames
+from whenabouts.video.probe import MediaError, probe
+from whenabouts_bench.feature_files import FeatureSource, open_features
+from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.relevance.emscore import EMScore, Frames
+from whenabouts_bench.relevance.word_vectors import WordVectors, open_words, query_words
+
+_VIDEOS_AT_ONCE = 64
+_FRAMES_AT_ONCE = 32
+
+
+def files_of_videos(annotations: Annotations, folder: Path) -> Mapping[str, Path]:
+    """Video id -> its recording below a folder: the file of that name, with or without its ending.
+
+    Videos without a file are left out. Raises UsageError where a folder is none, and where two files fit.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: is no folder; name the one that holds the recordings")
+    named: dict[str, list[Path]] = {}
+    for file in find_files([folder]).files:
+        for name in {file.path.name, file.path.stem}:
+            named.setdefault(name, []).append(file.path)
+    files: dict[str, Path] = {}
+    for video in annotations.videos:
+        fitting = named.get(video.id, [])
+        if len(fitting) > 1:
+            raise UsageError(
+                f"{folder}: {video.id!r} may be {str(fitting[0])!r} or {str(fitting[1])!r}; keep one of them"
+            )
+        if fitting:
+            files[video.id] = fitting[0]
+    return files
+
+
+def video_scorer(
+    annotations: Annotations, folder: Path, model: str, most: int, as_released: bool = False
+) -> tuple[EMScore, str]:
+    """(EMScore of the queries on frames of the recordings in a folder, what made their vectors).
+
+    A frame a second of each, of longer recordings `most` spread evenly. `model` is any image-text model by
+    hub name or folder. Raises UsageError where a video has no recording, MediaError where one has no
+    pictures, EncoderUnavailable for the model.
+    """
+    files = files_of_videos(annotations, folder)
+    _require_all(annotations, set(files), str(folder))
+    encoder, words = open_image_encoder(model), open_words(model)
+    rows = (_encoded_frames(files[video.id], encoder, most) for video in annotations.videos)
+    frames = Frames.of(rows, most, encoder.fingerprint, as_released=as_released)
+    return _scorer(annotations, words, frames), _with_words(encoder.fingerprint, words)
+
+
+def _encoded_frames(path: Path, encoder: ImageEncoder, most: int) -> NDArray[np.float32]:
+    """(T, D) vectors of frames of a recording."""
+    seconds = probe(path).duration or 0.0
+    rate = min(1.0, most / seconds) if seconds else 1.0
+    with sample_frames(path, rate, size=encoder.image_size) as reader:
+        images = iter(reader)
+        parts = []
+        while part := [frame.image for frame in islice(images, _FRAMES_AT_ONCE)]:
+            parts.append(encoder.encode_images(part))
+    if not parts:
+        raise MediaError(f"{path.name}: holds no pictures")
+    return np.concatenate(parts)
+
+
+def _with_words(made_by: str, words: WordVectors) -> str:
+    """What made vectors of frames, with how words were made where it is not EMScore's way."""
+    return made_by if words.kind == "tokens" else f"{made_by}, words: {words.kind}"
+
+
+def feature_scorer(
+    annotations: Annotations, path: Path, model: str, most: int, as_released: bool = False
+) -> tuple[EMScore, str]:
+    """(EMScore of the queries on features under the videos' ids, what made these).
+
+    `model` is the CLIP that made them, by hub name or folder. Raises UsageError for features of another
+    model, and where a video has none; what opening features and models raises.
+    """
+    with open_features(path) as source:
+        clip = open_words(model)
+        made_by = _made_by(source, path, clip)
+        _require_width(str(path), source.width, clip)
+        _require_all(annotations, set(source.ids()), str(path))
+        rows = (_finite(source.get(video.id), video.id, path) for video in annotations.videos)
+        frames = Frames.of(rows, most, made_by, as_released=as_released)
+    return _scorer(annotations, clip, frames), _with_words(made_by or f"unknown, {source.width} wide", clip)
+
+
+def _finite(rows: NDArray[Any], video_id: str, path: Path) -> NDArray[Any]:
+    """The rows of a video, if all are numbers; else UsageError."""
+    if not np.isfinite(rows).all():
+        first = int(np.argmin(np.isfinite(rows).all(1)))
+        raise UsageError(f"{path}: {video_id}: row {first} holds a value that is no number; make it again")
+    return rows
+
+
+def _made_by(source: FeatureSource, path: Path, clip: WordVectors) -> str:
+    """The fingerprint of what made features, "" where nobody wrote it down.
+
+    Raises UsageError where the features carry the hash of other weights.
+    """
+    made_by = source.fingerprint
+    weights = made_by.weights_sha256
+    if weights is not None and weights not in clip.fingerprint:
+        raise UsageError(
+            f"{path}: was made by {made_by.encoder or 'a model'} with weights {weights[:16]}..., and "
+            f"{clip.name} is {clip.fingerprint[:120]}; name the model that made them with --clip"
+        )
+    return str(made_by.extra.get("fingerprint", ""))
+
+
+def _require_width(place: str, width: int, clip: WordVectors) -> None:
+    if width != clip.width:
+        raise UsageError(
+            f"{place}: frames are {width} wide, and {clip.name} is a CLIP of {clip.width}: name the model "
+            "that made them with --clip"
+        )
+
+
+def _require_all(annotations: Annotations, present: set[str], place: str) -> None:
+    missing = [video.id for video in annotations.videos if video.id not in present]
+    if missing:
+        raise UsageError(
+            f"{place}: has no frames of {len(missing)} of {len(annotations.videos)} videos of "
+            f"{annotations.name}, such as {missing[0]!r}; add them, or leave the visual check out with "
+            "--no-visual"
+        )
+
+
+def corpus_scorer(
+    annotations: Annotations, corpus: str, most: int, as_released: bool = False
+) -> tuple[EMScore, str]:
+    """(EMScore of the queries on a corpus's pictures, the fingerprint of what made these).
+
+    A video of the data set is the corpus's of that id, or the one whose file has that name, with or without
+    its ending. Raises UsageError where one is missing or two fit, and for a corpus without pictures.
+    """
+    store = Store.open(corpus, create=False)
+    stream = frame_stream(store.streams)
+    if stream is None:
+        raise UsageError(
+            f"{corpus}: has no pictures, only words; index it with --vision and a CLIP model, or leave the "
+            "visual check out with --no-visual"
+        )
+    records = [record for record in store.videos() if record.state == "done"]
+    names = _names_in(annotations, records, corpus)
+    info = store.streams[stream]
+    clip = open_words(info.encoder)
+    store.check_stream(stream, clip.fingerprint, clip.name)
+    rows = _clips(store, stream, [names[video.id] for video in annotations.videos])
+    frames = Frames.of(rows, most, info.fingerprint, as_released=as_released)
+    return _scorer(annotations, clip, frames), _with_words(info.fingerprint, clip)
+
+
+def _names_in(annotations: Annotations, records: Sequence[VideoRecord], corpus: str) -> Mapping[str, str]:
+    """Video id of the data set -> id in the corpus."""
+    named: dict[str, list[VideoRecord]] = {}
+    for record in records:
+        for name in {record.video_id, Path(record.path).name, Path(record.path).stem}:
+            named.setdefault(name, []).append(record)
+    names = {}
+    for video in annotations.videos:
+        fitting = named.get(video.id, [])
+        exact = [record for record in fitting if record.video_id == video.id] or fitting
+        if len(exact) > 1:
+            raise UsageError(
+                f"{corpus}: {video.id!r} may be {exact[0].path!r} or {exact[1].path!r}; keep one of them"
+            )
+        if exact:
+            names[video.id] = exact[0].video_id
+    _require_all(annotations, set(names), corpus)
+    return names
+
+
+def _clips(store: Store, stream: str, names: Sequence[str]) -> Iterator[NDArray[Any]]:
+    """(T, D) pictures of each video, in time."""
+    for begin in range(0, len(names), _VIDEOS_AT_ONCE):
+        part = list(names[begin : begin + _VIDEOS_AT_ONCE])
+        block = store.clips_of(stream, part)
+        for place, name in enumerate(part):
+            rows = block.vectors[block.rows(place)]
+            if not len(rows):
+                raise UsageError(f"{store.place}: {name!r} has no pictures; index it again, or take it out")
+            yield rows
+
+
+def _scorer(annotations: Annotations, clip: WordVectors, frames: Frames) -> EMScore:
+    words, sentence_of = query_words(annotations.queries, clip)
+    return EMScore.of(words, frames, sentence_of)

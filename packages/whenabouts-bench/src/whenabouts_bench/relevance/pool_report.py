@@ -1,0 +1,355 @@
+"""What a person looks at of MVMR pools: the table of the paper, counts, pictures, pools to read.
+
+Table 1's columns (paper 001); the map and the histograms of figures 3, 4 and 7 (similarity of all sentences
+with one, EMScore of own and of far videos); what pools drawn by chance would hold (`pool_evidence.py`); and
+pools to read, with the sentences that made videos positive (`pool_examples.py`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.drawing import BLUE, DASHED, ORANGE, new_figure, save_both
+from whenabouts.intake.files import write_atomically
+from whenabouts.types import UsageError
+from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.relevance.pool_evidence import cohesiveness, draw_evidence, random_pools_of
+from whenabouts_bench.relevance.pool_examples import Example, draw_examples, examples
+from whenabouts_bench.relevance.pools import Pools
+from whenabouts_bench.relevance.similarity import BINS, VectorSimilarity
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Floats = NDArray[np.float32]
+Indices = NDArray[np.int64]
+
+_MAPPED = 3000
+"""Sentences on the map at most; more take minutes and lie on one another."""
+
+
+@dataclass(frozen=True)
+class PoolCounts:
+    """A row of Table 1, and what else can be counted.
+
+    Means are over `queries`; `moment_seconds` over their own moments, each query's first judgement, and
+    `video_seconds` over all videos. `moments_per_query` counts judgements, the own one too, and
+    `most_positives` is the most that a query has. `pool_sizes` and `moments` are number -> queries,
+    `appearances` the fewest, the median and the most pools that a video is in. `same_text` is the share of
+    positives of other videos whose sentence is the query's, word for word; `same_text_negatives` counts
+    negatives that such a sentence describes: none, in sound pools.
+    """
+
+    name: str
+    queries: int
+    videos: int
+    moment_seconds: float
+    video_seconds: float
+    moments_per_query: float
+    words_per_query: float
+    most_positives: int
+    pool_size: int
+    pool_sizes: Mapping[int, int]
+    moments: Mapping[int, int]
+    appearances: tuple[int, float, int]
+    same_text: float
+    same_text_negatives: int
+
+    def cells(self) -> tuple[str, ...]:
+        """The row of Table 1."""
+        return (
+            self.name,
+            f"{self.queries} / {self.videos}",
+            f"{self.moment_seconds:.2f} / {self.video_seconds:.2f}",
+            f"{self.moments_per_query:.2f}",
+            f"{self.words_per_query:.2f}",
+            f"{self.most_positives} / {self.pool_size}",
+        )
+
+
+HEADINGS = (
+    "dataset",
+    "queries / videos",
+    "mean moment / video (s)",
+    "moments per query",
+    "words per query",
+    "most positives / pool",
+)
+
+
+def count_pools(annotations: Annotations, *, full_only: bool = True) -> PoolCounts:
+    """Counts of annotations, with pools or without; `full_only` leaves queries with a short pool out.
+
+    A full pool has as many videos as the largest. Raises UsageError where there is no query with a moment.
+    """
+    sizes = np.array([len(annotations.pools.get(query.id, ())) for query in annotations.queries])
+    judged = np.bincount(annotations.query, minlength=len(annotations.queries))
+    kept = (judged > 0) & ((sizes == sizes.max()) if full_only and len(sizes) else True)
+    if not kept.any():
+        raise UsageError(f"{annotations.name}: has no query with a judgement to count")
+    numbers = np.flatnonzero(kept)
+    own = np.searchsorted(annotations.query, numbers)
+    spans = (annotations.end - annotations.start)[own]
+    durations = [video.duration for video in annotations.videos if video.duration is not None]
+    same, among, wrong = _same_texts(annotations, numbers)
+    return PoolCounts(
+        name=annotations.name,
+        queries=len(numbers),
+        videos=len(annotations.videos),
+        moment_seconds=float(spans[spans > 0].mean()) if (spans > 0).any() else 0.0,
+        video_seconds=float(np.mean(durations)) if durations else 0.0,
+        moments_per_query=float(judged[numbers].mean()),
+        words_per_query=float(np.mean([len(annotations.queries[q].text.split()) for q in numbers])),
+        most_positives=int(judged[numbers].max()),
+        pool_size=max(1, int(sizes.max())),
+        pool_sizes=_tally(sizes),
+        moments=_tally(judged[numbers]),
+        appearances=_appearances(annotations, numbers),
+        same_text=same / among if among else 0.0,
+        same_text_negatives=wrong,
+    )
+
+
+def _tally(numbers: NDArray[Any]) -> dict[int, int]:
+    return dict(sorted(Counter(numbers.tolist()).items()))
+
+
+def _appearances(annotations: Annotations, numbers: Indices) -> tuple[int, float, int]:
+    seen = Counter(
+        video for q in numbers.tolist() for video in annotations.pools.get(annotations.queries[q].id, ())
+    )
+    times = [seen[video.id] for video in annotations.videos]
+    return min(times), float(np.median(times)), max(times)
+
+
+def _same_texts(annotations: Annotations, numbers: Indices) -> tuple[int, int, int]:
+    """(positives elsewhere with the query's own text, all positives elsewhere, negatives with that text)."""
+    described: dict[str, set[str]] = {}
+    judged: dict[int, list[str]] = {}
+    names = [video.id for video in annotations.videos]
+    for query, video in zip(annotations.query.tolist(), annotations.video.tolist(), strict=True):
+        judged.setdefault(query, []).append(names[video])
+    for query, videos in judged.items():
+        described.setdefault(annotations.queries[query].text, set()).add(videos[0])
+    same = among = wrong = 0
+    for query in numbers.tolist():
+        own, *others = judged[query]
+        alike = described[annotations.queries[query].text]
+        others = [video for video in others if video != own]
+        same += sum(video in alike for video in others)
+        among += len(others)
+        pool = annotations.pools.get(annotations.queries[query].id, ())
+        wrong += sum(video in alike for video in set(pool) - {own, *others})
+    return same, among, wrong
+
+
+def target_query(pools: Pools, named: str | None) -> int:
+    """The query that pictures are about: of that text or id, else the first of those with most near
+    sentences.
+
+    Raises UsageError for a text that no query has.
+    """
+    if named is None:
+        return int(np.diff(pools.distance.starts).argmax())
+    text = named.strip().rstrip(".").lower()
+    for number, query in enumerate(pools.source.queries):
+        if named == query.id or query.text.strip().rstrip(".").lower() == text:
+            return number
+    raise UsageError(
+        f"--target {named!r}: {pools.source.name} has no such query; give the text or the id of one, such as "
+        f"{pools.source.queries[0].text!r}"
+    )
+
+
+def write_report(
+    pools: Pools,
+    similarity: VectorSimilarity,
+    folder: Path,
+    *,
+    target: str | None = None,
+    files: Mapping[str, Path] | None = None,
+) -> list[Path]:
+    """Write report.md and the pictures into a folder; what was written. Each appears whole or not at all.
+
+    `files` are the recordings by video id: with them each pool to read has a picture of its frames.
+    The map needs scikit-learn; without it the picture has the histogram alone, and the report says what to
+    install. Raises UsageError where matplotlib is missing, FormatError where a file cannot be written.
+    """
+    number = target_query(pools, target)
+    mapped = sentence_map(similarity.vectors, pools.settings.seed)
+    pictures = _draw_similarity(pools, similarity, number, mapped, folder / "similarity")
+    if pools.visual is not None:
+        pictures += _draw_emscore(pools, folder / "emscore")
+    random, words = random_pools_of(pools, similarity), cohesiveness(pools, similarity)
+    pictures += draw_evidence(random, words, pools.settings.positive, folder / "random_pools")
+    shown = examples(pools, similarity)
+    strips = draw_examples(shown, files, folder) if files else [[] for _ in shown]
+    report = folder / "report.md"
+    evidence = [*random.lines(), "", *(f"- {line}" for line in words.lines())]
+    with write_atomically(report) as stream:
+        for line in report_lines(pools, pictures, mapped is not None, evidence):
+            stream.write(f"{line}\n".encode())
+        for line in example_lines(shown, strips):
+            stream.write(f"{line}\n".encode())
+    return [report, *pictures, *(file for both in strips for file in both)]
+
+
+def report_lines(
+    pools: Pools, pictures: Sequence[Path], has_map: bool, evidence: Sequence[str] = ()
+) -> Iterator[str]:
+    """The report as Markdown, but for the pools to read."""
+    yield f"# MVMR pools of {pools.source.name}"
+    yield ""
+    yield from table_lines([count_pools(pools.source), count_pools(pools.annotations)])
+    yield ""
+    yield from (f"- {line}" for line in about_lines(pools.about()))
+    counts = count_pools(pools.annotations)
+    by_count = ", ".join(f"{number} with {moments}" for moments, number in counts.moments.items())
+    yield f"- queries by how many moments answer them: {by_count}"
+    yield (
+        f"- pools that a video is in: {counts.appearances[0]} to {counts.appearances[2]}, median "
+        f"{counts.appearances[1]:g}; negatives described by the query's own words: "
+        f"{counts.same_text_negatives}"
+    )
+    for picture in pictures:
+        if picture.suffix == ".png":
+            yield f"\n![{picture.stem}]({picture.name})"
+    if not has_map:
+        yield "\nThe map of sentences needs scikit-learn: install it, or whenabouts[sentence-transformers]."
+    if evidence:
+        yield "\n## Were pools drawn by chance\n"
+        yield from evidence
+
+
+def example_lines(shown: Sequence[Example], strips: Sequence[Sequence[Path]]) -> Iterator[str]:
+    """The pools to read, each with the pictures of its frames."""
+    yield "\n## Pools to read\n"
+    yield "`+` a positive, `-` some of the negatives, each with its nearest sentence, similarity and time.\n"
+    for example, files in zip(shown, strips, strict=True):
+        yield "```"
+        yield from map(_on_one_line, example.lines())
+        yield "```"
+        yield from (f"\n![{file.stem}]({file.name})\n" for file in files if file.suffix == ".png")
+
+
+def about_lines(about: Mapping[str, Any]) -> Iterator[str]:
+    """How pools were made, for people: a line for each entry."""
+    for name, value in about.items():
+        yield f"{name}: {_in_words(value)}"
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_in_words(each)}" for name, each in value.items()) or "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
+def _on_one_line(text: str) -> str:
+    """Sentences come from anywhere: one that has line breaks or control characters must not end its block."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def table_lines(rows: list[PoolCounts]) -> Iterator[str]:
+    """Table 1 as Markdown."""
+    yield "| " + " | ".join(HEADINGS) + " |"
+    yield "|" + " --- |" * len(HEADINGS)
+    for row in rows:
+        yield "| " + " | ".join(row.cells()) + " |"
+
+
+def sentence_map(vectors: Floats, seed: int) -> tuple[Indices, Floats] | None:
+    """(rows, (n, 2) places) of t-SNE on at most 3,000 vectors, drawn by chance; None without scikit-learn."""
+    try:
+        from sklearn.manifold import TSNE
+    except ImportError:
+        return None
+    draw = np.random.default_rng(seed)
+    rows = np.sort(draw.permutation(len(vectors))[:_MAPPED])
+    if len(rows) < 5:
+        return rows, np.zeros((len(rows), 2), np.float32)
+    reducer = TSNE(perplexity=min(30, (len(rows) - 1) / 3), init="pca", random_state=seed, metric="euclidean")
+    return rows, np.asarray(reducer.fit_transform(vectors[rows]), np.float32)
+
+
+def _draw_similarity(
+    pools: Pools, similarity: VectorSimilarity, target: int, mapped: tuple[Indices, Floats] | None, stem: Path
+) -> list[Path]:
+    """Figures 3/4 (a) and (b): where the sentences lie, and how similar they are to one of them."""
+    caption = int(similarity.caption_of[target])
+    values = similarity.vectors @ similarity.vectors[caption]
+    count = 2 if mapped is None else 3
+    with new_figure(3.9 * count + 0.6, 3.4) as figure:
+        panels = figure.subplots(1, count, squeeze=False)[0]
+        if mapped is not None:
+            _scatter(panels[0], mapped, values, caption)
+        _one_histogram(panels[-2], values, pools)
+        _all_histogram(panels[-1], pools)
+        figure.suptitle(pools.source.queries[target].text, fontsize=10)
+        return save_both(figure, stem)
+
+
+def _scatter(axes: Axes, mapped: tuple[Indices, Floats], values: Floats, caption: int) -> None:
+    rows, places = mapped
+    dots = axes.scatter(places[:, 0], places[:, 1], s=3, c=values[rows], cmap="viridis", linewidths=0)
+    axes.figure.colorbar(dots, ax=axes, label="similarity")
+    here = np.flatnonzero(rows == caption)
+    axes.scatter(places[here, 0], places[here, 1], s=60, marker="*", color=ORANGE)
+    axes.set(xticks=[], yticks=[], title="sentences, by t-SNE")
+
+
+def _one_histogram(axes: Axes, values: Floats, pools: Pools) -> None:
+    axes.hist(values, BINS // 2, color=BLUE)
+    axes.set(xlabel="similarity with this sentence", ylabel="sentences", yscale="log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    _mark_thresholds(axes, pools)
+
+
+def _all_histogram(axes: Axes, pools: Pools) -> None:
+    edges = np.linspace(-1, 1, BINS + 1)
+    share = pools.distance.histogram / max(1, int(pools.distance.histogram.sum()))
+    axes.bar(edges[:-1], share, np.diff(edges), align="edge", color=BLUE)
+    axes.set(xlabel="similarity of two sentences", ylabel="share of pairs", yscale="log")
+    axes.yaxis.set_major_formatter("{x:g}")
+    _mark_thresholds(axes, pools)
+
+
+def _mark_thresholds(axes: Axes, pools: Pools) -> None:
+    for threshold, colour, name in (
+        (pools.settings.negative, ORANGE, "negative up to"),
+        (pools.settings.positive, BLUE, "positive from"),
+    ):
+        label = f"{name} {threshold:g}"
+        axes.axvline(threshold, color=colour, linewidth=0.8, linestyle=DASHED, label=label)
+    axes.margins(y=0.25)  # room for the legend
+    axes.legend(frameon=False, fontsize=8, loc="upper left", ncols=2)
+
+
+def _draw_emscore(pools: Pools, stem: Path) -> list[Path]:
+    """Figure 4 (c): EMScore of queries with their own videos, and with videos far by words."""
+    visual = pools.visual
+    assert visual is not None
+
+    with new_figure(4.5, 3.4) as figure:
+        axes = figure.subplots()
+        both = np.concatenate([visual.own, visual.drawn])
+        edges = np.linspace(float(both.min()), float(both.max()) + 1e-6, 61)
+        for values, colour, name, mean in (
+            (visual.own, ORANGE, "own videos", visual.least_positive),
+            (visual.drawn, BLUE, "videos far by words", visual.most_negative),
+        ):
+            label = f"{name}: {mean:.3f}"
+            axes.hist(values, edges.tolist(), color=colour, alpha=0.6, density=True, label=label)
+            axes.axvline(mean, color=colour, linewidth=1, linestyle=DASHED)
+        axes.set(xlabel="EMScore (full F)", ylabel="density")
+        axes.margins(y=0.25)  # room for the legend
+        axes.legend(frameon=False, fontsize=8, loc="upper left")
+        return save_both(figure, stem)

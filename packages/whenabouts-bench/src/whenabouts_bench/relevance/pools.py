@@ -1,0 +1,495 @@
+"""MVMR pools: for each query of a data set some videos, a few of which answer it (paper 001 and 002, section
+4).
+
+Two checks say of a query and a video whether the one is a positive or a negative of the other:
+
+- the query check: s_te, the similarity of the query with the most similar sentence of the video
+  (`similarity.py`). A video may be a positive from t+ = 0.9 on, and a negative up to t- = 0.5; one in between
+  is in no pool;
+- the visual check: s_tv, the full EMScore F (`emscore.py`). A positive must reach the mean of all queries
+  with their own video, a negative must stay below the mean of queries with videos that the query check calls
+  negative.
+
+At most k = 5 moments answer a query: its own, then other moments of its own video that are described alike
+(those are in the pool anyway), then moments of other videos, drawn at random. The rest of a pool of n = 50
+are negatives, drawn likewise. A query whose pool cannot be filled is dropped and counted, as are moments of
+own videos that k has no room for: a system that finds one is counted wrong.
+
+The released construction program differs from the paper; `PoolSettings.as_released` does as it does:
+
+1. Of several near sentences of a video, the last one in the file represents it, not the most similar: the
+   moment of the positive is that sentence's (paper: max aggregation).
+2. Positive candidates, the own video among them, are shuffled and cut to 20 before the visual check (paper:
+   none).
+3. Positives are scored without idf, and compared with a mean that was scored with it (paper: one EMScore).
+4. The mean of negatives is over one video drawn a query; here it is over up to 16 a query, and over all where
+   there are no more.
+5. Similarities must lie beyond the thresholds (paper: candidates exclude what is below t+ and above t-).
+6. Other moments of the own video that are described alike never become positives; a system that finds them is
+   counted wrong. Here they are positives, as far as k has room.
+7. Pooled frames are not brought to unit length again (`Frames.of`).
+8. Queries whose pool stays short are kept in the file and left out by the evaluation. Here the released
+   format keeps their sentence with an empty pool, so that query ids `video#i` stay those of the data set.
+9. Positives of TACoS are written in frames, with the frame rate beside them; here all times are seconds.
+10. There was no seed. k = 5 counts the own video in both: Table 1 has at most 5 positives in a pool of 50,
+    and 49 "newly added videos".
+
+Videos that no sentence describes are in no pool: nothing is known of them. A moment without length cannot be
+found: its query is dropped and counted, and where it is the only near sentence its video is in no pool.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.types import UsageError
+from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.relevance.emscore import Scores
+from whenabouts_bench.relevance.similarity import (
+    Described,
+    QueryDistance,
+    SentenceSimilarity,
+    Thresholds,
+    one_per_video,
+    query_distance,
+)
+
+Floats = NDArray[np.float32]
+Indices = NDArray[np.int64]
+Progress = Callable[[str, float], None]
+
+NO_MOMENT = "queries have no positive moment"
+NOT_FULL = "queries have a pool that cannot be filled"
+
+_POSITIVES, _NEGATIVES, _SAMPLE = 1, 2, 3
+"""What chance decides about, so that one decision does not move another."""
+_DRAWN = 16
+"""Negatives a query whose scores the mean is over: with 3,720 queries its standard error is below 0.0005."""
+_CUT = 20
+_QUERIES_AT_ONCE = 2048
+_LATE = 0.1
+
+
+@dataclass(frozen=True)
+class PoolSettings:
+    """How pools are made: `size` is n, `most_positives` k with the own video, thresholds are cosines."""
+
+    size: int = 50
+    most_positives: int = 5
+    positive: float = 0.9
+    negative: float = 0.5
+    seed: int = 0
+    as_released: bool = False
+
+    def __post_init__(self) -> None:
+        if self.size < 2:
+            raise UsageError(f"pool size {self.size}: a pool needs at least 2 videos")
+        if not 1 <= self.most_positives <= self.size:
+            raise UsageError(
+                f"{self.most_positives} positives in pools of {self.size}: give 1 (the own video) to "
+                f"{self.size}"
+            )
+        if self.seed < 0:
+            raise UsageError(f"seed {self.seed}: give 0 or more")
+        _ = self.thresholds
+
+    @property
+    def thresholds(self) -> Thresholds:
+        """Those of the query check."""
+        return Thresholds(self.positive, self.negative, strict=self.as_released)
+
+
+class PairScorer(Protocol):
+    """What scores a query on a video: `emscore.EMScore`."""
+
+    def score(self, queries: Indices, videos: Indices, *, idf: bool = True) -> Scores:
+        """Scores of pairs of numbers."""
+
+
+@dataclass(frozen=True)
+class VisualCheck:
+    """The second check, with the scores that its two means are over.
+
+    `own` are s_tv of queries and their own video, `drawn` of queries and videos that are far by words.
+    """
+
+    scorer: PairScorer
+    own: Floats
+    drawn: Floats
+    as_released: bool = False
+
+    @cached_property
+    def least_positive(self) -> float:
+        """The s_tv that a positive must reach."""
+        return float(self.own.mean(dtype=np.float64))
+
+    @cached_property
+    def most_negative(self) -> float:
+        """The s_tv that a negative must not exceed."""
+        return float(self.drawn.mean(dtype=np.float64))
+
+    def positive(self, queries: Indices, videos: Indices) -> NDArray[np.bool_]:
+        """Which pairs pass as positives."""
+        scores = self.scorer.score(queries, videos, idf=not self.as_released).full_f
+        return scores > self.least_positive if self.as_released else scores >= self.least_positive
+
+    def negative(self, queries: Indices, videos: Indices) -> NDArray[np.bool_]:
+        """Which pairs pass as negatives."""
+        scores = self.scorer.score(queries, videos).full_f
+        return scores < self.most_negative if self.as_released else scores <= self.most_negative
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The pool of one query, both by number in the annotations.
+
+    `videos` are the own one (or ones), the positives, the negatives. `rows` are the judgements whose moments
+    answer the query, its own first, with the `similarity` of their sentences to it. `no_room` counts moments
+    of the own video that answer it, too, and stand beyond the most that a query may have.
+    """
+
+    query: int
+    videos: tuple[int, ...]
+    rows: tuple[int, ...]
+    similarity: tuple[float, ...]
+    no_room: int = 0
+
+
+@dataclass(frozen=True)
+class Pools:
+    """Pools of a data set's queries, in its order.
+
+    `left_out` says why queries have none; `encoder` is the fingerprint of the sentence encoder, `visual` the
+    second check, None where only the first was made, and `frames` what its vectors were made by.
+    """
+
+    source: Annotations
+    settings: PoolSettings
+    pools: tuple[Pool, ...]
+    left_out: Mapping[int, str]
+    distance: QueryDistance
+    described: Described
+    encoder: str
+    visual: VisualCheck | None = None
+    frames: str = ""
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Why queries are left out -> how many."""
+        return dict(Counter(self.left_out.values()))
+
+    @property
+    def full(self) -> tuple[Pool, ...]:
+        """The pools of full size: with `as_released` there are others."""
+        return tuple(pool for pool in self.pools if len(pool.videos) == self.settings.size)
+
+    @cached_property
+    def annotations(self) -> Annotations:
+        """Queries with a pool, their judgements and the pools; videos are all of the data set."""
+        source = self.source
+        counts = [len(pool.rows) for pool in self.pools]
+        rows = np.array([row for pool in self.pools for row in pool.rows], np.int64)
+        names = [video.id for video in source.videos]
+        queries = tuple(source.queries[pool.query] for pool in self.pools)
+        return Annotations(
+            name=f"{source.name} pools",
+            videos=source.videos,
+            queries=queries,
+            query=np.repeat(np.arange(len(self.pools)), counts),
+            video=source.video[rows],
+            start=source.start[rows],
+            end=source.end[rows],
+            relevance=np.ones(len(rows)),
+            pools=MappingProxyType(
+                {
+                    query.id: tuple(names[video] for video in pool.videos)
+                    for query, pool in zip(queries, self.pools, strict=True)
+                }
+            ),
+        )
+
+    def about(self) -> dict[str, Any]:
+        """How the pools were made: what a file of them says of itself."""
+        settings = self.settings
+        visual: Any = "none: the query check alone"
+        if self.visual is not None:
+            visual = {
+                "least of a positive": round(self.visual.least_positive, 6),
+                "most of a negative": round(self.visual.most_negative, 6),
+                "frames": self.frames or "unknown",
+            }
+        return {
+            "from": self.source.name,
+            "pool size": settings.size,
+            "most positives": settings.most_positives,
+            "query check": {
+                "positive from": settings.positive,
+                "negative up to": settings.negative,
+                "encoder": self.encoder,
+            },
+            "visual check": visual,
+            "seed": settings.seed,
+            "as released": settings.as_released,
+            "queries": len(self.full),
+            "left out": self.dropped,
+            "own moments beyond the most positives": sum(pool.no_room for pool in self.full),
+            **({"odd judgements": dict(self.source.counts)} if self.source.counts else {}),
+        }
+
+
+def described_by(annotations: Annotations) -> Described:
+    """The sentences of each video: those of all judgements above relevance 0, in the order of the file.
+
+    Raises UsageError where times are no seconds: where more than a tenth of the moments start after their
+    video's end, as frame numbers do.
+    """
+    _refuse_frame_numbers(annotations)
+    rows = np.flatnonzero(annotations.relevance > 0)
+    rows = rows[np.argsort(annotations.video[rows], kind="stable")]
+    usable = annotations.start[rows] < annotations.end[rows]
+    return Described(annotations.query[rows], annotations.video[rows], rows, usable, len(annotations.videos))
+
+
+def _refuse_frame_numbers(annotations: Annotations) -> None:
+    durations = np.array([np.inf if v.duration is None else v.duration for v in annotations.videos])
+    late = np.flatnonzero(annotations.start >= durations[annotations.video])
+    if len(late) <= _LATE * len(annotations.start):
+        return
+    row = int(late[0])
+    query = annotations.queries[int(annotations.query[row])]
+    video = annotations.videos[int(annotations.video[row])]
+    raise UsageError(
+        f"{annotations.name}: {len(late)} of {len(annotations.start)} moments start after the end of their "
+        f"video (query {query.id!r}: {annotations.start[row]:g} s in "
+        f"{video.id!r} of {video.duration:g} s): are these frame numbers? Give a file with fps and "
+        "num_frames, from which they become seconds, or seconds"
+    )
+
+
+def build_pools(
+    annotations: Annotations,
+    similarity: SentenceSimilarity,
+    settings: PoolSettings | None = None,
+    scorer: PairScorer | None = None,
+    *,
+    frames: str = "",
+    progress: Progress = lambda step, share: None,
+) -> Pools:
+    """Pools of all queries of a data set; see the module. The same for the same seed.
+
+    Without `scorer` the query check alone decides. `frames` says what the scorer's vectors were made by.
+    Raises UsageError where there are fewer videos than a pool holds, and where no pool can be filled.
+    """
+    settings = settings or PoolSettings()
+    if settings.size > len(annotations.videos):
+        raise UsageError(
+            f"{annotations.name}: has {len(annotations.videos)} videos, of which no pool of {settings.size} "
+            f"can be made; give a --pool-size of {len(annotations.videos)} or less (the paper takes 5 for "
+            "TACoS, whose test split has 25 videos)"
+        )
+    described = described_by(annotations)
+    distance = query_distance(
+        similarity,
+        described,
+        len(annotations.queries),
+        settings.thresholds,
+        progress=lambda share: progress("query check", share),
+    )
+    work = _Work(annotations, described, distance, settings)
+    visual = None if scorer is None else work.visual_check(scorer)
+    pools, left_out = work.pools(visual, lambda share: progress("pools", share))
+    made = Pools(
+        annotations, settings, pools, left_out, distance, described, similarity.made_by, visual, frames
+    )
+    if not made.full:
+        reasons = "; ".join(f"{count} {why}" for why, count in made.dropped.items())
+        raise UsageError(
+            f"{annotations.name}: no query has a pool of {settings.size} videos ({reasons}); give a smaller "
+            "--pool-size or a higher --negative"
+        )
+    return made
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is drawn from, and how."""
+
+    annotations: Annotations
+    described: Described
+    distance: QueryDistance
+    settings: PoolSettings
+
+    @cached_property
+    def own(self) -> dict[int, list[int]]:
+        """Query -> its judgements with a moment, above relevance 0."""
+        all_ = self.annotations
+        rows = np.flatnonzero((all_.relevance > 0) & (all_.start < all_.end))
+        rows_of: dict[int, list[int]] = {}
+        for row, query in zip(rows.tolist(), all_.query[rows].tolist(), strict=True):
+            rows_of.setdefault(query, []).append(row)
+        return rows_of
+
+    def own_videos(self, query: int) -> list[int]:
+        """The videos that a query was asked of; most data sets have one."""
+        return list(dict.fromkeys(self.annotations.video[self.own[query]].tolist()))
+
+    def candidates(self, query: int) -> tuple[Indices, Floats]:
+        """(places, similarities) of one near sentence a video; the own videos are among them."""
+        column, similarity = self.distance.near(query)
+        return one_per_video(column, similarity, self.described, last=self.settings.as_released)
+
+    def drawn_positives(self, query: int) -> Indices:
+        """Videos that may be positives, in the order in which chance has them; the own ones are left out."""
+        videos = self.described.video[self.candidates(query)[0]]
+        chance = np.random.default_rng([self.settings.seed, _POSITIVES, query])
+        order = chance.permutation(videos)
+        order = order[:_CUT] if self.settings.as_released else order
+        return order[~np.isin(order, self.own_videos(query))]
+
+    def drawn_negatives(self, query: int, decision: int = _NEGATIVES) -> Indices:
+        """Videos that may be negatives, in the order in which chance has them."""
+        chance = np.random.default_rng([self.settings.seed, decision, query])
+        videos = self.distance.negatives(query, len(self.annotations.videos))
+        return chance.permutation(videos[~np.isin(videos, self.own_videos(query))])
+
+    def visual_check(self, scorer: PairScorer) -> VisualCheck:
+        """The check with its two means: of all own pairs, and of pairs far by words (see `_DRAWN`)."""
+        released = self.settings.as_released
+        queries = np.array(sorted(self.own), np.int64)
+        pairs = [(q, video) for q in queries.tolist() for video in self.own_videos(q)]
+        own = scorer.score(*_columns(pairs)).full_f
+        drawn = [self.drawn_negatives(q, _SAMPLE)[: 1 if released else _DRAWN] for q in queries.tolist()]
+        counts = [len(videos) for videos in drawn]
+        if not sum(counts):
+            raise UsageError(
+                f"{self.annotations.name}: no video is far enough from any query to be a negative; give a "
+                f"higher --negative than {self.settings.negative:g}"
+            )
+        far = scorer.score(np.repeat(queries, counts), np.concatenate(drawn)).full_f
+        return VisualCheck(scorer, own, far, released)
+
+    def pools(
+        self, visual: VisualCheck | None, progress: Callable[[float], None]
+    ) -> tuple[tuple[Pool, ...], dict[int, str]]:
+        """(pools, why others are left out), in blocks of queries."""
+        made: list[Pool] = []
+        count = len(self.annotations.queries)
+        left_out = {query: NO_MOMENT for query in range(count) if query not in self.own}
+        queries = np.array(sorted(self.own), np.int64)
+        for begin in range(0, len(queries), _QUERIES_AT_ONCE):
+            block = queries[begin : begin + _QUERIES_AT_ONCE]
+            for pool in self._pools_of(block.tolist(), visual):
+                if len(pool.videos) == self.settings.size or self.settings.as_released:
+                    made.append(pool)
+                else:
+                    left_out[pool.query] = NOT_FULL
+            progress((begin + len(block)) / len(queries))
+        return tuple(made), left_out
+
+    def _pools_of(self, queries: list[int], visual: VisualCheck | None) -> Iterator[Pool]:
+        settings = self.settings
+        own = [self.own_videos(query) for query in queries]
+        beside = [self._beside(query) for query in queries]
+        # As released k counts videos; in the paper "the maximum number of positive moments per query".
+        counts = map(len, own) if settings.as_released else map(self._in_own, queries, beside)
+        room = np.array([max(0, settings.most_positives - count) for count in counts])
+        positives = first_passing(
+            queries, [self.drawn_positives(q) for q in queries], room, visual.positive if visual else None
+        )
+        room = np.array(
+            [max(0, settings.size - len(a) - len(b)) for a, b in zip(own, positives, strict=True)]
+        )
+        negatives = first_passing(
+            queries, [self.drawn_negatives(q) for q in queries], room, visual.negative if visual else None
+        )
+        for query, first, others, near, far in zip(queries, own, beside, positives, negatives, strict=True):
+            yield self._pool(query, others, near, (*first, *near, *far))
+
+    def _in_own(self, query: int, beside: Sequence[tuple[int, float]]) -> int:
+        """How many moments of its own videos answer a query."""
+        return len(self.own[query]) + len(beside)
+
+    def _pool(
+        self,
+        query: int,
+        beside: Sequence[tuple[int, float]],
+        positives: Sequence[int],
+        videos: tuple[int, ...],
+    ) -> Pool:
+        """A pool with its judgements: own ones, others of the own video, those of positives."""
+        own = self.own[query]
+        places, similarity = self.candidates(query)
+        at = {int(self.described.video[place]): n for n, place in enumerate(places.tolist())}
+        chosen = [at[video] for video in positives]
+        kept = beside[: max(0, self.settings.most_positives - len(own))]
+        rows = (*own, *(row for row, _ in kept), *self.described.row[places[chosen]].tolist())
+        values = (*(1.0 for _ in own), *(value for _, value in kept), *similarity[chosen].tolist())
+        return Pool(query, videos, rows, values, len(beside) - len(kept))
+
+    def _beside(self, query: int) -> list[tuple[int, float]]:
+        """(judgement, similarity) of other moments of the own videos whose sentence is near, each span once.
+
+        The nearest first; none as released.
+        """
+        if self.settings.as_released:
+            return []
+        return sorted(self._near_in_own(query), key=lambda pair: -pair[1])
+
+    def _near_in_own(self, query: int) -> Iterator[tuple[int, float]]:
+        """What `_beside` sorts."""
+        all_, own = self.annotations, self.own[query]
+        seen = {(int(all_.video[row]), float(all_.start[row]), float(all_.end[row])) for row in own}
+        column, similarity = self.distance.near(query)
+        inside = np.isin(self.described.video[column], self.own_videos(query))
+        for place, value in zip(column[inside].tolist(), similarity[inside].tolist(), strict=True):
+            row = int(self.described.row[place])
+            span = (int(all_.video[row]), float(all_.start[row]), float(all_.end[row]))
+            if span not in seen:
+                seen.add(span)
+                yield row, value
+
+
+def _columns(pairs: Sequence[tuple[int, int]]) -> tuple[Indices, Indices]:
+    both = np.array(pairs, np.int64).reshape(-1, 2)
+    return both[:, 0], both[:, 1]
+
+
+def first_passing(
+    queries: Sequence[int],
+    orders: Sequence[Indices],
+    limits: Indices,
+    passes: Callable[[Indices, Indices], NDArray[np.bool_]] | None,
+) -> list[list[int]]:
+    """For each query the first videos of its order that pass, `limits` (n,) at most.
+
+    A random order's first that pass are a random sample of all that pass, so only as many are scored as are
+    needed. Queries are taken through the check together, round by round.
+    """
+    if passes is None:
+        return [order[:count].tolist() for order, count in zip(orders, limits.tolist(), strict=True)]
+    passing: list[list[int]] = [[] for _ in queries]
+    looked_at = [0] * len(queries)
+    while True:
+        rows, videos = [], []
+        for row, order in enumerate(orders):
+            missing = int(limits[row]) - len(passing[row])
+            if missing > 0 and looked_at[row] < len(order):
+                part = order[looked_at[row] : looked_at[row] + 2 * missing + 4]
+                looked_at[row] += len(part)
+                rows.append(np.full(len(part), row))
+                videos.append(part)
+        if not rows:
+            return passing
+        row_of, video_of = np.concatenate(rows), np.concatenate(videos)
+        good = passes(np.asarray(queries, np.int64)[row_of], video_of)
+        for row, video in zip(row_of[good].tolist(), video_of[good].tolist(), strict=True):
+            if len(passing[row]) < limits[row]:
+                passing[row].append(video)

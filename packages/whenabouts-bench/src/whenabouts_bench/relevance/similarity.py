@@ -1,0 +1,206 @@
+"""How near a query is to a video by words alone: the most similar of the sentences that describe the video.
+
+MVMR (paper 001, section 4.1): s_te(q, v) is the largest cosine of q and any sentence of v. All queries
+against all sentences is one large product, so it is computed in blocks of queries, and what is kept of a
+block is small: one bit a pair for "certainly not this video", and a short list of the sentences that are
+near.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.encoders.protocol import TextEncoder
+from whenabouts.types import Query, UsageError
+from whenabouts_bench.relevance.pairs import ROUNDING
+from whenabouts_bench.relevance.units import distinct_captions, encoded
+
+Floats = NDArray[np.float32]
+Indices = NDArray[np.int64]
+Progress = Callable[[float], None]
+
+_QUERIES_AT_ONCE = 1024
+
+
+class SentenceSimilarity(Protocol):
+    """Similarities of Q queries with one another; each query is a sentence that describes a video."""
+
+    @property
+    def made_by(self) -> str:
+        """The fingerprint of the sentence encoder."""
+
+    def between(self, queries: Indices, sentences: Indices) -> Floats:
+        """(n, S) similarity of some queries and some sentences, both numbers of queries."""
+
+
+@dataclass(frozen=True)
+class VectorSimilarity:
+    """Cosines: `vectors` (C, D) unit, of distinct texts; `caption_of` (Q,) is the text of each query."""
+
+    vectors: Floats
+    caption_of: NDArray[np.int32]
+    made_by: str
+
+    @classmethod
+    def of(cls, queries: Sequence[Query], encoder: TextEncoder) -> VectorSimilarity:
+        """Encode the queries, each distinct text once. Raises UsageError for a query without text."""
+        captions, caption_of = distinct_captions(queries)
+        return cls(encoded(captions, encoder), caption_of, encoder.fingerprint)
+
+    def between(self, queries: Indices, sentences: Indices) -> Floats:
+        """(n, S) cosines."""
+        rows, columns = self.caption_of[queries], self.caption_of[sentences]
+        return np.asarray(self.vectors[rows] @ self.vectors[columns].T, np.float32)
+
+
+@dataclass(frozen=True)
+class Described:
+    """S sentences sorted by the video that they describe.
+
+    `sentence` (S,) are numbers of queries, `video` (S,) of videos, `row` (S,) of judgements; `usable` (S,)
+    says whether the judgement has a moment. `videos` is how many videos there are; some may have no sentence.
+    """
+
+    sentence: Indices
+    video: Indices
+    row: Indices
+    usable: NDArray[np.bool_]
+    videos: int
+
+    @property
+    def begins(self) -> Indices:
+        """(W,) where the sentences of each described video begin."""
+        return np.flatnonzero(np.diff(self.video, prepend=-1))
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """From which similarity on a video may be a positive, and up to which it may be a negative.
+
+    With `strict` similarities must lie beyond them, as in the released program; the paper excludes what is
+    below t+ and above t-, so that equality stays in.
+    """
+
+    positive: float = 0.9
+    negative: float = 0.5
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        if not -1 <= self.negative < self.positive <= 1:
+            raise UsageError(
+                f"thresholds {self.positive:g} and {self.negative:g}: the positive one must lie above the "
+                "negative one, both are cosines in [-1, 1]"
+            )
+
+    def reached(self, similarity: Floats) -> NDArray[np.bool_]:
+        """Which are near enough for a positive. Equal texts reach a threshold of 1."""
+        if self.strict:
+            return similarity > np.float32(self.positive)
+        return similarity >= np.float32(self.positive - ROUNDING)
+
+    def avoided(self, similarity: Floats) -> NDArray[np.bool_]:
+        """Which are far enough for a negative; NaN (nothing is known of the video) is not."""
+        if self.strict:
+            return similarity < np.float32(self.negative)
+        return similarity <= np.float32(self.negative + ROUNDING)
+
+
+@dataclass(frozen=True)
+class QueryDistance:
+    """What the query check found, for Q queries and V videos.
+
+    `far` (Q, ceil(V / 8)) bits, as numpy packs them: the videos that may be negatives. Query q is near to the
+    sentences `column[starts[q]:starts[q + 1]]` (places in `Described`, rising) with `similarity`, several a
+    video where there are. `histogram` counts similarities of pairs of sentences in bins of equal width from
+    -1 to 1.
+    """
+
+    far: NDArray[np.uint8]
+    starts: Indices
+    column: Indices
+    similarity: Floats
+    histogram: Indices
+
+    def near(self, query: int) -> tuple[Indices, Floats]:
+        """(places, similarities) of the sentences near to a query."""
+        part = slice(int(self.starts[query]), int(self.starts[query + 1]))
+        return self.column[part], self.similarity[part]
+
+    def negatives(self, query: int, videos: int) -> Indices:
+        """Numbers of the videos that are far from a query, rising."""
+        return np.flatnonzero(np.unpackbits(self.far[query], count=videos))
+
+
+def query_distance(
+    similarity: SentenceSimilarity,
+    described: Described,
+    queries: int,
+    thresholds: Thresholds,
+    *,
+    progress: Progress = lambda share: None,
+) -> QueryDistance:
+    """The query check of all queries, in blocks: see the module.
+
+    Memory: Q * V / 8 bytes of bits (10 MB for ActivityNet Captions), 12 bytes a near sentence, and a block.
+    """
+    far = np.zeros((queries, -(-described.videos // 8)), np.uint8)
+    near: list[tuple[Indices, Indices, Floats]] = []
+    histogram = np.zeros(BINS, np.int64)
+    for begin in range(0, queries, _QUERIES_AT_ONCE):
+        rows = np.arange(begin, min(begin + _QUERIES_AT_ONCE, queries))
+        cosines = similarity.between(rows, described.sentence)
+        nearest = _of_videos(cosines, described)
+        far[rows] = np.packbits(thresholds.avoided(nearest), axis=1)
+        row, column = np.nonzero(thresholds.reached(cosines) & described.usable)
+        near.append((row + begin, column, cosines[row, column]))
+        histogram += _counted(cosines[:: max(1, _QUERIES_AT_ONCE // 64)])
+        progress(float(rows[-1] + 1) / queries)
+    query, column, values = (np.concatenate(part) for part in zip(*near, strict=True))
+    starts = np.searchsorted(query, np.arange(queries + 1))
+    return QueryDistance(far, starts, column, values, histogram)
+
+
+BINS = 80
+"""In how many bins from -1 to 1 similarities are counted."""
+
+
+def _of_videos(cosines: Floats, described: Described) -> Floats:
+    """(n, V) the largest similarity with any sentence of each video; NaN for a video without one."""
+    begins = described.begins
+    nearest = np.full((len(cosines), described.videos), np.nan, np.float32)
+    nearest[:, described.video[begins]] = np.maximum.reduceat(cosines, begins, axis=1)
+    return nearest
+
+
+def _counted(cosines: Floats) -> Indices:
+    places = ((cosines.ravel() + 1) * (BINS / 2)).astype(np.int64)
+    return np.bincount(np.clip(places, 0, BINS - 1), minlength=BINS)
+
+
+def one_per_video(
+    column: Indices, similarity: Floats, described: Described, *, last: bool = False
+) -> tuple[Indices, Floats]:
+    """Of the sentences near to a query, one a video: the most similar, the first of equals.
+
+    With `last` the last one in the order of the file, whatever its similarity: the released program's rule.
+    """
+    video = described.video[column]
+    order = np.lexsort(
+        (column if not last else -column, np.zeros(len(column)) if last else -similarity, video)
+    )
+    first = order[np.flatnonzero(np.diff(video[order], prepend=-1))]
+    return column[first], similarity[first]
+
+
+def nearest_of(
+    similarity: SentenceSimilarity, described: Described, queries: Indices
+) -> Iterator[tuple[Indices, Floats]]:
+    """(queries, (n, V) s_te) in blocks: the numbers, for looking at. NaN where nothing is known."""
+    for begin in range(0, len(queries), _QUERIES_AT_ONCE):
+        rows = queries[begin : begin + _QUERIES_AT_ONCE]
+        yield rows, _of_videos(similarity.between(rows, described.sentence), described)

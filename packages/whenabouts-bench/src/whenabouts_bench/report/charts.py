@@ -1,0 +1,260 @@
+"""The page's curves (recall against rank and IoU, every query sorted) as SVG text that stands inside it.
+
+Matplotlib draws in a few placeholder colours, and these become the page's own (CSS variables), so that a
+chart follows the light or dark theme. No text from data enters a chart; what it shows is numbers and words
+of this module.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from whenabouts.drawing import SETTINGS
+from whenabouts_bench.formats.annotations import Floats
+from whenabouts_bench.report.diagnosis import LEVELS
+from whenabouts_bench.report.runs import LETTERS, RunPart
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+LEAST_DEPTH: Final = 10
+MOST_DEPTH: Final = 1000
+CURVE_LEVELS: Final = (0.5, 0.7, 0.3)
+CURVE_DEPTHS: Final = (1, 10, 100)
+TABLE_DEPTHS: Final = (1, 5, 10, 20, 50, 100)
+_INK, _GRID, _PAPER = "#0a0b0c", "#0a0b0d", "#0a0b11"
+_RUNS: Final = ("#0a0b0e", "#0a0b0f")
+_COLOURS: Final = {
+    _INK: "var(--ink-soft)",
+    _GRID: "var(--line)",
+    _PAPER: "var(--paper)",
+    _RUNS[0]: "var(--run-a)",
+    _RUNS[1]: "var(--run-b)",
+}
+DASHES: Final[tuple[Any, ...]] = ("solid", (0, (5, 2)), (0, (1, 1.6)), (0, (6, 2, 1, 2)))
+"""Line styles that stay apart without colour, also in print."""
+
+_SETTINGS: Final[dict[Any, Any]] = {
+    **SETTINGS,
+    "axes.edgecolor": _GRID,
+    "axes.labelcolor": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "grid.color": _GRID,
+    "grid.linewidth": 0.6,
+}
+
+
+class Curve(NamedTuple):
+    """A line of a chart. `run` is 0 or 1 and gives the colour, `style` the position in `DASHES`."""
+
+    label: str
+    run: int
+    style: int
+    x: Floats
+    y: Floats
+
+
+class Chart(NamedTuple):
+    """What a chart shows. y runs from 0 to 1 and is shown in percent where `y_percent` says so."""
+
+    name: str
+    """The prefix of every id in it: unique on the page."""
+    described: str
+    """What a reader hears who cannot see it."""
+    x_label: str
+    y_label: str
+    curves: Sequence[Curve]
+    x_log: bool = False
+    x_percent: bool = False
+    y_percent: bool = True
+
+
+def draw(chart: Chart) -> str:
+    """The chart as an `<svg>` element that may stand inside HTML."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context({**_SETTINGS, "svg.hashsalt": chart.name}):
+        figure = Figure(figsize=(5.0, 3.3), layout="constrained")
+        axes = figure.subplots()
+        for curve in chart.curves:
+            axes.plot(curve.x, curve.y, color=_RUNS[curve.run], linestyle=DASHES[curve.style], linewidth=1.7)
+        _dress(axes, chart)
+        drawn = io.StringIO()
+        figure.savefig(drawn, format="svg", transparent=True, metadata={"Date": None})
+    return _for_page(drawn.getvalue(), chart)
+
+
+def _dress(axes: Axes, chart: Chart) -> None:
+    """Axes and grid; whose line it is, the page's own legend says."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter
+
+    axes.set_xlabel(chart.x_label)
+    axes.set_ylabel(chart.y_label)
+    axes.set_ylim(0, 1)
+    axes.margins(x=0.01)
+    axes.grid(True)
+    axes.set_axisbelow(True)
+    if chart.y_percent:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    if chart.x_log:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        axes.xaxis.set_minor_locator(NullLocator())
+    if chart.x_percent:
+        axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    _legend(axes, {curve.label: curve.style for curve in chart.curves if curve.label})
+
+
+def _legend(axes: Axes, styles: dict[str, int]) -> None:
+    """What the line styles mean, where there are several."""
+    from matplotlib.lines import Line2D
+
+    if len(styles) < 2:
+        return
+    axes.legend(
+        [Line2D([], [], color=_INK, linestyle=DASHES[style]) for style in styles.values()],
+        list(styles),
+        labelcolor=_INK,
+        facecolor=_PAPER,
+        edgecolor=_GRID,
+        framealpha=1.0,
+        fontsize=8,
+        handlelength=2.6,
+    )
+
+
+def _for_page(drawn: str, chart: Chart) -> str:
+    """A drawing without what only a file of its own needs: prolog, namespaces, metadata, style, size."""
+    svg = drawn[drawn.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.S)
+    box = re.search(r'viewBox="([^"]+)"', svg)
+    body = svg[svg.index(">") + 1 : svg.rindex("</svg>")]
+    body = re.sub(r"<defs>\s*</defs>", "", body)
+    body = re.sub(r' id="', f' id="{chart.name}-', body)
+    body = re.sub(r'(?:xlink:)?href="#', f'href="#{chart.name}-', body)
+    body = body.replace("url(#", f"url(#{chart.name}-")
+    body = re.sub(r"(font: [^;\"]*?px) '[^;\"]*", r"\1 var(--font)", body)
+    body = re.sub(r"font-family: [^;\"]+", "font-family: var(--font)", body)
+    for placeholder, colour in _COLOURS.items():
+        body = body.replace(placeholder, colour)
+    size = box.group(1) if box else "0 0 360 240"
+    return f'<svg class="chart" viewBox="{size}" role="img" aria-label="{chart.described}">{body}</svg>'
+
+
+def thinned(values: Floats, most: int = 300) -> tuple[Floats, Floats]:
+    """Share of queries (0 to 1) and value at that share, values descending; at most `most` points.
+
+    The ends stay, and every point is one of the values.
+    """
+    ordered = np.sort(values)[::-1]
+    if not len(ordered):
+        return np.zeros(0), np.zeros(0)
+    at = np.unique(np.linspace(0, len(ordered) - 1, min(len(ordered), most)).round().astype(np.int64))
+    return (at + 0.5) / len(ordered), ordered[at]
+
+
+class Drawn(NamedTuple):
+    """A chart and how to read it."""
+
+    svg: str
+    title: str
+    reading: str
+
+
+class RecallRow(NamedTuple):
+    """Recall of one run at `TABLE_DEPTHS`."""
+
+    label: str
+    run: RunPart
+    shares: list[float]
+
+
+def curves_of(runs: Sequence[RunPart], graded: str) -> list[Drawn]:
+    """Recall against the rank and against IoU, and every query sorted."""
+    with_moments = [run for run in runs if run.diagnosis.names_moments]
+    charts = [_by_depth(runs)]
+    if with_moments:
+        charts += [_by_level(with_moments), _sorted_queries(with_moments, graded)]
+    return charts
+
+
+def _by_depth(runs: Sequence[RunPart]) -> Drawn:
+    longest = max(max(int(run.diagnosis.rows.max(initial=0)) for run in runs), LEAST_DEPTH)
+    depths = np.unique(np.geomspace(1, min(longest, MOST_DEPTH), 60).round().astype(np.int64))
+    curves = []
+    for number, run in enumerate(runs):
+        levels: tuple[float | None, ...] = (*CURVE_LEVELS, None) if run.diagnosis.names_moments else (None,)
+        for style, level in enumerate(levels):
+            label = "right video" if level is None else f"IoU ≥ {level:g}"
+            y = run.diagnosis.recall_by_depth(depths, level)
+            curves.append(Curve(label, number, style if level else 3, depths.astype(np.float64), y))
+    return Drawn(
+        draw(Chart("by-depth", "Recall against the number of rows", "first K rows", "recall", curves, True)),
+        "Recall against K",
+        "Share of queries with such a row among the first K. A wide gap below “right video” is localization; "
+        "a curve that climbs late is ranking.",
+    )
+
+
+def _by_level(runs: Sequence[RunPart]) -> Drawn:
+    curves = [
+        Curve(
+            f"first {depth}" if depth > 1 else "first row",
+            LETTERS.index(run.letter),
+            style,
+            np.array(LEVELS),
+            run.diagnosis.recall_by_level(depth),
+        )
+        for run in runs
+        for style, depth in enumerate(CURVE_DEPTHS)
+    ]
+    return Drawn(
+        draw(Chart("by-level", "Recall against the IoU that is asked for", "IoU at least", "recall", curves)),
+        "Recall against IoU",
+        "A curve that falls steeply has the right videos and loose borders.",
+    )
+
+
+def _sorted_queries(runs: Sequence[RunPart], graded: str) -> Drawn:
+    curves = []
+    for run in runs:
+        x, y = thinned(run.quality if graded else run.diagnosis.best_iou)
+        curves.append(Curve("", LETTERS.index(run.letter), 0, x, y))
+    what = graded or "best IoU in the list"
+    return Drawn(
+        draw(
+            Chart(
+                "sorted",
+                f"{what} of every query, sorted",
+                "share of queries",
+                what,
+                curves,
+                False,
+                True,
+                False,
+            )
+        ),
+        f"{what}, every query sorted",
+        "Each run is sorted by itself, best query first. A long floor at 0 is queries with nothing right.",
+    )
+
+
+def recall_rows(runs: Sequence[RunPart]) -> list[RecallRow]:
+    """Recall of every run at `TABLE_DEPTHS`, for the right video and for some IoU."""
+    depths = np.array(TABLE_DEPTHS)
+    rows = []
+    for run in runs:
+        levels = (None, *sorted(CURVE_LEVELS)) if run.diagnosis.names_moments else (None,)
+        for level in levels:
+            label = "the right video" if level is None else f"IoU ≥ {level:g}"
+            rows.append(RecallRow(label, run, run.diagnosis.recall_by_depth(depths, level).tolist()))
+    return rows

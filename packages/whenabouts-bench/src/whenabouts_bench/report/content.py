@@ -1,0 +1,375 @@
+"""What stands on the page: judgements and one or two runs -> numbers, sentences, charts and examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from whenabouts.types import UsageError, number_of
+from whenabouts_bench.evaluation.compared import Comparison, Difference, Estimate, Settings
+from whenabouts_bench.evaluation.comparison import clusters_of, compare, names_of
+from whenabouts_bench.evaluation.evaluate import Evaluation, evaluate
+from whenabouts_bench.evaluation.matching import NEVER, Truth, truth_of
+from whenabouts_bench.evaluation.protocols import Protocol, protocol_for
+from whenabouts_bench.evaluation.significance import bootstrap_intervals
+from whenabouts_bench.formats.annotations import Annotations, Floats, Indices
+from whenabouts_bench.formats.runs import RunSource
+from whenabouts_bench.report.charts import Drawn, RecallRow, curves_of, recall_rows
+from whenabouts_bench.report.diagnosis import CLASSES, GOOD, GOOD_FIRST, Diagnosis, diagnose
+from whenabouts_bench.report.examples import MOST_OF_A_SIDE, Example, examples_of, won_and_lost, worst
+from whenabouts_bench.report.groups import Grouping, groupings, properties_of
+from whenabouts_bench.report.runs import LETTERS, KeptRun, RunPart
+from whenabouts_bench.report.sentences import (
+    Verdict,
+    moved_by,
+    no_verdict,
+    summarize,
+    verdict_of,
+    weak_places,
+)
+
+TEN: Final = 10
+
+
+class MetricRow(NamedTuple):
+    """A metric: an estimate for each run (None where it has none) and the difference of two."""
+
+    name: str
+    means: tuple[Estimate | None, ...]
+    difference: Difference | None
+
+
+class GroupCell(NamedTuple):
+    """One run in one group: queries of each class, and shares."""
+
+    counts: list[int]
+    first: float
+    ten: float
+    video: float
+    quality: float
+
+
+class GroupRow(NamedTuple):
+    """A group of queries, and a cell for each run."""
+
+    label: str
+    size: int
+    cells: tuple[GroupCell, ...]
+
+
+class GroupTable(NamedTuple):
+    """All groups of one property."""
+
+    title: str
+    rows: tuple[GroupRow, ...]
+
+
+class Part(NamedTuple):
+    """Examples of one kind."""
+
+    title: str
+    explanation: str
+    examples: list[Example]
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that the page shows."""
+
+    truth: str
+    protocol: Protocol
+    runs: tuple[RunPart, ...]
+    graded: str
+    """The metric that says how well a query is answered, where the truth is graded; else ""."""
+    verdict: Verdict | None
+    metrics: tuple[MetricRow, ...]
+    fit: tuple[tuple[str, tuple[int, ...]], ...]
+    charts: tuple[Drawn, ...]
+    recall: tuple[RecallRow, ...]
+    groupings: tuple[GroupTable, ...]
+    uniform: tuple[str, ...]
+    """Sentences about properties that all queries share."""
+    moved: list[list[int]]
+    """Queries by class under the first run (rows) and the second (columns); [] for a single run."""
+    moved_sentence: str
+    parts: tuple[Part, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def two(self) -> bool:
+        """Whether two runs are shown."""
+        return len(self.runs) == 2
+
+    @property
+    def names_moments(self) -> bool:
+        """Whether any of the runs names moments."""
+        return any(run.diagnosis.names_moments for run in self.runs)
+
+
+def gather(
+    annotations: Annotations,
+    sources: Sequence[RunSource],
+    protocol: Protocol | None = None,
+    names: Sequence[str] = (),
+) -> Report:
+    """Everything the page shows of one or two runs. Without a protocol the judgements choose.
+
+    Raises UsageError for more runs, names that do not fit, and where no query counts.
+    """
+    if not 1 <= len(sources) <= len(LETTERS):
+        raise UsageError(f"{len(sources)} runs: a report shows one run, or two side by side")
+    own_names = _names(sources, names)
+    chosen = protocol or protocol_for(annotations)
+    truth = truth_of(annotations, chosen)
+    if not truth.counts.any():
+        raise UsageError(f"{annotations.name}: no query counts under {chosen.label}: {_reasons(truth)}")
+    kept = [KeptRun(source) for source in sources]
+    evaluations = [evaluate(annotations, source, protocol=chosen) for source in kept]
+    diagnoses = [diagnose(truth, source, chosen) for source in kept]
+    groups = groupings(properties_of(annotations, truth, diagnoses[0].queries), _given(evaluations[0], truth))
+    graded = next((name for name in evaluations[0].metrics if name.startswith("nDCG")), "")
+    runs = tuple(
+        RunPart(
+            letter=letter,
+            name=name,
+            source=source,
+            evaluation=evaluation,
+            diagnosis=diagnosis,
+            quality=_quality(evaluation, diagnosis, truth, graded),
+            summary=summarize(diagnosis),
+            weak=tuple(weak_places(diagnosis, groups)),
+        )
+        for letter, name, source, evaluation, diagnosis in zip(
+            LETTERS, own_names, kept, evaluations, diagnoses, strict=False
+        )
+    )
+    return _report(annotations, truth, chosen, runs, groups, graded)
+
+
+def _report(
+    annotations: Annotations,
+    truth: Truth,
+    protocol: Protocol,
+    runs: tuple[RunPart, ...],
+    groups: Sequence[Grouping],
+    graded: str,
+) -> Report:
+    comparison, why_not = _compared(annotations, runs)
+    differences = {d.metric: d for d in comparison.differences} if comparison else {}
+    moved, moved_sentence = _moved(runs)
+    verdict = verdict_of(comparison) if comparison else no_verdict(why_not)
+    return Report(
+        truth=PurePath(annotations.name).name,
+        protocol=protocol,
+        runs=runs,
+        graded=graded,
+        verdict=verdict if len(runs) == 2 else None,
+        metrics=_metrics(annotations, runs, differences),
+        fit=_fit(runs),
+        charts=tuple(curves_of(runs, graded)),
+        recall=tuple(recall_rows(runs)),
+        groupings=tuple(_group_table(grouping, runs) for grouping in groups if len(grouping.labels) > 1),
+        uniform=tuple(
+            f"{grouping.title}: the same for all queries ({grouping.labels[0]})."
+            for grouping in groups
+            if len(grouping.labels) == 1
+        ),
+        moved=moved,
+        moved_sentence=moved_sentence,
+        parts=tuple(_parts(annotations, truth, protocol, runs, graded)),
+        notes=tuple(_notes(annotations, protocol, runs, comparison)),
+    )
+
+
+def _names(sources: Sequence[RunSource], names: Sequence[str]) -> tuple[str, ...]:
+    if not names:
+        return names_of([source.name for source in sources])
+    if len(names) != len(sources) or len(set(names)) < len(names):
+        raise UsageError(f"names {', '.join(map(repr, names))}: one for each run, no two alike")
+    return tuple(names)
+
+
+def _reasons(truth: Truth) -> str:
+    return "; ".join(f"{number:,} {why}" for why, number in truth.left_out.items()) or "there are none"
+
+
+def _given(evaluation: Evaluation, truth: Truth) -> dict[str, list[str]]:
+    """Labels of the data set for every query that counts; "" where the evaluation has none."""
+    counted = [truth.query_ids[number] for number in np.flatnonzero(truth.counts).tolist()]
+    given = {}
+    for name, labels in evaluation.groups.items():
+        of_query = dict(zip(evaluation.query_ids, labels.tolist(), strict=True))
+        given[name] = [str(of_query.get(query_id, "")) for query_id in counted]
+    return given
+
+
+def _quality(evaluation: Evaluation, diagnosis: Diagnosis, truth: Truth, graded: str) -> Floats:
+    if graded in evaluation.metrics:
+        value = np.zeros(len(truth.query_ids))
+        value[[truth.query_codes[query_id] for query_id in evaluation.query_ids]] = evaluation.column(graded)
+        return value[diagnosis.queries]
+    rank = diagnosis.good_rank
+    return np.where(rank < NEVER, 1.0 / (np.minimum(rank, NEVER - 1) + 1.0), 0.0)
+
+
+def _compared(annotations: Annotations, runs: Sequence[RunPart]) -> tuple[Comparison | None, str]:
+    """The comparison of two runs, or why there is none."""
+    if len(runs) < 2:
+        return None, ""
+    try:
+        return compare(
+            [run.evaluation for run in runs], clusters_of(annotations), names=[run.name for run in runs]
+        ), ""
+    except UsageError as error:
+        return None, str(error)
+
+
+def _metrics(
+    annotations: Annotations, runs: Sequence[RunPart], differences: Mapping[str, Difference]
+) -> tuple[MetricRow, ...]:
+    clusters = clusters_of(annotations)
+    own = [_estimates(run.evaluation, clusters) for run in runs]
+    names = dict.fromkeys(
+        name
+        for run, estimates in zip(runs, own, strict=True)
+        for name in run.evaluation.metrics
+        if name in estimates or name in run.evaluation.untold
+    )
+    return tuple(
+        MetricRow(name, tuple(estimates.get(name) for estimates in own), differences.get(name))
+        for name in names
+    )
+
+
+def _estimates(evaluation: Evaluation, clusters: Mapping[str, int]) -> dict[str, Estimate]:
+    """Means and their intervals; metrics that apply to the same queries are drawn together."""
+    labels = np.array([clusters[query_id] for query_id in evaluation.query_ids], np.int64)
+    applies = ~np.isnan(evaluation.values)
+    estimates: dict[str, Estimate] = {}
+    for pattern in np.unique(applies, axis=1).T:
+        columns = np.flatnonzero((applies == pattern[:, None]).all(axis=0))
+        values = evaluation.values[pattern][:, columns]
+        if len(values):
+            settings = Settings()
+            ends = bootstrap_intervals(
+                values, labels[pattern], resamples=settings.resamples, seed=settings.seed
+            )
+            for column, mean, (low, high) in zip(
+                columns.tolist(), values.mean(axis=0).tolist(), ends.tolist(), strict=True
+            ):
+                estimates[evaluation.metrics[column]] = Estimate(mean, low, high)
+    return {name: estimates[name] for name in evaluation.metrics if name in estimates}
+
+
+def _fit(runs: Sequence[RunPart]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    evaluations = [run.evaluation for run in runs]
+    rows = {
+        "queries that count": [len(own.query_ids) for own in evaluations],
+        "judged queries the run does not answer": [len(own.missing) for own in evaluations],
+        "queries of the run that are not judged": [own.unknown_queries for own in evaluations],
+        "moments in videos the judgements do not name": [own.unknown_videos for own in evaluations],
+        "rows of the longest list": [int(run.diagnosis.rows.max(initial=0)) for run in runs],
+    }
+    for reason in dict.fromkeys(reason for own in evaluations for reason in own.left_out):
+        rows[f"left out: {reason}"] = [own.left_out.get(reason, 0) for own in evaluations]
+    return tuple((what, tuple(numbers)) for what, numbers in rows.items())
+
+
+def _group_table(grouping: Grouping, runs: Sequence[RunPart]) -> GroupTable:
+    sizes = grouping.counts().tolist()
+    columns = []
+    for run in runs:
+        diagnosis = run.diagnosis
+        columns.append(
+            [
+                grouping.table(diagnosis.classes, len(CLASSES)).tolist(),
+                grouping.means(diagnosis.classes == GOOD_FIRST).tolist(),
+                grouping.means(diagnosis.good_rank < TEN).tolist(),
+                grouping.means(diagnosis.video_rank == 0).tolist(),
+                grouping.means(run.quality).tolist(),
+            ]
+        )
+    return GroupTable(
+        grouping.title,
+        tuple(
+            GroupRow(label, sizes[at], tuple(GroupCell(*(column[at] for column in own)) for own in columns))
+            for at, label in enumerate(grouping.labels)
+        ),
+    )
+
+
+def _moved(runs: Sequence[RunPart]) -> tuple[list[list[int]], str]:
+    if len(runs) < 2:
+        return [], ""
+    before, after = (run.diagnosis for run in runs)
+    width = len(CLASSES)
+    cells = np.bincount(before.classes * width + after.classes, minlength=width * width)
+    return cells.reshape(width, width).tolist(), moved_by(before, after)
+
+
+def _parts(
+    annotations: Annotations, truth: Truth, protocol: Protocol, runs: Sequence[RunPart], graded: str
+) -> list[Part]:
+    """The examples: what two runs win and lose over each other, or the worst of each class of one."""
+    chosen = _chosen(runs, graded)
+    positions = np.concatenate([queries for _, _, queries in chosen] or [np.zeros(0, np.int64)])
+    drawn = examples_of(annotations, truth, protocol, [(r.source, r.diagnosis) for r in runs], positions)
+    parts, begin = [], 0
+    for title, explanation, queries in chosen:
+        if len(queries):
+            parts.append(Part(title, explanation, drawn[begin : begin + len(queries)]))
+        begin += len(queries)
+    return parts
+
+
+def _chosen(runs: Sequence[RunPart], graded: str) -> list[tuple[str, str, Indices]]:
+    """Title, explanation and positions of the queries of each part."""
+    if len(runs) == 2:
+        first, second = (run.diagnosis.best_iou for run in runs)
+        won, lost = won_and_lost(runs[0].quality, runs[1].quality, first, second)
+        by = f"By {graded or 'the rank of the first good moment'}"
+        return [
+            (f"Won by B ({len(won):,})", f"{by}; the largest gains first.", won[:MOST_OF_A_SIDE]),
+            (f"Lost by B ({len(lost):,})", f"{by}; the largest losses first.", lost[:MOST_OF_A_SIDE]),
+        ]
+    counts = runs[0].class_counts
+    return [
+        (
+            f"{CLASSES[number].name.capitalize()} ({counts[number]:,})",
+            f"{CLASSES[number].meaning.capitalize()}. The worst first.",
+            queries,
+        )
+        for number, queries in worst(runs[0].diagnosis).items()
+    ]
+
+
+def _notes(
+    annotations: Annotations, protocol: Protocol, runs: Sequence[RunPart], comparison: Comparison | None
+) -> list[str]:
+    notes = list(dict.fromkeys(note for run in runs for note in run.evaluation.notes))
+    notes.append(
+        f"A moment is called good from IoU {GOOD:g} on, whatever the metrics above ask for; IoU is computed "
+        f"and lists are cut as {protocol.label} says. A positive is a judgement with a grade above 0."
+    )
+    if protocol.missing == "left out" and any(run.evaluation.missing for run in runs):
+        notes.append(
+            "This protocol leaves queries that a run does not answer out of its metrics; the classes and "
+            "groups count them as not answered."
+        )
+    unknown = sum(video.duration is None for video in annotations.videos)
+    if unknown:
+        notes.append(
+            f"{number_of(unknown, 'video has', 'videos have')} no known duration: their time lines end with "
+            "the last span drawn, and moments in them have no position."
+        )
+    notes += [f"In the judgements, {number:,} {what}." for what, number in annotations.counts.items()]
+    notes += comparison.notes if comparison else ()
+    notes.append(
+        "Weaker groups are those whose share of found queries lies two standard errors below the others'; "
+        "with many groups one of them may do so by chance."
+    )
+    return notes

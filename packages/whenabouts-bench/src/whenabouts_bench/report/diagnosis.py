@@ -1,0 +1,207 @@
+"""What went wrong with each query of a run: the ranks of its video and of its moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from whenabouts_bench.evaluation.matching import (
+    NEVER,
+    Rows,
+    Truth,
+    first_ranks,
+    inside_pools,
+    judged_moments,
+    rows_of,
+)
+from whenabouts_bench.evaluation.metrics import Listing
+from whenabouts_bench.evaluation.protocols import Protocol
+from whenabouts_bench.formats.annotations import Floats, Indices
+from whenabouts_bench.formats.runs import RunBlock, RunSource, Task
+
+GOOD: Final = 0.5
+"""From this IoU with a positive on, a predicted moment is good."""
+LEVELS: Final = tuple(round(0.05 * step, 2) for step in range(1, 20))
+"""The IoU thresholds of the curves."""
+DEPTHS: Final = (1, 5, 10, 100)
+"""How far down a list the curves look."""
+
+GOOD_FIRST, RANKED_LOW, SPAN_WRONG, VIDEO_LATE, VIDEO_MISSED, NOT_ANSWERED = range(6)
+"""Failure classes: positions in `CLASSES`."""
+
+
+class FailureClass(NamedTuple):
+    """One of the ways in which an answer can be right or fail."""
+
+    key: str
+    name: str
+    meaning: str
+
+
+CLASSES: Final = (
+    FailureClass("found", "found", "the first row is a good moment (IoU ≥ 0.5 with a positive)"),
+    FailureClass("ranked-low", "ranked low", "a good moment is in the list, but not first"),
+    FailureClass(
+        "span-wrong",
+        "video right, span wrong",
+        "the first row is in a right video; no row of the list is a good moment",
+    ),
+    FailureClass(
+        "video-late",
+        "video late",
+        "a right video is in the list, but not first; no row is a good moment",
+    ),
+    FailureClass("video-missed", "video missed", "no right video is in the list"),
+    FailureClass("not-answered", "not answered", "the run has no row for the query"),
+)
+
+
+class Band(NamedTuple):
+    """Ranks from `first` to `last`; `last` 0 means without end."""
+
+    first: int
+    last: int
+
+    @property
+    def name(self) -> str:
+        """As a heading: "2–5", "over 100"."""
+        return f"{self.first}–{self.last}" if self.last else f"over {self.first - 1}"
+
+
+BANDS: Final = (Band(2, 5), Band(6, 10), Band(11, 100), Band(101, 0))
+"""Where the first good moment of a query stands that is ranked low."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The ranks of the right video and of the right moment of every query in a run.
+
+    All arrays have a row per query that counts, in the order of `queries`. Ranks are those of the rows of
+    the list, from 0; `NEVER` where there is none.
+    """
+
+    queries: Indices
+    """(Q,) the truth's numbers of the queries."""
+    names_moments: bool
+    """False for a run of videos: a right video is all that can be asked, and `good_rank` is its rank."""
+    rows: Indices
+    """(Q,) how many rows the run has for a query."""
+    video_rank: Indices
+    """(Q,) rank of the first row in a right video."""
+    level_rank: Indices
+    """(Q, L) rank of the first row whose IoU reaches each of `LEVELS`."""
+    best_iou: Floats
+    """(Q,) best IoU anywhere in the list."""
+
+    @cached_property
+    def good_rank(self) -> Indices:
+        """(Q,) rank of the first good moment; of the first right video where the run names no moments."""
+        return self.rank_at(GOOD) if self.names_moments else self.video_rank
+
+    def rank_at(self, level: float) -> Indices:
+        """(Q,) rank of the first row whose IoU with a positive reaches one of `LEVELS`."""
+        return np.asarray(self.level_rank[:, LEVELS.index(level)])
+
+    @cached_property
+    def classes(self) -> Indices:
+        """(Q,) position in `CLASSES` of what became of each query."""
+        good, video = self.good_rank, self.video_rank
+        cases = (
+            (self.rows == 0, NOT_ANSWERED),
+            (good == 0, GOOD_FIRST),
+            ((good < NEVER) & self.names_moments, RANKED_LOW),
+            (video == 0, SPAN_WRONG),
+            (video < NEVER, VIDEO_LATE),
+        )
+        conditions, numbers = [case for case, _ in cases], [number for _, number in cases]
+        return np.asarray(np.select(conditions, numbers, VIDEO_MISSED), np.int64)
+
+    @cached_property
+    def class_counts(self) -> Indices:
+        """(6,) how many queries are of each class; they add up to the queries."""
+        return np.bincount(self.classes, minlength=len(CLASSES)).astype(np.int64)
+
+    @cached_property
+    def band_counts(self) -> Indices:
+        """(4,) of the queries that are ranked low, how many have their first good moment in each band."""
+        ranks = self.good_rank[self.classes == RANKED_LOW] + 1
+        starts = np.array([band.first for band in BANDS])
+        return np.bincount(np.searchsorted(starts, ranks, "right") - 1, minlength=len(BANDS)).astype(np.int64)
+
+    def recall_by_depth(self, depths: Indices, level: float | None = None) -> Floats:
+        """(K,) share of queries with a row that reaches `level` among the first K rows, for each K.
+
+        Without a level, with a row in a right video.
+        """
+        ranks = np.sort(self.video_rank if level is None else self.rank_at(level))
+        return np.asarray(np.searchsorted(ranks, depths, "left") / max(len(ranks), 1))
+
+    def recall_by_level(self, depth: int) -> Floats:
+        """(L,) share of queries with a row among the first `depth` that reaches each of `LEVELS`."""
+        return np.asarray((self.level_rank < depth).sum(axis=0) / max(len(self.level_rank), 1))
+
+
+def diagnose(truth: Truth, source: RunSource, protocol: Protocol) -> Diagnosis:
+    """The ranks of the right video and the right moment of every query that counts.
+
+    `truth` holds all judgements; a positive is one with a grade above 0. IoU is computed and compared as
+    the protocol says. The run is read once, block by block.
+    """
+    gathering = _Gathering(truth, protocol)
+    for block in source.blocks(moments_task(source)):
+        gathering.add(block)
+    return gathering.diagnosis()
+
+
+def moments_task(source: RunSource) -> Task:
+    """The list of a run that is looked at: moments of the corpus, else the first it has."""
+    return "VCMR" if "VCMR" in source.tasks else source.tasks[0]
+
+
+def listed(block: RunBlock, truth: Truth, protocol: Protocol) -> Rows:
+    """The rows of a block that the protocol's metrics of moments look at."""
+    return inside_pools(rows_of(block, truth), truth).upto(protocol.list_depth)
+
+
+class _Gathering:
+    """Fills the columns of a diagnosis as blocks come; a row per query of the truth."""
+
+    def __init__(self, truth: Truth, protocol: Protocol) -> None:
+        count = len(truth.query_ids)
+        self.truth, self.protocol = truth.positives(), protocol
+        self.rows = np.zeros(count, np.int64)
+        self.video_rank = np.full(count, NEVER)
+        self.level_rank = np.full((count, len(LEVELS)), NEVER)
+        self.best_iou = np.zeros(count)
+        self.names_moments = False
+
+    def add(self, block: RunBlock) -> None:
+        """Take in the answers to some queries."""
+        rows = listed(block, self.truth, self.protocol)
+        self.names_moments |= not bool(np.isnan(rows.start).all())
+        sizes = dict(zip(block.query_ids, np.diff(block.offsets), strict=True))
+        first, behind = judged_moments(rows, self.truth)
+        listing = Listing(rows, self.truth, self.protocol)
+        queries = rows.queries
+        self.rows[queries] = [sizes[self.truth.query_ids[query]] for query in queries.tolist()]
+        self.video_rank[queries] = first_ranks(rows, first < behind)
+        for column, level in enumerate(LEVELS):
+            self.level_rank[queries, column] = listing.first_hit(level)
+        np.maximum.at(self.best_iou, queries[rows.query], listing.best)
+
+    def diagnosis(self) -> Diagnosis:
+        """What was gathered, of the queries that count."""
+        counted = np.flatnonzero(self.truth.counts)
+        rows = self.rows[counted]
+        return Diagnosis(
+            queries=counted,
+            # A run without a single row is not known to name no moments.
+            names_moments=self.names_moments or not rows.any(),
+            rows=rows,
+            video_rank=self.video_rank[counted],
+            level_rank=self.level_rank[counted],
+            best_iou=self.best_iou[counted],
+        )

@@ -1,0 +1,297 @@
+"""Single queries to look at: which ones, and their truth and predictions on the videos' time lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from whenabouts.times import format_time
+from whenabouts.types import Video
+from whenabouts_bench.evaluation.matching import NEVER, Mask, Truth, best_iou, judged_moments, pairs_of
+from whenabouts_bench.evaluation.protocols import Protocol
+from whenabouts_bench.formats.annotations import Annotations, Floats, Indices
+from whenabouts_bench.formats.runs import RunSource
+from whenabouts_bench.report.diagnosis import (
+    CLASSES,
+    GOOD,
+    GOOD_FIRST,
+    NOT_ANSWERED,
+    Diagnosis,
+    FailureClass,
+    listed,
+    moments_task,
+)
+
+MOST_OF_A_SIDE: Final = 12
+"""Queries shown that one run wins over the other."""
+MOST_OF_A_CLASS: Final = 6
+"""Queries shown of each failure class of a single run."""
+FIRST_ROWS: Final = 3
+MOST_TIMELINES: Final = 3
+MOST_BARS: Final = 6
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a run's list, rank from 1. `iou` is the best with a positive; no span: `start` is NaN."""
+
+    rank: int
+    video_id: str
+    start: float
+    end: float
+    iou: float
+    in_right_video: bool
+
+    @property
+    def has_span(self) -> bool:
+        """Whether it names a moment."""
+        return self.start < self.end
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it overlaps a positive enough; a row without a span is as good as its video."""
+        return self.iou >= GOOD
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A span on a time line: `at` and `width` in percent of the axis."""
+
+    at: float
+    width: float
+    label: str
+    description: str
+    is_good: bool = False
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A video's time line: the judged spans, and for each run the bars of its rows there."""
+
+    video_id: str
+    seconds: float
+    duration_known: bool
+    truths: tuple[tuple[Bar, ...], ...]
+    """Rows of judged spans: one for all, or one for each where they have grades."""
+    answers: tuple[tuple[Bar, ...], ...]
+
+    @property
+    def ticks(self) -> tuple[tuple[float, str], ...]:
+        """Places (percent) and times at round seconds."""
+        steps = (0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 36000)
+        step = next((step for step in steps if self.seconds / step <= 5), self.seconds / 4)
+        count = int(self.seconds / step + 1e-9)
+        return tuple(
+            (round(100 * n * step / self.seconds, 3), format_time(n * step, 1).removesuffix(".0"))
+            for n in range(count + 1)
+        )
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one run did with the query."""
+
+    failure: FailureClass
+    description: str
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A query to look at."""
+
+    query_id: str
+    text: str
+    answers: tuple[Answer, ...]
+    timelines: tuple[Timeline, ...]
+    more_videos: int
+    """Right videos that are not drawn."""
+
+
+def worst(diagnosis: Diagnosis) -> dict[int, Indices]:
+    """Failure class -> positions of its worst queries: the furthest down, then the smallest overlap."""
+    rank = np.where(diagnosis.good_rank < NEVER, diagnosis.good_rank, diagnosis.video_rank)
+    order = np.lexsort((diagnosis.best_iou, -rank))
+    chosen = {}
+    for number in range(len(CLASSES)):
+        if number not in (GOOD_FIRST, NOT_ANSWERED):
+            here = order[diagnosis.classes[order] == number]
+            chosen[number] = here[:MOST_OF_A_CLASS]
+    return {number: queries for number, queries in chosen.items() if len(queries)}
+
+
+def won_and_lost(
+    before: Floats, after: Floats, best_before: Floats, best_after: Floats
+) -> tuple[Indices, Indices]:
+    """Positions of the queries that the second run wins and loses, the largest differences first.
+
+    `before` and `after` (Q,) say how well each query is answered; of equal differences, those come first
+    whose best overlap differs most.
+    """
+    gain = after - before
+    overlap = best_after - best_before
+    won = np.lexsort((-overlap, -gain))
+    lost = np.lexsort((overlap, gain))
+    return won[gain[won] > 0], lost[gain[lost] < 0]
+
+
+def examples_of(
+    annotations: Annotations,
+    truth: Truth,
+    protocol: Protocol,
+    runs: Sequence[tuple[RunSource, Diagnosis]],
+    positions: Indices,
+) -> list[Example]:
+    """The queries at some positions of the diagnoses, with their rows; reads each run once more."""
+    positives = truth.positives()
+    numbers = runs[0][1].queries[positions]
+    rows = [_rows_of(source, positives, protocol, diagnosis, positions) for source, diagnosis in runs]
+    examples = []
+    for place, (position, number) in enumerate(zip(positions.tolist(), numbers.tolist(), strict=True)):
+        own = [of_run[place] for of_run in rows]
+        timelines = _timelines(annotations, positives, number, own)
+        query = annotations.queries[number]
+        answers = tuple(
+            Answer(
+                CLASSES[diagnosis.classes[position]], _describe(diagnosis, position), listed_rows[:FIRST_ROWS]
+            )
+            for (_, diagnosis), listed_rows in zip(runs, own, strict=True)
+        )
+        examples.append(
+            Example(
+                query.id,
+                query.text,
+                answers,
+                tuple(timelines[:MOST_TIMELINES]),
+                max(len(timelines) - MOST_TIMELINES, 0),
+            )
+        )
+    return examples
+
+
+def _describe(diagnosis: Diagnosis, position: int) -> str:
+    """Where the answer stands, in a few words."""
+    rows = int(diagnosis.rows[position])
+    if not rows:
+        return "no rows"
+    good, video = int(diagnosis.good_rank[position]), int(diagnosis.video_rank[position])
+    best = f"best IoU {diagnosis.best_iou[position]:.2f}" if diagnosis.names_moments else ""
+    if good < NEVER:
+        where = f"{'good moment' if diagnosis.names_moments else 'right video'} at rank {good + 1:,}"
+    elif video < NEVER:
+        where = f"right video at rank {video + 1:,}"
+    else:
+        where, best = f"right video in none of {rows:,} rows", ""
+    return ", ".join(part for part in (where, best) if part)
+
+
+def _rows_of(
+    source: RunSource, positives: Truth, protocol: Protocol, diagnosis: Diagnosis, positions: Indices
+) -> list[tuple[Row, ...]]:
+    """Of each chosen query, the rows to show: the first, those in right videos, and the first good one."""
+    place_of = {int(diagnosis.queries[at]): place for place, at in enumerate(positions.tolist())}
+    shown: list[tuple[Row, ...]] = [()] * len(positions)
+    for block in source.blocks(moments_task(source)):
+        if not any(positives.query_codes.get(name, -1) in place_of for name in block.query_ids):
+            continue
+        rows = listed(block, positives, protocol)
+        first, behind = judged_moments(rows, positives)
+        right = first < behind
+        best = best_iou(rows, pairs_of(rows, positives, protocol), protocol.annotators)
+        names = [*positives.video_codes, *block.video_ids]
+        bounds = np.searchsorted(rows.query, np.arange(len(rows.queries) + 1))
+        for local, number in enumerate(rows.queries.tolist()):
+            if number not in place_of:
+                continue
+            own = np.arange(bounds[local], bounds[local + 1])
+            chosen = own[_worth_showing(right[own], best[own])]
+            shown[place_of[number]] = tuple(
+                Row(*row)
+                for row in zip(
+                    (rows.rank[chosen] + 1).tolist(),
+                    [names[video] for video in rows.video[chosen].tolist()],
+                    rows.start[chosen].tolist(),
+                    rows.end[chosen].tolist(),
+                    best[chosen].tolist(),
+                    right[chosen].tolist(),
+                    strict=True,
+                )
+            )
+    return shown
+
+
+def _worth_showing(right: Mask, best: Floats) -> Indices:
+    """Positions in a query's list worth showing, in their order."""
+    first, good = np.arange(min(FIRST_ROWS, len(best))), np.flatnonzero(best >= GOOD)
+    nearest = [best.argmax()] if len(best) and best.max() > 0 else []
+    chosen = (first, np.flatnonzero(right)[:FIRST_ROWS], good[:1], nearest)
+    return np.unique(np.concatenate(chosen)).astype(np.int64)
+
+
+def _timelines(
+    annotations: Annotations, positives: Truth, number: int, rows: Sequence[tuple[Row, ...]]
+) -> list[Timeline]:
+    """The time lines of a query's right videos, the most relevant first."""
+    of_query = positives.query == number
+    own = np.flatnonzero(of_query)
+    own = own[np.argsort(-positives.relevance[own], kind="stable")]
+    graded = len(np.unique(positives.relevance)) > 1
+    return [
+        _timeline(
+            annotations.videos[code], positives.where(of_query & (positives.video == code)), graded, rows
+        )
+        for code in dict.fromkeys(positives.video[own].tolist())
+    ]
+
+
+def _timeline(video: Video, judged: Truth, graded: bool, rows: Sequence[tuple[Row, ...]]) -> Timeline:
+    """A video's time line with its judged moments and the rows that lie in it."""
+    spans = [
+        span
+        for span in zip(judged.start.tolist(), judged.end.tolist(), judged.relevance.tolist(), strict=True)
+        if span[0] < span[1]
+    ]
+    here = [
+        [row for row in of_run if row.video_id == video.id and row.has_span][:MOST_BARS] for of_run in rows
+    ]
+    ends = [end for _, end, _ in spans] + [row.end for of_run in here for row in of_run]
+    # A span may end after its video: the axis then runs on to it, or it would not be seen.
+    seconds = max([video.duration or 0.0, *ends]) or 1.0
+    truths = _judged(spans, seconds, graded)
+    answers = tuple(tuple(_predicted(row, seconds) for row in of_run) for of_run in here)
+    return Timeline(video.id, seconds, bool(video.duration), truths, answers)
+
+
+def _judged(
+    spans: Sequence[tuple[float, float, float]], seconds: float, graded: bool
+) -> tuple[tuple[Bar, ...], ...]:
+    """Rows of judged spans (start, end, grade): graded ones may lie over each other."""
+    if graded:
+        labels = (f"grade {grade:g}" for *_, grade in spans)
+        return tuple(
+            (_bar(start, end, seconds, label, f"judged, {label}"),)
+            for (start, end, _), label in zip(spans[:MOST_BARS], labels, strict=False)
+        )
+    label = "judged" if len(spans) == 1 else ""
+    return (tuple(_bar(start, end, seconds, label, "judged") for start, end, _ in spans),)
+
+
+def _predicted(row: Row, seconds: float) -> Bar:
+    return _bar(
+        row.start, row.end, seconds, f"{row.rank}", f"rank {row.rank}, IoU {row.iou:.2f}", row.is_good
+    )
+
+
+def _bar(start: float, end: float, seconds: float, label: str, what: str, is_good: bool = False) -> Bar:
+    at = min(max(100 * start / seconds, 0.0), 100.0)
+    width = min(100 * (end - start) / seconds, 100.0 - at)
+    return Bar(
+        round(at, 3),
+        round(width, 3),
+        label,
+        f"{what}: {format_time(start, 1)}–{format_time(end, 1)}",
+        is_good,
+    )

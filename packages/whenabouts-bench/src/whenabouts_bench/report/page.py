@@ -1,0 +1,170 @@
+"""The report as one HTML file: what comes from data is escaped, and it is written whole or not at all."""
+
+from __future__ import annotations
+
+import importlib
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import whenabouts
+from whenabouts.intake.files import write_atomically
+from whenabouts.times import format_time
+from whenabouts.types import UsageError
+from whenabouts_bench import formats
+from whenabouts_bench.evaluation.protocols import find_protocol
+from whenabouts_bench.report.diagnosis import CLASSES
+from whenabouts_bench.report.sentences import chance
+
+if TYPE_CHECKING:
+    from whenabouts_bench.report.content import Report
+
+PAGE: Final = "index.html"
+_NEEDED: Final = ("jinja2", "matplotlib")
+
+
+@dataclass(frozen=True)
+class Written:
+    """A page that was written, and what it says."""
+
+    page: Path
+    report: Report
+
+    def to_json(self) -> dict[str, Any]:
+        """As `report --json` prints it."""
+        return {
+            "page": str(self.page),
+            "protocol": self.report.protocol.label,
+            "runs": [
+                {
+                    "name": run.name,
+                    "run": run.evaluation.run,
+                    "summary": run.summary.text,
+                    "classes": {
+                        kind.key: number for kind, number in zip(CLASSES, run.class_counts, strict=True)
+                    },
+                    "weak": list(run.weak),
+                }
+                for run in self.report.runs
+            ],
+            "verdict": None if self.report.verdict is None else self.report.verdict.headline,
+        }
+
+    def lines(self) -> list[str]:
+        """For people."""
+        lines = [f"{run.name}: {run.summary.text}" for run in self.report.runs]
+        if self.report.verdict is not None:
+            lines.append(" ".join((self.report.verdict.headline, *self.report.verdict.details)))
+        return [*lines, f"see {self.page}"]
+
+
+def write_report(
+    truth: str | Path,
+    runs: Sequence[str | Path],
+    folder: str | Path,
+    *,
+    protocol: str | None = None,
+    names: Sequence[str] = (),
+    truth_format: str | None = None,
+    run_format: str | None = None,
+) -> Written:
+    """Judge one or two run files and write `index.html` into a folder; what the command line calls.
+
+    Raises UsageError where a package is missing or something does not fit, FormatError for files.
+    """
+    require_packages()
+    from whenabouts_bench.report.content import gather
+
+    chosen = find_protocol(protocol) if protocol else None
+    as_released = chosen is not None and chosen.truth_as_released
+    annotations = formats.read_annotations(truth, truth_format, as_released=as_released)
+    sources = [formats.open_run(run, run_format) for run in runs]
+    report = gather(annotations, sources, chosen, names)
+    return Written(write_page(report, Path(folder)), report)
+
+
+def require_packages() -> None:
+    """Raises UsageError, naming the remedy, where the packages that draw the page are not installed."""
+    for name in _NEEDED:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            raise UsageError(
+                f"a report needs {name}, which is not installed: pip install 'whenabouts[report]'"
+            ) from None
+
+
+def write_page(report: Report, folder: Path) -> Path:
+    """Write a report into a folder, which is made where it is missing; the path of the page."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file; --out names a folder")
+    page = render(report).encode("utf-8")
+    path = folder / PAGE
+    with write_atomically(path) as stream:
+        stream.write(page)
+    return path
+
+
+def render(report: Report) -> str:
+    """The page as text. Whatever comes from data is escaped, and what no page may hold is replaced."""
+    from jinja2 import Environment, StrictUndefined
+
+    from whenabouts_bench.report.charts import TABLE_DEPTHS
+
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
+    )
+    environment.filters.update(
+        clock=partial(format_time, decimals=1),
+        whole=_whole,
+        share=_share,
+        fraction=_fraction,
+        signed=_signed,
+        chance=chance,
+    )
+    source = resources.files(__package__).joinpath("page.html.j2").read_text(encoding="utf-8")
+    names = " and ".join(run.name for run in report.runs)
+    page = environment.from_string(source).render(
+        report=report,
+        classes=CLASSES,
+        table_depths=TABLE_DEPTHS,
+        version=whenabouts.__version__,
+        title=f"Where {names} {'fail' if report.two else 'fails'}",
+    )
+    return page.strip() + "\n"
+
+
+def _shown(value: Any) -> Any:
+    """A value as it is, and text without what HTML or UTF-8 cannot hold."""
+    if type(value) is not str:
+        return value
+    return "".join("\N{REPLACEMENT CHARACTER}" if _is_unfit(letter) else letter for letter in value)
+
+
+def _is_unfit(letter: str) -> bool:
+    category = unicodedata.category(letter)
+    return (category == "Cc" and letter not in "\t\n") or category == "Cs"
+
+
+def _whole(number: int) -> str:
+    return f"{number:,}"
+
+
+def _share(number: int, total: int) -> str:
+    return f"{100 * number / total:.1f} %" if total else "–"
+
+
+def _fraction(value: float, decimals: int = 2) -> str:
+    return f"{100 * value:.{decimals}f}"
+
+
+def _signed(value: float) -> str:
+    return f"{100 * value:+.2f}"

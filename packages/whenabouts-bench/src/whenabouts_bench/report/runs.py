@@ -1,0 +1,75 @@
+"""A run as the page shows it, and a run that is read from its file once, though several look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from whenabouts_bench.evaluation.evaluate import Evaluation
+from whenabouts_bench.formats.annotations import Floats
+from whenabouts_bench.formats.runs import RunBlock, RunSource, Task
+from whenabouts_bench.report.diagnosis import Diagnosis
+from whenabouts_bench.report.sentences import Summary
+
+LETTERS: Final = ("A", "B")
+"""What the page calls the runs."""
+
+
+@dataclass(frozen=True)
+class RunPart:
+    """A run: its numbers, its diagnosis, and what they come to."""
+
+    letter: str
+    name: str
+    source: RunSource
+    evaluation: Evaluation
+    diagnosis: Diagnosis
+    quality: Floats
+    """(Q,) how well each query is answered, 0 to 1: nDCG, or one over the rank of the first good moment."""
+    summary: Summary
+    weak: tuple[str, ...]
+
+    @property
+    def class_counts(self) -> list[int]:
+        """How many queries are of each class."""
+        return [int(number) for number in self.diagnosis.class_counts]
+
+
+MOST_ROWS: Final = 5_000_000
+"""Longer lists (some 150 MB in memory) are read anew each time."""
+
+
+class KeptRun:
+    """The same run; the blocks of a list stay in memory after they were read whole, unless they are too many.
+
+    What else a source can tell, such as saliency scores, is asked of the source.
+    """
+
+    def __init__(self, source: RunSource, most_rows: int = MOST_ROWS) -> None:
+        self.name: str = source.name
+        self.tasks: tuple[Task, ...] = source.tasks
+        self.answered = source.answered
+        self._source = source
+        self._most_rows = most_rows
+        self._kept: dict[Task, tuple[RunBlock, ...]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
+        """The answers of one list."""
+        if task in self._kept:
+            yield from self._kept[task]
+            return
+        read: list[RunBlock] = []
+        rows = 0
+        for block in self._source.blocks(task):
+            rows += len(block.video)
+            if rows <= self._most_rows:
+                read.append(block)
+            else:
+                read.clear()
+            yield block
+        if rows <= self._most_rows:
+            self._kept[task] = tuple(read)

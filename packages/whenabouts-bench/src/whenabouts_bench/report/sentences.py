@@ -1,0 +1,222 @@
+"""What a run's diagnosis comes to, in plain sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from whenabouts.types import number_of
+from whenabouts_bench.evaluation.compared import Comparison
+from whenabouts_bench.report.diagnosis import (
+    BANDS,
+    GOOD_FIRST,
+    NOT_ANSWERED,
+    RANKED_LOW,
+    SPAN_WRONG,
+    VIDEO_LATE,
+    VIDEO_MISSED,
+    Diagnosis,
+)
+from whenabouts_bench.report.groups import Grouping
+
+LEAST_SHARE: Final = 0.03
+"""A group is called weak only if it holds this share of the queries and `LEAST_QUERIES`, and at most half."""
+LEAST_QUERIES: Final = 20
+STANDARD_ERRORS: Final = 2.0
+MOST_WEAK: Final = 3
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A run in a few sentences: the first says how many are found, `verdict` where it fails mostly."""
+
+    headline: str
+    verdict: str
+    details: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """All of it in one line."""
+        return " ".join(part for part in (self.headline, self.verdict, *self.details) if part)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether two runs differ: one sentence, and what else there is to say."""
+
+    headline: str
+    details: tuple[str, ...]
+
+
+def percent(part: float, whole: float) -> str:
+    """A share as people read it: whole percents, and never 0 % or 100 % where that is not so.
+
+    >>> percent(1, 3), percent(1, 1000), percent(999, 1000), percent(0, 0)
+    ('33 %', 'under 1 %', 'over 99 %', '0 %')
+    """
+    share = 100 * part / whole if whole else 0.0
+    if 0 < share < 0.5:
+        return "under 1 %"
+    if 99.5 < share < 100:
+        return "over 99 %"
+    return f"{share:.0f} %"
+
+
+def summarize(diagnosis: Diagnosis) -> Summary:
+    """How many queries are found, and of what kind the failures are, most frequent kind first."""
+    counts = diagnosis.class_counts
+    total, first = int(counts.sum()), int(counts[GOOD_FIRST])
+    failed = total - first
+    what = "are answered at the first place" if diagnosis.names_moments else "have a right video first"
+    if first == 1:
+        what = what.replace("are", "is", 1).replace("have", "has", 1)
+    headline = f"Of {number_of(total, 'query')}, {first:,} ({percent(first, total)}) {what}."
+    if not failed:
+        return Summary(headline, "Nothing fails.", ())
+    kinds = sorted(_kinds(diagnosis), key=lambda kind: -kind[0])
+    details = [f"{percent(number, failed)} of the failures: {what}." for number, what, _ in kinds if number]
+    return Summary(headline, f"It fails mostly at {kinds[0][2]}.", (*_first_row(diagnosis), *details))
+
+
+def _kinds(diagnosis: Diagnosis) -> list[tuple[int, str, str]]:
+    """Number of failures of a kind, what it is, and its short name."""
+    counts = diagnosis.class_counts
+    low = int(counts[RANKED_LOW])
+    late, missed = int(counts[VIDEO_LATE]), int(counts[VIDEO_MISSED])
+    kinds = [
+        (
+            late + missed,
+            f"retrieval, the right video is not in the list ({missed:,}) or below the first row ({late:,})",
+            "retrieval (finding the video)",
+        ),
+        (int(counts[NOT_ANSWERED]), "not answered, the run has no row for the query", "answering at all"),
+    ]
+    if diagnosis.names_moments:
+        kinds += [
+            (
+                int(counts[SPAN_WRONG]),
+                "localization, the right video comes first, but no good span is in the list",
+                "localization (right video, wrong span)",
+            ),
+            (
+                low,
+                f"ranking, a good moment is in the list, but not first{_how_low(diagnosis) if low else ''}",
+                "ranking (a good moment is in the list, but not first)",
+            ),
+        ]
+    return kinds
+
+
+def _how_low(diagnosis: Diagnosis) -> str:
+    ranks = diagnosis.good_rank[diagnosis.classes == RANKED_LOW] + 1
+    bands = zip(BANDS, diagnosis.band_counts.tolist(), strict=True)
+    places = ", ".join(f"{number:,} at {band.name}" for band, number in bands if number)
+    return f" (median rank {np.median(ranks):,.0f}; ranks: {places})"
+
+
+def _first_row(diagnosis: Diagnosis) -> list[str]:
+    """What the first row says of the failures: whether the video or the span is at fault."""
+    if not diagnosis.names_moments:
+        return ["The run names videos and no moments, so only retrieval can be judged."]
+    failed = (diagnosis.classes != GOOD_FIRST) & (diagnosis.rows > 0)
+    answered, right = int(failed.sum()), int((diagnosis.video_rank[failed] == 0).sum())
+    if not answered:
+        return []
+    if right == answered:
+        return ["The first row always lies in a right video: only spans and their order can fail."]
+    return [
+        f"Of the first rows that fail, {percent(answered - right, answered)} lie in another video "
+        f"(retrieval) and {percent(right, answered)} in a right video with a wrong span (localization)."
+    ]
+
+
+def weak_places(diagnosis: Diagnosis, groupings: Sequence[Grouping]) -> list[str]:
+    """The groups whose share of found queries lies furthest below the others', clearly and not by chance.
+
+    By chance: less than two standard errors of a share below the share of all the other queries.
+    """
+    first = (diagnosis.classes == GOOD_FIRST).astype(np.float64)
+    total, hits = len(first), float(first.sum())
+    weak = []
+    for grouping in groupings:
+        sizes, rates = grouping.counts(), grouping.means(first)
+        others = total - sizes
+        rest = np.divide(hits - rates * sizes, others, out=np.zeros(len(sizes)), where=others > 0)
+        error = np.sqrt(rest * (1 - rest) * (1 / np.maximum(sizes, 1) + 1 / np.maximum(others, 1)))
+        clear = rest - rates > STANDARD_ERRORS * error
+        clear &= (sizes >= max(LEAST_QUERIES, LEAST_SHARE * total)) & (sizes <= total / 2)
+        weak += [
+            (float(rates[at] - rest[at]), grouping.what.format(grouping.labels[at]), at, grouping)
+            for at in np.flatnonzero(clear & (others > 0)).tolist()
+        ]
+    weak.sort(key=lambda entry: entry[0])
+    sentences = []
+    for difference, what, at, grouping in weak[:MOST_WEAK]:
+        size, rate = int(grouping.counts()[at]), float(grouping.means(first)[at])
+        sentences.append(
+            f"{what} ({number_of(size, 'query')}): {percent(rate, 1)} found, "
+            f"against {percent(rate - difference, 1)} of the others"
+        )
+    return sentences
+
+
+def exchanged(before: Diagnosis, after: Diagnosis) -> tuple[int, int]:
+    """How many queries only the second run finds at the first place, and how many only the first."""
+    first, second = before.classes == GOOD_FIRST, after.classes == GOOD_FIRST
+    return int((second & ~first).sum()), int((first & ~second).sum())
+
+
+def moved_by(before: Diagnosis, after: Diagnosis) -> str:
+    """What became of the queries from the first run to the second, in one sentence."""
+    won, lost = exchanged(before, after)
+    return (
+        f"B answers {number_of(won, 'query')} at the first place that A does not; "
+        f"A answers {lost:,} that B does not."
+    )
+
+
+def verdict_of(comparison: Comparison) -> Verdict:
+    """Whether the second run is better than the first, by the first metric, and what the others say."""
+    first = comparison.differences[0]
+    before, after = (system.means[first.metric].value for system in comparison.systems)
+    difference = first.difference
+    verdict = {
+        "better": f"By {first.metric}, B is better than A",
+        "worse": f"By {first.metric}, B is worse than A",
+        "no difference shown": f"By {first.metric}, no difference between A and B is shown",
+    }[first.verdict]
+    real = (
+        "What is seen could well be chance, which does not mean that the runs are equal."
+        if first.verdict == "no difference shown"
+        else "That is more than chance."
+    )
+    sure = f"{100 * (1 - comparison.settings.alpha):g} %"
+    numbers = (
+        f"A has {100 * before:.1f} %, B {100 * after:.1f} %: {100 * difference.value:+.1f} points "
+        f"({sure} interval {100 * difference.low:+.1f} to {100 * difference.high:+.1f}, "
+        f"{chance(first.p_corrected)})."
+    )
+    verdicts = [other.verdict for other in comparison.differences]
+    better, worse = verdicts.count("better"), verdicts.count("worse")
+    others = (
+        f"Of {len(verdicts)} metrics, B is better by {better} and worse by {worse}; "
+        f"{len(verdicts) - better - worse} show no difference."
+    )
+    return Verdict(f"{verdict}.", (f"{numbers} {real}", *((others,) if len(verdicts) > 1 else ())))
+
+
+def no_verdict(why: str) -> Verdict:
+    """That two runs cannot be compared, and why."""
+    return Verdict("Whether the two runs really differ cannot be said.", (why,))
+
+
+def chance(p: float) -> str:
+    """A p-value as people read it.
+
+    >>> chance(0.0421), chance(0.00001)
+    ('p = 0.042', 'p < 0.001')
+    """
+    return f"p = {p:.3f}" if p >= 0.001 else "p < 0.001"

@@ -1,0 +1,116 @@
+"""`whenabouts deploy`: serve a corpus by replicas of Ray Serve, on one machine or many."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from whenabouts.cli.options import add_corpus, add_verb, corpus_name
+from whenabouts.types import UsageError
+
+_EPILOG = """\
+examples:
+  whenabouts deploy ray --corpus s3://videos/my.corpus --replicas 4 --address auto
+  whenabouts deploy ray --corpus my.corpus --autoscale 1-8 --write serve.yaml && serve deploy serve.yaml"""
+
+
+def _bounds(text: str) -> tuple[int, int]:
+    """Two numbers with a dash between them."""
+    least, dash, most = text.partition("-")
+    if not (dash and least.isdecimal() and most.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r}: give the fewest and the most, such as 1-8")
+    return int(least), int(most)
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb."""
+    parser = add_verb(
+        verbs,
+        "deploy",
+        run,
+        description="Serve a corpus by replicas on a Ray cluster. Without --address one is started on this "
+        "machine, and ends with the command.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument("on", metavar="ray", choices=["ray"], help="what the replicas run on")
+    add_corpus(parser)
+    parser.add_argument(
+        "--address", help="the cluster: auto, HOST:PORT or ray://HOST:PORT (default: one on this machine)"
+    )
+    many = parser.add_mutually_exclusive_group()
+    many.add_argument("--replicas", metavar="N", type=int, default=1, help="how many servers (default 1)")
+    many.add_argument(
+        "--autoscale",
+        metavar="MIN-MAX",
+        type=_bounds,
+        help="as many as are needed, within bounds, such as 1-8",
+    )
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen at (default 127.0.0.1; others need a token)"
+    )
+    parser.add_argument("--port", type=int, default=8765, help="port of each machine (default 8765)")
+    parser.add_argument(
+        "--token", default=None, help="secret that clients must send (default: $WHENABOUTS_TOKEN)"
+    )
+    parser.add_argument("--cpus", type=float, default=1.0, help="processors of each replica (default 1)")
+    parser.add_argument("--memory", metavar="MB", type=int, default=0, help="memory of each replica")
+    parser.add_argument(
+        "--time-limit",
+        metavar="SECONDS",
+        type=float,
+        default=60.0,
+        help="end a search that takes longer (60)",
+    )
+    parser.add_argument(
+        "--model", metavar="RUN", action="append", default=[], help="a trained system to search with as well"
+    )
+    parser.add_argument(
+        "--files", metavar="PATH", action="append", default=[], help="serve only videos under this folder"
+    )
+    parser.add_argument(
+        "--write", metavar="FILE", type=Path, help="deploy nothing; write a configuration for `serve deploy`"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Deploy; with a cluster of one's own until it is stopped."""
+    from whenabouts_cluster import ray_serve
+
+    least, most = options.autoscale or (0, 0)
+    place = corpus_name(options)
+    deployment = ray_serve.Deployment(
+        place if "://" in place else str(Path(place).resolve()),
+        host=options.host,
+        port=options.port,
+        replicas=options.replicas,
+        least=least,
+        most=most,
+        cpus=options.cpus,
+        memory_mb=options.memory,
+        time_limit=options.time_limit,
+        models=tuple(options.model),
+        files=tuple(options.files),
+    )
+    if options.write is not None:
+        try:
+            options.write.write_text(ray_serve.configuration(deployment), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{options.write} cannot be written: {error.strerror}; name another") from error
+        print(f"`serve deploy {options.write}` deploys it; replicas take the token from $WHENABOUTS_TOKEN")
+        return 0
+    token = os.environ.get("WHENABOUTS_TOKEN", "") if options.token is None else options.token
+    ray_serve.deploy(deployment, token, options.address)
+    print(f"serving at http://{options.host}:{options.port}/", flush=True)
+    if options.address is not None:
+        print(f"it stays until `serve delete {ray_serve.NAME}`")
+        return 0
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        signal.pause()
+    except KeyboardInterrupt:
+        ray_serve.stop()
+    return 0

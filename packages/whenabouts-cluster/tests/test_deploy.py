@@ -1,0 +1,396 @@
+"""The files of `deploy/`: each against its own schema or checker, its commands against the real parser."""
+
+from __future__ import annotations
+
+import argparse
+import configparser
+import importlib.resources
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from whenabouts.cli.main import build_parser
+from whenabouts.server.metrics import Metrics
+
+DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
+CONTAINER, UNIT = DEPLOY / "Containerfile", DEPLOY / "whenabouts.service"
+MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+KUBERNETES = "1.37"
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+def _documents(path: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+
+
+def _unit() -> configparser.RawConfigParser:
+    unit = configparser.RawConfigParser(delimiters=("=",), strict=True)
+    unit.optionxform = str  # type: ignore[assignment]
+    unit.read_string(UNIT.read_text(encoding="utf-8"))
+    return unit
+
+
+# Pods, wherever they are, and what they run ----------------------------------------------------------
+
+
+def _templates(value: Any) -> Iterator[dict[str, Any]]:
+    """Every template of pods in a manifest."""
+    if isinstance(value, dict):
+        if isinstance(value.get("template"), dict):
+            yield value["template"]
+        for below in value.values():
+            yield from _templates(below)
+    if isinstance(value, list):
+        for below in value:
+            yield from _templates(below)
+
+
+def _containers() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Every container of the manifests: where it stands, its pod, itself."""
+    for path in MANIFESTS:
+        for document in _documents(path):
+            for template in _templates(document):
+                for container in template["spec"]["containers"]:
+                    yield f"{path.name}: {container['name']}", template["spec"], container
+
+
+def _commands() -> dict[str, list[str]]:
+    """Every command line of `whenabouts` in the files, without the program's name."""
+    commands = {}
+    layers = re.findall(r"^(?:ENTRYPOINT|CMD) (\[.*\])$", CONTAINER.read_text(encoding="utf-8"), re.M)
+    commands[CONTAINER.name] = [word for layer in layers for word in json.loads(layer)][1:]
+    commands[UNIT.name] = shlex.split(_unit()["Service"]["ExecStart"])[1:]
+    for name, service in _documents(DEPLOY / "compose.yaml")[0]["services"].items():
+        commands[f"compose.yaml: {name}"] = service["command"]
+    commands |= {where: own["args"] for where, _, own in _containers() if "args" in own}
+    for path in MANIFESTS:
+        for document in _documents(path):
+            if "entrypoint" in document["spec"]:
+                commands[path.name] = shlex.split(document["spec"]["entrypoint"])[1:]
+    return commands
+
+
+COMMANDS = _commands()
+
+
+@pytest.fixture(scope="module")
+def parser() -> argparse.ArgumentParser:
+    """That of the commands which the files use."""
+    return build_parser({command[0] for command in COMMANDS.values()})
+
+
+@pytest.mark.parametrize("where", COMMANDS)
+def test_every_command_of_the_files_parses(where: str, parser: argparse.ArgumentParser) -> None:
+    options = parser.parse_args(COMMANDS[where])
+    assert options.verb == COMMANDS[where][0]
+
+
+@pytest.mark.parametrize("where", [where for where, words in COMMANDS.items() if words[0] == "serve"])
+def test_a_server_gets_no_secret_on_its_command_line(where: str, parser: argparse.ArgumentParser) -> None:
+    options = parser.parse_args(COMMANDS[where])
+    assert options.token is None
+    assert options.token_file is not None or where == CONTAINER.name
+
+
+# Each file by its own rules --------------------------------------------------------------------------
+
+
+def test_the_container_file_has_no_finding_of_hadolint() -> None:
+    done = subprocess.run([_program("hadolint"), str(CONTAINER)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_image_has_a_fixed_base_a_user_of_its_own_and_files_that_are_there() -> None:
+    text = CONTAINER.read_text(encoding="utf-8")
+    bases = re.findall(r"^FROM (\S+)$", text, re.M)
+    assert all(re.fullmatch(r"[\w./-]+:\d+\.\d+\.\d+\S*", base) for base in bases) and bases
+    users = re.findall(r"^USER (\d+)$", text, re.M)
+    assert users and int(users[-1]) > 0
+    copied = [name for line in re.findall(r"^COPY (.+) \S+$", text, re.M) for name in line.split()]
+    assert copied and all((DEPLOY.parent / name).exists() for name in copied)
+
+
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    analyze = _program("systemd-analyze")
+    # The program of the unit is installed where the unit is, and not here.
+    text = UNIT.read_text(encoding="utf-8").replace("/opt/whenabouts/bin/whenabouts", sys.executable)
+    (tmp_path / UNIT.name).write_text(text, encoding="utf-8")
+    done = subprocess.run([analyze, "verify", str(tmp_path / UNIT.name)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_unit_may_write_its_own_folders_only() -> None:
+    service = _unit()["Service"]
+    assert service["NoNewPrivileges"] == "yes"
+    assert service["ProtectSystem"] == "strict"
+    assert service["CapabilityBoundingSet"] == ""
+    folders = {f"/var/lib/{service['StateDirectory']}", f"/var/cache/{service['CacheDirectory']}"}
+    options = build_parser({"serve"}).parse_args(COMMANDS[UNIT.name])
+    assert str(options.cache) in folders and str(Path(options.corpus).parent) in folders
+
+
+def test_compose_accepts_its_file() -> None:
+    vendored = importlib.resources.files("check_jsonschema") / "builtin_schemas/vendor/compose-spec.json"
+    schema = json.loads(vendored.read_text(encoding="utf-8"))
+    compose = _documents(DEPLOY / "compose.yaml")[0]
+    jsonschema.validate(compose, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**compose, "sevices": {}}, schema)
+    server = compose["services"]["server"]
+    assert server["ports"] == ["127.0.0.1:8765:8765"], "a port of all addresses passes by the firewall"
+    assert (DEPLOY / server["build"]["context"] / server["build"]["dockerfile"]).exists()
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
+def test_kubernetes_accepts_the_manifests(path: Path) -> None:
+    import kubernetes_validate
+
+    for document in _documents(path):
+        templates = list(_templates(document))
+        if not document["apiVersion"].startswith("ray.io/"):
+            kubernetes_validate.validate(document, KUBERNETES, strict=True)
+        else:
+            _check_ray(document)
+            assert templates
+        for template in templates:
+            pod = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "a"}, "template": template}
+            kubernetes_validate.validate(pod, KUBERNETES, strict=True)
+
+
+def test_a_wrong_manifest_is_refused() -> None:
+    import kubernetes_validate
+
+    deployment = _documents(DEPLOY / "kubernetes" / "server.yaml")[1]
+    deployment["spec"]["template"]["spec"]["containers"][0]["readynessProbe"] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(deployment, KUBERNETES, strict=True)
+
+
+_CLUSTER = {"rayVersion", "enableInTreeAutoscaling", "autoscalerOptions", "headGroupSpec", "workerGroupSpecs"}
+_GROUP = {"rayStartParams", "template"}
+_SPECS: Mapping[str, tuple[str, set[str]]] = {
+    "RayService": ("rayClusterConfig", {"serveConfigV2"}),
+    "RayJob": (
+        "rayClusterSpec",
+        {"entrypoint", "shutdownAfterJobFinishes", "backoffLimit", "submissionMode"},
+    ),
+}
+"""Of KubeRay's types (ray.io/v1), what our manifests may use; no package carries their schemas."""
+
+
+def _check_ray(document: Mapping[str, Any]) -> None:
+    """Hold a manifest of KubeRay against the fields of its types that we use."""
+    assert document["apiVersion"] == "ray.io/v1"
+    spec = dict(document["spec"])
+    if document["kind"] != "RayCluster":
+        name, own = _SPECS[document["kind"]]
+        assert spec.keys() - {name} <= own
+        spec = spec[name]
+    assert spec.keys() <= _CLUSTER
+    assert spec["headGroupSpec"].keys() == _GROUP
+    for group in spec["workerGroupSpecs"]:
+        assert group.keys() == _GROUP | {"groupName", "replicas", "minReplicas", "maxReplicas"}
+        assert 0 <= group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+    groups = [spec["headGroupSpec"], *spec["workerGroupSpecs"]]
+    values = [value for group in groups for value in group["rayStartParams"].values()]
+    assert all(isinstance(value, str) for value in values)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray's own classes
+def test_the_ray_service_is_what_deploy_ray_deploys() -> None:
+    from ray.serve.schema import ServeDeploySchema
+
+    from whenabouts_cluster.ray_serve import Deployment, configuration
+
+    spec = _documents(DEPLOY / "kubernetes" / "ray-service.yaml")[0]["spec"]
+    given = yaml.safe_load(spec["serveConfigV2"])
+    ServeDeploySchema.model_validate(given)
+    arguments = given["applications"][0].pop("args")
+    made = yaml.safe_load(configuration(Deployment.of(arguments)))
+    made["applications"][0].pop("args")
+    assert given == made
+    deployment = Deployment.of(arguments)
+    workers = spec["rayClusterConfig"]["workerGroupSpecs"][0]
+    assert (deployment.least, deployment.most) == (workers["minReplicas"], workers["maxReplicas"])
+    memory = workers["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"]
+    assert deployment.memory_mb < int(memory.removesuffix("Gi")) << 10
+
+
+def test_the_nodes_of_ray_run_the_version_that_is_tested() -> None:
+    pins = (DEPLOY.parent / "constraints.txt").read_text(encoding="utf-8")
+    for path in MANIFESTS:
+        versions = re.findall(r'rayVersion: "([\d.]+)"', path.read_text(encoding="utf-8"))
+        assert all(f"ray=={version}\n" in pins for version in versions)
+
+
+@pytest.mark.parametrize(
+    ("pod", "container"), [case[1:] for case in _containers()], ids=[case[0] for case in _containers()]
+)
+def test_pods_have_no_rights_that_they_do_not_need(pod: dict[str, Any], container: dict[str, Any]) -> None:
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    # The autoscaler in the head of a Ray cluster asks Kubernetes for pods.
+    assert pod["automountServiceAccountToken"] is (container["name"] == "ray-head")
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in pod["volumes"]}
+
+
+def test_servers_stay_below_the_memory_that_they_are_given(parser: argparse.ArgumentParser) -> None:
+    given = {UNIT.name: _unit()["Service"]["MemoryMax"]}
+    for name, service in _documents(DEPLOY / "compose.yaml")[0]["services"].items():
+        given[f"compose.yaml: {name}"] = service["mem_limit"]
+    given |= {where: own["resources"]["limits"]["memory"] for where, _, own in _containers()}
+    checked = 0
+    for where, words in COMMANDS.items():
+        options = parser.parse_args(words)
+        if options.verb == "serve" and where in given:
+            amount = re.fullmatch(r"(\d+)g(i|b)?", given[where].lower())
+            assert amount is not None and options.memory << 20 < int(amount[1]) << 30, where
+            checked += 1
+    assert checked == 3
+
+
+def test_probes_ask_paths_that_the_server_has_without_a_token() -> None:
+    from whenabouts.server.security import HEALTH
+
+    probes = [
+        container[probe]["httpGet"]["path"]
+        for _, _, container in _containers()
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe")
+        if probe in container
+    ]
+    assert len(probes) >= 3 and set(probes) == {HEALTH}
+    assert HEALTH in CONTAINER.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["Caddyfile", "nginx.conf"])
+def test_a_proxy_reaches_the_server_as_one_that_it_lets_in(
+    name: str, parser: argparse.ArgumentParser
+) -> None:
+    text = (DEPLOY / name).read_text(encoding="utf-8")
+    port = parser.parse_args(["serve", "--corpus", "c"]).port
+    assert f"127.0.0.1:{port}" in text and text.count("{") == text.count("}")
+    assert re.search(r"Host localhost", text) and re.search(r'-Origin|Origin ""', text)
+
+
+# The dashboard ---------------------------------------------------------------------------------------
+
+
+def _measured() -> dict[str, dict[str, set[str]]]:
+    """The names of all samples of a server's metrics, by family, with their labels."""
+    metrics = Metrics()
+    metrics.requests.labels("/api/search", "GET", "200").inc()
+    metrics.seconds.labels("/api/search").observe(0.1)
+    metrics.cache.labels("clip", "hit").inc()
+    metrics.waiting.labels("searches").set(1)
+    metrics.refused.labels("searches").set(1)
+    families: dict[str, dict[str, set[str]]] = {}
+    for family in text_string_to_metric_families(metrics.text().decode()):
+        names = families.setdefault(family.name.removesuffix("_created"), {})
+        for sample in family.samples:
+            names.setdefault(sample.name, set()).update(sample.labels)
+    return families
+
+
+def test_the_dashboard_shows_metrics_that_exist_and_leaves_none_out() -> None:
+    dashboard = json.loads((DEPLOY / "grafana-dashboard.json").read_text(encoding="utf-8"))
+    asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    asked += [own["query"] for own in dashboard["templating"]["list"] if own["type"] == "query"]
+    families = _measured()
+    samples = {name: labels for family in families.values() for name, labels in family.items()}
+    used = set()
+    for query in asked:
+        for name, matchers in re.findall(r"(whenabouts_\w+)(?:\{([^}]*)\})?", query):
+            assert name in samples, query
+            labels = set(re.findall(r"(\w+)=", matchers)) | set(re.findall(r"by \((\w+)\)", query))
+            assert labels <= samples[name] | {"job", "instance", "le"}, query
+            used.add(name)
+    for family, names in families.items():
+        assert used & names.keys(), f"the dashboard shows nothing of {family}"
+    places = [tuple(panel["gridPos"][key] for key in "xy") for panel in dashboard["panels"]]
+    assert len(set(places)) == len(places)
+
+
+def test_prometheus_is_told_how_to_get_in() -> None:
+    jobs = _documents(DEPLOY / "prometheus.yaml")[0]["scrape_configs"]
+    assert jobs[0]["authorization"]["type"] == "Bearer"
+    assert jobs[0]["authorization"]["credentials_file"].startswith("/")
+
+
+# The image, without a container engine ---------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_what_the_container_file_installs_serves_and_is_healthy(tmp_path: Path, samples: Path) -> None:
+    text = CONTAINER.read_text(encoding="utf-8").replace("\\\n", "")
+    root = tmp_path / "opt"
+    root.mkdir()
+    for words in (line.split()[:-1] for line in re.findall(r"^COPY (.+)$", text, re.M)):
+        for name in words:
+            source = DEPLOY.parent / name
+            copy = shutil.copytree if source.is_dir() else shutil.copy2
+            copy(source, root / name)
+    programs = tmp_path / "environment" / "bin"
+    subprocess.run([sys.executable, "-m", "venv", str(programs.parent)], check=True)
+    environment = {
+        **{name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")},
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "WHENABOUTS_TOKEN": "0123456789abcdef0123",
+        **dict(re.findall(r"^ARG (\w+)=(\S+)$", text, re.M)),
+    }
+    steps = [step.strip() for line in re.findall(r"^RUN (.+)$", text, re.M) for step in line.split("&&")]
+    installs = [step for step in steps if step.startswith("pip install ")]
+    assert len(installs) == 2
+    for step in installs:
+        subprocess.run(["sh", "-c", step], cwd=root, env=environment, check=True)
+    corpus, port = tmp_path / "corpus", _free_port()
+    index = ["whenabouts", "index", str(samples / "friday.mp4"), "--corpus", str(corpus)]
+    subprocess.run(index, cwd=tmp_path, env=environment, check=True)
+    places = {"/corpus": str(corpus), "/cache": str(tmp_path / "cache")}
+    command = ["whenabouts", *(places.get(word, word) for word in COMMANDS[CONTAINER.name])]
+    with subprocess.Popen([*command, "--port", str(port)], cwd=tmp_path, env=environment) as server:
+        try:
+            check = re.search(r"^HEALTHCHECK .*?CMD (\[.*\])$", text, re.M)
+            assert check is not None
+            probe = json.loads(check[1].replace(":8765/", f":{port}/"))
+            deadline = time.monotonic() + 60
+            while subprocess.run(probe, env=environment, stderr=subprocess.DEVNULL).returncode:
+                assert server.poll() is None and time.monotonic() < deadline, "the server does not answer"
+                time.sleep(0.5)
+            asked = urllib.request.Request(
+                f"http://127.0.0.1:{port}/api/search?query=crown%20jewels",
+                headers={"Authorization": f"Bearer {environment['WHENABOUTS_TOKEN']}"},
+            )
+            with urllib.request.urlopen(asked, timeout=60) as answer:
+                assert json.load(answer)["data"][0]["title"] == "friday"
+        finally:
+            server.terminate()
+
+
+def _free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])

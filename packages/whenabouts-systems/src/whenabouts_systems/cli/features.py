@@ -1,0 +1,236 @@
+"""`whenabouts features`: what feature files hold, how far two differ, and how our own are made."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import Any
+
+from whenabouts.cli.options import add_corpus, add_format, add_verb, for_terminal, open_corpus, print_either
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb and its actions."""
+    parser = add_verb(
+        verbs,
+        "features",
+        description="Feature files of released layouts (HDF5, LMDB, npz, npy) and our own store.",
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    _add_show(actions)
+    _add_compare(actions)
+    _add_convert(actions)
+    _add_tokens(actions)
+    _add_export(actions)
+    _add_sentences(actions)
+
+
+def _add_show(actions: Any) -> None:
+    parser = actions.add_parser(
+        "show",
+        help="layout, items, width, norms, fingerprint of a file or folder",
+        description="Say what a feature file holds: layout, items, width, lengths, norms, what is not "
+        "finite, and what made it.",
+    )
+    parser.add_argument("path", metavar="PATH", type=Path, help="a feature file or folder")
+    _add_opening(parser)
+    parser.add_argument("--quick", action="store_true", help="read no rows: no norms, nothing counted")
+    add_format(parser)
+    parser.set_defaults(run=run_show)
+
+
+def _add_compare(actions: Any) -> None:
+    parser = actions.add_parser(
+        "compare",
+        help="say how far two feature files differ",
+        description="Say whether two feature files are the same, the same but for rounding or length, or "
+        "different features, and show the items that differ most.",
+    )
+    parser.add_argument("a", metavar="A", type=Path, help="a feature file or folder")
+    parser.add_argument("b", metavar="B", type=Path, help="another")
+    parser.add_argument("--layout-a", metavar="NAME", help="layout of A (default: its content decides)")
+    parser.add_argument("--layout-b", metavar="NAME", help="layout of B (default: its content decides)")
+    parser.add_argument("--key-a", metavar="NAME", help="which array of an item of A, where it has several")
+    parser.add_argument("--key-b", metavar="NAME", help="which array of an item of B, where it has several")
+    add_format(parser)
+    parser.set_defaults(run=run_compare)
+
+
+def _add_convert(actions: Any) -> None:
+    parser = actions.add_parser(
+        "convert",
+        help="write features as our own store, with their fingerprint",
+        description="Write features as a store that is read by memory map and says what made them.",
+    )
+    parser.add_argument("source", metavar="SRC", type=Path, help="a feature file or folder")
+    parser.add_argument("dest", metavar="DEST", type=Path, help="the folder to write; nothing is overwritten")
+    _add_opening(parser)
+    parser.add_argument("--encoder", metavar="NAME", help="the network that made the features")
+    parser.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="settings",
+        help="what else is known: weights_sha256, frame_rate, normalisation, version, or a key of your own",
+    )
+    parser.add_argument(
+        "--dtype", choices=("float16", "float32", "float64"), help="type of the numbers (default: as it is)"
+    )
+    add_format(parser)
+    parser.set_defaults(run=run_convert)
+
+
+def _add_tokens(actions: Any) -> None:
+    parser = actions.add_parser(
+        "tokens",
+        help="token features of queries, for a training on them",
+        description="Encode the word pieces of queries and write them as our own store, under query ids.",
+    )
+    parser.add_argument(
+        "--queries",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="judgements in any known format, or lines with query_id and text (repeat for more)",
+    )
+    parser.add_argument("--dataset", metavar="NAME", help="all queries of a data set, with --folder")
+    parser.add_argument("--folder", metavar="DIR", help="the folder that holds the data set's files")
+    parser.add_argument("--split", metavar="NAME", action="append", default=[], help="only of this split")
+    parser.add_argument("--encoder", metavar="MODEL", help="sentence encoder (default: the offline MiniLM)")
+    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="the store to write")
+    add_format(parser)
+    parser.set_defaults(run=run_tokens)
+
+
+def _add_export(actions: Any) -> None:
+    from whenabouts.streams import all_streams
+
+    parser = actions.add_parser(
+        "export",
+        help="clip features of a corpus, for a training on it",
+        description="Write a stream of a corpus on an even grid as our own store, under video ids: a clip is "
+        "the mean of what shares time with it, zeros where there is nothing.",
+    )
+    add_corpus(parser)
+    parser.add_argument("--stream", metavar="NAME", required=True, help=f"one of {', '.join(all_streams())}")
+    parser.add_argument("--clip-seconds", metavar="S", type=float, required=True, help="seconds of a clip")
+    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="the store to write")
+    add_format(parser)
+    parser.set_defaults(run=run_export)
+
+
+def _add_sentences(actions: Any) -> None:
+    parser = actions.add_parser(
+        "sentences",
+        help="what is said in a corpus, for a training of a system that reads words",
+        description="Write the passages of a corpus with their times, a line for each video, for a training "
+        "of HERO on it.",
+    )
+    add_corpus(parser)
+    parser.add_argument("--out", metavar="FILE", type=Path, required=True, help="the .jsonl file to write")
+    parser.set_defaults(run=run_sentences)
+
+
+def _add_opening(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--layout", metavar="NAME", help="the layout (default: the content decides)")
+    parser.add_argument("--key", metavar="NAME", help="which array of an item, where it has several")
+    parser.add_argument("--clip-seconds", metavar="S", type=float, help="seconds a row covers")
+    parser.add_argument("--strict", action="store_true", help="a row that is not finite is an error")
+
+
+def _opening(options: argparse.Namespace) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in ("layout", "key", "clip_seconds", "strict")}
+
+
+def run_show(options: argparse.Namespace) -> int:
+    """Show what is there."""
+    from whenabouts_systems.features import open_features
+    from whenabouts_systems.features.summary import summarise
+
+    with open_features(options.path, **_opening(options)) as source:
+        _print(options, summarise(source, quick=options.quick))
+    return 0
+
+
+def run_compare(options: argparse.Namespace) -> int:
+    """Show how far two differ."""
+    from whenabouts_systems.features import open_features
+    from whenabouts_systems.features.compare import compare
+
+    with (
+        open_features(options.a, layout=options.layout_a, key=options.key_a) as a,
+        open_features(options.b, layout=options.layout_b, key=options.key_b) as b,
+    ):
+        _print(options, compare(a, b))
+    return 0
+
+
+def run_convert(options: argparse.Namespace) -> int:
+    """Write our own store."""
+    from whenabouts_systems.features import open_features
+    from whenabouts_systems.features.fingerprint import setting
+    from whenabouts_systems.features.layouts.store import convert_to_store
+
+    facts: dict[str, Any] = dict(setting(text) for text in options.settings)
+    if options.encoder is not None:
+        facts["encoder"] = options.encoder
+    with open_features(options.source, **_opening(options)) as source:
+        _print(options, convert_to_store(source, options.dest, facts=facts, dtype=options.dtype))
+    return 0
+
+
+def run_tokens(options: argparse.Namespace) -> int:
+    """Write features of queries."""
+    from whenabouts.encoders import open_text_encoder
+    from whenabouts.types import UsageError
+    from whenabouts_bench.datasets import open_dataset
+    from whenabouts_bench.formats.queries import read_queries, with_words
+    from whenabouts_systems.own_features import queries_of, write_token_features
+
+    if bool(options.queries) == bool(options.dataset):
+        raise UsageError("whose tokens? Give --queries FILE, or --dataset NAME with --folder DIR")
+    if options.dataset and not options.folder:
+        raise UsageError(f"--dataset {options.dataset}: give --folder DIR, where its files are")
+    if options.dataset:
+        dataset = open_dataset(options.dataset, options.folder)
+        queries = [dataset.annotations(split).queries for split in options.split or dataset.splits]
+    else:
+        queries = [with_words(read_queries(path), path).queries for path in options.queries]
+    _print(
+        options, write_token_features(queries_of(queries), open_text_encoder(options.encoder), options.out)
+    )
+    return 0
+
+
+def run_export(options: argparse.Namespace) -> int:
+    """Write features of a corpus."""
+    corpus = open_corpus(options)
+    _print(options, corpus.export_features(options.stream, options.clip_seconds, options.out))
+    return 0
+
+
+def run_sentences(options: argparse.Namespace) -> int:
+    """Write the sentences of a corpus."""
+    from whenabouts.types import number_of
+
+    corpus = open_corpus(options)
+    print(f"{options.out}: what is said in {number_of(corpus.export_sentences(options.out), 'video')}")
+    return 0
+
+
+def _print(options: argparse.Namespace, result: Any) -> None:
+    print_either(
+        options, lambda: _finite(result.to_json()), lambda: (for_terminal(line) for line in result.lines())
+    )
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: null stands for it."""
+    if isinstance(value, dict):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,78 @@
+"""`whenabouts search --highlights`: what is most worth seeing in a video."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whenabouts.cli.options import encoded_with, open_corpus, print_either, print_notes
+from whenabouts.types import UsageError, number_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from whenabouts_systems.highlights import Highlights
+
+_OTHERS = (
+    "queries", "stream", "like", "all", "skip", "min_confidence", "after", "before", "where", "retriever",
+    "segments", "check",
+)  # fmt: skip
+
+
+_EXAMPLE = """
+the best moments of a video without a question, and its highlight curve:
+  whenabouts search --highlights --within holiday.mp4 --corpus my.corpus --model qd -k 5 --out curve.csv"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The option."""
+    parser.epilog = (parser.epilog or "") + _EXAMPLE
+    parser.add_argument(
+        "--highlights",
+        action="store_true",
+        help="what is most worth seeing in the one video of --within, with or without a QUERY: the saliency "
+        "of --model (a system that answers windows, such as qd_detr)",
+    )
+
+
+def run(options: argparse.Namespace) -> int | None:
+    """Show the highlights of the one video that was named, and write their curve; 0. None without the option."""
+    if not options.highlights:
+        return None
+    from whenabouts.video.aside import check_free
+    from whenabouts_systems.highlights import highlights_of
+
+    if options.model is None or len(options.within) != 1:
+        raise UsageError(
+            "--highlights are of one video, by a trained system: give --within VIDEO --model RUN"
+        )
+    others = [f"--{name.replace('_', '-')}" for name in _OTHERS if getattr(options, name)]
+    if others:
+        raise UsageError(f"--highlights are of one whole video and take no {', '.join(others)}")
+    if options.out is not None and Path(options.out).suffix.lower() != ".csv":
+        raise UsageError(
+            f"--out {options.out}: the curve is written as CSV; name a file that ends in .csv (--json "
+            "prints it as JSON)"
+        )
+    if options.out is not None:
+        check_free(Path(options.out), force=options.force)
+    corpus = open_corpus(options)
+    encoded_with(corpus, options.model)
+    k = options.best if options.k is None else options.k
+    highlights = highlights_of(corpus, options.within[0], options.model, options.query or "", k)
+    if options.out is not None:
+        highlights.write_csv(Path(options.out))
+    print_either(options, highlights.to_json, lambda: _lines(highlights, options.within[0], options.out))
+    print_notes(highlights.notes)
+    return 0
+
+
+def _lines(highlights: Highlights, video: str, out: str | None) -> Iterator[str]:
+    from whenabouts.times import format_time
+
+    for rank, moment in enumerate(highlights.moments, 1):
+        span = f"{format_time(moment.start)} - {format_time(moment.end)}"
+        yield f"{rank:>3}  {video}  {span}  {moment.score:.3f}"
+    if out is not None:
+        yield f"{out}: the curve, {number_of(len(highlights.start), 'clip')}"

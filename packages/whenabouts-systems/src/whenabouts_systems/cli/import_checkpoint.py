@@ -1,0 +1,116 @@
+"""`whenabouts import-checkpoint`: the authors' checkpoints as trained systems of ours."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import Any
+
+from whenabouts.cli.options import add_format, add_verb, print_json, print_lines, wants_json
+from whenabouts.types import UsageError
+
+_EPILOG = """\
+examples:
+  whenabouts import-checkpoint xml results/tvr-video_sub/model.ckpt --out xml-released
+  whenabouts import-checkpoint mmn charades.pth --dataset charades --out mmn
+  whenabouts import-checkpoint reloclnet model.ckpt --heads 8 --encoder query=my-bert --out reloclnet"""
+
+_CLIP_HELP = "length of a clip (default: the file's; else 1.5, DETR family 2.0, mmn by --dataset)"
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb."""
+    parser = add_verb(
+        verbs,
+        "import-checkpoint",
+        run,
+        description="Read a checkpoint that a released program wrote and make the folder of a trained system "
+        "that computes the same. Nothing in the file is executed: only tensors and plain settings are read. "
+        "Settings come from the tensors' shapes, from the file, and from the program's opt.json beside it.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument(
+        "program",
+        metavar="PROGRAM",
+        help="what wrote it: xml, reloclnet, mmn (CroCs likewise), moment_detr, …; docs/importing.md has all",
+    )
+    parser.add_argument("file", metavar="FILE", help="the checkpoint (model.ckpt)")
+    parser.add_argument("--out", metavar="DIR", required=True, help="folder to make")
+    parser.add_argument("--opt", metavar="FILE", help="the program's options (default: opt.json beside FILE)")
+    parser.add_argument("--heads", type=int, metavar="N", help="heads of attention")
+    parser.add_argument("--clip-seconds", type=float, metavar="S", help=_CLIP_HELP)
+    parser.add_argument(
+        "--tef",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="whether the last two columns of each stream say where a clip begins and ends",
+    )
+    parser.add_argument(
+        "--encoder",
+        metavar="NAME=ENCODER",
+        action="append",
+        default=[],
+        help="what made the features of query or of a stream (video, sub; DETR family: vision, motion); may "
+        "be given again",
+    )
+    parser.add_argument(
+        "--stream",
+        metavar="NAME=WIDTH",
+        action="append",
+        default=[],
+        help="DETR family: a stream of the features; given again for the next, in the order in which they "
+        "lie side by side (default: as the file's v_feat_dirs, else guessed by the width)",
+    )
+    parser.add_argument(
+        "--dataset", metavar="NAME", default="", help="mmn: charades, activitynet or tacos, whose map it has"
+    )
+    add_format(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Import, write the folder, and say what was made."""
+    from whenabouts_systems.released.importing import check_free, import_checkpoint
+    from whenabouts_systems.released.settings import Overrides
+
+    out = Path(options.out)
+    check_free(out)
+    encoders = _encoders(options.encoder)
+    overrides = Overrides(
+        options.heads, options.clip_seconds, options.tef, encoders, options.dataset, _streams(options.stream)
+    )
+    opt = Path(options.opt) if options.opt else None
+    imported = import_checkpoint(options.program, Path(options.file), overrides, opt)
+    imported.write(out)
+    report = {**imported.to_json(), "out": str(out)}
+    if wants_json(options):
+        print_json(report)
+    else:
+        guessed = [f"not told by the file: {setting}" for setting in imported.guessed]
+        streams = ", ".join(f"{name} ({width})" for name, width in report["streams"].items())
+        print_lines(
+            [f"{out}: {report['system']}, {report['parameters']:,} parameters, streams {streams}", *guessed]
+        )
+    return 0
+
+
+def _encoders(given: list[str]) -> dict[str, str]:
+    encoders = {}
+    for pair in given:
+        name, _, encoder = pair.partition("=")
+        if not (name and encoder):
+            raise UsageError(f"--encoder {pair!r}: give NAME=ENCODER, such as query=all-MiniLM-L6-v2")
+        encoders[name] = encoder
+    return encoders
+
+
+def _streams(given: list[str]) -> dict[str, int]:
+    streams: dict[str, int] = {}
+    for pair in given:
+        name, _, width = pair.partition("=")
+        if not (name and re.fullmatch("[1-9][0-9]{0,6}", width)):
+            raise UsageError(f"--stream {pair!r}: give NAME=WIDTH, such as vision=512")
+        if name in streams:
+            raise UsageError(f"--stream: {name} is given twice")
+        streams[name] = int(width)
+    return streams

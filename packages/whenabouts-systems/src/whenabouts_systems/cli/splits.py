@@ -1,0 +1,122 @@
+"""A split of a data set, opened as the experiment of a checkpoint names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.cli.options import print_notes
+from whenabouts.types import UsageError
+
+if TYPE_CHECKING:
+    from whenabouts_systems.models.trained import Trained
+    from whenabouts_systems.training.data import Examples
+    from whenabouts_systems.training.experiment import Experiment
+
+
+def stages_named(checkpoint: str, retriever: str | None) -> tuple[str | None, str]:
+    """What chooses the videos (None: nothing but the localizer) and what finds the moments in them.
+
+    A retriever that is named wins over the one of a staged run (`models/staged.py`).
+    """
+    from whenabouts_systems.models import staged
+
+    if retriever is not None:
+        return str(staged.retriever_of(retriever)), str(staged.localizer_of(checkpoint))
+    chooser, localizer = staged.stages_of(checkpoint)
+    return (None if chooser is None else str(chooser)), str(localizer)
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedSystem:
+    """A trained system with a split as it reads it; `place` is where it lies."""
+
+    place: str
+    trained: Trained
+    experiment: Experiment
+    split: Examples
+
+
+@dataclass(frozen=True)
+class SplitOptions:
+    """How a split is opened: name (None: as `_usual_split`), folders of features and annotations, device."""
+
+    split: str | None
+    features: str
+    data: str | None
+    device: Any
+
+    def opened(self, files: ExitStack, place: str, experiment: str | None = None) -> OpenedSystem:
+        """A system and the split as it reads it; `experiment` names the files in place of its own."""
+        from whenabouts_systems.models.trained import Trained
+
+        trained = Trained.from_pretrained(place)
+        trained.model.to(self.device)
+        named = experiment_of(place, experiment, self.data)
+        split = opened_split(files, trained, named, self.features, self.split or _usual_split(named))
+        return OpenedSystem(place, trained, named, split)
+
+    def retriever(self, files: ExitStack, place: str, localizer: OpenedSystem) -> OpenedSystem:
+        """What chooses the videos for another system. Raises UsageError where one of them cannot."""
+        from whenabouts_systems.ranking.split_run import check_pair
+
+        opened = replace(self, split=localizer.split.name).opened(files, place)
+        check_pair(opened, localizer, place)
+        return opened
+
+
+def _usual_split(experiment: Experiment) -> str:
+    """Test; where the experiment has none validation, else train, with a note that says so."""
+    split = next((name for name in ("test", "validation", "train") if getattr(experiment.data, name)), "test")
+    if split != "test":
+        print_notes([f"{experiment.name} names no test split: this is its {split} split (--split)"])
+    return split
+
+
+def files_of_system(place: str) -> Iterator[Path]:
+    """The files that the folder of a trained system or of a staged run may have; none of them need exist."""
+    from whenabouts_systems.models.staged import SYSTEM
+    from whenabouts_systems.models.trained import FILES
+    from whenabouts_systems.training.run_folder import EXPERIMENT
+
+    for name in (*FILES, SYSTEM, EXPERIMENT):
+        yield Path(place).expanduser() / name
+
+
+def files_of_features(experiment: Experiment, folder: str) -> Iterator[Path]:
+    """The feature files that an experiment names; of stores that are folders all that is in them."""
+    for name in (experiment.features.query, *experiment.features.streams.values()):
+        path = Path(folder) / name
+        yield from path.rglob("*") if path.is_dir() else (path,)
+
+
+def experiment_of(checkpoint: str, named: str | None, data: str | None) -> Experiment:
+    """The experiment that names the files: the one given, or that of the checkpoint's training."""
+    from whenabouts_systems.training.experiment import load_experiment
+    from whenabouts_systems.training.run_folder import EXPERIMENT
+
+    own = Path(checkpoint) / EXPERIMENT
+    if named is None and not own.is_file():
+        raise UsageError(
+            f"{checkpoint}: has no {EXPERIMENT}, which names the feature files and annotations; "
+            "give a file with the tables [data] and [features] with --experiment"
+        )
+    experiment = load_experiment(named or own)
+    return experiment.with_data(data) if data else experiment
+
+
+def opened_split(
+    files: ExitStack, trained: Trained, experiment: Experiment, features: str, split: str
+) -> Examples:
+    """The split, its features checked against what the checkpoint was trained on."""
+    from whenabouts_systems.training.data import SPLITS, ExperimentData
+
+    if split not in SPLITS:
+        raise UsageError(f"--split {split!r}: accepted: {', '.join(SPLITS)}")
+    material = ExperimentData.open(
+        experiment.data, experiment.features, features, inputs=trained.inputs, splits=(split,)
+    )
+    return files.enter_context(material).split(split)

@@ -1,0 +1,45 @@
+"""What a trained system made of a query to one's own videos."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from whenabouts.search.finder import RankedMoments
+from whenabouts.types import UsageError
+from whenabouts_systems.explain.explained import Explained, Ranked, TokenWeights
+from whenabouts_systems.explain.readout import borders, pieces_for, token_weights
+from whenabouts_systems.trained_search.opened import IndexedSystem
+from whenabouts_systems.trained_search.search import TrainedSearch
+
+
+def explained(
+    search: TrainedSearch, text: str, video_id: str, answers: RankedMoments, moments: Sequence[Ranked]
+) -> Explained:
+    """What the systems of a search made of a query, with borders along one video.
+
+    `moments` are its `answers`. Raises UsageError for a video of which the localizer keeps nothing.
+    """
+    localizer, retriever = search.localizer, search.retriever
+    corpus, _ = localizer.corpus()
+    row = np.array([corpus.row_of[video_id]] if video_id in corpus.row_of else [], np.int64)
+    if not corpus.kept(row):
+        raise UsageError(f"{video_id} has nothing that {search.name} reads, or is not yet encoded with it")
+    trained = localizer.trained
+    weights = None if retriever is None else _weights(retriever, text)
+    return Explained(
+        search.name,
+        trained.system if retriever is None else f"{retriever.trained.system} + {trained.system}",
+        weights or _weights(localizer, text),
+        borders(trained, localizer.encode(text), corpus.select(row), video_id),
+        tuple(moments),
+        tuple(answers.notes),
+    )
+
+
+def _weights(system: IndexedSystem, text: str) -> TokenWeights | None:
+    """How much each word counts for a system; None where it does not say."""
+    return token_weights(
+        system.trained, system.encode(text), text, pieces_for(system.trained, text, system.encoder)
+    )

@@ -1,0 +1,317 @@
+"""What a system made of a query: token weights, borders, moments; for people, and as JSON.
+
+Shapes: N words, T clips of one video.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.clips import clip_among
+from whenabouts.times import format_time
+from whenabouts.types import Moment, ScoredMoment
+
+if TYPE_CHECKING:
+    from whenabouts.shown import Line
+
+MEETS = 0.5
+"""From this overlap (IoU) on, an answer meets the truth: the laxer of the papers' two thresholds."""
+_MOST_WORDS = 5
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenWeights:
+    """The N words of a query, and how much each counts: stream -> (N,) weights that add up to 1.
+
+    `named` is false where it is not known which words the system read; they are then called by number.
+    """
+
+    words: tuple[str, ...]
+    weights: Mapping[str, tuple[float, ...]]
+    named: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        weights = {stream: [round(weight, 5) for weight in row] for stream, row in self.weights.items()}
+        return {"words": list(self.words), "named": self.named, "weights": weights}
+
+    def lines(self) -> list[str]:
+        """For people: the weightiest words of each stream."""
+        lines = []
+        for stream, row in self.weights.items():
+            order = sorted(range(len(row)), key=lambda at: -row[at])[:_MOST_WORDS]
+            lines.append(f"{stream}: " + ", ".join(f"{self.words[at]} {_percent(row[at])}" for at in order))
+        return lines
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A border of a moment: its probability, and the rank of its clip (from 1) among all clips."""
+
+    probability: float
+    rank: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Borders:
+    """Where a moment starts and ends in one video: probabilities (T,) of clips [low, high), in seconds.
+
+    `start` and `end` each add up to 1. `exclusive` says that a moment ends where the clip of its end
+    begins, and not where it is over. `answered` is the system's best moment in this video. `shares` is, by
+    stream, how much each counts in each clip (T,), where a system weighs streams clip by clip: together 1.
+    """
+
+    low: Floats
+    high: Floats
+    start: Floats
+    end: Floats
+    exclusive: bool
+    answered: Moment | None
+    shares: Mapping[str, Floats] = field(default_factory=dict)
+
+    def of(self, moment: Moment) -> tuple[Place, Place]:
+        """What start and end of a moment score."""
+        first = clip_among(self.low, moment.start)
+        last = clip_among(self.low, moment.end, ends=not self.exclusive)
+        return self._place(self.start, first), self._place(self.end, last)
+
+    @staticmethod
+    def _place(values: Floats, clip: int) -> Place:
+        return Place(float(values[clip]), 1 + int(np.count_nonzero(values > values[clip])))
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "clips": {"start": _rounded(self.low, 3), "end": _rounded(self.high, 3)},
+            "start_probability": _rounded(self.start, 5),
+            "end_probability": _rounded(self.end, 5),
+            "answered": None if self.answered is None else moment_to_json(self.answered),
+            **({"stream_shares": self._shares()} if self.shares else {}),
+        }
+
+    def _shares(self) -> dict[str, list[float]]:
+        return {stream: _rounded(values, 4) for stream, values in self.shares.items()}
+
+    def share_line(self, moment: Moment) -> str:
+        """For people: how much each stream counts in a moment, on average."""
+        inside = (self.low < moment.end) & (self.high > moment.start)
+        if not inside.any():
+            return ""
+        means = {stream: float(values[inside].mean()) for stream, values in self.shares.items()}
+        return ", ".join(f"{stream} {_percent(share)}" for stream, share in means.items())
+
+    def lines(self, moment: Moment) -> list[str]:
+        """For people: how probable the borders of a moment are, and where the likeliest ones lie."""
+        start, end = self.of(moment)
+        best_start, best_end = int(self.start.argmax()), int(self.end.argmax())
+        last = self.low if self.exclusive else self.high
+        return [
+            _border("starts", moment.start, start, float(self.low[best_start]), self.start[best_start]),
+            _border("ends", moment.end, end, float(last[best_end]), self.end[best_end]),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """One of a system's best moments.
+
+    `duration` of its video in seconds, None where it is not known; `iou` with the truth, None where that is
+    not known.
+    """
+
+    rank: int
+    moment: Moment
+    score: float
+    duration: float | None = None
+    iou: float | None = None
+
+    @property
+    def meets(self) -> bool | None:
+        """Whether it meets the truth; None where that is not known."""
+        return None if self.iou is None else self.iou >= MEETS
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        record = {"rank": self.rank, **moment_to_json(self.moment), "score": self.score}
+        return {**record, "duration": self.duration, "iou": self.iou, "meets": self.meets}
+
+    def line(self) -> str:
+        """For people."""
+        sign = {None: "", True: "  meets the truth", False: "  not the truth"}[self.meets]
+        overlap = f"  (IoU {self.iou:.2f})" if self.iou else ""
+        return f"{self.rank}. {span(self.moment)}  score {self.score:.3f}{sign}{overlap}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Explained:
+    """What one system made of a query; `token_weights` and `borders` are None where it has none."""
+
+    name: str
+    system: str
+    token_weights: TokenWeights | None
+    borders: Borders | None
+    moments: tuple[Ranked, ...]
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "name": self.name,
+            "system": self.system,
+            "heard": None if self.token_weights is None else self.token_weights.to_json(),
+            "borders": None if self.borders is None else self.borders.to_json(),
+            "moments": [ranked.to_json() for ranked in self.moments],
+            "notes": list(self.notes),
+        }
+
+    def rank_of(self, moment: Moment) -> int | None:
+        """The rank of the first answer that meets a moment, None where none does."""
+        return next((ranked.rank for ranked in self.moments if ranked.moment.iou(moment) >= MEETS), None)
+
+    def lines(self, truth: Sequence[Moment], video_id: str) -> list[str]:
+        """For people."""
+        lines = [f"{self.name} ({self.system})"]
+        if self.token_weights is not None:
+            lines += [f"  {line}" for line in self.token_weights.lines()]
+        if self.borders is not None:
+            lines += self._border_lines(truth, video_id)
+        lines += [f"  {ranked.line()}" for ranked in self.moments]
+        return [*lines, *(f"  note: {note}" for note in self.notes)]
+
+    def _border_lines(self, truth: Sequence[Moment], video_id: str) -> list[str]:
+        assert self.borders is not None
+        lines = []
+        if self.borders.answered is not None:
+            best = max((self.borders.answered.iou(moment) for moment in truth), default=None)
+            overlap = "" if best is None else f" (IoU {best:.2f})"
+            lines.append(f"  best in this video: {span(self.borders.answered)}{overlap}")
+            if self.borders.shares:
+                lines.append(f"  what counts there: {self.borders.share_line(self.borders.answered)}")
+        for moment in truth:
+            if moment.video_id == video_id:
+                lines += [f"  the truth {line}" for line in self.borders.lines(moment)]
+        return lines
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A picture of the video: as JPEG, and the second at which it is seen.
+
+    `boxes` (left, top, right, bottom, as shares of the picture) are where words of the query are written.
+    """
+
+    seconds: float
+    jpeg: bytes = field(repr=False)
+    boxes: tuple[tuple[float, float, float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Film:
+    """What is seen and said along a video of a corpus: frames and words by time, notes on what is missing."""
+
+    frames: tuple[Frame, ...] = ()
+    words: tuple[Line, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs: the frames' seconds, and all words."""
+        return {
+            "frames": [round(frame.seconds, 3) for frame in self.frames],
+            "words": [
+                {"start": round(line.start, 3), "end": round(line.end, 3), "text": line.text}
+                for line in self.words
+            ],
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Explanation:
+    """A query, and what one or two systems made of it.
+
+    `video_id` is the video whose borders are told, `duration` its seconds or None; `truth` is what is known
+    to answer, in whatever videos. `query_id` is empty for a query of no data set. `film` is what is seen and
+    said along the video, None where that was not looked for (`film.py: with_film`).
+    """
+
+    query: str
+    query_id: str
+    video_id: str
+    duration: float | None
+    truth: tuple[Moment, ...]
+    systems: tuple[Explained, ...]
+    film: Film | None = None
+
+    @property
+    def truth_here(self) -> tuple[Moment, ...]:
+        """The truth in the video whose borders are told."""
+        return tuple(moment for moment in self.truth if moment.video_id == self.video_id)
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "query": self.query,
+            "query_id": self.query_id or None,
+            "video_id": self.video_id,
+            "duration": self.duration,
+            "truth": [moment_to_json(moment) for moment in self.truth],
+            "systems": [system.to_json() for system in self.systems],
+            **({} if self.film is None else self.film.to_json()),
+        }
+
+    def lines(self) -> list[str]:
+        """For people."""
+        named = f"query {self.query_id}: " if self.query_id else ""
+        lines = [f"{named}“{self.query}”", *(f"truth: {span(moment)}" for moment in self.truth)]
+        for system in self.systems:
+            lines += ["", *system.lines(self.truth, self.video_id)]
+        if self.film is not None and self.film.notes:
+            lines += ["", *(f"note: {note}" for note in self.film.notes)]
+        return lines
+
+
+def ranked_of(
+    moments: Sequence[ScoredMoment], seconds: Mapping[str, float | None], truth: Sequence[Moment] = ()
+) -> list[Ranked]:
+    """Moments, best first, compared with the truth; `seconds` are the videos' durations."""
+    return [
+        Ranked(rank, own.moment, own.score, seconds.get(own.moment.video_id), overlap_with(truth, own.moment))
+        for rank, own in enumerate(moments, 1)
+    ]
+
+
+def moment_to_json(moment: Moment) -> dict[str, Any]:
+    """A moment for programs, times to the millisecond."""
+    return {"video_id": moment.video_id, "start": round(moment.start, 3), "end": round(moment.end, 3)}
+
+
+def overlap_with(truth: Sequence[Moment], moment: Moment) -> float | None:
+    """The largest IoU with the truth; None where there is none."""
+    return max((moment.iou(true) for true in truth), default=None)
+
+
+def span(moment: Moment) -> str:
+    """A moment for people."""
+    return f"{moment.video_id}@{format_time(moment.start)}-{format_time(moment.end)}"
+
+
+def _border(verb: str, seconds: float, place: Place, likeliest: float, most: float) -> str:
+    sentence = f"{verb} at {format_time(seconds)}: {_percent(place.probability)}"
+    if place.rank == 1:
+        return f"{sentence}, the likeliest place"
+    return f"{sentence}, place {place.rank}; the likeliest is {format_time(likeliest)} with {_percent(most)}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.095 else f"{100 * share:.1f} %"
+
+
+def _rounded(values: Floats, digits: int) -> list[float]:
+    return [round(value, digits) for value in values.tolist()]

@@ -1,0 +1,113 @@
+"""What is seen and said along the video of an explanation: frames of its file, words of the index."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from whenabouts.index.lookup import words_of
+from whenabouts.index.records import VideoRecord
+from whenabouts.streams import stream as stream_named
+from whenabouts.types import Moment, WhenaboutsError
+from whenabouts.video.objects import source_path
+from whenabouts_systems.explain.explained import Explanation, Film, Frame
+
+if TYPE_CHECKING:
+    from whenabouts.corpus import Corpus
+
+Box = tuple[float, float, float, float]
+# Shorter words ("the", "of") stand in every second text.
+_LEAST_LETTERS = 4
+MOST_FRAMES = 8
+"""Frames over the width of a picture; two systems side by side have half of them each."""
+_PIXELS_WIDE = 320
+
+
+def with_film(corpus: Corpus, explanation: Explanation, *, frames: bool = True) -> Explanation:
+    """An explanation of a corpus's answer, with the words and the frames of the video along which it is told.
+
+    Unchanged where nothing is told along a video. Without `frames` no video is opened. Frames that cannot be
+    had are left out, and a note says why: the file is gone or another one, it has no picture, it is damaged.
+    """
+    ends = [float(system.borders.high[-1]) for system in explanation.systems if system.borders is not None]
+    if not ends:
+        return explanation
+    record = corpus.resolve(explanation.video_id)
+    film = Film(words=corpus.words(record))
+    if frames:
+        answered = [system.borders.answered for system in explanation.systems if system.borders is not None]
+        marked = [*explanation.truth_here, *(moment for moment in answered if moment is not None)]
+        seconds = record.duration or max(ends)
+        count = MOST_FRAMES // len(explanation.systems)
+        pictures, notes = frames_of(record, instants(seconds, count, marked))
+        texts = texts_on_screen(corpus, record, explanation.query)
+        film = replace(film, frames=tuple(_with_boxes(frame, texts) for frame in pictures), notes=notes)
+    return replace(explanation, film=film)
+
+
+def texts_on_screen(corpus: Corpus, record: VideoRecord, query: str) -> list[tuple[float, float, Box]]:
+    """When, and where in the picture, something is written that has a word of the query."""
+    words = {word for word in words_of(query) if len(word) >= _LEAST_LETTERS}
+    texts: list[tuple[float, float, Box]] = []
+    for name in sorted(record.streams.keys() & corpus.store.streams.keys()):
+        if not stream_named(name).has_words:
+            continue
+        block = corpus.store.clips_of(name, [record.video_id], vectors=False)
+        places = () if block.box is None else block.box.tolist()
+        for start, end, text, box in zip(
+            block.start.tolist(), block.end.tolist(), block.text, places, strict=False
+        ):
+            if words.intersection(words_of(text)) and not math.isnan(box[0]):
+                texts.append((start, end, (box[0], box[1], box[2], box[3])))
+    return texts
+
+
+def _with_boxes(frame: Frame, texts: Sequence[tuple[float, float, Box]]) -> Frame:
+    return replace(frame, boxes=tuple(box for start, end, box in texts if start <= frame.seconds < end))
+
+
+def instants(seconds: float, count: int, marked: Sequence[Moment]) -> list[float]:
+    """So many seconds spread evenly over a video, the middle of each equal part.
+
+    Where none of them lies in a marked moment, the middle of that moment stands in for the middle of its
+    part: a short moment of a long video is seen. Of several in one part the first marked counts.
+    """
+    part = seconds / count
+    chosen = [(number + 0.5) * part for number in range(count)]
+    for moment in reversed(marked):
+        middle = (moment.start + moment.end) / 2
+        if middle < seconds and not any(moment.start <= at < moment.end for at in chosen):
+            chosen[min(int(middle / part), count - 1)] = middle
+    return chosen
+
+
+def frames_of(record: VideoRecord, seconds: Sequence[float]) -> tuple[tuple[Frame, ...], tuple[str, ...]]:
+    """The frames of a video at these seconds, and notes on those that cannot be had."""
+    from whenabouts.video.thumbnails import thumbnail
+
+    if reason := _unreadable(record):
+        return (), (f"no frames: {reason}",)
+    pictures, notes = [], []
+    for at in seconds:
+        try:
+            pictures.append(Frame(at, thumbnail(source_path(record.path), at, _PIXELS_WIDE)))
+        except (WhenaboutsError, OSError) as error:
+            notes.append(f"no frame at {at:.1f} s: {error}")
+    return tuple(pictures), tuple(notes[:1])
+
+
+def _unreadable(record: VideoRecord) -> str:
+    """Why the file of a video is not read; empty where it is the one that was indexed and has a picture."""
+    if record.kind == "transcript":
+        return f"{record.video_id} is a transcript without a recording"
+    if not record.has_picture:
+        return f"{record.video_id} has no picture"
+    try:
+        stat = source_path(record.path).stat()
+    except OSError:
+        return f"the file of {record.video_id} is gone or cannot be read; put it back, or index its new place"
+    if (stat.st_size, stat.st_mtime_ns) != (record.size, record.modified_ns):
+        return f"the file of {record.video_id} has changed since it was indexed; `whenabouts index` it again"
+    return ""

@@ -1,0 +1,217 @@
+"""One query of a data set, and what one or two systems made of it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from whenabouts.types import Moment, Query, UsageError
+from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.formats.runs import RunBlock
+from whenabouts_systems.explain.explained import Explained, Explanation, Ranked, TokenWeights, overlap_with
+from whenabouts_systems.explain.readout import borders, pieces_for, token_weights
+from whenabouts_systems.models.protocol import QueryBatch, QueryEncoding
+from whenabouts_systems.models.trained import Trained
+from whenabouts_systems.ranking.encoded_corpus import MemoryCorpus, Progress, device_of, evaluating
+from whenabouts_systems.ranking.ranker import Ranker
+from whenabouts_systems.ranking.split import Split, encode_split
+
+NMS = 0.5
+"""Moments of one video that share more than this (IoU) are one answer, where the system does not say."""
+_BEFORE_NMS = 2000
+
+
+@dataclass(frozen=True, eq=False)
+class InSplit:
+    """A system, and the split as it reads it; `name` is what people call it.
+
+    `retriever` chooses the videos in its place, where there is one.
+    """
+
+    name: str
+    trained: Trained
+    split: Split
+    retriever: InSplit | None = None
+
+
+def query_row(split: Split, query_id: str | None, text: str | None) -> int:
+    """The row of a query, by its id, or by its words where there is no id.
+
+    Raises UsageError for one that is not in the split, or whose words several queries have.
+    """
+    queries = split.queries
+    if query_id is not None:
+        rows = [row for row, query in enumerate(queries) if query.id == query_id]
+        if not rows:
+            names = [query.id for query in queries]
+            like = _like(query_id, names) or (
+                f"; it has {len(names):,}, such as {names[0]!r}" if names else ""
+            )
+            raise UsageError(f"{split.name} has no query {query_id!r}{like}")
+        if text is not None and _plain(queries[rows[0]].text) != _plain(text):
+            raise UsageError(
+                f"query {query_id!r} of {split.name} is {queries[rows[0]].text!r}, not {text!r}; "
+                "leave out one of the two"
+            )
+        return rows[0]
+    if text is None:
+        raise UsageError("which query? Give --query-id ID, or the words of a query of the split")
+    rows = [row for row, query in enumerate(queries) if _plain(query.text) == _plain(text)]
+    if not rows:
+        raise UsageError(
+            f"{split.name} has no query of the words {text!r}, and features of its own queries only"
+            + _like(text, [query.text for query in queries])
+        )
+    if len(rows) > 1:
+        ids = ", ".join(queries[row].id for row in rows[:5])
+        raise UsageError(f"{len(rows)} queries of {split.name} have these words: {ids}; give --query-id")
+    return rows[0]
+
+
+def truth_of(annotations: Annotations, row: int) -> tuple[Moment, ...]:
+    """The moments that are judged to answer a query, in the order of the file."""
+    own = (annotations.query == row) & (annotations.relevance > 0) & (annotations.start < annotations.end)
+    columns = zip(
+        annotations.video[own].tolist(),
+        annotations.start[own].tolist(),
+        annotations.end[own].tolist(),
+        strict=True,
+    )
+    return tuple(Moment(annotations.videos[video].id, start, end) for video, start, end in columns)
+
+
+def explain(
+    systems: Sequence[InSplit],
+    *,
+    query_id: str | None = None,
+    text: str | None = None,
+    video_id: str | None = None,
+    k: int = 5,
+    progress: Progress | None = None,
+) -> Explanation:
+    """What systems made of a query of a split; all must read the same annotations.
+
+    Borders are told along `video_id`: by default the true video, where there is none the best answer's.
+    Raises UsageError for a query or a video that is not there.
+    """
+    if k < 1:
+        raise UsageError(f"k is {k}; ask for one moment or more")
+    first = systems[0].split
+    row = query_row(first, query_id, text)
+    query, truth = first.queries[row], truth_of(first.annotations, row)
+    encoded = [_QuerySystem.of(system, row, query, progress) for system in systems]
+    given = video_id or (truth[0].video_id if truth else None)
+    answers = [query_system.moments(k, truth, given) for query_system in encoded]
+    if given is None and not any(answers):
+        raise UsageError(f"nothing answers query {query.id!r}, and no video is known to; name a video")
+    video = given or next(ranked.moment.video_id for moments in answers for ranked in moments)
+    pairs = zip(encoded, answers, strict=True)
+    explained = tuple(query_system.explained(video, moments) for query_system, moments in pairs)
+    return Explanation(query.text, query.id, video, encoded[0].duration(video), truth, explained)
+
+
+@dataclass(frozen=True, eq=False)
+class _QuerySystem:
+    """A system with the videos and one query of a split, encoded."""
+
+    system: InSplit
+    row: int
+    query: Query
+    corpus: MemoryCorpus
+    encoded: QueryEncoding
+    chooser: _QuerySystem | None = None
+
+    @classmethod
+    def of(cls, system: InSplit, row: int, query: Query, progress: Progress | None) -> _QuerySystem:
+        split, model = system.split, system.trained.model
+        if row >= len(split.queries) or split.queries[row] != query:
+            raise UsageError(
+                f"{system.name} was trained with other annotations: query {query.id!r} is not number {row} "
+                f"of its {split.name}; both systems must read the same"
+            )
+        with evaluating(model):
+            encoded: QueryEncoding = model.encode_queries(
+                split.query_batch(np.array([row], np.int64)).to(device_of(model))
+            )
+        chooser = None if system.retriever is None else cls.of(system.retriever, row, query, progress)
+        corpus = encode_split(system.trained, split, progress=progress)
+        return cls(system, row, query, corpus, encoded, chooser)
+
+    def duration(self, video_id: str) -> float | None:
+        """Seconds of a video. Raises UsageError for one that is not in the split."""
+        seconds = float(self.corpus.durations[self.corpus.rows_of([video_id])[0]])
+        return seconds if np.isfinite(seconds) else None
+
+    def moments(self, k: int, truth: Sequence[Moment], given: str | None) -> list[Ranked]:
+        """The k best, of all videos where the system chooses videos; else of the video that is given."""
+        decoding = self.system.trained.decoding
+        if decoding.nms is None:
+            before = max(_BEFORE_NMS, k)
+            decoding = replace(decoding, nms=NMS, spans_before_nms=before)
+        decoding, chooser = replace(decoding, spans_per_query=k), self.chooser
+        retriever = None if chooser is None else Ranker(chooser.system.trained, chooser.corpus)
+        ranker = Ranker(self.system.trained, self.corpus, decoding=decoding, retriever=retriever)
+        task = ranker.tasks[0]
+        lists = ranker.answers(
+            [self.query.id],
+            self._read,
+            (task,),
+            given={} if given is None else {self.query.id: given},
+            pools=self.system.split.annotations.pools or None,
+            retrieval_queries=None if chooser is None else chooser._read,
+        )
+        return self._ranked(next(iter(lists))[task], k, truth)
+
+    def _read(self, rows: NDArray[np.int64]) -> QueryBatch:
+        """The query, as often as rows are asked for."""
+        return self.system.split.query_batch(np.full(len(rows), self.row, np.int64))
+
+    def _ranked(self, block: RunBlock, k: int, truth: Sequence[Moment]) -> list[Ranked]:
+        ranked = []
+        for at in range(min(k, len(block.score))):
+            name = block.video_ids[int(block.video[at])]
+            start, end, score = (float(column[at]) for column in (block.start, block.end, block.score))
+            whole = np.isnan(start)  # a video, from beginning to end
+            moment = Moment(name, 0.0, self._length(name)) if whole else Moment(name, start, end)
+            iou = None if whole else overlap_with(truth, moment)
+            ranked.append(Ranked(at + 1, moment, score, self.duration(name), iou))
+        return ranked
+
+    def _length(self, video_id: str) -> float:
+        """Seconds of a video, or of its clips where its own are not known."""
+        row = int(self.corpus.rows_of([video_id])[0])
+        clips = int(self.corpus.take([row]).mask.sum())
+        return self.duration(video_id) or clips * float(self.corpus.clip_seconds[row])
+
+    def explained(self, video_id: str, moments: Sequence[Ranked]) -> Explained:
+        trained, chooser = self.system.trained, self.chooser
+        with torch.no_grad():
+            first = None if chooser is None else chooser._token_weights()
+            return Explained(
+                self.system.name,
+                trained.system if chooser is None else f"{chooser.system.trained.system} + {trained.system}",
+                first or self._token_weights(),
+                borders(trained, self.encoded, self.corpus, video_id),
+                tuple(moments),
+            )
+
+    def _token_weights(self) -> TokenWeights | None:
+        """The words that this system heeded; None where it tells none."""
+        trained, text = self.system.trained, self.query.text
+        return token_weights(
+            trained, self.encoded, text, pieces_for(trained, text, trained.inputs.query.encoder)
+        )
+
+
+def _like(name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, names, 3, 0.6)
+    return f"; near to it: {', '.join(map(repr, near))}" if near else ""
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.lower().split()).rstrip(" .")

@@ -1,0 +1,179 @@
+"""Rows of many items, checked, and kept in memory as far as allowed or mapped where the layout can.
+
+A training reads every item of its features hundreds of times, in random order. Opening them here reads each
+once, so that damage is found before the first step and not in the third hour.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.intake.files import FormatError, read_json, write_atomically
+from whenabouts_systems.features.layouts.store import NAME as OWN_LAYOUT
+from whenabouts_systems.features.layouts.store import write_store
+from whenabouts_systems.features.source import FeatureSource, Rows
+
+_BITS: dict[int, tuple[type[np.unsignedinteger[Any]], int, int]] = {
+    2: (np.uint16, 0x7FFF, 0x7C00),
+    4: (np.uint32, 0x7FFF_FFFF, 0x7F80_0000),
+    8: (np.uint64, 0x7FFF_FFFF_FFFF_FFFF, 0x7FF0_0000_0000_0000),
+}
+"""By size of a float: the integer of that size, all bits but the sign, and infinity."""
+
+LARGEST_VALUE = 1e16
+"""The largest value that a row may hold: the squares of a million such still add up in float32."""
+
+
+class CachedRows:
+    """Rows of N items of a feature file, by number.
+
+    `lengths` (N,) counts rows, `is_zero` (N,) tells items without a value other than 0. Items that did not
+    fit into memory are read from the file each time.
+    """
+
+    def __init__(self, source: FeatureSource, ids: Sequence[str], most_bytes: int) -> None:
+        self.source = source
+        self.ids = tuple(ids)
+        self.lengths: NDArray[np.int64] = np.zeros(len(self.ids), np.int64)
+        self.is_zero: NDArray[np.bool_] = np.zeros(len(self.ids), bool)
+        self.bytes_held = 0
+        self._held: list[Rows | None] = [None] * len(self.ids)
+        self._map: mmap.mmap | None = None
+        for number, rows in self._read():
+            self._keep(number, rows, most_bytes)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, number: int) -> Rows:
+        rows = self._held[number]
+        return self.source.get(self.ids[number]) if rows is None else rows
+
+    @property
+    def items_held(self) -> int:
+        """How many items need no further reading."""
+        return sum(rows is not None for rows in self._held)
+
+    def _read(self) -> Iterator[tuple[int, Rows]]:
+        for number, item in enumerate(self.ids):
+            rows = self.source.get(item)
+            largest, infinity = largest_bits(rows)
+            if largest >= infinity:
+                bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+                raise FormatError(
+                    self.source.path,
+                    f"{len(bad)} of {len(rows)} rows are not finite, row {bad[0]} first",
+                    field=f"item {item!r}",
+                    accepted="finite numbers",
+                )
+            if largest > _bits_of(LARGEST_VALUE, rows):
+                row = int(np.argmax(np.abs(rows).max(axis=1)))
+                raise FormatError(
+                    self.source.path,
+                    f"row {row} of {len(rows)} holds a number as large as {np.abs(rows[row]).max():g}",
+                    field=f"item {item!r}",
+                    accepted=f"numbers up to {LARGEST_VALUE:g}, whose squares float32 can add",
+                )
+            self.lengths[number], self.is_zero[number] = len(rows), largest == 0
+            yield number, rows
+
+    def _keep(self, number: int, rows: Rows, most_bytes: int) -> None:
+        mapped = _map_of(rows)
+        if mapped is not None and self._map in (None, mapped):
+            # All items are views of one map. Of many maps, each would keep a file open.
+            self._map, self._held[number] = mapped, rows
+            return
+        kept = rows.astype(np.float32) if rows.dtype.itemsize > 4 else np.array(rows, copy=mapped is not None)
+        if self.bytes_held + kept.nbytes <= most_bytes:
+            self._held[number] = kept
+            self.bytes_held += kept.nbytes
+
+
+def largest_bits(rows: Rows) -> tuple[int, int]:
+    """The largest absolute value as bits, and the bits of infinity: a glance that tells zeros and NaN.
+
+    Floats without their sign are in the order of their bits, and those that are not finite come last.
+    """
+    integer, unsigned, infinity = _BITS[rows.dtype.itemsize]
+    bits = np.ascontiguousarray(rows).view(integer)
+    return int((bits & integer(unsigned)).max()), infinity
+
+
+def _bits_of(value: float, rows: Rows) -> int:
+    """A positive number as the bits that `largest_bits` compares; float16 holds none that is too large."""
+    integer, _, infinity = _BITS[rows.dtype.itemsize]
+    return infinity if rows.dtype.itemsize == 2 else int(np.array(value, rows.dtype).view(integer))
+
+
+def open_cached_copy(source: FeatureSource, cache: Path) -> FeatureSource:
+    """The same features from a copy in our own layout, which opens at once; made where there is none.
+
+    The copy counts only while path, size and time of change of the original are those it was made from.
+    Features that lie in our own layout are returned as they are. The caller closes what is returned; the
+    original is closed where a copy stands for it.
+    """
+    if source.layout == OWN_LAYOUT:
+        return source
+    from whenabouts_systems.features import open_features
+
+    place = cache / f"{source.path.name}-{_short(source)}"
+    record = place.with_name(place.name + ".json")
+    state = _state(source.path)
+    if _is_current(record, state) and place.is_dir():
+        try:
+            copy = open_features(place, layout=OWN_LAYOUT)
+        except FormatError:
+            pass  # damaged: it is made again
+        else:
+            source.close()
+            return copy
+    record.unlink(missing_ok=True)
+    shutil.rmtree(place, ignore_errors=True)
+    write_store(place, ((item, source.get(item)) for item in source), source.fingerprint)
+    with write_atomically(record) as stream:
+        stream.write(json.dumps(state).encode())
+    source.close()
+    return open_features(place, layout=OWN_LAYOUT)
+
+
+def _short(source: FeatureSource) -> str:
+    description = f"{source.path.resolve()} {source.options}"
+    return hashlib.sha256(description.encode()).hexdigest()[:12]
+
+
+def _state(path: Path) -> dict[str, Any]:
+    """Size and time of change of a file, or of all the files in a folder."""
+    files = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
+    stats = [file.stat() for file in files]
+    return {
+        "path": str(path.resolve()),
+        "files": len(files),
+        "size": sum(status.st_size for status in stats),
+        "changed_ns": max((status.st_mtime_ns for status in stats), default=0),
+    }
+
+
+def _is_current(record: Path, state: dict[str, Any]) -> bool:
+    try:
+        return bool(read_json(record) == state)
+    except FormatError:
+        return False
+
+
+def _map_of(rows: Rows) -> mmap.mmap | None:
+    """The map of a file that rows are a view of."""
+    base: Any = rows
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
+    return base if isinstance(base, mmap.mmap) else None

@@ -1,0 +1,180 @@
+"""HDF5 opened without trusting it: no links, no data outside the file, nothing kept in memory."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import math
+import mmap
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.intake.files import FormatError, ReaderMissing
+from whenabouts.intake.opening import regular_name
+from whenabouts_systems.features.location import FeatureLocation, OpenOptions
+from whenabouts_systems.features.source import FeatureSource, UnreadArray
+
+_FAULTS = (OSError, RuntimeError, KeyError, ValueError, TypeError)
+
+
+def open_hdf5(path: Path) -> Any:
+    """The file, for reading. Raises FormatError for what is no HDF5 file or is cut off; ReaderMissing."""
+    try:
+        import h5py
+    except ImportError:
+        raise ReaderMissing(path, "HDF5", "h5py") from None
+    try:
+        # "core", the driver that some releases use, would read the whole file into memory. Locks fail on
+        # many network file systems, and reading needs none.
+        with regular_name(path) as name:
+            return _with_any_lock(lambda locking: h5py.File(name, "r", locking=locking))
+    except _FAULTS as error:
+        raise FormatError(path, f"is no whole HDF5 file ({_reason(error)}); fetch it again") from None
+
+
+def _with_any_lock(open_file: Callable[[Any], Any]) -> Any:
+    """A file opened without locks, or with those that this process uses on it already."""
+    for locking in (False, "best-effort"):
+        try:
+            return open_file(locking)
+        except OSError as error:
+            if "locking" not in str(error):
+                raise
+    return open_file(True)
+
+
+def outline(path: Path) -> tuple[str, ...]:
+    """`hdf5` and the name of the first entry; of a group, `hdf5 group`, its name and those within."""
+    with open_hdf5(path) as file:
+        try:
+            name = next(iter(file), None)
+            if name is None:
+                return ("hdf5 without entries",)
+            # A link is not followed: what it leads to may lie in another file.
+            is_here = type(file.get(name, getlink=True)).__name__ == "HardLink"
+            entry = file[name] if is_here else ()
+            if hasattr(entry, "keys"):
+                return ("hdf5 group", name, *itertools.islice(entry, 10))
+            return ("hdf5", name)
+        except _FAULTS as error:
+            raise FormatError(path, f"is damaged ({_reason(error)}); fetch it again") from None
+
+
+class Hdf5Source(FeatureSource):
+    """Features in the data sets of an HDF5 file; a layout says how they are named."""
+
+    def __init__(self, location: FeatureLocation, options: OpenOptions) -> None:
+        super().__init__(location.path, options)
+        self._file = open_hdf5(location.path)
+        self._h5py = importlib.import_module("h5py")
+        self._types: list[tuple[Any, np.dtype[Any], bool]] = []
+
+    def _item_of(self, key: str) -> str:
+        """The id of an entry of the root."""
+        return key
+
+    def _inner(self) -> str | None:
+        """Name of the data set within an entry, where entries are groups."""
+        return None
+
+    def _items_by_id(self) -> Mapping[str, Any]:
+        try:
+            keys = list(self._file)
+        except _FAULTS as error:
+            raise FormatError(self.path, f"is damaged ({_reason(error)}); fetch it again") from None
+        keys_by_id: dict[str, str] = {}
+        for key in keys:
+            item = self._item_of(key)
+            if item in keys_by_id:
+                self._refuse(item, f"has two entries, {keys_by_id[item]!r} and {key!r}", "one")
+            keys_by_id[item] = key
+        return keys_by_id
+
+    def _facts(self) -> Mapping[str, Any]:
+        return {
+            str(name): value for name, value in self._file.attrs.items() if getattr(value, "size", 1) == 1
+        }
+
+    def _inspect(self, item: str, where: Any) -> UnreadArray:
+        # The lower half of h5py opens an item in a third of the time: it counts with 100,000 of them.
+        try:
+            data = self._entry(item, self._file.id, where)
+            inner = self._inner()
+            if inner is not None:
+                if not hasattr(data, "links") or inner.encode() not in data:
+                    held = _names(data) or "one data set"
+                    self._refuse(item, f"holds {held}", f"a group with {inner!r}")
+                data = self._entry(item, data, inner)
+            if not hasattr(data, "get_offset"):
+                self._refuse(item, f"is a group of {_names(data)}", "a data set of (T, D)")
+            offset = data.get_offset()
+            if offset is None:  # not in one piece in this file
+                self._check_inside(item, data.get_create_plist())
+            shape = data.shape or ()
+            dtype, as_in_memory = self._type_of(data)
+            if offset is not None and as_in_memory:
+                return UnreadArray(shape, dtype, lambda: self._mapped_rows(item, offset, shape, dtype))
+            return UnreadArray(shape, dtype, lambda: self._rows(item, data, shape, dtype))
+        except _FAULTS as error:
+            self._refuse(item, f"is damaged ({_reason(error)}); fetch the file again")
+
+    def _type_of(self, data: Any) -> tuple[np.dtype[Any], bool]:
+        """An item's dtype, and whether its bytes are those of NumPy; a file rarely has more than one."""
+        held = data.get_type()
+        for earlier, dtype, as_in_memory in self._types:
+            if held.equal(earlier):
+                return dtype, as_in_memory
+        dtype = held.dtype
+        as_in_memory = dtype.kind == "f" and bool(held.equal(self._h5py.h5t.py_create(dtype)))
+        self._types.append((held, dtype, as_in_memory))
+        return dtype, as_in_memory
+
+    @cached_property
+    def _bytes(self) -> NDArray[np.uint8]:
+        """The file, mapped: the very one that is open, whatever has its name by now."""
+        handle = self._file.id.get_vfd_handle()
+        return np.frombuffer(mmap.mmap(handle, 0, access=mmap.ACCESS_READ), np.uint8)
+
+    def _mapped_rows(self, item: str, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+        """Rows that lie in one piece and unpacked: a view of the file, nothing is copied."""
+        size = math.prod(shape) * dtype.itemsize
+        content = self._bytes[offset : offset + size]
+        if len(content) != size:
+            self._refuse(item, f"is damaged: {size:,} bytes are not all in the file; fetch the file again")
+        return content.view(dtype).reshape(shape)
+
+    def _entry(self, item: str, group: Any, name: str) -> Any:
+        key = name.encode("utf-8", "surrogateescape")
+        if group.links.get_info(key).type != self._h5py.h5l.TYPE_HARD:
+            self._refuse(item, "is a link, which is not followed", "data in this file")
+        return self._h5py.h5o.open(group, key)
+
+    def _check_inside(self, item: str, plan: Any) -> None:
+        if plan.get_layout() == self._h5py.h5d.VIRTUAL or plan.get_external_count():
+            self._refuse(item, "keeps its numbers in another file", "numbers in this file")
+
+    def _rows(self, item: str, data: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+        try:
+            rows = np.empty(shape, dtype)
+            data.read(self._h5py.h5s.ALL, self._h5py.h5s.ALL, rows)
+        except _FAULTS as error:
+            self._refuse(item, f"is damaged or packed in a way that h5py lacks ({_reason(error)})")
+        return rows
+
+    def _release(self) -> None:
+        self._file.close()
+
+
+def _names(data: Any) -> list[str]:
+    """What a group holds; nothing of a data set."""
+    names = itertools.islice(data, 5) if hasattr(data, "links") else ()
+    return [name.decode("utf-8", "replace") for name in names]
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:160]

@@ -1,0 +1,40 @@
+"""HDF5 with one data set an item at its root: TVR's releases, and 2D-TAN's for Charades.
+
+`vid_name` -> (clips, D), `str(desc_id)` -> (tokens, 768), `vid` -> (T, 4096) in `vgg_rgb_features.hdf5`.
+A data set of one vector (D,) an item is a file of pooled sentences. The releases write the length of a clip
+nowhere but into the file's name (`..._cl-1.5.h5`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from whenabouts.types import UsageError
+from whenabouts_systems.features.layouts._hdf5 import Hdf5Source
+from whenabouts_systems.features.location import FeatureLocation, OpenOptions
+
+NAME = "hdf5"
+SUMMARY = "HDF5, id -> (T, D): TVR, XML, ReLoCLNet, TVR-Ranking; Charades VGG of 2D-TAN, MMN"
+OUTLINE = r"hdf5\n[^\n]*(?<!\.avi)"
+
+_CLIP_LENGTH = re.compile(r"cl-(\d+(?:\.\d+)?)(?=\D|$)")
+
+
+class Source(Hdf5Source):
+    """One data set an item."""
+
+    layout = NAME
+
+    def _facts(self) -> Mapping[str, Any]:
+        match = _CLIP_LENGTH.search(self.path.stem)
+        named = {"clip_seconds": float(match[1])} if match and float(match[1]) > 0 else {}
+        return {**named, **super()._facts()}
+
+
+def open_source(location: FeatureLocation, options: OpenOptions) -> Source:
+    """The features that are there."""
+    if options.key is not None:
+        raise UsageError(f"{location.path}: key {options.key!r}: an item of layout {NAME} is one data set")
+    return Source(location, options)

@@ -1,0 +1,26 @@
+"""HDF5 of 2D-TAN and MMN for ActivityNet: a group `v_...` that holds `c3d_features` (T, 500)."""
+
+from __future__ import annotations
+
+from whenabouts_systems.features.layouts._hdf5 import Hdf5Source
+from whenabouts_systems.features.location import FeatureLocation, OpenOptions
+
+NAME = "activitynet"
+SUMMARY = "HDF5, id/c3d_features -> (T, D): ActivityNet C3D of 2D-TAN, MMN, CroCs"
+
+_KEY = "c3d_features"
+OUTLINE = rf"(?s)hdf5 group\n.*\n{_KEY}(\n.*)?"
+
+
+class Source(Hdf5Source):
+    """One group an item."""
+
+    layout = NAME
+
+    def _inner(self) -> str:
+        return self.options.key or _KEY
+
+
+def open_source(location: FeatureLocation, options: OpenOptions) -> Source:
+    """The features that are there; `key` names another data set of the groups."""
+    return Source(location, options)

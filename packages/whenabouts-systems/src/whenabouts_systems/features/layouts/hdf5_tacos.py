@@ -1,0 +1,40 @@
+"""HDF5 of 2D-TAN and MMN for TACoS: `s13-d21.avi` -> (T, 4096) in `tall_c3d_features.hdf5`.
+
+The id is the name without `.avi`, as in the annotations' video names of other releases; in TACoS' own
+annotation files the names end in `.avi` too, so `get` takes both.
+"""
+
+from __future__ import annotations
+
+from whenabouts.types import UsageError
+from whenabouts_systems.features.layouts._hdf5 import Hdf5Source
+from whenabouts_systems.features.location import FeatureLocation, OpenOptions
+from whenabouts_systems.features.source import UnreadArray
+
+NAME = "tacos"
+SUMMARY = "HDF5, id.avi -> (T, D): TACoS C3D of 2D-TAN, MMN, CroCs"
+OUTLINE = r"hdf5\n[^\n]*\.avi"
+
+_SUFFIX = ".avi"
+
+
+class Source(Hdf5Source):
+    """One data set an item, under the name of the video's file."""
+
+    layout = NAME
+
+    def _item_of(self, key: str) -> str:
+        return key.removesuffix(_SUFFIX)
+
+    def __contains__(self, item: object) -> bool:
+        return isinstance(item, str) and item.removesuffix(_SUFFIX) in self._items
+
+    def _checked_item(self, item: str) -> UnreadArray:
+        return super()._checked_item(item.removesuffix(_SUFFIX))
+
+
+def open_source(location: FeatureLocation, options: OpenOptions) -> Source:
+    """The features that are there."""
+    if options.key is not None:
+        raise UsageError(f"{location.path}: key {options.key!r}: an item of layout {NAME} is one data set")
+    return Source(location, options)

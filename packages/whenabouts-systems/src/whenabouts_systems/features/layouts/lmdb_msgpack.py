@@ -1,0 +1,127 @@
+"""LMDB of CONQUER and HERO: id -> msgpack of {"features": array}, or the bytes of an npz with `features`.
+
+In CONQUER's release videos are msgpack (with the extension of msgpack-numpy), sentences and subtitles are
+npz. HERO packs some values with LZ4 first; those are read too. Arrays are taken apart here: the package
+msgpack-numpy would load a pickle where a file asks for it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from whenabouts.intake.files import FormatError, ReaderMissing
+from whenabouts_bench.formats._lmdb import LmdbRecords
+from whenabouts_systems.features.layouts._numpy_files import inspect_npz
+from whenabouts_systems.features.location import FeatureLocation, OpenOptions
+from whenabouts_systems.features.source import MOST_BYTES, FeatureSource, UnreadArray
+
+NAME = "lmdb"
+SUMMARY = "LMDB, id -> msgpack or npz with `features`: CONQUER, HERO"
+OUTLINE = r"lmdb\n.*"
+
+_KEY = "features"
+_LZ4 = b"\x04\x22\x4d\x18"
+_ZIP = b"PK\x03\x04"
+_FLOAT = re.compile(r"[<>=|]?f[248]")
+
+
+class Source(FeatureSource):
+    """One record an item."""
+
+    layout = NAME
+
+    def __init__(self, location: FeatureLocation, options: OpenOptions) -> None:
+        super().__init__(location.path, options)
+        file = location.lmdb_file
+        if file is None:
+            raise FormatError(
+                location.path, f"is {location.describe()}", accepted="LMDB: a folder with data.mdb"
+            )
+        self._msgpack = _msgpack(location.path)
+        self._records = LmdbRecords(file)
+
+    def _items_by_id(self) -> Mapping[str, Any]:
+        keys = self._records.all_keys()
+        return {key.decode("utf-8", "surrogateescape"): key for key in keys}
+
+    def _inspect(self, item: str, where: Any) -> UnreadArray:
+        data = self._records.get(where)
+        if data[:4] == _LZ4:
+            data = self._unpacked(item, data)
+        key = self.options.key or _KEY
+        if data[:4] == _ZIP:
+            return inspect_npz(data, item, (key,), self.path)
+        return self._array(item, self._decoded(item, data), key)
+
+    def _decoded(self, item: str, data: bytes) -> Any:
+        try:
+            # Everything as bytes: writers differ in which strings they mark as text.
+            return self._msgpack.unpackb(data, raw=True, strict_map_key=False)
+        except (ValueError, self._msgpack.UnpackException) as error:
+            reason = str(error) or type(error).__name__
+            self._refuse(
+                item, f"is neither msgpack nor npz ({reason[:120]})", 'msgpack of {"features": array}'
+            )
+
+    def _array(self, item: str, record: Any, key: str) -> UnreadArray:
+        """The array under a key, as msgpack-numpy writes it."""
+        accepted = f"msgpack of {{{key!r}: array}}"
+        if not isinstance(record, dict):
+            self._refuse(item, f"holds a {type(record).__name__}, as a list of ranked videos does", accepted)
+        if key.encode() not in record:
+            self._refuse(item, f"has the keys {[_text(name) for name in list(record)[:5]]}", accepted)
+        packed = record[key.encode()]
+        if not isinstance(packed, dict) or not packed.get(b"nd"):
+            self._refuse(
+                item, f"holds a {type(packed).__name__} as {key!r}", "an array as msgpack-numpy writes it"
+            )
+        kind, name = packed.get(b"kind"), packed.get(b"type")
+        if kind not in (b"", None) or not isinstance(name, bytes) or not _FLOAT.fullmatch(_text(name)):
+            held = "Python objects (a pickle)" if kind == b"O" else f"type {_text(name)!r}"
+            self._refuse(item, f"holds {held}, which is not read", "arrays of float16, float32, float64")
+        dtype, data, shape = np.dtype(_text(name)), packed.get(b"data"), packed.get(b"shape")
+        if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+            self._refuse(item, f"has the shape {_text(shape)}", "a list of sizes")
+        needed = math.prod(shape) * dtype.itemsize
+        if not isinstance(data, bytes) or len(data) != needed:
+            held = f"{len(data)} bytes" if isinstance(data, bytes) else f"a {type(data).__name__}"
+            self._refuse(item, f"holds {held} where its shape {shape} needs {needed}")
+        return UnreadArray(tuple(shape), dtype, lambda: np.frombuffer(data, dtype).reshape(shape))
+
+    def _unpacked(self, item: str, data: bytes) -> bytes:
+        import pyarrow
+
+        try:
+            with pyarrow.input_stream(pyarrow.BufferReader(data), compression="lz4") as stream:
+                whole: bytes = stream.read(MOST_BYTES + 1)
+        except (OSError, pyarrow.ArrowException) as error:
+            self._refuse(item, f"is damaged LZ4 ({str(error)[:120]})")
+        if len(whole) > MOST_BYTES:
+            self._refuse(item, "unpacks to too much", f"items of at most {MOST_BYTES:,} bytes")
+        return whole
+
+    def _release(self) -> None:
+        self._records.close()
+
+
+def open_source(location: FeatureLocation, options: OpenOptions) -> Source:
+    """The features that are there; `key` names another array of the records."""
+    return Source(location, options)
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else repr(value)[:60]
+
+
+def _msgpack(path: Path) -> Any:
+    try:
+        import msgpack
+    except ImportError:
+        raise ReaderMissing(path, "LMDB", "msgpack") from None
+    return msgpack

@@ -1,0 +1,358 @@
+"""Our own store: a folder with all rows in one memory-mapped file, ids and lengths beside it.
+
+    features.npy      (N, D) rows of all items, one after the other, as NumPy writes them
+    index.json        format, version, and in the order of the rows: ids, lengths
+    fingerprint.json  what made the features, and the hash of ids and rows
+
+Any program that reads .npy and JSON reads it. An item is a slice: opening maps the file, `get` copies
+nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.intake.files import FormatError, read_json, write_atomically
+from whenabouts.types import UsageError, number_of
+from whenabouts_bench.formats.json_records import Origin
+from whenabouts_systems.features.fingerprint import Fingerprint
+from whenabouts_systems.features.location import (
+    FINGERPRINT,
+    STORE_INDEX,
+    STORE_ROWS,
+    FeatureLocation,
+    OpenOptions,
+)
+from whenabouts_systems.features.source import FeatureSource, Rows, UnreadArray
+
+NAME = "whenabouts"
+SUMMARY = "folder with features.npy, index.json, fingerprint.json: our own store"
+OUTLINE = r"store\n.*"
+
+DTYPES = ("float16", "float32", "float64")
+FORMAT, VERSION = "whenabouts-features", 1
+# The project was called cuepoint until 0.x: its stores are read, and its name stays in the hash of the
+# content, so that features have the same fingerprint whichever version wrote them.
+_FORMER_FORMAT = "cuepoint-features"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenStore:
+    """What was written: items, rows, bytes on disk, rows that are not finite, and the hash of the content."""
+
+    path: Path
+    items: int
+    rows: int
+    width: int
+    dtype: str
+    bytes: int
+    rows_not_finite: int
+    content: str
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {name: getattr(self, name) for name in self.__slots__} | {"path": str(self.path)}
+
+    def lines(self) -> list[str]:
+        """For people."""
+        lines = [
+            f"{self.path}: {number_of(self.items, 'item')}, {number_of(self.rows, 'row')} of {self.width} "
+            f"{self.dtype}, "
+            f"{self.bytes / 1e6:,.1f} MB",
+            f"content {self.content}",
+        ]
+        if self.rows_not_finite:
+            not_finite = number_of(self.rows_not_finite, "row is", "rows are")
+            lines.append(f"{not_finite} not finite, as in the source")
+        return lines
+
+
+class Source(FeatureSource):
+    """Slices of one memory-mapped array."""
+
+    layout = NAME
+
+    def __init__(self, location: FeatureLocation, options: OpenOptions) -> None:
+        super().__init__(location.path, options)
+        ids, lengths = _read_index(location.path / STORE_INDEX)
+        self._rows = _map(location.path / STORE_ROWS)
+        if not self._rows.dtype.isnative:
+            raise FormatError(
+                location.path / STORE_ROWS,
+                "is",
+                field="descr",
+                value=self._rows.dtype.str,
+                accepted="<f2, <f4, <f8",
+            )
+        self._ends = np.cumsum(lengths)
+        if self._rows.ndim != 2 or len(self._rows) != int(self._ends[-1]):
+            raise FormatError(
+                location.path / STORE_ROWS,
+                f"has shape {self._rows.shape}",
+                accepted=f"(rows, width) with the {int(self._ends[-1])} rows that {STORE_INDEX} lists",
+            )
+        starts = (self._ends - lengths).tolist()
+        self._slices = {
+            item: slice(*ends) for item, *ends in zip(ids, starts, self._ends.tolist(), strict=True)
+        }
+        self._stated = location.stated_facts()
+        self._checked_item(ids[0])  # all items are one array: what is wrong with it is wrong with the first
+
+    def _content(self) -> str | None:
+        content = self._stated.get("content")
+        return content if isinstance(content, str) else None
+
+    def _items_by_id(self) -> Mapping[str, Any]:
+        return self._slices
+
+    def _facts(self) -> Mapping[str, Any]:
+        return self._stated
+
+    def get(self, item: str) -> Rows:
+        """(T, D) rows of an item: a slice of the file, nothing is copied."""
+        place = self._slices.get(item)
+        if place is None or self._closed or self.options.strict:
+            return super().get(item)
+        return self._rows[place]
+
+    def _inspect(self, item: str, where: Any) -> UnreadArray:
+        rows = self._rows[where]
+        return UnreadArray(rows.shape, rows.dtype, lambda: rows)
+
+
+def open_source(location: FeatureLocation, options: OpenOptions) -> Source:
+    """The features that are there."""
+    if options.key is not None:
+        raise UsageError(f"{location.path}: key {options.key!r}: an item of layout {NAME} is one array")
+    return Source(location, options)
+
+
+def write_store(
+    path: Path,
+    items: Iterable[tuple[str, Rows]],
+    fingerprint: Fingerprint,
+    dtype: np.dtype[Any] | None = None,
+) -> WrittenStore:
+    """Write items (id, (T, D) rows) in the order they come, one in memory at a time.
+
+    The folder appears whole under its name or not at all. `dtype` None keeps that of the first item.
+    Raises UsageError where something is there already, where an id comes twice or is a path, where widths
+    differ, and where numbers would change: a wider type later, or too large for float16.
+    """
+    if path.exists() or path.is_symlink():
+        raise UsageError(f"{path}: is there already; nothing is overwritten, give another name or remove it")
+    with _aside(path) as folder:
+        with (folder / STORE_ROWS).open("wb") as stream:
+            writer = _Writer(path, stream, dtype)
+            for item, rows in items:
+                writer.add(item, rows)
+            writer.finish()
+        _write_json(folder / STORE_INDEX, writer.index())
+        content = writer.content()
+        stated = replace(fingerprint, dtype=writer.dtype.name, width=writer.width, content=content)
+        _write_json(folder / FINGERPRINT, stated.to_json())
+        size = sum(file.stat().st_size for file in folder.iterdir())
+    return WrittenStore(
+        path, len(writer.ids), writer.rows, writer.width, writer.dtype.name, size, writer.not_finite, content
+    )
+
+
+def convert_to_store(
+    source: FeatureSource,
+    path: str | Path,
+    *,
+    facts: Mapping[str, Any] | None = None,
+    dtype: str | None = None,
+) -> WrittenStore:
+    """Write a source as our own store; one item is in memory at a time.
+
+    Numbers stay as they are unless `dtype` names another type. `facts` are added to the source's
+    fingerprint: names of its fields, or others. Raises UsageError where something is at `path` already, or
+    where a fact contradicts what the source says of itself; then nothing is written.
+    """
+    if dtype is not None and dtype not in DTYPES:
+        raise UsageError(f"dtype {dtype!r} is not stored; accepted: {', '.join(DTYPES)}")
+    stated = source.fingerprint
+    for name, value in (facts or {}).items():
+        own = getattr(stated, name, None) if name not in stated.extra else stated.extra[name]
+        if own is not None and name != "extra" and own != value:
+            raise UsageError(f"{source.path}: {name} is {own!r} there, not {value!r}; leave it out")
+    fingerprint = stated.with_facts(facts or {}, "--set")
+    rows = ((item, source.get(item)) for item in source)
+    return write_store(Path(path), rows, fingerprint, None if dtype is None else np.dtype(dtype))
+
+
+def content_hash(items: Iterable[tuple[str, Rows]]) -> str:
+    """SHA-256 of ids and rows; the same in whatever order the items come and whatever layout they lie in."""
+    return _joined((item, _digest(rows)) for item, rows in items)
+
+
+class _Writer:
+    """Rows appended to a .npy file, whose header is filled in at the end."""
+
+    def __init__(self, path: Path, stream: IO[bytes], dtype: np.dtype[Any] | None) -> None:
+        self._path, self._stream, self._given_dtype = path, stream, dtype
+        self.ids: list[str] = []
+        self._lengths: list[int] = []
+        self._known: set[str] = set()
+        self._digests: list[bytes] = []
+        self.dtype: np.dtype[Any] = np.dtype(np.float32)
+        self.width, self.rows, self.not_finite = 0, 0, 0
+
+    def add(self, item: str, rows: Rows) -> None:
+        if item in self._known:
+            raise UsageError(f"{self._path}: item {item!r} comes twice; accepted: ids that differ")
+        _check_id(self._path, item)
+        if rows.ndim != 2 or 0 in rows.shape or rows.dtype.kind != "f":
+            raise UsageError(
+                f"{self._path}: item {item!r} is {rows.dtype} of shape {rows.shape}; "
+                "accepted: (T, D) floats with at least one row"
+            )
+        if not self.ids:
+            self.dtype, self.width = self._given_dtype or rows.dtype.newbyteorder("="), rows.shape[1]
+            self._write_header(0)
+        if rows.shape[1] != self.width:
+            raise UsageError(f"{self._path}: item {item!r} is {rows.shape[1]} wide; accepted: {self.width}")
+        kept = self._cast(item, rows)
+        self._stream.write(kept.data)
+        self.ids.append(item)
+        self._known.add(item)
+        self._lengths.append(len(kept))
+        self._digests.append(_digest(kept))
+        self.rows += len(kept)
+
+    def _cast(self, item: str, rows: Rows) -> Rows:
+        finite = np.isfinite(rows)
+        self.not_finite += len(rows) - int(finite.all(axis=1).sum())
+        if self._given_dtype is None and not np.can_cast(rows.dtype, self.dtype):
+            raise UsageError(
+                f"{self._path}: item {item!r} is {rows.dtype}, and the first one was {self.dtype}; "
+                "name the type for all with --dtype"
+            )
+        with np.errstate(over="ignore"):
+            kept = np.ascontiguousarray(rows, dtype=self.dtype.newbyteorder("<"))
+        if kept.dtype.itemsize < rows.dtype.itemsize and not np.array_equal(np.isfinite(kept), finite):
+            raise UsageError(
+                f"{self._path}: item {item!r} has numbers too large for {self.dtype}; take float32"
+            )
+        return kept
+
+    def finish(self) -> None:
+        if not self.ids:
+            raise UsageError(f"{self._path}: there are no items to write")
+        length = self._stream.tell() - self.rows * self.width * self.dtype.itemsize
+        self._stream.seek(0)
+        self._write_header(self.rows)
+        assert self._stream.tell() == length, "the header grew over the first rows"
+
+    def index(self) -> dict[str, Any]:
+        return {"format": FORMAT, "version": VERSION, "ids": self.ids, "lengths": self._lengths}
+
+    def content(self) -> str:
+        return _joined(zip(self.ids, self._digests, strict=True))
+
+    def _write_header(self, rows: int) -> None:
+        header = {
+            "descr": self.dtype.newbyteorder("<").str,
+            "fortran_order": False,
+            "shape": (rows, self.width),
+        }
+        # NumPy leaves room in it for the first size to grow.
+        np.lib.format.write_array_header_1_0(self._stream, header)
+
+
+def _digest(rows: Rows) -> bytes:
+    little = np.ascontiguousarray(rows, dtype=rows.dtype.newbyteorder("<"))
+    hasher = hashlib.sha256(f"{little.dtype.name} {little.shape} ".encode())
+    hasher.update(little.data)
+    return hasher.digest()
+
+
+def _joined(digests: Iterable[tuple[str, bytes]]) -> str:
+    hasher = hashlib.sha256(f"{_FORMER_FORMAT} {VERSION}\n".encode())
+    for item, digest in sorted(digests):
+        hasher.update(json.dumps(item).encode() + b" " + digest)
+    return hasher.hexdigest()
+
+
+def _check_id(path: Path, item: Any) -> None:
+    """Refuse an id that would be a way out of a folder if it became a file's name, or no text at all."""
+    good = isinstance(item, str) and item and item.isprintable() and not item.startswith("/")
+    if not good or {"..", "."} & set(item.replace("\\", "/").split("/")):
+        raise FormatError(
+            path, "is no id", field=f"item {item!r}", accepted="printable text that is no path (../, /)"
+        )
+
+
+_Length = Annotated[int, msgspec.Meta(ge=1, lt=1 << 48, title="1 or more rows")]
+
+
+class _Index(msgspec.Struct):
+    """The content of index.json."""
+
+    format: Annotated[Literal["whenabouts-features", "cuepoint-features"], msgspec.Meta(title=f"{FORMAT!r}")]
+    version: Annotated[Literal[1], msgspec.Meta(title=f"{VERSION}")]
+    ids: Annotated[list[str], msgspec.Meta(min_length=1, title="a list of ids")]
+    lengths: list[_Length]
+
+
+def _read_index(path: Path) -> tuple[list[str], NDArray[np.int64]]:
+    index = Origin(path).convert(read_json(path), _Index, f'a JSON object with "format": "{FORMAT}"')
+    ids, lengths = index.ids, index.lengths
+    if len(ids) != len(lengths):
+        raise FormatError(
+            path, "are no two lists of one length", field="ids, lengths", accepted="one length an id"
+        )
+    for item in ids:
+        _check_id(path, item)
+    if len(set(ids)) < len(ids):
+        twice, _ = Counter(ids).most_common(1)[0]
+        raise FormatError(path, "is listed twice", field=f"item {twice!r}", accepted="ids that differ")
+    return ids, np.array(lengths, dtype=np.int64)
+
+
+def _map(path: Path) -> NDArray[Any]:
+    if path.is_symlink() and not path.resolve().is_relative_to(path.parent.resolve()):
+        raise FormatError(path, "is a link that leads out of the store", accepted="the file itself")
+    from whenabouts_systems.features.layouts._numpy_files import inspect_npy
+
+    return inspect_npy(path, "all rows").read()
+
+
+def _write_json(path: Path, value: Any) -> None:
+    with write_atomically(path) as stream:
+        stream.write(json.dumps(value).encode())
+
+
+@contextmanager
+def _aside(path: Path) -> Iterator[Path]:
+    """A folder that gets its name when all went well, and is removed when not."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    except OSError as error:
+        raise FormatError(path, f"cannot be written: {error.strerror or error}") from None
+    try:
+        yield folder
+        mask = os.umask(0)
+        os.umask(mask)
+        folder.chmod(0o777 & ~mask)
+        folder.rename(path)
+    except OSError as error:
+        raise FormatError(path, f"cannot be written: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,281 @@
+"""Features of videos or sentences on disk, whatever the layout: (T, D) rows by id."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.clips import ClipGrid, same_instant
+from whenabouts.intake.files import FormatError
+from whenabouts.types import UsageError
+from whenabouts_systems.features.fingerprint import Fingerprint
+from whenabouts_systems.features.grid_rows import GridCount, GridRows, rows_on_grid
+from whenabouts_systems.features.location import OpenOptions
+
+Rows = NDArray[np.floating[Any]]
+
+MOST_BYTES = 1 << 32
+"""An item that claims to be larger is refused: a file's own word is all there is for it."""
+
+_DTYPES = ("float16", "float32", "float64")
+_ITEMSIZES = (2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadArray:
+    """The array of one item before its rows are read."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    read: Callable[[], NDArray[Any]]
+
+
+class FeatureSource(ABC):
+    """Features by id, read item by item; a context manager.
+
+    An item is (T, D): T clips of a video, T tokens of a sentence, or (1, D), one vector for the whole. All
+    items have one width D. Numbers are as they stand in the file: float16 stays float16 and nothing is
+    normalised. What `get` gives may be read-only and may share memory with the file.
+    """
+
+    layout: str
+
+    def __init__(self, path: Path, options: OpenOptions) -> None:
+        self.path = path
+        self.options = options
+        self._closed = False
+
+    # For a layout to implement.
+
+    @abstractmethod
+    def _items_by_id(self) -> Mapping[str, Any]:
+        """Where each item is, by id, in the order of the file."""
+
+    @abstractmethod
+    def _inspect(self, item: str, where: Any) -> UnreadArray:
+        """An item's shape and dtype, and how its rows are read."""
+
+    def _facts(self) -> Mapping[str, Any]:
+        """Facts in the file about what made it: fields of `Fingerprint`, and others."""
+        return {}
+
+    def _content(self) -> str | None:
+        """The hash of ids and rows, where it stands beside them."""
+        return None
+
+    def _release(self) -> None:  # noqa: B027
+        """Give back what the layout holds open."""
+
+    # Shared by all layouts.
+
+    @cached_property
+    def _items(self) -> Mapping[str, Any]:
+        self._check_open()
+        items = self._items_by_id()
+        if not items:
+            raise FormatError(self.path, "holds no items")
+        return items
+
+    def ids(self) -> Sequence[str]:
+        """The ids of all items, in the order of the file."""
+        return tuple(self._items)
+
+    def __contains__(self, item: object) -> bool:
+        return item in self._items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    @property
+    def width(self) -> int:
+        """D, the same for all items."""
+        return self._first.shape[-1]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The float type of the first item; a file may mix them."""
+        return self._first.dtype.newbyteorder("=")
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether every item is stored as one bare vector (D,); `get` gives it as (1, D)."""
+        return len(self._first.shape) == 1
+
+    @property
+    def clip_seconds(self) -> float | None:
+        """Length of a row in seconds; None where neither the file nor the caller says."""
+        return self.fingerprint.clip_seconds
+
+    @cached_property
+    def fingerprint(self) -> Fingerprint:
+        """What made these features, as far as anybody wrote it down.
+
+        Raises UsageError where the caller's clip length is not the one that stands in the file.
+        """
+        measured = Fingerprint(dtype=str(self.dtype), width=self.width, content=self._content())
+        stated = measured.with_facts(self._facts(), self.path)
+        given = self.options.clip_seconds
+        if given is not None:
+            if stated.clip_seconds is not None and not same_instant(stated.clip_seconds, given):
+                raise UsageError(
+                    f"{self.path}: its clips are {stated.clip_seconds:g} s long, as the file or its name "
+                    f"says, not {given:g} s; leave the clip length out"
+                )
+            return dataclasses.replace(stated, clip_seconds=given)
+        return stated
+
+    def get(self, item: str) -> Rows:
+        """(T, D) rows of an item, T at least 1.
+
+        Raises FormatError, naming file and item, for what is not there, is no such array, or is damaged;
+        with `strict` also for rows that are not finite.
+        """
+        unread = self._checked_item(item)
+        try:
+            rows = unread.read()
+        except MemoryError:
+            self._refuse(item, f"of {unread.shape} does not fit into memory")
+        if not rows.dtype.isnative:
+            rows = rows.astype(rows.dtype.newbyteorder("="))
+        if rows.shape != unread.shape:
+            self._refuse(item, f"has shape {rows.shape} where {unread.shape} was announced")
+        rows = rows.reshape(-1, rows.shape[-1])
+        if self.options.strict:
+            self._check_finite(item, rows)
+        return rows
+
+    def length(self, item: str) -> int:
+        """T, without reading rows where the layout allows."""
+        shape = self._checked_item(item).shape
+        return shape[0] if len(shape) == 2 else 1
+
+    def grid(self, item: str, duration: float) -> ClipGrid:
+        """The clips of a video that is `duration` seconds long; its rows may be more or fewer (`on_grid`).
+
+        Raises UsageError where the clip length is not known: it is never guessed.
+        """
+        if item not in self:
+            self._refuse_unknown(item)
+        if self.clip_seconds is None:
+            raise UsageError(
+                f"{self.path}: how many seconds a row covers stands nowhere in the file; "
+                "give clip_seconds (--clip-seconds), as the release's page says it"
+            )
+        return ClipGrid(self.clip_seconds, duration)
+
+    def on_grid(self, item: str, duration: float) -> GridRows:
+        """The rows of a video brought to its clips, with a mask and a count; see `rows_on_grid`."""
+        return rows_on_grid(self.get(item), self.grid(item, duration), f"{self.path}: item {item!r}")
+
+    def count_on_grid(self, durations: Mapping[str, float]) -> GridCount:
+        """How the rows of all videos in `durations` (seconds by id) fit their clips, from lengths alone."""
+        here = [item for item in durations if item in self]
+        rows = np.array([self.length(item) for item in here], dtype=np.int64)
+        clips = np.array([len(self.grid(item, durations[item])) for item in here], dtype=np.int64)
+        surplus, missing = np.maximum(rows - clips, 0), np.maximum(clips - rows, 0)
+        return GridCount(
+            videos=len(durations),
+            exact=int((rows == clips).sum()),
+            with_surplus=int((surplus > 0).sum()),
+            surplus_rows=int(surplus.sum()),
+            with_missing=int((missing > 0).sum()),
+            missing_clips=int(missing.sum()),
+            absent=len(durations) - len(here),
+        )
+
+    def close(self) -> None:
+        """Give back the file. What `get` gave before stays as it is."""
+        if not self._closed:
+            self._closed = True
+            self._release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process opens the file for itself: handles of HDF5 and LMDB must not be shared."""
+        return _opened_again, (self.path, self.layout, self.options)
+
+    def _checked_item(self, item: str) -> UnreadArray:
+        self._check_open()
+        if item not in self._items:
+            self._refuse_unknown(item)
+        unread = self._inspect(item, self._items[item])
+        self._check(item, unread)
+        first = self._first
+        if len(unread.shape) != len(first.shape):
+            self._refuse(
+                item,
+                f"has shape {unread.shape} where the first item has {first.shape}",
+                "arrays of one rank in a file: (T, D), or one vector (D,) in all items",
+            )
+        if unread.shape[-1] != first.shape[-1]:
+            self._refuse(
+                item, f"is {unread.shape[-1]} wide", f"the width of the first item, {first.shape[-1]}"
+            )
+        return unread
+
+    @cached_property
+    def _first(self) -> UnreadArray:
+        item, where = next(iter(self._items.items()))
+        unread = self._inspect(item, where)
+        self._check(item, unread)
+        # Not the array itself: it would be kept for as long as the source is open.
+        return UnreadArray(unread.shape, unread.dtype, lambda: np.empty(0))
+
+    def _check(self, item: str, unread: UnreadArray) -> None:
+        """Refuse what is no (T, D) or (D,) array of floats."""
+        if unread.dtype.hasobject:
+            self._refuse(
+                item, "holds objects, not numbers; they are never read", f"arrays of {', '.join(_DTYPES)}"
+            )
+        if unread.dtype.kind != "f" or unread.dtype.itemsize not in _ITEMSIZES:
+            self._refuse(item, f"holds {unread.dtype.name}", f"arrays of {', '.join(_DTYPES)}")
+        if len(unread.shape) not in (1, 2):
+            self._refuse(item, f"has shape {unread.shape}", "(T, D), rows by width")
+        if 0 in unread.shape:
+            self._refuse(item, f"is empty, of shape {unread.shape}", "at least one row")
+        size = math.prod(unread.shape) * unread.dtype.itemsize
+        if size > MOST_BYTES:
+            self._refuse(item, f"claims to be {size:,} bytes large", f"items of at most {MOST_BYTES:,} bytes")
+
+    def _check_finite(self, item: str, rows: Rows) -> None:
+        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        if len(bad):
+            self._refuse(
+                item, f"{len(bad)} of {len(rows)} rows are not finite, row {bad[0]} first", "finite numbers"
+            )
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError(f"{self.path}: these features are closed")
+
+    def _refuse(self, item: str, problem: str, accepted: str = "") -> NoReturn:
+        raise FormatError(self.path, problem, field=f"item {item!r}", accepted=accepted) from None
+
+    def _refuse_unknown(self, item: str) -> NoReturn:
+        examples = ", ".join(repr(name) for name in list(self._items)[:3])
+        self._refuse(
+            str(item), "there is none of that id", f"one of its {len(self._items)} ids, such as {examples}"
+        )
+
+
+def _opened_again(path: Path, layout: str, options: OpenOptions) -> FeatureSource:
+    from whenabouts_systems.features import open_features
+
+    return open_features(path, layout=layout, **dataclasses.asdict(options))

@@ -1,0 +1,132 @@
+"""Highlights: how much each clip of a video is worth seeing, and the best moments on that curve.
+
+A localizer with a saliency (`models.protocol.Salient`: the DETR family) scores clips for a sentence. Where
+nobody asks anything, a clip's score is the mean over forty sentences about everything and nothing: what is
+worth seeing whatever one asks for. (A reading: these systems were trained with a sentence always, and an
+empty one is like nothing that they saw.)
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.budget import check_budget
+from whenabouts.confidence.background import SENTENCES
+from whenabouts.intake.files import write_atomically
+from whenabouts.moments.peaks import Config, find_peaks
+from whenabouts.search.search import checked_query
+from whenabouts.types import Moment, ScoredMoment, UsageError
+from whenabouts_systems.models.protocol import Salient
+from whenabouts_systems.ranking.encoded_corpus import MemoryCorpus, evaluating
+
+if TYPE_CHECKING:
+    from whenabouts.corpus import Corpus
+    from whenabouts_systems.trained_search.opened import IndexedSystem
+    from whenabouts_systems.trained_search.search import System
+
+_SENTENCES = SENTENCES[:40]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Highlights:
+    """The highlight curve of a video, and its best moments, best first.
+
+    Clip n lasts [start, end) seconds and has the saliency `score`; all (n,), of which more is better and the
+    zero means nothing. A moment's score is the highest on it. `query` is "" where nothing was asked.
+    """
+
+    query: str
+    video_id: str
+    start: Floats
+    end: Floats
+    score: Floats
+    moments: Sequence[ScoredMoment]
+    notes: Sequence[str] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs: times to the millisecond."""
+        return {
+            "query": self.query,
+            "video_id": self.video_id,
+            "curve": {
+                "start": self.start.round(3).tolist(),
+                "end": self.end.round(3).tolist(),
+                "score": self.score.tolist(),
+            },
+            "moments": [
+                {"start": round(scored.start, 3), "end": round(scored.end, 3), "score": scored.score}
+                for scored in self.moments
+            ],
+            "notes": list(self.notes),
+        }
+
+    def write_csv(self, path: Path) -> None:
+        """The curve as CSV (RFC 4180): a row a clip, `start`, `end`, `score`. Raises FormatError."""
+        text = io.StringIO(newline="")
+        rows = csv.writer(text, lineterminator="\r\n")
+        rows.writerow(("start", "end", "score"))
+        for start, end, score in zip(self.start, self.end, self.score, strict=True):
+            rows.writerow((f"{start:.3f}", f"{end:.3f}", f"{score:.6f}"))
+        with write_atomically(path) as out:
+            out.write(text.getvalue().encode())
+
+
+def highlights_of(corpus: Corpus, video: str, model: System, query: str = "", k: int = 5) -> Highlights:
+    """The highlights of a video, by any name that `resolve` takes, for a query or for none.
+
+    Raises UsageError for a system without saliency, and for a video in which it reads nothing.
+    """
+    corpus.refresh()
+    words, notes = checked_query(query, k, is_optional=True)
+    record = corpus.resolve(video)
+    system = corpus.finder(model).localizer
+    if not isinstance(system.trained.model, Salient):
+        raise UsageError(
+            f"{system.name} ({system.trained.system}) has no saliency, and so no highlights; take a system "
+            "that answers windows, such as qd_detr"
+        )
+    indexed, more = system.corpus()
+    rows = indexed.rows_of([record.video_id])
+    if not indexed.allowed([record.video_id]).any() or not indexed.rows[rows].all():
+        streams = " or ".join(system.trained.inputs.streams)
+        raise UsageError("; ".join([f"{video}: {system.name} reads no {streams} in this video", *more]))
+    footage = indexed.select(rows)
+    score = _curve(system, footage, [words] if words else _SENTENCES)
+    edges = np.minimum(np.arange(len(score) + 1) * footage.clip_seconds[0], footage.durations[0])
+    moments = _moments(record.video_id, edges, score, k)
+    notes = [*system.notes, *notes, *more]
+    return Highlights(words, record.video_id, edges[:-1], edges[1:], score, moments, notes)
+
+
+def _curve(system: IndexedSystem, video: MemoryCorpus, sentences: Sequence[str]) -> Floats:
+    """(T,) the mean saliency of a video's clips over some sentences."""
+    model, videos = system.trained.model, video.blocks[0]
+    curves = []
+    with evaluating(model):
+        for text in sentences:
+            check_budget()
+            curves.append(model.saliency(system.encode(text), videos)[0])
+    whole = np.stack([curve.double().cpu().numpy() for curve in curves])
+    return np.asarray(whole.mean(0)[videos.mask[0].cpu().numpy()], np.float64)
+
+
+def _moments(video_id: str, edges: Floats, score: Floats, k: int) -> list[ScoredMoment]:
+    """The best k moments on a curve: its peaks, each as far as it is nearly as high."""
+    low, high = score.min(), score.max()
+    shares = (score - low) / (high - low) if high > low else np.zeros_like(score)
+    peaks = find_peaks(shares, edges[:-1], edges[1:], [0, len(score)], Config(count=k))
+    spans = zip(peaks.first.tolist(), peaks.last.tolist(), score[peaks.peak].tolist(), strict=True)
+    return [
+        ScoredMoment(Moment(video_id, float(edges[first]), float(edges[last + 1])), best)
+        for first, last, best in spans
+    ]

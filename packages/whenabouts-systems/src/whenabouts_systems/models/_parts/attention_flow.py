@@ -1,0 +1,43 @@
+"""Clips and words that look at each other by a table of similarities. CONQUER, SQuiDNet.
+
+Bidirectional attention flow (Seo et al., ICLR 2017). Shapes: P pairs of a video's T clips and a query's L
+words, D width.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from whenabouts_systems.models._parts.borders import MASKED
+
+
+class Flow(NamedTuple):
+    """`of_words` (P, T, D), the words that suit each clip; `of_clips` (P, 1, D), the clips that suit any."""
+
+    of_words: Tensor
+    of_clips: Tensor
+
+
+def attention_flow(
+    table: Tensor,
+    clips: Tensor,
+    words: Tensor,
+    masks: tuple[Tensor, Tensor],
+    *,
+    as_released: bool = False,
+) -> Flow:
+    """What clips (P, T, D) take from words (P, L, D), and the reverse, by similarities `table` (P, T, L).
+
+    `masks` are those of clips (P, T) and of words (P, L). A clip attends to the words by its similarities;
+    the query attends to the clips by each clip's best word. With `as_released` a padded clip attends to all
+    words alike, padded ones too; else what stands there means nothing.
+    """
+    clip_mask, word_mask = masks
+    seen = clip_mask[:, :, None] & word_mask[:, None] if as_released else word_mask[:, None]
+    table = table.float().masked_fill(~seen, MASKED)
+    of_words = torch.bmm(table.softmax(2).to(words.dtype), words)
+    best = table.amax(2).masked_fill(~clip_mask, MASKED).softmax(1)
+    return Flow(of_words, torch.einsum("pt,ptd->pd", best.to(clips.dtype), clips)[:, None])

@@ -1,0 +1,197 @@
+"""Where a moment begins and where it ends: logits for every clip of a video.
+
+A predictor of queries and clips serves one stream, or several whose similarities are averaged first
+("merged"): it is given a sequence of queries' vectors and one of clips, one of each for every stream it
+serves. `BorderNetworks` reads clips that have seen the query already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from whenabouts_systems.models.protocol import pair_products
+
+Streams = Sequence[Tensor]
+MASKED = -1e10
+"""The logit of a padded clip, as in the released programs."""
+
+
+class BorderConvolution(nn.Module):
+    """Two convolutions without bias over the similarity of query and clips, one for each border.
+
+    The similarity is the dot product. That of padded clips counts as zero, so that the logits of the last
+    clips do not depend on how far a video is padded; `as_released` convolves what was made of padding, too.
+
+    Fresh kernels answer to edges: a start is where the similarity rises (negative before, positive from there
+    on), an end where it falls. The released programs draw them at random, and with the released learning rate
+    they hardly move from there: by less than 0.2 in 3,000 steps at 1e-4, where they begin within 0.45. How
+    well such a training localizes is then decided by ten numbers of its seed (docs/results.md).
+    """
+
+    def __init__(self, kernel: int, *, as_released: bool = False) -> None:
+        super().__init__()
+        self.start = nn.Conv1d(1, 1, kernel, padding=kernel // 2, bias=False)
+        self.end = nn.Conv1d(1, 1, kernel, padding=kernel // 2, bias=False)
+        self.as_released = as_released
+
+    def begin_at_edges(self) -> None:
+        """Fresh kernels that answer to edges, in place of those that were drawn."""
+        step = _step(self.start.kernel_size[0])
+        self.start.weight.data.copy_(step)
+        self.end.weight.data.copy_(step.flip(0))
+
+    def forward(self, queries: Streams, clips: Streams, mask: Tensor) -> Tensor:
+        """(2, P, T) logits of start and end for P pairs: queries (P, D) with clips (P, T, D)."""
+        similarities = [pair_products(query, clip) for query, clip in zip(queries, clips, strict=True)]
+        return self._convolved(_mean(similarities), mask)
+
+    def some(self, queries: Streams, clips: Streams, mask: Tensor, pairs: tuple[Tensor, Tensor]) -> Tensor:
+        """(2, P, T) logits for P `pairs` of a query and a video, of Q queries (Q, D) and V videos (V, T, D).
+
+        All similarities come from one product; only the pairs are convolved.
+        """
+        joint = _mean([clip @ query.T for query, clip in zip(queries, clips, strict=True)])
+        return self._convolved(joint.permute(2, 0, 1)[pairs], mask[pairs[1]])
+
+    def at(self, queries: Streams, clips: Streams, places: tuple[Tensor, Tensor]) -> Tensor:
+        """(2, Q, M) logits of every query at the start and the end of M moments.
+
+        `places` are the moments' videos (M,) and first and last clips (M, 2). Convolution and dot product
+        change places: the clips about each border are weighted and added first, and one product of
+        Q x D with D x M is left.
+        """
+        videos, spans = places
+        reach = self.start.kernel_size[0] // 2
+        kernels = torch.stack([self.start.weight[0, 0], self.end.weight[0, 0]])
+        near = spans[:, :, None] + torch.arange(-reach, reach + 1, device=spans.device)
+        steps = clips[0].shape[1]
+        # What lies outside the batch has similarity 0; so have padded clips, which are zero.
+        weights = kernels * ((near >= 0) & (near < steps))
+        near = near.clamp(0, steps - 1)
+        logits = [
+            torch.einsum(
+                "qd,mbd->bqm",
+                query,
+                torch.einsum("mbk,mbkd->mbd", weights, clip[videos[:, None, None], near]),
+            )
+            for query, clip in zip(queries, clips, strict=True)
+        ]
+        return _mean(logits)
+
+    def _convolved(self, similarity: Tensor, mask: Tensor) -> Tensor:
+        """(2, P, T): both convolutions of (P, T), padding masked."""
+        seen = similarity if self.as_released else similarity.masked_fill(~mask, 0.0)
+        kernels = torch.cat([self.start.weight, self.end.weight])
+        logits = functional.conv1d(seen[:, None], kernels, padding=self.start.padding[0])
+        return logits.transpose(0, 1).masked_fill(~mask, MASKED)
+
+
+class BorderLinear(nn.Module):
+    """The sum of a linear function of the query and one of the clip, for each border ("cat linear")."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.start_of_query = nn.Linear(width, 1)
+        self.start_of_clip = nn.Linear(width, 1)
+        self.end_of_query = nn.Linear(width, 1)
+        self.end_of_clip = nn.Linear(width, 1)
+
+    def forward(self, queries: Streams, clips: Streams, mask: Tensor) -> Tensor:
+        """(2, P, T) logits of start and end for P pairs: queries (P, D) with clips (P, T, D)."""
+        logits = self._of_queries(queries)[:, :, None] + self._of_clips(clips)
+        return logits.masked_fill(~mask, MASKED)
+
+    def some(self, queries: Streams, clips: Streams, mask: Tensor, pairs: tuple[Tensor, Tensor]) -> Tensor:
+        """(2, P, T) logits for P pairs of (query, video); see `BorderConvolution.some`."""
+        logits = self._of_queries(queries)[:, pairs[0], None] + self._of_clips(clips)[:, pairs[1]]
+        return logits.masked_fill(~mask[pairs[1]], MASKED)
+
+    def at(self, queries: Streams, clips: Streams, places: tuple[Tensor, Tensor]) -> Tensor:
+        """(2, Q, M) logits of every query at the start and the end of M moments."""
+        videos, spans = places
+        at_borders = torch.stack(
+            [of_clips[videos, spans[:, border]] for border, of_clips in enumerate(self._of_clips(clips))]
+        )
+        return self._of_queries(queries)[:, :, None] + at_borders[:, None]
+
+    def _of_queries(self, queries: Streams) -> Tensor:
+        return _averaged(self.start_of_query, self.end_of_query, queries)
+
+    def _of_clips(self, clips: Streams) -> Tensor:
+        return _averaged(self.start_of_clip, self.end_of_clip, clips)
+
+
+class BorderNetworks(nn.Module):
+    """A convolution over clips to `inner` values, ReLU, a linear layer to the logit; of each border its own.
+
+    Both networks are computed together. What lies behind the end of a video counts as zero.
+    """
+
+    def __init__(self, width: int, inner: int, kernel: int) -> None:
+        super().__init__()
+        self.wide = nn.Conv1d(width, 2 * inner, kernel, padding=kernel // 2)
+        self.narrow = nn.Conv1d(2 * inner, 2, 1, groups=2)
+
+    def forward(self, clips: Tensor, mask: Tensor) -> Tensor:
+        """(2, P, T) logits of start and end from clips (P, T, D), which are zero in the padding.
+
+        -1e10 in the padding, where `mask` (P, T) is false.
+        """
+        kernel, reach = self.wide.kernel_size[0], self.wide.kernel_size[0] // 2
+        padded = functional.pad(clips, (0, 0, reach, reach))
+        # Neighbours side by side, and one product: (P, T, kernel, D) with (kernel, D, 2 inner).
+        near = padded.unfold(1, kernel, 1).transpose(2, 3).flatten(2)
+        weight = self.wide.weight.transpose(1, 2).flatten(1)
+        inner = functional.linear(near, weight, self.wide.bias).relu()
+        logits: Tensor = self.narrow(inner.transpose(1, 2))
+        return logits.transpose(0, 1).masked_fill(~mask, MASKED)
+
+
+class BorderScore(nn.Module):
+    """Two convolutions over clips without bias, ReLU between them: a logit for each clip."""
+
+    def __init__(self, width: int, inner: int, kernel: int) -> None:
+        super().__init__()
+        self.wide = nn.Conv1d(width, inner, kernel, padding=kernel // 2, bias=False)
+        self.narrow = nn.Conv1d(inner, 1, 1, bias=False)
+
+    def forward(self, clips: Tensor) -> Tensor:
+        """(P, T) from clips (P, T, D), zero in the padding unless padding is computed."""
+        logits: Tensor = self.narrow(self.wide(clips.transpose(1, 2)).relu())
+        return logits[:, 0]
+
+
+def _step(length: int) -> Tensor:
+    """(length,): a step up in the middle, of sum 0: -1 / before, then 1 / (middle and after)."""
+    before = length // 2
+    return torch.tensor([-1.0 / before] * before + [1.0 / (length - before)] * (length - before))
+
+
+def begin_at_edges(model: nn.Module) -> None:
+    """Let all convolutions of borders in a fresh model begin as edges."""
+    for module in model.modules():
+        if isinstance(module, BorderConvolution):
+            module.begin_at_edges()
+
+
+def log_probabilities(logits: Tensor) -> Tensor:
+    """The logarithm of a border's probability over the clips of a video (last axis), padding at -1e10."""
+    return logits.float().log_softmax(-1)
+
+
+def at_truth(log_probabilities: Tensor, spans: Tensor) -> Tensor:
+    """(P,) log P(start) + log P(end) of the true first and last clips (P, 2); from (2, P, T)."""
+    return log_probabilities.gather(2, spans.T[:, :, None])[:, :, 0].sum(0)
+
+
+def _averaged(start: nn.Linear, end: nn.Linear, streams: Streams) -> Tensor:
+    """(2, …): both functions of each stream, averaged over the streams."""
+    return _mean([torch.stack([start(rows)[..., 0], end(rows)[..., 0]]) for rows in streams])
+
+
+def _mean(tensors: Streams) -> Tensor:
+    return tensors[0] if len(tensors) == 1 else torch.stack(list(tensors)).mean(0)

@@ -1,0 +1,282 @@
+"""HERO's encoders (Li et al., EMNLP 2020, section 3.1): sentences with their clips, then whole videos.
+
+The cross-modal transformer reads one sequence for each sentence: the clips that the sentence covers, then its
+words. What it made of the clips is added to what the clips are by themselves, and passes through the temporal
+transformer, which sees all clips of a video. Clips outside of every sentence skip the first one.
+
+Words and clips carry the same type (the second of two; the first is never used), and places that begin at 0
+in each sequence, each kind by a table of its own.
+
+Shapes: V videos, T clips, S sentences of a video, R sentences of a batch, L words, M places of a sequence,
+D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from whenabouts.types import UsageError
+from whenabouts_systems.models._parts.bert import BertEncoder
+from whenabouts_systems.models._parts.layers import (
+    Dropout,
+    InputProjection,
+    PositionEmbedding,
+    check_length,
+)
+from whenabouts_systems.models._parts.packing import PackedModule, Packing
+from whenabouts_systems.models.protocol import SentenceBatch
+
+CROSS_MODAL: Mapping[str, int] = {
+    "layers": 6,
+    "heads": 12,
+    "feedforward": 3072,
+    "vocabulary": 50272,
+    "word_places": 514,
+    "clip_places": 100,
+}
+"""Sizes of the released cross-modal transformer: RoBERTa's, with half of its layers."""
+TEMPORAL: Mapping[str, int] = {"layers": 3, "heads": 12, "feedforward": 3072, "places": 514}
+"""Sizes of the released temporal transformer."""
+
+_EPSILON = 1e-12
+"""Of the LayerNorms inside encoder layers, as RoBERTa has it; all others have PyTorch's 1e-5."""
+_TYPE = 1
+_SETTING = "model.cross_modal."
+
+
+def sizes_of(given: Mapping[str, int], released: Mapping[str, int], width: int, place: str) -> dict[str, int]:
+    """All sizes of a transformer: those given, else the released ones.
+
+    Raises UsageError, naming the `place`, for a size that there is not, and for heads that do not divide the
+    `width`.
+    """
+    for name in sorted(set(given) - set(released)):
+        raise UsageError(f"{place} has no size {name!r}; it has {', '.join(released)}")
+    sizes = {**released, **given}
+    if width % sizes["heads"]:
+        raise UsageError(f"{place}: hidden = {width} is no multiple of heads = {sizes['heads']}")
+    return sizes
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """R sentences with their clips, laid out one after the other: the clips first, then the words.
+
+    `owner` (R, 2): video and sentence. `clips` (V, T): row of the sequence that a clip stands in, -1 where
+    none; `clip_places` (V, T) its place there. `words` (R, L) ids with `word_mask`; the first is a token that
+    begins the sentence. `before` (R,): how many clips stand before the words.
+    """
+
+    owner: Tensor
+    clips: Tensor
+    clip_places: Tensor
+    words: Tensor
+    word_mask: Tensor
+    before: Tensor
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    @property
+    def mask(self) -> Tensor:
+        """(R, M): which places are taken."""
+        lengths = self.before + self.word_mask.sum(1)
+        steps = torch.arange(int(lengths.max()) if len(self) else 1, device=lengths.device)
+        return steps < lengths[:, None]
+
+    @property
+    def word_places(self) -> Tensor:
+        """(R, L): where each word stands in its sequence."""
+        return self.before[:, None] + torch.arange(self.words.shape[1], device=self.words.device)
+
+
+def with_context(words: Tensor, mask: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Each sentence's words (V, S, L) behind those of the `count` sentences before it, and their mask."""
+    shifted = [(_later(words, by), _later(mask, by)) for by in range(count, -1, -1)]
+    words, mask = (torch.cat(parts, 2) for parts in zip(*shifted, strict=True))
+    order = mask.logical_not().argsort(dim=2, stable=True)
+    longest = max(1, int(mask.sum(2).max()) if mask.numel() else 1)
+    return words.gather(2, order)[:, :, :longest], mask.gather(2, order)[:, :, :longest]
+
+
+def sequences_of(
+    sentences: SentenceBatch,
+    begin: int,
+    *,
+    context: int = 0,
+    without_clips: bool = False,
+    with_words: bool = False,
+) -> Sequences:
+    """The sentences that have clips, in order; those `without_clips` too, if they have words.
+
+    `begin` is the id of the token before the words; `context` as in `with_context`. `with_words`: only those
+    that have some.
+    """
+    words, mask = sentences.words, sentences.mask
+    if context:
+        words, mask = with_context(words, mask, context)
+    of_clips, count = sentences.of_clips, words.shape[1]
+    belongs = of_clips[:, :, None] == torch.arange(count, device=of_clips.device)
+    clips = belongs.sum(1)
+    kept = (clips > 0) | mask.any(2) if without_clips else clips > 0
+    kept = kept & mask.any(2) if with_words else kept
+    owner = kept.nonzero()
+    row = torch.full_like(clips, -1).masked_scatter(kept, torch.arange(len(owner), device=clips.device))
+    rows = torch.full_like(of_clips, -1)
+    if count:
+        rows = row.gather(1, of_clips.clamp(min=0)).where(of_clips >= 0, -1)
+    inside = rows >= 0
+    # The place of a clip is how many of its sentence's clips come before it.
+    earlier = (belongs.long().cumsum(1) * belongs).sum(2) - 1
+    own, own_mask = words[kept], mask[kept]
+    first = torch.full_like(own[:, :1], begin)
+    return Sequences(
+        owner,
+        rows,
+        earlier.where(inside, 0),
+        torch.cat([first, own], 1),
+        torch.cat([torch.ones_like(own_mask[:, :1]), own_mask], 1),
+        clips[kept],
+    )
+
+
+class CrossModalTransformer(PackedModule):
+    """Clips and words of one sentence see each other; or words alone, those of a query."""
+
+    def __init__(self, features: int, width: int, dropout: float, sizes: Mapping[str, int]) -> None:
+        super().__init__()
+        self.words = nn.Embedding(sizes["vocabulary"], width)
+        self.word_places = nn.Embedding(sizes["word_places"], width)
+        self.types = nn.Embedding(2, width)
+        self.word_norm = nn.LayerNorm(width)
+        self.clip_features_norm = nn.LayerNorm(features)
+        self.clip_projection = nn.Linear(features, width)
+        self.clip_places = nn.Embedding(sizes["clip_places"], width)
+        self.clip_norm = nn.LayerNorm(width)
+        self.dropout = Dropout(dropout)
+        self.encoder = BertEncoder(
+            sizes["layers"], width, sizes["heads"], sizes["feedforward"], dropout, _EPSILON
+        )
+
+    def embedded_words(self, words: Tensor) -> Tensor:
+        """(…, L, D) from ids (…, L). Raises UsageError for more words than places, and for unknown ids."""
+        check_length(words.shape[-1], self.word_places.num_embeddings, "words", _SETTING + "word_places")
+        if words.numel() and int(words.max()) >= self.words.num_embeddings:
+            raise UsageError(
+                f"a word has the id {int(words.max())}; the model knows {self.words.num_embeddings} words "
+                "(model.cross_modal.vocabulary): is the tokenizer of [features] query that of the model, and "
+                "model.mask_token its hidden word?"
+            )
+        places = torch.arange(words.shape[-1], device=words.device)
+        embedded = self.words(words) + self.word_places(places) + self.types.weight[_TYPE]
+        rows: Tensor = self.dropout(self.word_norm(embedded))
+        return rows
+
+    def embedded_clips(self, clips: Tensor, places: Tensor) -> Tensor:
+        """(N, D) from features (N, F) of clips at places (N,) of their sequences."""
+        if places.numel():
+            count = self.clip_places.num_embeddings
+            check_length(int(places.max()) + 1, count, "clips of one sentence", _SETTING + "clip_places")
+        projected = self.clip_projection(self.clip_features_norm(clips))
+        rows: Tensor = self.dropout(
+            self.clip_norm(projected + self.clip_places(places) + self.types.weight[_TYPE])
+        )
+        return rows
+
+    def joint(self, features: Tensor, sequences: Sequences) -> Tensor:
+        """(R, M, D): clips and words of each sequence in their places; zeros behind the end."""
+        mask = sequences.mask
+        words = self.embedded_words(sequences.words)
+        inside = sequences.clips >= 0
+        clips = self.embedded_clips(features[inside], sequences.clip_places[inside])
+        spoken = sequences.word_mask
+        rows = torch.cat([sequences.clips[inside], spoken.nonzero()[:, 0]])
+        places = torch.cat([sequences.clip_places[inside], sequences.word_places[spoken]])
+        embedded = torch.cat([clips, words[spoken]])
+        joint = embedded.new_zeros((*mask.shape, embedded.shape[1]))
+        return joint.index_put((rows, places), embedded)
+
+    def forward(self, features: Tensor, sequences: Sequences) -> Tensor:
+        """(R, M, D) from features (V, T, F) of clips."""
+        return self.encoded(self.joint(features, sequences), sequences.mask)
+
+    def encoded(self, joint: Tensor, mask: Tensor) -> Tensor:
+        """(R, M, D) through the layers; what is masked is not computed."""
+        packing = Packing.of(mask)
+        return packing.unpack(self.encoder(packing.pack(joint), packing))
+
+    def read(self, words: Tensor, mask: Tensor) -> Tensor:
+        """(Q, L, D): words (Q, L) alone, as a query has them."""
+        return self.encoded(self.embedded_words(words), mask)
+
+
+class TemporalTransformer(nn.Module):
+    """What clips are by themselves and among their words, in their places, through all layers."""
+
+    def __init__(
+        self, features: int, width: int, input_dropout: float, dropout: float, sizes: Mapping[str, int]
+    ) -> None:
+        super().__init__()
+        self.projection = InputProjection(features, width, input_dropout)
+        self.positions = PositionEmbedding(sizes["places"], width, dropout, "clips", "model.temporal.places")
+        self.encoder = BertEncoder(
+            sizes["layers"], width, sizes["heads"], sizes["feedforward"], dropout, _EPSILON
+        )
+
+    def joined(self, features: Tensor, among_words: Tensor, mask: Tensor) -> Tensor:
+        """(V, T, D): what clips are among words is added to the projected features (V, T, F)."""
+        projected: Tensor = self.projection(features, mask)
+        return projected + among_words
+
+    def forward(self, clips: Tensor, mask: Tensor) -> Tensor:
+        """(V, T, D) from what `joined` made, with the mask (V, T)."""
+        packing = self.encoder.packing(mask)
+        rows = self.positions(packing.pack(clips), packing)
+        encoded: Tensor = packing.unpack(self.encoder(rows, packing))
+        return encoded
+
+
+class HierarchicalEncoder(nn.Module):
+    """Both transformers: videos as features with sentences become clips that know what is said."""
+
+    def __init__(
+        self,
+        features: int,
+        width: int,
+        dropouts: tuple[float, float],
+        cross_modal: Mapping[str, int],
+        temporal: Mapping[str, int],
+    ) -> None:
+        super().__init__()
+        input_dropout, dropout = dropouts
+        self.cross_modal = CrossModalTransformer(features, width, dropout, cross_modal)
+        self.temporal = TemporalTransformer(features, width, input_dropout, dropout, temporal)
+
+    def among_words(self, features: Tensor, sequences: Sequences) -> Tensor:
+        """(V, T, D): each clip as its sentence's sequence has it; zeros for those in none."""
+        inside = sequences.clips >= 0
+        if not bool(inside.any()):
+            return features.new_zeros((*features.shape[:2], self.cross_modal.words.embedding_dim))
+        encoded = self.cross_modal(features, sequences)
+        clips: Tensor = encoded[sequences.clips[inside], sequences.clip_places[inside]]
+        placed = clips.new_zeros((*features.shape[:2], clips.shape[1]))
+        return placed.index_put((inside.nonzero()[:, 0], inside.nonzero()[:, 1]), clips)
+
+    def forward(self, features: Tensor, mask: Tensor, sequences: Sequences) -> Tensor:
+        """(V, T, D) from features (V, T, F) with their mask (V, T)."""
+        among_words = self.among_words(features, sequences)
+        encoded: Tensor = self.temporal(self.temporal.joined(features, among_words, mask), mask)
+        return encoded
+
+
+def _later(values: Tensor, by: int) -> Tensor:
+    """(V, S, L) moved on by so many sentences; zeros come in."""
+    if not by:
+        return values
+    moved = torch.zeros_like(values)
+    moved[:, by:] = values[:, :-by]
+    return moved

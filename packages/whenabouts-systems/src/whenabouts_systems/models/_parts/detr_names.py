@@ -1,0 +1,83 @@
+"""What the parts of the DETR family are called here -> what the released programs call them.
+
+See `renaming`: patterns are applied in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from whenabouts_systems.models._parts.renaming import Patterns
+
+
+def _layer_names(ours: str, theirs: str, steps: Mapping[int, int]) -> Patterns:
+    return [(rf"^{ours}\.{step}\.", f"{theirs}.layers.{layer}.") for step, layer in steps.items()]
+
+
+def projection_names(layers: int, of_clips: int | None = None) -> Patterns:
+    """What `Projection` calls its parts -> what the released programs do; `of_clips`: its layers there."""
+    names = []
+    for ours, theirs, count in (
+        ("clip_projection", "input_vid_proj", layers if of_clips is None else of_clips),
+        ("word_projection", "input_txt_proj", layers),
+    ):
+        for layer in range(count):
+            names += [
+                (rf"^{ours}\.{4 * layer}\.", f"{theirs}.{layer}.LayerNorm."),
+                (rf"^{ours}\.{4 * layer + 2}\.", f"{theirs}.{layer}.net.1."),
+            ]
+    return names
+
+
+def perceptron_names(ours: str, theirs: str, layers: int) -> Patterns:
+    """Linear layers with ReLU between them -> the released `layers.0`, `layers.1`, ..."""
+    return _layer_names(ours, theirs, {2 * layer: layer for layer in range(layers)})
+
+
+OF_SELF_LAYERS: Patterns = (
+    (r"\.attention_norm\.", ".norm1."),
+    (r"\.attention\.", ".self_attn."),
+    (r"\.feedforward\.wide\.", ".linear1."),
+    (r"\.feedforward\.narrow\.", ".linear2."),
+    (r"\.feedforward\.activation\.", ".activation."),
+    (r"\.feedforward_norm\.", ".norm2."),
+)
+"""What `detr_layers` calls the parts of a layer -> what the programs do; those of decoders come before."""
+
+OF_ANCHOR_DECODER: Patterns = (
+    (r"^decoder\.anchors\.", "query_embed."),
+    *perceptron_names(r"decoder\.anchor_places", "transformer.decoder.ref_point_head", 2),
+    *perceptron_names(r"decoder\.scale", "transformer.decoder.query_scale", 2),
+    *perceptron_names(r"decoder\.width_of", "transformer.decoder.ref_anchor_head", 2),
+    *perceptron_names(r"decoder\.mend", "transformer.decoder.bbox_embed", 3),
+    (r"^decoder\.", "transformer.decoder."),
+    (r"^(transformer\.decoder\..*)\.feedforward_norm\.", r"\1.norm3."),
+    (r"\.memory_norm\.", ".norm2."),
+    (r"\.memory_attention\.content_query\.", ".ca_qcontent_proj."),
+    (r"\.memory_attention\.place_query\.", ".ca_qpos_proj."),
+    (r"\.memory_attention\.content_key\.", ".ca_kcontent_proj."),
+    (r"\.memory_attention\.place_key\.", ".ca_kpos_proj."),
+    (r"\.memory_attention\.value\.", ".ca_v_proj."),
+    (r"\.memory_attention\.sine_query\.", ".ca_qpos_sine_proj."),
+    (r"\.memory_attention\.output\.", ".cross_attn.out_proj."),
+    (r"(decoder\..*)\.attention\.content_query\.", r"\1.sa_qcontent_proj."),
+    (r"(decoder\..*)\.attention\.place_query\.", r"\1.sa_qpos_proj."),
+    (r"(decoder\..*)\.attention\.content_key\.", r"\1.sa_kcontent_proj."),
+    (r"(decoder\..*)\.attention\.place_key\.", r"\1.sa_kpos_proj."),
+    (r"(decoder\..*)\.attention\.value\.", r"\1.sa_v_proj."),
+    (r"(decoder\..*)\.attention\.output\.", r"\1.self_attn.out_proj."),
+)
+"""What `AnchorDecoder` calls its parts -> what the programs do. `OF_SELF_LAYERS` comes behind."""
+
+OF_SLOT_ATTENTION: Patterns = (
+    (r"(slot_atten|processer_for_tgt)\.(rows|slots|perceptron)_norm\.", r"\1.norm_\2."),
+    (r"\.norm_rows\.", ".norm_inputs."),
+    (r"\.norm_perceptron\.", ".norm_mlp."),
+    (r"(slot_atten|processer_for_tgt)\.norm\.", r"\1.norm_out."),
+    (r"(slot_atten|processer_for_tgt)\.(query|key|value)\.", r"\1.project_\2."),
+    (r"\.project_query\.", ".project_q."),
+    (r"\.project_key\.", ".project_k."),
+    (r"\.project_value\.", ".project_v."),
+    *((rf"\.perceptron\.{2 * layer}\.", f".mlp.layers.{layer}.") for layer in range(3)),
+)
+"""What `SlotAttention` calls its parts -> what the programs do."""

@@ -1,0 +1,313 @@
+"""The sparse 2-D map of moments (2D-TAN, MMN): which cells it has, their features, and a convolution over it.
+
+Cell (first, last) stands for the clips first..last of a video. With pooling counts (15, 8, 8) a map has every
+moment of up to 16 clips, then those of 18, 20, ... 32 clips that begin at an even clip, then those of 36,
+40, ... clips that begin at a multiple of 4: 136 cells of 16 clips, with (15, 8, 8) 1,104 of 64, with
+(15, 8, 8, 8) 2,548 of 128. Cells are kept as rows and never as a square: row p of a video of n clips is
+cell p of `cells_of(counts, n)`. They are ordered by last clip, then by first, so that the cells of a shorter
+video are the first ones, and padding is at the end.
+
+Shapes: V videos, N clips, P cells, S sentences, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, cast
+
+import torch
+from msgspec import Meta
+from torch import Tensor, nn
+from torch.nn import functional
+
+from whenabouts_systems.models._parts.layers import unit
+from whenabouts_systems.models._parts.sparse_convolution import Area, convolved
+
+Counts = Annotated[
+    tuple[Annotated[int, Meta(ge=0)], ...],
+    Meta(min_length=1, description="whole numbers, 0 or more, at least one of them"),
+]
+"""Pooling counts: how many lengths of moments each group of a map has."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The cells of a map of `clips` clips: `first` and `last` clip of each, both inclusive, (P,) int64."""
+
+    clips: int
+    first: Tensor
+    last: Tensor
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def there(self, clips: Tensor) -> Tensor:
+        """(V, P) bool: which cells lie inside videos of so many clips (V,)."""
+        return self.last.to(clips.device) < clips[:, None]
+
+    def overlaps(self, moments: Tensor, clips: Tensor) -> Tensor:
+        """(S, P) IoU of moments (S, 2), shares of their video, with the cells of videos of (S,) clips.
+
+        A cell is [first / n, (last + 1) / n) of its video. A moment without length overlaps nothing.
+        """
+        count = clips[:, None]
+        first, last = self.first.to(moments.device), self.last.to(moments.device)
+        cells = torch.stack([first / count, (last + 1) / count], -1)
+        return iou(moments[:, None].to(cells.dtype), cells)
+
+    def square(self, values: Tensor, fill: float) -> Tensor:
+        """(V, P) values as maps (V, N, N), with `fill` where there is no cell."""
+        at = self.first * self.clips + self.last
+        whole = values.new_full((len(values), self.clips * self.clips), fill)
+        whole = whole.index_copy(1, at.to(values.device), values)
+        return whole.view(-1, self.clips, self.clips)
+
+
+def iou(spans: Tensor, others: Tensor) -> Tensor:
+    """(...) intersection over union of spans (..., 2); 0 where both are empty.
+
+    The union is taken as the hull: where two spans do not meet, the intersection is 0 anyway.
+    """
+    shared = torch.minimum(spans[..., 1], others[..., 1]) - torch.maximum(spans[..., 0], others[..., 0])
+    hull = torch.maximum(spans[..., 1], others[..., 1]) - torch.minimum(spans[..., 0], others[..., 0])
+    return torch.where(hull > 0, shared.clamp(min=0) / hull.clamp(min=1e-12), 0.0)
+
+
+def offsets(counts: Counts, clips: int) -> Iterator[tuple[int, int]]:
+    """How far last lies behind first in each diagonal of a map, and which first clips it has: every `stride`.
+
+    >>> [offset for offset, _ in offsets((3, 2), 12)]
+    [0, 1, 2, 3, 5, 7]
+    """
+    offset, stride = 0, 1
+    yield offset, stride
+    for count in counts:
+        for _ in range(count):
+            offset += stride
+            if offset >= clips:
+                return
+            yield offset, stride
+        stride *= 2
+
+
+def _by_diagonals(counts: Counts, clips: int) -> list[tuple[int, int]]:
+    """(last, first) of every cell, one diagonal of the map after the other."""
+    return [
+        (first + offset, first)
+        for offset, stride in offsets(counts, clips)
+        for first in range(0, clips - offset, stride)
+    ]
+
+
+@lru_cache(maxsize=64)
+def cells_of(counts: Counts, clips: int) -> Cells:
+    """The cells of a map over so many clips."""
+    last, first = torch.tensor(sorted(_by_diagonals(counts, clips)), dtype=torch.int64).unbind(1)
+    return Cells(clips, first.contiguous(), last.contiguous())
+
+
+class MaxMap(nn.Module):
+    """A cell's feature is the largest value, dimension by dimension, of its clips (2D-TAN's max pooling)."""
+
+    def __init__(self, counts: Counts) -> None:
+        super().__init__()
+        self.counts = counts
+
+    def forward(self, clips: Tensor) -> Tensor:
+        """(V, N, D) to (V, P, D).
+
+        Maxima of 1, 2, 4, ... neighbours are made once (a sparse table, as for range maximum queries); a cell
+        is the larger of the two, overlapping or not, that cover it.
+        """
+        tables, reach = [clips], 1
+        while 2 * reach <= clips.shape[1]:
+            tables.append(torch.maximum(tables[-1][:, :-reach], tables[-1][:, reach:]))
+            reach *= 2
+        left, right = (rows.to(clips.device) for rows in _halves(self.counts, clips.shape[1]))
+        whole = torch.cat(tables, 1)
+        return torch.maximum(whole.index_select(1, left), whole.index_select(1, right))
+
+
+@lru_cache(maxsize=64)
+def _halves(counts: Counts, clips: int) -> tuple[Tensor, Tensor]:
+    """(P,) twice: rows of the joined tables of `MaxMap` whose larger value is a cell's."""
+    cells = cells_of(counts, clips)
+    level = (cells.last - cells.first + 1).double().log2().floor().long()
+    reach = 2**level
+    begins = torch.tensor([0, *(clips - 2**k + 1 for k in range(clips.bit_length()))]).cumsum(0)[level]
+    return begins + cells.first, begins + cells.last - reach + 1
+
+
+class ChainMap(nn.Module):
+    """A cell of one more clip is a convolution over two neighbouring cells (2D-TAN's other map)."""
+
+    def __init__(self, counts: Counts, width: int) -> None:
+        super().__init__()
+        self.counts = counts
+        self.convs = nn.ModuleList(
+            nn.Conv1d(width, width, 3 if group and not step else 2, stride=2 if group and not step else 1)
+            for group, count in enumerate(counts)
+            for step in range(count)
+        )
+
+    def forward(self, clips: Tensor) -> Tensor:
+        """(V, N, D) to (V, P, D)."""
+        diagonals = [clips.transpose(1, 2)]
+        places = list(offsets(self.counts, clips.shape[1]))
+        for conv in self.convs[: len(places) - 1]:
+            diagonals.append(conv(diagonals[-1]))
+        order = _order_of_diagonals(self.counts, clips.shape[1]).to(clips.device)
+        return torch.cat(diagonals, 2).index_select(2, order).transpose(1, 2)
+
+
+@lru_cache(maxsize=64)
+def _order_of_diagonals(counts: Counts, clips: int) -> Tensor:
+    """(P,) where each cell lies in the diagonals, laid one after the other."""
+    cells = _by_diagonals(counts, clips)
+    return torch.tensor(sorted(range(len(cells)), key=cells.__getitem__))
+
+
+@lru_cache(maxsize=64)
+def map_areas(counts: Counts, clips: int, reach: int, layers: int, whole: bool = False) -> tuple[Area, ...]:
+    """The places that each layer computes, the map itself first and last.
+
+    After layer i a place is computed that is within i * reach of a cell (else it sees nothing) and within
+    (layers - i) * reach of a cell (else no cell ever sees it). `whole`: the whole frame that the released
+    program computes, (layers - i) * reach wider than the map on each side.
+    """
+    cells = cells_of(counts, clips)
+    around = reach * layers
+    image = torch.zeros(1, 1, clips + 2 * around, clips + 2 * around)
+    image[0, 0, cells.first + around, cells.last + around] = 1
+    areas = [Area(clips, 0, cells.first * clips + cells.last)]
+    for layer in range(1, layers):
+        margin = reach * (layers - layer if whole else min(layer, layers - layer))
+        size = clips + 2 * margin
+        near = _dilated(image, reach * layer) * _dilated(image, reach * (layers - layer))
+        low = around - margin
+        box = near[0, 0, low : low + size, low : low + size].flatten()
+        places = torch.arange(size**2) if whole else box.nonzero()[:, 0]
+        areas.append(Area(size, margin, places))
+    last = Area(clips, 0, torch.arange(clips**2)) if whole else areas[0]
+    return (*areas, last)
+
+
+def _dilated(image: Tensor, reach: int) -> Tensor:
+    return functional.max_pool2d(image, 2 * reach + 1, 1, reach)
+
+
+class ProposalConvolution(nn.Module):
+    """Convolutions over the map, each followed by batch normalisation, ReLU and a division by what it saw.
+
+    After each layer a value is divided by the number of real places under the kernel (the places that the
+    layer before had), so that the border of the map is not dimmer than its middle. Only places that a cell of
+    the map depends on are computed and count in the statistics of normalisation.
+
+    Dividing makes values small, and normalisation large again. Its running variances begin at what fresh
+    weights make of inputs whose mean square is `square`: with 1, PyTorch's own start, an untrained system
+    would see nothing of a video in evaluation.
+
+    `as_released`: statistics in training are those of the padded square, most of which sees nothing.
+    """
+
+    def __init__(
+        self,
+        counts: Counts,
+        widths: tuple[int, int],
+        shape: tuple[int, int],
+        square: float,
+        *,
+        as_released: bool = False,
+    ) -> None:
+        """`widths` of what goes in and of all layers; `shape`: width of the kernel, number of layers."""
+        super().__init__()
+        kernel, layers = shape
+        self.counts, self.kernel, self.as_released = counts, kernel, as_released
+        given, width = widths
+        self.convs = nn.ModuleList(
+            nn.Conv2d(width if layer else given, width, kernel) for layer in range(layers)
+        )
+        norms = [nn.BatchNorm1d(width) for _ in range(layers)]
+        for layer, norm in enumerate(norms):
+            # PyTorch draws weights of variance 1 / (3 inputs); half of what ReLU lets through is zero.
+            nn.init.constant_(cast("Tensor", norm.running_var), (0.5 / kernel**4 if layer else square) / 3)
+        self.norms = nn.ModuleList(norms)
+
+    def forward(self, rows: Tensor, there: Tensor, clips: int) -> Tensor:
+        """(V, P, D) cells of maps over `clips` clips, convolved; `there` (V, P) says which are real.
+
+        What stands for cells that are not there is zero afterwards.
+        """
+        reach, whole = self.kernel // 2, self.as_released and self.training
+        areas = map_areas(self.counts, clips, reach, len(self.convs), whole)
+        full = bool(there.all())  # all videos have one mask: weights are made once
+        present = there[:1] if full else there
+        rows = rows * there[..., None]
+        layers = cast(
+            "list[tuple[nn.Conv2d, nn.BatchNorm1d]]", list(zip(self.convs, self.norms, strict=True))
+        )
+        for number, (conv, norm) in enumerate(layers, 1):
+            before, after = areas[number - 1], areas[number]
+            weight = _weights(present, before, after, self.kernel)
+            if not full and not whole:  # places that only padding of a shorter video depends on do not count
+                weight = weight * _depended_on(there, areas[0], after, reach * (len(layers) - number))
+            rows = convolved(rows, conv, before, after)
+            rows = _normalised(norm, rows, weight > 0, whole).relu() * weight[..., None]
+            present = weight > 0
+        if whole:
+            cells = cells_of(self.counts, clips)
+            rows = rows.index_select(1, (cells.first * clips + cells.last).to(rows.device))
+        return rows * there[..., None]
+
+
+def _weights(present: Tensor, before: Area, after: Area, kernel: int) -> Tensor:
+    """(V, C) one over the number of real places under the kernel; 0 where there are none."""
+    seen = before.boxed(present[..., None].float())
+    ones = seen.new_ones((1, 1, kernel, kernel))
+    with torch.autocast(seen.device.type, enabled=False):
+        count = functional.conv2d(seen, ones, padding=kernel // 2 + after.margin - before.margin)
+    count = after.rows(count)[..., 0].round()
+    return torch.where(count > 0, 1 / count.clamp(min=1), 0.0)
+
+
+def _depended_on(there: Tensor, cells: Area, after: Area, reach: int) -> Tensor:
+    """(V, C) whether a place is within reach of a real cell of its own video."""
+    around = functional.pad(cells.boxed(there[..., None].float()), [after.margin] * 4)
+    return after.rows(_dilated(around, reach))[..., 0]
+
+
+def _normalised(norm: nn.BatchNorm1d, rows: Tensor, real: Tensor, everything: bool) -> Tensor:
+    """(V, C, D) normalised; statistics of real rows (V or 1, C) alone, unless `everything` counts."""
+    if everything or not norm.training or bool(real.all()):
+        flat = rows.flatten(0, 1)
+        return _by_norm(norm, flat).view(rows.shape)
+    chosen = real.expand(len(rows), -1)
+    normed = _by_norm(norm, rows[chosen])
+    return torch.zeros_like(rows, dtype=normed.dtype).index_put((chosen,), normed)
+
+
+def _by_norm(norm: nn.BatchNorm1d, rows: Tensor) -> Tensor:
+    """Normalised rows (N, D); by the running statistics where there is but one row, which has no spread."""
+    if norm.training and len(rows) < 2:
+        means, spreads = norm.running_mean, norm.running_var
+        return functional.batch_norm(rows, means, spreads, norm.weight, norm.bias, eps=norm.eps)
+    normed: Tensor = norm(rows)
+    return normed
+
+
+class Pointwise(nn.Conv2d):
+    """A linear layer whose weights have the shape of a 1 x 1 convolution, as the released files keep them."""
+
+    def __init__(self, width: int, joint_width: int) -> None:
+        super().__init__(width, joint_width, 1)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(..., width) to (..., joint_width)."""
+        return functional.linear(rows, self.weight[:, :, 0, 0], self.bias)
+
+
+def joint(layer: Pointwise, rows: Tensor) -> Tensor:
+    """Rows in a joint space, as unit vectors."""
+    return unit(layer(rows).float())

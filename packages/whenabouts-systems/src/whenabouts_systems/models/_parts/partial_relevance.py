@@ -1,0 +1,96 @@
+"""Losses for retrieval of partially relevant videos: contrast and triplets of queries and videos.
+
+Dong et al., "Partially Relevant Video Retrieval" (MS-SL, ACM Multimedia 2022); GMMFormer (AAAI 2024) uses the
+same. Scores (Q, V) are of every query with every video of the batch, or (Q, Q) of every query with what
+another query's own video gives. `positives` (same shape) marks pairs that are no negatives; `own` (Q,) int64
+is each query's own column.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from whenabouts_systems.models._parts.layers import unit
+from whenabouts_systems.models._parts.ranking_loss import against_negatives, draw_negatives
+
+
+@dataclass(frozen=True)
+class Hardness:
+    """From how many of the highest negatives one is drawn: for a query, and for a video; None for all."""
+
+    of_query: int | None = None
+    of_video: int | None = None
+
+
+def contrast(scores: Tensor, own: Tensor, positives: Tensor) -> Tensor:
+    """How little own pairs stand out: the mean over queries, and that over videos that have a query.
+
+    Of a query: log of the sum of exp over its own video and the negatives, minus its own score. Of a video:
+    log of the sum of exp over all queries, minus the same over its positives.
+    """
+    mine = _own_pairs(scores, own)
+    of_own = scores.gather(1, own[:, None])[:, 0]
+    of_queries = scores.masked_fill(positives & ~mine, -torch.inf).logsumexp(1) - of_own
+    has_query = mine.any(0)
+    answered = scores.masked_fill(~(positives | mine), -torch.inf)[:, has_query]
+    of_videos = scores[:, has_query].logsumexp(0) - answered.logsumexp(0)
+    return of_queries.mean() + of_videos.mean()
+
+
+def triplets(scores: Tensor, own: Tensor, positives: Tensor, margin: float, hardness: Hardness) -> Tensor:
+    """How far own pairs fail to be `margin` above a drawn negative: mean over videos, and over queries.
+
+    The positive score of a video is the mean over its queries of the batch; videos without one do not count.
+    """
+    mine = _own_pairs(scores, own)
+    has_query = mine.any(0)
+    allowed = ~(positives | mine)
+    of_video = mine[:, has_query].to(scores.dtype)
+    higher = (scores[:, has_query] * of_video).sum(0) / of_video.sum(0)
+    drawn = draw_negatives(scores[:, has_query].T, allowed[:, has_query].T, hardness.of_video)
+    of_videos = against_negatives(higher, drawn, margin=margin)
+    drawn = draw_negatives(scores, allowed, hardness.of_query)
+    of_queries = against_negatives(scores.gather(1, own[:, None])[:, 0], drawn, margin=margin)
+    return of_videos.mean() + of_queries.mean()
+
+
+def square_contrast(scores: Tensor, positives: Tensor, *, as_released: bool = False) -> Tensor:
+    """The mean over pairs i of scores (Q, Q): log of the sum of exp over row and column i, minus score i, i.
+
+    Positives are left out but for the own pair, which counts once; `as_released` it counts twice.
+    """
+    itself = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
+    rows = scores.masked_fill(positives & ~itself, -torch.inf)
+    columns = scores.masked_fill(positives & ~itself if as_released else positives | itself, -torch.inf)
+    return (torch.cat([rows, columns.T], 1).logsumexp(1) - scores.diagonal()).mean()
+
+
+def square_triplets(scores: Tensor, positives: Tensor, margin: float, pool: int | None) -> Tensor:
+    """How far the diagonal of scores (Q, Q) fails to be `margin` above a drawn one, by row and by column."""
+    itself = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
+    allowed = ~(positives | itself)
+    by_row, by_column = (
+        against_negatives(scores.diagonal(), draw_negatives(side, mask, pool), margin=margin).mean()
+        for side, mask in ((scores, allowed), (scores.T, allowed.T))
+    )
+    return by_row + by_column
+
+
+def query_diversity(vectors: Tensor, own: Tensor, margin: float, scale: float) -> Tensor:
+    """How alike queries (Q, D) of the same video are: GMMFormer's "query diverse loss".
+
+    The mean over queries of log(1 + sum of exp(scale * (cosine + margin))) over the others of its video.
+    """
+    vectors = unit(vectors)
+    others = (own[:, None] == own) & ~torch.eye(len(own), dtype=torch.bool, device=own.device)
+    alike = (scale * (vectors @ vectors.T + margin)).masked_fill(~others, -torch.inf)
+    return functional.pad(alike, (0, 1)).logsumexp(1).mean()
+
+
+def _own_pairs(scores: Tensor, own: Tensor) -> Tensor:
+    """(Q, V) bool: each query with its own video."""
+    return torch.zeros_like(scores, dtype=torch.bool).scatter_(1, own[:, None], True)

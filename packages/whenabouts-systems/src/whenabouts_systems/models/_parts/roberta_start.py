@@ -1,0 +1,86 @@
+"""HERO's cross-modal transformer begins as every second layer of a RoBERTa."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from whenabouts.intake import hub
+from whenabouts.intake.files import FormatError
+from whenabouts.types import UsageError
+
+_WEIGHTS = "model.safetensors"
+_FIRST_PLACE = 2
+"""RoBERTa's first token stands in this row of its table of places."""
+
+
+def begin_as_roberta(
+    parameters: Mapping[str, nn.Parameter], name: str, layers: int, *, as_released: bool
+) -> bool:
+    """Put the weights of a RoBERTa into `parameters`, by its own names; whether there is one.
+
+    `name` is a folder, or a hub's repository; where it has no weights nothing changes. Of twice as many
+    `layers` as ours every second is taken, 1, 3, 5 and so on. A table that is longer here has zeros behind;
+    the one row of its types is both of ours. Places begin at RoBERTa's first, where the released program
+    takes its padding's. Raises FormatError for a file without such weights, UsageError for other sizes.
+    """
+    file = _weights_of(name)
+    if file is None:
+        return False
+    try:
+        stored = {key.removeprefix("roberta."): tensor for key, tensor in load_file(file).items()}
+    except (SafetensorError, OSError) as error:
+        raise FormatError(file, f"cannot be read: {error}") from None
+    theirs = sum(key.endswith(".intermediate.dense.weight") for key in stored)
+    if theirs not in (layers, 2 * layers):
+        raise UsageError(f"{file}: has {theirs} layers; cross_modal has {layers}, and takes {2 * layers}")
+    for key, parameter in parameters.items():
+        rows = _rows(stored, file, _of_layer(key, theirs // layers))
+        rows = rows[_FIRST_PLACE:] if "position_embeddings" in key and not as_released else rows
+        _put(parameter, rows, key, file)
+    return True
+
+
+def _weights_of(name: str) -> Path | None:
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        try:
+            folder = hub.folder_of(name, lambda place: (place / _WEIGHTS).is_file())
+        except hub.HubError:
+            return None
+    return folder / _WEIGHTS if (folder / _WEIGHTS).is_file() else None
+
+
+def _of_layer(key: str, step: int) -> str:
+    """The name in RoBERTa of a layer's parameter; others are called alike."""
+    if not key.startswith("encoder.layer."):
+        return key
+    number, _, rest = key.removeprefix("encoder.layer.").partition(".")
+    return f"encoder.layer.{step * int(number) + step - 1}.{rest}"
+
+
+def _rows(stored: Mapping[str, Tensor], file: Path, key: str) -> Tensor:
+    if key not in stored:
+        raise FormatError(file, f"lacks {key!r}", accepted="the weights of a RoBERTa")
+    return stored[key]
+
+
+@torch.no_grad()
+def _put(parameter: nn.Parameter, rows: Tensor, key: str, file: Path) -> None:
+    if rows.shape[1:] != parameter.shape[1:] or (not _is_table(key) and len(rows) != len(parameter)):
+        raise UsageError(f"{file}: {key} is {tuple(rows.shape)}, ours {tuple(parameter.shape)}")
+    if "token_type" in key:
+        parameter.copy_(rows[:1].expand_as(parameter))
+        return
+    count = min(len(rows), len(parameter))
+    parameter.zero_()
+    parameter[:count] = rows[:count]
+
+
+def _is_table(key: str) -> bool:
+    return key.endswith("_embeddings.weight")

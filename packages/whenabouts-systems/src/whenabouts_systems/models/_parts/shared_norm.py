@@ -1,0 +1,67 @@
+"""Start and end over the clips of several videos (Shared-Norm, Clark and Gardner, ACL 2018).
+
+A query's candidates are its own video and the negatives that were chosen for it. Start and end are softmaxes
+over the clips of all of them, so that scores of different videos can be compared. PREM, equation 11; CONQUER.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from whenabouts_systems.models._parts.borders import MASKED, log_probabilities
+from whenabouts_systems.models.protocol import Batch
+
+
+class CandidateVideos(NamedTuple):
+    """Rows of videos (Q, 1 + N) int64, each query's own first, and bool: which of them there are."""
+
+    rows: Tensor
+    exists: Tensor
+
+    def pairs(self) -> tuple[Tensor, Tensor]:
+        """(P,) int64 twice: the query of each pair, and its place among the query's candidates; in order."""
+        query, place = self.exists.nonzero().unbind(1)
+        return query, place
+
+
+def candidates_of(batch: Batch, *, positives_too: bool = False) -> CandidateVideos:
+    """Own videos and `Batch.negatives`; one of these that is known to answer the query is left out.
+
+    With `positives_too` it stays, as in CONQUER's program.
+    """
+    own = batch.video_of[:, None]
+    there = torch.ones_like(own, dtype=torch.bool)
+    if batch.negatives is None:
+        return CandidateVideos(own, there)
+    chosen = batch.negatives.clamp(min=0)
+    exists = batch.negatives >= 0
+    if not positives_too:
+        exists = exists & ~batch.positives.gather(1, chosen)
+    return CandidateVideos(torch.cat([own, chosen], 1), torch.cat([there, exists], 1))
+
+
+def shared_entropies(
+    logits: Tensor, candidates: CandidateVideos, spans: Tensor, *, own_only: bool = False
+) -> Tensor:
+    """(2, Q) cross-entropies of the true start and end, from the logits (2, P, T) of all pairs.
+
+    `spans` (Q, 2) are clips of the own videos. With `own_only` the softmax is over the own video alone.
+    """
+    query, place = candidates.pairs()
+    # A row a query: the clips of all its candidates, the own video first, so that one softmax is over all.
+    laid = logits.new_full((2, *candidates.rows.shape, logits.shape[2]), MASKED)
+    laid[:, query, place] = logits
+    together = laid[:, :, 0] if own_only else laid.flatten(2)
+    return -log_probabilities(together).gather(2, spans.T[:, :, None])[:, :, 0]
+
+
+def video_entropies(scores: Tensor, candidates: CandidateVideos) -> Tensor:
+    """(Q,) cross-entropies of the own videos among all candidates, from the scores (P,) of all pairs."""
+    query, place = candidates.pairs()
+    laid = scores.float().new_full(candidates.rows.shape, MASKED)
+    laid[query, place] = scores.float()
+    # The own video stands first, so its class is 0.
+    return -laid.log_softmax(1)[:, 0]

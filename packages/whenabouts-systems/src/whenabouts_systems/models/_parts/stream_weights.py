@@ -1,0 +1,56 @@
+"""How much each stream counts for a query: its words pooled by clusters (NetVLAD). CONQUER, SQuiDNet."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from whenabouts_systems.models._parts.layers import Dropout, unit
+
+
+class WordClusters(nn.Module):
+    """How far words lie from K centres that share them out (NetVLAD, Arandjelovic et al., CVPR 2016).
+
+    A word's shares are the softmax of a LayerNorm of its K products with `assignment`. For each centre the
+    shared distances of all words are added up and brought to length 1, then the whole is.
+    """
+
+    def __init__(self, width: int, clusters: int) -> None:
+        super().__init__()
+        self.assignment = nn.Parameter(torch.randn(width, clusters) / width**0.5)
+        self.centres = nn.Parameter(torch.randn(1, width, clusters) / width**0.5)
+        self.norm = nn.LayerNorm(clusters)
+
+    def forward(self, words: Tensor, mask: Tensor) -> Tensor:
+        """(Q, D * K), each dimension's K values side by side, from words (Q, L, D) with `mask` (Q, L)."""
+        shares = self.norm(words @ self.assignment).softmax(-1) * mask[..., None]
+        gathered = torch.einsum("qld,qlk->qkd", words, shares)
+        away = gathered - shares.sum(1)[..., None] * self.centres.transpose(1, 2)
+        return unit(unit(away).transpose(1, 2).flatten(1))
+
+
+class StreamWeights(nn.Module):
+    """How much each stream counts for a query: a softmax over the streams.
+
+    With `as_released` padded words count, too.
+    """
+
+    def __init__(
+        self, width: int, clusters: int, streams: int, dropout: float, *, as_released: bool = False
+    ) -> None:
+        super().__init__()
+        self.clusters = WordClusters(width, clusters)
+        self.dropout = Dropout(dropout)
+        self.linear = nn.Linear(width * clusters, streams, bias=False)
+        self.as_released = as_released
+
+    def forward(self, words: Tensor, mask: Tensor) -> Tensor:
+        """(Q, S), of sum 1, from words (Q, L, D) with `mask` (Q, L)."""
+        counted = torch.ones_like(mask) if self.as_released else mask
+        weights: Tensor = self.linear(self.dropout(self.clusters(words, counted))).float()
+        return weights.softmax(-1)
+
+
+def weighed(clips: Tensor, weights: Tensor | None) -> Tensor:
+    """(P, T, D): the sum of clips (S, P, T, D) by weights (P, S); their mean where there are none."""
+    return clips.mean(0) if weights is None else (clips * weights.T[:, :, None, None]).sum(0)

@@ -1,0 +1,290 @@
+"""A text encoder inside a system: DistilBERT and its tokenizer, or features of words made earlier.
+
+`transformers` (extra `vision`) is imported where a DistilBERT is built and nowhere else; tokenizers are read
+with `tokenizers` alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from whenabouts.intake import hub
+from whenabouts.types import UsageError, WhenaboutsError
+from whenabouts_systems.models.protocol import QueryBatch
+
+SIZES: Mapping[str, int] = {
+    "vocab_size": 30522,
+    "max_position_embeddings": 512,
+    "n_layers": 6,
+    "n_heads": 12,
+    "dim": 768,
+    "hidden_dim": 3072,
+}
+"""The sizes of distilbert-base-uncased, by the names of its configuration."""
+_EXTRA = 'it needs the package transformers: pip install "whenabouts[vision]"'
+
+_OF_BYTES, _GOES_ON = "ByteLevel", "##"
+_FILES = (("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt"))
+"""What a tokenizer is read from: the first of these that a folder has whole."""
+
+
+class Words(nn.Module):
+    """Words of queries as features: those that come, or what a DistilBERT inside the system makes of ids.
+
+    With `sizes` (see `SIZES`, which has the rest) words are ids and pass through a DistilBERT of those sizes;
+    with None they are features of `width` values already.
+    """
+
+    def __init__(self, width: int, sizes: Mapping[str, int] | None = None) -> None:
+        super().__init__()
+        self.bert = None if sizes is None else new_bert(sizes)
+        self.width: int = width if sizes is None else {**SIZES, **sizes}["dim"]
+
+    def begin(self, name: str) -> None:
+        """Read the weights of a pretrained DistilBERT (a folder, or a hub's repository) into ours, if any."""
+        if self.bert is not None:
+            read_pretrained(self.bert, name)
+
+    def forward(self, queries: QueryBatch) -> Tensor:
+        """(Q, L, width); see `features`."""
+        return self.features(queries)
+
+    def features(self, queries: QueryBatch) -> Tensor:
+        """(Q, L, width). Raises UsageError for ids where features are expected, and the reverse."""
+        if (queries.tokens.dim() == 2) != (self.bert is not None):
+            kind = "ids" if queries.tokens.dim() == 2 else "features"
+            raise UsageError(
+                f"words are {kind}; this system has {'no' if self.bert is None else 'a'} text encoder: "
+                'ids need [features] query = "tokenizer:NAME", features a file'
+            )
+        if self.bert is None:
+            return queries.tokens
+        ids = queries.tokens.masked_fill(~queries.mask, 0)
+        states: Tensor = self.bert(input_ids=ids, attention_mask=queries.mask.long()).last_hidden_state
+        return states
+
+
+def check_sizes(sizes: Mapping[str, int], system: str) -> None:
+    """Raise UsageError, naming the system, for a size that a text encoder does not have."""
+    for name in sorted(set(sizes) - set(SIZES)):
+        raise UsageError(f"{system}: text has no size {name!r}; it has {', '.join(SIZES)}")
+
+
+def mean_of_words(hidden: Tensor, mask: Tensor) -> Tensor:
+    """(Q, D): the mean over real words of (Q, L, D)."""
+    real = mask[..., None]
+    return hidden.masked_fill(~real, 0).sum(1) / real.sum(1).clamp(min=1)
+
+
+def new_bert(sizes: Mapping[str, int]) -> Any:
+    """A DistilBERT of those sizes with fresh weights. Raises UsageError where `transformers` is not there."""
+    try:
+        from transformers import DistilBertConfig, DistilBertModel
+    except ImportError:
+        raise UsageError(f"a text encoder inside the system: {_EXTRA}") from None
+    return DistilBertModel(DistilBertConfig(**{**SIZES, **sizes}))
+
+
+def read_pretrained(bert: Any, name: str) -> None:
+    """Put the weights of a DistilBERT, by the name of a hub's repository or of a folder, into one of ours.
+
+    Raises UsageError where there is none or its sizes are others, WhenaboutsError where it cannot be read.
+    """
+    from transformers import DistilBertModel
+
+    try:
+        place = Path(name).expanduser()
+        if not place.is_dir():
+            place = hub.folder_of(name, lambda folder: (folder / "config.json").is_file())
+        with hub.nothing_downloaded():
+            pretrained = DistilBertModel.from_pretrained(str(place))
+    except hub.HubError as error:
+        raise WhenaboutsError(f"text encoder {error}") from None
+    except (OSError, ValueError) as error:
+        raise WhenaboutsError(f"text encoder {name!r} cannot be read: {_first_line(error)}") from None
+    for size in SIZES:
+        if (theirs := getattr(pretrained.config, size)) != (ours := getattr(bert.config, size)):
+            raise UsageError(
+                f"text encoder {name!r} has {size} = {theirs}; [model.text] says {ours}; write that"
+            )
+    bert.load_state_dict(pretrained.state_dict())
+
+
+class Tokens:
+    """Sentences to ids, by the tokenizer of a folder (tokenizer.json, vocab.txt, or vocab.json with
+    merges.txt as RoBERTa has them) or of a hub."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._tokenizer = _open(name)
+        # Where a sentence is cut off is a state of the tokenizer, which the threads of a server share.
+        self._alone = Lock()
+
+    def batch(self, sentences: Sequence[str], most: int) -> QueryBatch:
+        """(Q, L) ids, [CLS] and [SEP] included, and their mask; of a long sentence the beginning, `most` ids.
+
+        UsageError for a sentence without words.
+        """
+        empty = next((at for at, text in enumerate(sentences) if not text.strip()), None)
+        if empty is not None:
+            raise UsageError(f"sentence {empty} is empty; expected words")
+        return _padded([encoding.ids for encoding in self._encoded(sentences, most)])
+
+    def pieces(self, text: str, *, special: bool) -> list[str]:
+        """What the ids of a text are called, its `special` tokens included or not; see `WordPieces`."""
+        (encoding,) = self._encoded([text], special=special)
+        if type(self._tokenizer.decoder).__name__ != _OF_BYTES:
+            return list(encoding.tokens)
+        return _pieces_of_bytes(text, encoding)
+
+    def words(self, sentences: Sequence[str], most: int) -> list[list[int]]:
+        """The ids of each sentence without special tokens, `most` at most; none for one without words.
+
+        As HERO's authors have them: entities of HTML are characters, and what is all in capitals is small.
+        """
+        plain = [html.unescape(text) for text in sentences]
+        plain = [text.lower() if text.isupper() else text for text in plain]
+        return [encoding.ids[:most] for encoding in self._encoded(plain, special=False)]
+
+    def word_batch(self, sentences: Sequence[str], most: int) -> QueryBatch:
+        """(Q, L) ids without special tokens, and their mask; UsageError for a sentence without words."""
+        ids = self.words(sentences, most)
+        empty = next((at for at, row in enumerate(ids) if not row), None)
+        if empty is not None:
+            raise UsageError(
+                f"sentence {empty} is {sentences[empty][:80]!r}; expected words that {self.name} knows"
+            )
+        return _padded(ids)
+
+    def lengths(self, sentences: Sequence[str]) -> list[int]:
+        """How many ids each sentence has, none cut off."""
+        return [len(encoding.ids) for encoding in self._encoded(sentences)]
+
+    def _encoded(
+        self, sentences: Sequence[str], most: int | None = None, *, special: bool = True
+    ) -> list[Any]:
+        """Sentences as the library has them, `most` ids at most; UsageError for words it cannot tell."""
+        remedy = "take one that has an unknown word"
+        with self._alone, _refusals(f"tokenizer {self.name}: cannot tell a word", remedy):
+            if most is None:
+                self._tokenizer.no_truncation()
+            else:
+                self._tokenizer.enable_truncation(most)
+            encoded: list[Any] = self._tokenizer.encode_batch(list(sentences), add_special_tokens=special)
+        return encoded
+
+    @property
+    def largest_id(self) -> int:
+        """The largest id that a word can have."""
+        return max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
+
+
+def _pieces_of_bytes(text: str, encoding: Any) -> list[str]:
+    """The characters of each token, as WordPiece would write them; RoBERTa's own names are of bytes."""
+    names: list[str] = []
+    before, after_space = (0, 0), False
+    for token, place in zip(encoding.tokens, encoding.offsets, strict=True):
+        start, end = place
+        # A character of several bytes may be several tokens, and a space one of the word behind it.
+        piece = "" if place == before else text[start:end]
+        is_inside = start > 0 and not any(sign.isspace() for sign in text[start - 1 : start] + piece[:1])
+        goes_on = is_inside or after_space
+        names.append((_GOES_ON if goes_on else "") + piece.strip() if end > start else token)
+        before, after_space = place, piece.isspace()
+    return names
+
+
+def _padded(ids: Sequence[Sequence[int]]) -> QueryBatch:
+    """(Q, L) ids, zeros behind the end, and their mask."""
+    longest = max(map(len, ids), default=1)
+    tokens = torch.tensor([[*row, *[0] * (longest - len(row))] for row in ids], dtype=torch.int64)
+    lengths = torch.tensor([len(row) for row in ids], dtype=torch.int64)
+    return QueryBatch(tokens.view(len(ids), longest), torch.arange(longest) < lengths[:, None])
+
+
+@lru_cache(maxsize=4)
+def tokens_of(name: str) -> Tokens:
+    """The tokenizer of that name, opened once."""
+    return Tokens(name)
+
+
+def _open(name: str) -> Any:
+    from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer, Tokenizer
+
+    files = tokenizer_files(name)
+    with _refusals(f"{files[0]}: is damaged, or another tokenizer's", "fetch the tokenizer again"):
+        if files[0].name == "tokenizer.json":
+            tokenizer = Tokenizer.from_file(str(files[0]))
+            tokenizer.no_padding()
+            return tokenizer
+        kind = BertWordPieceTokenizer if files[0].name == "vocab.txt" else ByteLevelBPETokenizer
+        return kind(*map(str, files))._tokenizer
+
+
+@contextmanager
+def _refusals(what: str, remedy: str) -> Iterator[None]:
+    """What the library refuses, for which it has no kind of error, as a UsageError."""
+    try:
+        yield
+    except Exception as error:
+        if type(error) is not Exception:
+            raise
+        raise UsageError(f"{what} ({error}); {remedy}") from None
+
+
+def tokenizer_files(name: str) -> list[Path]:
+    """The files that a tokenizer is read from: those of a folder, or of a hub's repository that is here.
+
+    Raises UsageError for a folder without any, WhenaboutsError where neither is on this machine.
+    """
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        folder = _folder_from_hub(name)
+    for names in _FILES:
+        files = [folder / file for file in names]
+        if all(file.is_file() for file in files):
+            return files
+    raise UsageError(
+        f"{folder}: has no tokenizer.json, no vocab.txt, and no vocab.json with merges.txt; expected a "
+        "tokenizer's folder"
+    )
+
+
+def same_tokenizer(name: str, other: str) -> bool:
+    """Whether two names mean one tokenizer: their files hold the same. Raises as `tokenizer_files` does."""
+    if name == other:
+        return True
+    mine, theirs = tokenizer_files(name), tokenizer_files(other)
+    return [_content(file) for file in mine] == [_content(file) for file in theirs]
+
+
+def _content(file: Path) -> tuple[str, str]:
+    with file.open("rb") as stream:
+        return file.name, hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _folder_from_hub(name: str) -> Path:
+    def has_tokenizer(folder: Path) -> bool:
+        return any((folder / file).is_file() for file in ("tokenizer.json", "vocab.txt", "merges.txt"))
+
+    try:
+        return hub.folder_of(name, has_tokenizer)
+    except hub.HubError as error:
+        why = str(error) if hub.is_name(name) else f"{name}: there is no such folder"
+        raise WhenaboutsError(
+            f"tokenizer {why}; a trained system has the path in its config.json, as inputs.tokenizer"
+        ) from None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,76 @@
+"""Transformer encoder of "Attention Is All You Need": attention and feed-forward part, each with a residual.
+
+Shapes: N packed rows of a batch (see `packing`), D width.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+from whenabouts_systems.models._parts.layers import Attention, Dropout
+from whenabouts_systems.models._parts.packing import PackedBlock, Packing
+
+Norm = Literal["before", "after"]
+"""Where a layer's LayerNorm stands: before each part, with one more behind the last layer; or after it."""
+
+
+class TransformerLayer(nn.Module):
+    """Self-attention and a feed-forward part of two linear layers with ReLU between them."""
+
+    def __init__(self, width: int, heads: int, feedforward: int, dropout: float, norm: Norm) -> None:
+        super().__init__()
+        self.attention = Attention(width, heads, dropout)
+        self.output = nn.Linear(width, width)
+        self.attention_norm = nn.LayerNorm(width)
+        self.wide = nn.Linear(width, feedforward)
+        self.narrow = nn.Linear(feedforward, width)
+        self.feedforward_norm = nn.LayerNorm(width)
+        self.dropout = Dropout(dropout)
+        self.norm = norm
+
+    def forward(self, rows: Tensor, packing: Packing) -> Tensor:
+        """(N, D) to (N, D)."""
+        if self.norm == "before":
+            rows = rows + self._attended(self.attention_norm(rows), packing)
+            return rows + self._widened(self.feedforward_norm(rows))
+        rows = self.attention_norm(rows + self._attended(rows, packing))
+        encoded: Tensor = self.feedforward_norm(rows + self._widened(rows))
+        return encoded
+
+    def _attended(self, rows: Tensor, packing: Packing) -> Tensor:
+        mixed: Tensor = self.dropout(self.output(self.attention(rows, rows, packing)))
+        return mixed
+
+    def _widened(self, rows: Tensor) -> Tensor:
+        hidden = self.dropout(self.wide(rows).relu())
+        narrowed: Tensor = self.dropout(self.narrow(hidden))
+        return narrowed
+
+
+class TransformerEncoder(PackedBlock):
+    """Several layers, one after the other."""
+
+    def __init__(
+        self, layers: int, width: int, heads: int, feedforward: int, dropout: float, norm: Norm
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            TransformerLayer(width, heads, feedforward, dropout, norm) for _ in range(layers)
+        )
+        self.last_norm = nn.LayerNorm(width) if norm == "before" else None
+
+    def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
+        """(N, D) to (N, D): each row informed by the others of its own sequence."""
+        for layer in self.layers:
+            rows = layer(rows, packing)
+        return rows if self.last_norm is None else self.last_norm(rows)
+
+
+def perceptron(width: int, out: int, layers: int = 3) -> nn.Sequential:
+    """Linear layers with ReLU between them, the last one to `out` values."""
+    steps: list[nn.Module] = []
+    for _ in range(layers - 1):
+        steps += [nn.Linear(width, width), nn.ReLU()]
+    return nn.Sequential(*steps, nn.Linear(width, out))

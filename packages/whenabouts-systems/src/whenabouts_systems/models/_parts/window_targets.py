@@ -1,0 +1,202 @@
+"""What systems that answer windows learn from: true windows assigned to predictions, and their losses.
+
+Shapes: Q queries with a video each, N predicted and W true windows of a query, T clips. Windows are (centre,
+width) as shares of the video, padded with NaN where a query has fewer than W.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from whenabouts_systems.models.protocol import Batch
+
+_RATINGS = 11
+_UNSEEN = -1e3
+FOREGROUND, BACKGROUND = 0, 1
+"""The classes of a predicted window. (Comments of the released programs say the opposite of what they do.)"""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """What is predicted of Q pairs: `logits` (Q, N, 2) of the classes, `spans` (Q, N, 2) centre and width."""
+
+    logits: Tensor
+    spans: Tensor
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How much the terms count, in the loss or in the matching."""
+
+    span: float = 10.0
+    giou: float = 1.0
+    label: float = 4.0
+
+
+def true_windows(batch: Batch, clips: Tensor) -> Tensor:
+    """(Q, W, 2) centre and width of each query's windows, as shares of its video of so many `clips` (Q,).
+
+    They are `labels["windows"]` (Q, W, 2), start and end counted in clips; where a batch has none, the
+    one window of `spans`.
+    """
+    windows = batch.labels.get("windows")
+    if windows is None:
+        windows = torch.stack([batch.spans[:, 0], batch.spans[:, 1] + 1], -1)[:, None]
+    start, end = (windows.to(torch.float32) / clips[:, None, None]).unbind(-1)
+    return torch.stack([(start + end) / 2, end - start], -1)
+
+
+def borders_of(spans: Tensor) -> Tensor:
+    """Centre and width (..., 2) as start and end."""
+    centre, width = spans.unbind(-1)
+    return torch.stack([centre - width / 2, centre + width / 2], -1)
+
+
+def generalized_iou(first: Tensor, second: Tensor) -> Tensor:
+    """IoU of two windows less the share of the stretch around both that neither fills (Rezatofighi, 2019).
+
+    (..., 2) centre and width, broadcast.
+    """
+    (start, end), (other_start, other_end) = borders_of(first).unbind(-1), borders_of(second).unbind(-1)
+    shared = (torch.minimum(end, other_end) - torch.maximum(start, other_start)).clamp(min=0)
+    union = (end - start) + (other_end - other_start) - shared
+    around = (torch.maximum(end, other_end) - torch.minimum(start, other_start)).clamp(min=0)
+    return shared / union - (around - union) / around
+
+
+def matched(predicted: Windows, truth: Tensor, costs: Weights) -> tuple[Tensor, Tensor, Tensor]:
+    """The cheapest assignment of true windows to predictions: rows (M,) of query, prediction and truth.
+
+    A pair costs `span` times the L1 distance, less `giou` times the generalized IoU, less `label` times the
+    probability of the foreground. In a query's rows, predictions come in order.
+    """
+    from scipy.optimize import linear_sum_assignment  # only training needs it, whose extra brings it
+
+    exists = truth.isfinite().all(-1)
+    with torch.no_grad():
+        filled = truth.nan_to_num(0.5)[:, None]
+        spans = predicted.spans.float()[:, :, None]
+        probability = predicted.logits.float().softmax(-1)[..., FOREGROUND]
+        cost = costs.span * (spans - filled).abs().sum(-1)
+        cost = cost - costs.giou * generalized_iou(spans, filled) - costs.label * probability[..., None]
+    table, counts = cost.cpu().numpy(), exists.sum(1).tolist()
+    pairs = [
+        (query, prediction, target)
+        for query, count in enumerate(counts)
+        for prediction, target in zip(*linear_sum_assignment(table[query, :, :count]), strict=True)
+    ]
+    rows = torch.tensor(pairs, dtype=torch.int64, device=truth.device).reshape(-1, 3)
+    return rows[:, 0], rows[:, 1], rows[:, 2]
+
+
+def window_losses(
+    predicted: Windows,
+    truth: Tensor,
+    weights: Weights,
+    costs: Weights,
+    class_loss: Callable[[Tensor, Tensor], Tensor],
+) -> dict[str, Tensor]:
+    """Terms `span` (L1), `giou` and `label` of one layer's predictions, weights applied.
+
+    The first two are means over the windows matched at those `costs`, the first over both of their numbers as
+    well. Every prediction that is not matched is background; `class_loss` takes logits and classes (Q, N).
+    """
+    rows = matched(predicted, truth, costs)
+    query, prediction, _ = rows
+    classes = torch.full(predicted.logits.shape[:2], BACKGROUND, device=truth.device)
+    classes[query, prediction] = FOREGROUND
+    label = class_loss(predicted.logits.float(), classes)
+    return {**_span_losses(predicted.spans, truth, rows, weights), "label": weights.label * label}
+
+
+def assigned_spans(spans: Tensor, truth: Tensor, weights: Weights, costs: Weights) -> dict[str, Tensor]:
+    """Terms `span` and `giou` of spans (Q, N, 2) without classes; 0 where there is nothing to match."""
+    predicted = Windows(torch.zeros_like(spans), spans)
+    return _span_losses(spans, truth, matched(predicted, truth, costs), weights)
+
+
+def _span_losses(
+    spans: Tensor, truth: Tensor, rows: tuple[Tensor, Tensor, Tensor], weights: Weights
+) -> dict[str, Tensor]:
+    query, prediction, target = rows
+    assigned, true = spans[query, prediction].float(), truth[query, target]
+    distance, shared = (assigned - true).abs(), generalized_iou(assigned, true)
+    return {
+        "span": weights.span * distance.sum() / max(1, distance.numel()),
+        "giou": weights.giou * (1 - shared).sum() / max(1, len(shared)),
+    }
+
+
+def saliency_labels(batch: Batch, mask: Tensor) -> Tensor:
+    """(Q, T) how salient each clip is for its query.
+
+    `labels["saliency"]`: the sum of three people's ratings of 0 to 4 in QVHighlights, 0 outside of the
+    windows. Where a batch has none: 1 for each clip that a window touches.
+    """
+    given = batch.labels.get("saliency")
+    if given is not None:
+        return given.to(torch.float32)
+    return relevant_clips(batch, mask).to(torch.float32)
+
+
+def relevant_clips(batch: Batch, mask: Tensor) -> Tensor:
+    """(Q, T) bool: clips that a window of the query touches.
+
+    They are `labels["relevant_clips"]` where a batch has them.
+    """
+    if (given := batch.labels.get("relevant_clips")) is not None:
+        return given
+    windows = batch.labels.get("windows")
+    if windows is None:
+        windows = torch.stack([batch.spans[:, 0], batch.spans[:, 1] + 1], -1)[:, None]
+    begins = torch.arange(mask.shape[1], device=mask.device, dtype=torch.float32)
+    inside = (windows[..., :1] < begins + 1) & (windows[..., 1:] > begins)
+    return inside.any(1) & mask
+
+
+def saliency_pairs(batch: Batch, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Clips (Q, 2) that should score higher, and those that should score lower, as Moment-DETR pairs them.
+
+    The best rated clip of a window with the worst rated one, and one clip inside with one outside, both
+    drawn. They are `labels["saliency_pairs"]` (Q, 2, 2), higher and lower, where a batch has them. A query
+    whose windows fill its video has no clip outside; its second pair is its first.
+    """
+    given = batch.labels.get("saliency_pairs")
+    if given is not None:
+        return given[:, 0], given[:, 1]
+    inside, labels = relevant_clips(batch, mask), saliency_labels(batch, mask)
+    best = labels.masked_fill(~inside, -torch.inf).argmax(1)
+    worst = labels.masked_fill(~inside, torch.inf).argmin(1)
+    drawn = torch.rand(mask.shape, device=mask.device)
+    within = drawn.masked_fill(~inside, -1.0).argmax(1)
+    outside = inside.logical_not() & mask
+    without = drawn.masked_fill(~outside, -1.0).argmax(1)
+    has_outside = outside.any(1)
+    higher = torch.stack([best, within.where(has_outside, best)], 1)
+    return higher, torch.stack([worst, without.where(has_outside, worst)], 1)
+
+
+def saliency_hinge(scores: Tensor, higher: Tensor, lower: Tensor, margin: float) -> Tensor:
+    """Moment-DETR, equation 5: twice the mean over pairs of max(0, margin + lower - higher)."""
+    difference = scores.gather(1, lower) - scores.gather(1, higher)
+    return 2 * (margin + difference).clamp(min=0).mean()
+
+
+def rating_contrast(scores: Tensor, labels: Tensor, mask: Tensor, temperature: float) -> Tensor:
+    """QD-DETR, equation 6: at each rating, clips rated that high or higher against all others.
+
+    All (Q, C), over the clips of a query's pass and of the one with wrong words. The mean over queries of
+    minus the mean log-probability of the positive ones (0 where there is none), summed over ratings 1 to 11,
+    divided by 12.
+    """
+    logits = torch.where(mask, scores, _UNSEEN) / temperature
+    shifted = logits - logits.amax(1, keepdim=True)
+    log_probability = shifted - (shifted.exp().sum(1, keepdim=True) + 1e-6).log()
+    ratings = torch.arange(1, _RATINGS + 1, device=labels.device, dtype=labels.dtype)
+    positive = (labels[None] >= ratings[:, None, None]).to(scores.dtype)
+    mean = (positive * (log_probability * mask)[None]).sum(-1) / (positive.sum(-1) + 1e-6)
+    return -mean.mean(1).sum() / (_RATINGS + 1)

@@ -1,0 +1,105 @@
+"""BET, the bi-encoder transformer of papers 001 (appendix C.2) and 002 (appendix B.2).
+
+Clips of a video go through a transformer, a query becomes two vectors, for start and end, and cosines of
+these with the clips say where a moment starts and ends. Query and video meet in a dot product only, so videos
+are encoded once; clips are unit vectors, kept as keys and as what spans are scored with.
+
+What the papers leave open, and how it is read here:
+
+- equation 10 (interpolated labels): see `_parts/border_labels.py`;
+- clips have a learned table of places (equation 13 shows none); words have none, for the text encoder gave
+  them theirs and their mean is taken;
+- heads (8), the inner width of the feed-forward parts (2,048) and dropout (0.1) are those of the
+  transformer's own paper; LayerNorm stands before the parts (`norm`), as in CET;
+- DistilBERT gives features ("extracted using Distil-BERT") and is not trained in the experiments; it can be,
+  see `frozen` and `rates` of an experiment's [training];
+- several streams lie side by side before equation 7;
+- the cross-entropy is a mean over the clips of a query's own video, then over queries: other videos have no
+  part in it;
+- a span scores the logarithm of p_start * p_end; the video itself has no score. To look for candidates
+  (`search`), the two vectors of a query are averaged: not in the papers, and no part of any score.
+
+Shapes as in `protocol`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from whenabouts_systems.models._parts.border_labels import BorderModel, BorderSettings
+from whenabouts_systems.models._parts.layers import initialise, unit
+from whenabouts_systems.models._parts.packing import Packing
+from whenabouts_systems.models._parts.text_encoder import mean_of_words
+from whenabouts_systems.models._parts.transformer import perceptron
+from whenabouts_systems.models.protocol import (
+    Batch,
+    ClipBatch,
+    Losses,
+    QueryBatch,
+    QueryEncoding,
+    SpanScores,
+    VideoEncoding,
+    pair_products,
+)
+from whenabouts_systems.models.settings import Positive
+
+__all__ = ["Config", "Model"]
+
+
+@dataclass(frozen=True)
+class Config(BorderSettings):
+    """Settings of BET: those that it shares, and one of its own."""
+
+    scale: Positive = 10.0
+    """r of the paper: what cosines are multiplied by."""
+
+    def __post_init__(self) -> None:
+        """UsageError where a setting makes no model."""
+        self.check("bet")
+
+
+class Model(BorderModel):
+    """BET with fresh weights: a localizer (see `protocol`)."""
+
+    config: Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        width = config.hidden
+        self.encoder = config.transformer()
+        self.start = perceptron(width, width)
+        self.end = perceptron(width, width)
+        initialise(self, config.initializer_range)
+
+    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
+        """Parts `start` and `end`: unit vectors (Q, D) of equation 14; their mean searches the clips."""
+        pooled = mean_of_words(self.words(queries), queries.mask)
+        pooled = self.token_projection(pooled)  # linear: the mean of projected words is the projected mean
+        start, end = unit(self.start(pooled)), unit(self.end(pooled))
+        return QueryEncoding({"clips": unit(start + end)}, {"start": start, "end": end})
+
+    def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
+        """Keys `clips` (V, T, D): unit vectors of encoded clips (equation 13)."""
+        packing = Packing.of(videos.mask)
+        clips = packing.unpack(unit(self.encoder(self.clips(videos, packing), packing)))
+        return VideoEncoding(videos.mask, {"clips": clips}, {"clips": videos.mask})
+
+    def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
+        """log p_start and log p_end (equation 15) of P pairs: their sum is the logarithm of the product."""
+        start, end = functional.logsigmoid(self._logits(queries, videos.keys["clips"]).float())
+        return SpanScores(start, end, videos.mask)
+
+    def loss(self, batch: Batch) -> Losses:
+        """The terms `start` and `end` of equation 12."""
+        queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
+        logits = self._logits(queries, videos.keys["clips"][batch.video_of])
+        return self.border_loss(logits, batch)
+
+    def _logits(self, queries: QueryEncoding, clips: Tensor) -> Tensor:
+        """(2, P, T): equation 15 before the sigmoid, from the clips (P, T, D) of each query's video."""
+        cosines = [pair_products(queries.parts[name], clips) for name in ("start", "end")]
+        return self.config.scale * torch.stack(cosines)

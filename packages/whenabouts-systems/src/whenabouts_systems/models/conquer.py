@@ -1,0 +1,343 @@
+"""CONQUER (Hou et al., ACM Multimedia 2021): moments in a few videos that another system has chosen.
+
+Clips of the streams (what is seen, what is said) go through one transformer together, the words of the query
+through another. The query says how much each stream counts (NetVLAD, a softmax over the streams), clips and
+words look at each other, and from what comes of it start and end are read; the end sees the start's features.
+Every pair of a query and a video is computed for itself; clips are kept, and there are no keys to search by.
+
+Three measures (`measure`), and how the protocol has them:
+
+- "general": r * P(start) * P(end), with r what the retriever says of the video. A moment scores
+  log P(start) + log P(end) + `alpha` * s, with s the retriever's score: `alpha` is 1 where s is log r already
+  (a list such as HERO's, the logarithm of its scores taken), 20 where s is HERO's or XML's cosine.
+- "disjoint": logit of start + logit of end; the retriever chooses videos and no more. TVR-Ranking (paper 004)
+  took this one as its baseline.
+- "exclusive": as "general", with r the softmax over the candidates of a video score of its own. That softmax
+  takes the same number off every moment of a query, so the own score is added to `start` as it is, and the
+  retriever's does not count.
+
+A list of videos (VR) is the retriever's, whatever the measure; the released program ranks those of
+"disjoint" by their best span, which is the order in which videos come in our list of moments.
+
+Training: `Batch.negatives` are some (released: 3) videos of a retriever's list for each query; those that are
+known to answer it are left out here. Start and end are then softmaxes over the clips of the own video and of
+these ("shared normalisation"); without negatives, over the own video alone. The released list is HERO's for
+the training queries, 2,000 videos deep: of its first (rank of the query's own video + 1,000), the own one
+taken out, 3 are drawn uniformly and without replacement; queries whose own video is not among the first 100
+are no examples. "exclusive" needs negatives: it learns to tell them from the own video.
+
+What differs from the released program by default: nothing depends on padding. The program's pooling of words
+counts padded words; its convolutions reach what was computed for padded clips, so that the last two clips of
+a video depend on how far it is padded; and a video's own score is the largest over padded clips, too.
+`as_released` pads every video to `max_clips` and every query to `max_tokens`, as the program does, and
+restores all three; a chosen negative that is known to answer the query then counts as one. Weights of
+examples (paper 004) multiply both losses of a query.
+
+Written from the paper and from what the program computes; its source has no licence and was not used.
+
+Shapes as in `protocol`; S streams, H the width inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from whenabouts.types import UsageError
+from whenabouts_systems.models._parts.attention_flow import attention_flow
+from whenabouts_systems.models._parts.bert import BertEncoder, ProjectedEncoder, TypedPositions
+from whenabouts_systems.models._parts.borders import MASKED, BorderScore, log_probabilities
+from whenabouts_systems.models._parts.joint_streams import JointStreams
+from whenabouts_systems.models._parts.layers import InputProjection, initialise
+from whenabouts_systems.models._parts.packing import compute_padding, padded_queries, padded_videos
+from whenabouts_systems.models._parts.ranking_loss import weighted_mean
+from whenabouts_systems.models._parts.renaming import OF_BERT, renamed_by_place
+from whenabouts_systems.models._parts.shared_norm import candidates_of, shared_entropies, video_entropies
+from whenabouts_systems.models._parts.stream_weights import StreamWeights, weighed
+from whenabouts_systems.models.protocol import (
+    Batch,
+    ClipBatch,
+    Losses,
+    QueryBatch,
+    QueryEncoding,
+    SpanScores,
+    VideoEncoding,
+)
+from whenabouts_systems.models.settings import NotNegative, Share, Size, UpToTwoStreams, check_settings
+
+__all__ = ["Config", "Model", "PairLogits", "released_names"]
+
+Measure = Literal["general", "disjoint", "exclusive"]
+
+_WORDS_TYPE = 1
+_CLIPS = 1 << 12
+"""Clips that are scored at once: some 400 MB at the released size."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """The settings of CONQUER; the defaults are the released ones for TVR."""
+
+    streams: UpToTwoStreams = field(default_factory=lambda: {"video": 4352, "sub": 768})
+    """Name and width of one stream or of two: what is seen, then what is said."""
+    query_width: Size = 768
+    hidden: Size = 768
+    heads: Size = 12
+    feedforward: Size | None = None
+    """Width inside the feed-forward parts; None: four times `hidden`, as in BERT."""
+    layers: Size = 1
+    """Layers of each of the encoders."""
+    clusters: Size = 32
+    """Centres of the pooling of words."""
+    span_hidden: Size = 128
+    """Width between the two convolutions, and between the two layers of the video's own score."""
+    span_kernel: Size = 5
+    max_clips: Size = 100
+    max_tokens: Size = 30
+    input_dropout: Share = 0.1
+    dropout: Share = 0.1
+    initializer_range: NotNegative = 0.02
+    measure: Measure = "general"
+    weigh_streams: bool = True
+    """The query says how much each stream counts; else the streams' mean is taken. Without effect where there
+    is one stream."""
+    alpha: NotNegative = 1.0
+    """How often the retriever's score counts in a moment's score, with "general"; see above."""
+    lambda_tl: float = 0.01
+    lambda_video: float = 0.05
+    """Weight of the videos' cross-entropy, with "exclusive"."""
+    as_released: bool = False
+
+    def __post_init__(self) -> None:
+        """UsageError where a setting makes no model."""
+        check_settings(self, "conquer")
+
+    @property
+    def weighs(self) -> bool:
+        """Whether there are weights of streams."""
+        return self.weigh_streams and len(self.streams) > 1
+
+    @property
+    def inner(self) -> int:
+        """The width inside the feed-forward parts."""
+        return 4 * self.hidden if self.feedforward is None else self.feedforward
+
+
+class PairLogits(NamedTuple):
+    """What P pairs get: `borders` (2, P, T) logits, -1e10 in the padding; `video` (P,) or None."""
+
+    borders: Tensor
+    video: Tensor | None
+
+
+class ContextQueryAttention(nn.Module):
+    """Clips and words that look at each other.
+
+    Four vectors for each clip: itself, the words that suit it, and its products with words and clips.
+    """
+
+    def __init__(self, width: int, *, as_released: bool = False) -> None:
+        super().__init__()
+        self.similarity = nn.Linear(3 * width, 1, bias=False)
+        self.as_released = as_released
+
+    def forward(self, clips: Tensor, words: Tensor, clip_mask: Tensor, word_mask: Tensor) -> Tensor:
+        """(P, T, 4 H) from clips (P, T, H) and words (P, L, H).
+
+        The similarity of clip v and word q is w . [v; q; v * q]; see `attention_flow`.
+        """
+        of_words, of_clips = attention_flow(
+            self._similarity(clips, words),
+            clips,
+            words,
+            (clip_mask, word_mask),
+            as_released=self.as_released,
+        )
+        return torch.cat([clips, of_words, clips * of_words, clips * of_clips], dim=2)
+
+    def _similarity(self, clips: Tensor, words: Tensor) -> Tensor:
+        """(P, T, L), without ever laying clips and words side by side."""
+        of_clip, of_word, of_both = self.similarity.weight[0].chunk(3)
+        products = torch.bmm(clips * of_both, words.transpose(1, 2))
+        return products + (clips @ of_clip)[:, :, None] + (words @ of_word)[:, None]
+
+
+class VideoScore(nn.Module):
+    """How well a whole video answers, from the features that borders are read from ("exclusive")."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.features = _projected(5 * config.hidden, config)
+        self.wide = nn.Linear(config.hidden, config.span_hidden, bias=False)
+        self.narrow = nn.Linear(config.span_hidden, 1, bias=False)
+        self.as_released = config.as_released
+
+    def forward(self, clips: Tensor, mask: Tensor) -> Tensor:
+        """(P,) from clips (P, T, 5 H)."""
+        features = self.features(clips, mask)
+        if not self.as_released:
+            features = features.masked_fill(~mask[..., None], -torch.inf)
+        pooled = features.amax(1)
+        logits: Tensor = self.narrow(self.wide(pooled).relu())
+        return logits[:, 0]
+
+
+class Model(nn.Module):
+    """CONQUER with fresh weights: a localizer (see `protocol`)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        hidden, dropout = config.hidden, config.input_dropout
+        self.query_projection = InputProjection(config.query_width, hidden, dropout)
+        self.query_positions = TypedPositions(config.max_tokens, hidden, dropout, "tokens")
+        self.query_encoder = _encoder(config)
+        self.video_encoder = JointStreams(config.streams, hidden, config.max_clips, dropout, _encoder(config))
+        self.stream_weights = _stream_weights(config) if config.weighs else None
+        self.attention = ContextQueryAttention(hidden, as_released=config.as_released)
+        self.context = _projected(4 * hidden, config)
+        self.start_features = _projected(5 * hidden, config)
+        self.end_features = _projected(2 * hidden, config)
+        self.start, self.end = (BorderScore(hidden, config.span_hidden, config.span_kernel) for _ in range(2))
+        self.video_score = VideoScore(config) if config.measure == "exclusive" else None
+        initialise(self, config.initializer_range)
+        if config.as_released:
+            compute_padding(self)
+
+    @property
+    def video_weight(self) -> float:
+        """Alpha with "general"; 0 where the retriever chooses videos and no more."""
+        return self.config.alpha if self.config.measure == "general" else 0.0
+
+    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
+        """Parts `tokens` (Q, L, H), `mask` (Q, L) and, with two streams, `stream_weights` (Q, S)."""
+        if self.config.as_released:
+            queries = padded_queries(queries, self.config.max_tokens)
+        tokens, mask = queries.tokens, queries.mask
+        words = self.query_positions(self.query_projection(tokens, mask), mask, _WORDS_TYPE)
+        words = self.query_encoder(words, mask)
+        parts = {"tokens": words, "mask": mask}
+        if self.stream_weights is not None:
+            parts["stream_weights"] = self.stream_weights(words, mask)
+        return QueryEncoding({}, parts)
+
+    def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
+        """Parts `clips/<stream>` (V, T, H)."""
+        if self.config.as_released:
+            videos = padded_videos(videos, self.config.max_clips)
+        encoded = self.video_encoder(videos)
+        return VideoEncoding(videos.mask, parts={f"clips/{name}": clips for name, clips in encoded.items()})
+
+    def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
+        """Scores of start and end of P pairs, a few pairs at a time; see above for each measure."""
+        every = torch.arange(len(queries), device=videos.mask.device)
+        size = max(1, _CLIPS // videos.mask.shape[1])
+        parts = [self.pair_logits(queries.take(some), videos.take(some)) for some in torch.split(every, size)]
+        start, end = torch.cat([part.borders for part in parts], dim=1).float()
+        if self.config.measure == "disjoint":
+            return SpanScores(start, end, videos.mask)
+        start, end = log_probabilities(start), log_probabilities(end)
+        own = [part.video for part in parts if part.video is not None]
+        if own:
+            start = start + torch.cat(own).float()[:, None]
+        return SpanScores(start, end, videos.mask)
+
+    def pair_logits(self, queries: QueryEncoding, videos: VideoEncoding) -> PairLogits:
+        """The logits of P pairs: row p of `queries` with row p of `videos`."""
+        mask, clips = videos.mask, self._fused(queries, videos)
+        aware = self.attention(clips, queries.parts["tokens"], mask, queries.parts["mask"])
+        context = self.context(aware, mask)
+        both = torch.cat([aware, context], dim=2)
+        start = self.start_features(both, mask)
+        # The end is read from the start's features too: a moment does not end before it starts.
+        end = self.end_features(torch.cat([context, start], dim=2), mask)
+        logits = torch.stack([self.start(start), self.end(end)])
+        video = None if self.video_score is None else self.video_score(both, mask)
+        return PairLogits(logits.masked_fill(~mask, MASKED), video)
+
+    def loss(self, batch: Batch) -> Losses:
+        """Terms `spans` and, with "exclusive", `videos`.
+
+        Raises UsageError for "exclusive" without negatives.
+        """
+        config = self.config
+        if config.measure == "exclusive" and batch.negatives is None:
+            raise UsageError(
+                'conquer: measure = "exclusive" learns to tell a video from negatives, and this training '
+                "chooses none; take another measure, or have negatives chosen"
+            )
+        queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
+        candidates = candidates_of(batch, positives_too=config.as_released)
+        query, place = candidates.pairs()
+        logits = self.pair_logits(queries.take(query), videos.take(candidates.rows[query, place]))
+        # Shared normalisation: one softmax over the clips of the own video and of the negatives.
+        spans = shared_entropies(logits.borders, candidates, batch.spans).sum(0)
+        terms = {"spans": config.lambda_tl * weighted_mean(spans, batch.weight)}
+        if logits.video is not None:
+            videos_entropy = video_entropies(logits.video, candidates)
+            terms["videos"] = config.lambda_video * weighted_mean(videos_entropy, batch.weight)
+        return terms
+
+    def _fused(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+        """(P, T, H): the streams of each pair's video, weighed as its query says."""
+        clips = torch.stack([videos.parts[f"clips/{name}"] for name in self.config.streams])
+        return weighed(clips, queries.parts.get("stream_weights"))
+
+
+def _stream_weights(config: Config) -> StreamWeights:
+    return StreamWeights(
+        config.hidden,
+        config.clusters,
+        len(config.streams),
+        config.dropout,
+        as_released=config.as_released,
+    )
+
+
+def _encoder(config: Config) -> BertEncoder:
+    return BertEncoder(config.layers, config.hidden, config.heads, config.inner, config.dropout)
+
+
+def _projected(features: int, config: Config) -> ProjectedEncoder:
+    return ProjectedEncoder(
+        features, config.layers, config.hidden, config.heads, config.inner, config.dropout
+    )
+
+
+def released_names(config: Config) -> Mapping[str, str]:
+    """Our name of each parameter -> its name in the released program; the first stream is the pictures."""
+    kinds = ("linear",) if len(config.streams) == 1 else ("img_linear", "text_linear")
+    projections = tuple(
+        (f"video_encoder.projections.{stream}.", f"encoder.videoEncoder.{kind}.")
+        for stream, kind in zip(config.streams, kinds, strict=True)
+    )
+    return renamed_by_place(lambda: Model(config), (*projections, *_PLACES), OF_BERT)
+
+
+_HEAD = "moment_localization_head."
+_PLACES = (
+    ("video_encoder.positions.", "encoder.videoEncoder.transformer.embeddings."),
+    ("video_encoder.encoder.", "encoder.videoEncoder.transformer.encoder."),
+    ("query_projection.", "encoder.queryEncoder.linear."),
+    ("query_positions.", "encoder.queryEncoder.transformer.embeddings."),
+    ("query_encoder.", "encoder.queryEncoder.transformer.encoder."),
+    ("stream_weights.clusters.assignment", "query_weight.text_pooling.clusters"),
+    ("stream_weights.clusters.centres", "query_weight.text_pooling.clusters2"),
+    ("stream_weights.clusters.norm.", "query_weight.text_pooling.LayerNorm."),
+    ("stream_weights.linear.", "query_weight.moe_fc_txt."),
+    ("attention.similarity.", "query_aware_feature_learning_layer.similarity_weight."),
+    ("context.", "contextual_QAL_feature_learning."),
+    ("start_features.", f"{_HEAD}begin_feature_modeling."),
+    ("end_features.", f"{_HEAD}end_feature_modeling."),
+    ("start.wide.", f"{_HEAD}begin_score_modeling.clip_score_predictor.0."),
+    ("start.narrow.", f"{_HEAD}begin_score_modeling.clip_score_predictor.2."),
+    ("end.wide.", f"{_HEAD}end_score_modeling.clip_score_predictor.0."),
+    ("end.narrow.", f"{_HEAD}end_score_modeling.clip_score_predictor.2."),
+    ("video_score.features.", "video_scoring_head.video_feature_modeling."),
+    ("video_score.wide.", "video_scoring_head.video_score_predictor.0."),
+    ("video_score.narrow.", "video_scoring_head.video_score_predictor.2."),
+)

@@ -1,0 +1,378 @@
+"""From scores of spans to the best spans of a video, and to seconds.
+
+A span is a first and a last clip, and scores start + end (+ map). The exact k best are found without ever
+building all first x last pairs: a row (one first clip) whose best last clip is not among the k best rows has
+no span among the k best, so k rows are opened and no other. The best last clip of each row is a running
+maximum. Equal scores are put in order by video, first and last clip, so the answer is one answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+from torch.nn.functional import pad
+
+from whenabouts.clips import clip_counts, span_seconds
+from whenabouts.types import UsageError
+from whenabouts_systems.models.protocol import SpanScores
+from whenabouts_systems.models.settings import Size, check_fields, check_keys
+
+Ends = Literal["inclusive", "exclusive", "as-released"]
+Floats = NDArray[np.float64]
+
+# Numbers of a block of work: 64 MiB of float32.
+_BLOCK = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """Which spans of clips may be answered, and what seconds they are.
+
+    | ends | clips of first..last | last - first | seconds |
+    | --- | --- | --- | --- |
+    | inclusive | last - first + 1 | min - 1 to max - 1 | [first * clip, (last + 1) * clip) |
+    | exclusive | last - first | min to max | [first * clip, last * clip) |
+    | as-released | last - first + 1 | min to max - 1 | [first * clip, (last + 1) * clip) |
+
+    `min_clips` and `max_clips` (None: as long as the video) bound the length in clips; "exclusive" is for
+    models that learned the clip in which a moment ends as its end. Both are cut off at the video's end.
+    "as-released" is XML's program: its lengths are one clip off and reach past the video's end. The program
+    of ReLoCLNet with 2 and 16 is "exclusive" with 2 and 15.
+
+    Windows, which lie on no grid, keep their borders; whatever `ends` is, their length is how many clips they
+    touch. "as-released" rounds them to whole clips, as the evaluation of the DETR family does.
+
+    `top_videos`: in how many videos a query's moments are sought. `spans_per_query`: how many moments are
+    answered. `nms`: a moment goes that shares more than this (IoU) with a better one of its query and video;
+    chosen among the `spans_before_nms` best.
+    """
+
+    min_clips: Annotated[int, msgspec.Meta(ge=0)] = 1
+    max_clips: Size | None = None
+    ends: Ends = "inclusive"
+    top_videos: Size = 100
+    spans_per_query: Size = 100
+    nms: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    spans_before_nms: Size = 200
+
+    def __post_init__(self) -> None:
+        check_fields(self, "decoding")
+        if not self.min_clips and self.ends != "as-released":
+            raise UsageError("decoding: min_clips is 0; accepted: a whole number, 1 or more")
+        low, high = self.offsets
+        if high is not None and high < low and self.ends != "as-released":
+            raise UsageError(
+                f"decoding: no span has {self.min_clips} to {self.max_clips} clips (ends {self.ends})"
+            )
+
+    @property
+    def offsets(self) -> tuple[int, int | None]:
+        """Least and greatest `last - first`, both inclusive; None where only the video bounds it."""
+        least = self.min_clips - (self.ends == "inclusive")
+        greatest = None if self.max_clips is None else self.max_clips - (self.ends != "exclusive")
+        return least, greatest
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for `config.json`."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Decoding:
+        """Back from plain values. Raises UsageError for a key that is not known and values out of range."""
+        check_keys(value, cls, "decoding")
+        return cls(**value)
+
+
+@dataclass(frozen=True)
+class BestSpans:
+    """Up to k spans of R rows, best first: `first`, `last` (R, k) int64 clips and `score` (R, k).
+
+    Where a row has fewer than k, the score is minus infinity and the clips are 0. `place` (R, k) says in
+    which of the row's videos a span lies (always 0 in `best_spans`). `borders` (R, k, 2), of systems that
+    answer windows: where they begin and end, counted in clips; first and last are the clips that they touch.
+    """
+
+    first: Tensor
+    last: Tensor
+    score: Tensor
+    place: Tensor
+    borders: Tensor | None = None
+
+    def where(self, chosen: Tensor) -> BestSpans:
+        """Those that are `chosen` (R, k) bool, one after the other: tensors of (N,)."""
+        columns = {name: value[chosen] for name, value in vars(self).items() if value is not None}
+        return BestSpans(**columns)
+
+    def seconds(
+        self, clip_seconds: ArrayLike, duration: ArrayLike, decoding: Decoding
+    ) -> tuple[Floats, Floats]:
+        """Start and end of each; the arguments are broadcast, as in `seconds_of`."""
+        if self.borders is None:
+            first, last = self.first.cpu().numpy(), self.last.cpu().numpy()
+            return seconds_of(first, last, clip_seconds, duration, decoding)
+        times = self.borders.double().cpu().numpy() * np.asarray(clip_seconds, np.float64)[..., None]
+        within = np.minimum(times, np.asarray(duration, np.float64)[..., None])
+        return within[..., 0], within[..., 1]
+
+
+def span_mask(clips: int, decoding: Decoding, device: torch.device | str = "cpu") -> Tensor:
+    """(T, T) bool: whether first..last may be answered in a video of that many clips."""
+    least, greatest = decoding.offsets
+    at = torch.arange(clips, device=device)
+    apart = at[None, :] - at[:, None]
+    allowed = apart >= least
+    return allowed if greatest is None else allowed & (apart <= greatest)
+
+
+def seconds_of(
+    first: ArrayLike,
+    last: ArrayLike,
+    clip_seconds: ArrayLike,
+    duration: ArrayLike | None = None,
+    decoding: Decoding | None = None,
+) -> tuple[Floats, Floats]:
+    """Start and end in seconds of spans; the arguments are broadcast.
+
+    `duration` in seconds, None or infinite where it is not known. `decoding.ends` says what the clips mean.
+    """
+    ends = decoding.ends if decoding is not None else "inclusive"
+    last_clip = np.asarray(last) - (ends == "exclusive")
+    return span_seconds(first, last_clip, clip_seconds, None if ends == "as-released" else duration)
+
+
+def clips_inside(clip_seconds: ArrayLike, duration: ArrayLike, decoding: Decoding) -> NDArray[np.int64]:
+    """How many clips of each video a span may use, so that none is empty or cut twice to the same end.
+
+    Videos may have a clip more than their duration fills. Broadcast; a duration may be infinite. Released
+    programs do not know the duration, and "as-released" uses every clip.
+    """
+    clip, seconds = np.broadcast_arrays(
+        np.asarray(clip_seconds, np.float64), np.asarray(duration, np.float64)
+    )
+    every = np.full(clip.shape, np.iinfo(np.int64).max)
+    if decoding.ends == "as-released":
+        return every
+    is_finite = np.isfinite(seconds)
+    filled = clip_counts(np.where(is_finite, seconds, 0.0), clip)
+    return np.where(is_finite, filled + (decoding.ends == "exclusive"), every)
+
+
+def best_spans(scores: SpanScores, decoding: Decoding, k: int) -> BestSpans:
+    """The k best spans of each of P pairs, exactly; equal scores in order of first, then last clip.
+
+    A masked clip, a span of a length that `decoding` does not allow, or one that scores minus infinity or NaN
+    is never answered. Memory beyond the scores is bounded, whatever P and T are.
+    """
+    no_video = scores.start.new_zeros((len(scores), 1))
+    if scores.windows is not None:
+        return best_windows(scores.windows[:, None], scores.mask[:, None].sum(-1), no_video, decoding, k)
+    grouped = SpanScores(
+        scores.start[:, None],
+        scores.end[:, None],
+        scores.mask[:, None],
+        None if scores.spans is None else scores.spans[:, None],
+    )
+    return best_over_videos(grouped, no_video, decoding, k)
+
+
+def best_over_videos(scores: SpanScores, video: Tensor, decoding: Decoding, k: int) -> BestSpans:
+    """The k best spans of each of R queries over its N videos; equal scores by place, first, last.
+
+    `scores` has (R, N, T) and, where there is a map, (R, N, T, T) arrays; `video` (R, N) is added to each
+    span of that video. A video whose number is minus infinity has no span. See `best_spans`.
+    """
+    if k < 1:
+        raise UsageError(f"k is {k!r}; ask for one span or more")
+    rows, videos, clips = scores.start.shape
+    width = _width(clips, decoding)
+    if not rows or width < 1 or not videos:
+        return _nothing(rows, k, scores.start)
+    a_row = videos * clips * (width if scores.spans is not None else 4) + min(k, videos * clips) * width
+    blocks = [
+        _best_of_block(_part(scores, low, high), video[low:high], decoding, k)
+        for low, high in _blocks(rows, a_row)
+    ]
+    return BestSpans(
+        *(
+            torch.cat([getattr(block, name) for block in blocks])
+            for name in ("first", "last", "score", "place")
+        )
+    )
+
+
+def best_windows(windows: Tensor, clips: Tensor, video: Tensor, decoding: Decoding, k: int) -> BestSpans:
+    """The k best windows of each of R queries over its N videos; equal scores by place, start and end.
+
+    `windows` (R, N, M, 3) start, end and score, `clips` (R, N) how many clips each video has, to which its
+    windows are cut; `video` (R, N) is added to the scores. A window that is empty, touches a number of clips
+    that `decoding` does not allow, or scores NaN or minus infinity is never answered.
+    """
+    if k < 1:
+        raise UsageError(f"k is {k!r}; ask for one span or more")
+    queries, videos, number = windows.shape[:3]
+    borders = torch.minimum(windows[..., :2].clamp(min=0), clips[..., None, None].to(windows))
+    first, last = borders[..., 0].floor().long(), borders[..., 1].ceil().long() - 1
+    touched = last - first + 1
+    allowed = (borders[..., 1] > borders[..., 0]) & (touched >= decoding.min_clips)
+    if decoding.max_clips is not None:
+        allowed &= touched <= decoding.max_clips
+    scores = (windows[..., 2] + video[..., None]).masked_fill(~allowed, -torch.inf)
+    if not queries or not videos * number:
+        return replace(_nothing(queries, k, windows[..., 2]), borders=windows.new_zeros((queries, k, 2)))
+    if decoding.ends == "as-released":
+        borders = borders.round()
+    # A fresh system finds all windows about as good, so that some scores are equal in float32.
+    order = _by_borders(borders)
+    first, last, scores = (column.gather(2, order) for column in (first, last, scores))
+    borders = borders.gather(2, order[..., None].expand_as(borders))
+    score, at = ranked(scores.flatten(1), k)
+    exists = score > -torch.inf
+    columns = [
+        column.flatten(1).gather(1, at).where(exists, 0)
+        for column in (first, last, borders[..., 0], borders[..., 1])
+    ]
+    more = (0, max(0, k - score.shape[1]))
+    first, last, start, end = (pad(column, more) for column in columns)
+    place = pad((at // number).where(exists, 0), more)
+    return BestSpans(first, last, pad(score, more, value=-torch.inf), place, torch.stack([start, end], -1))
+
+
+def _by_borders(borders: Tensor) -> Tensor:
+    """(R, N, M) the windows (R, N, M, 2) of each video by start, then end."""
+    order = borders[..., 1].argsort(dim=2, stable=True)
+    return order.gather(2, borders[..., 0].gather(2, order).argsort(dim=2, stable=True))
+
+
+def ranked(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of each row of (R, N), largest first, equal ones by position; and their positions.
+
+    `torch.topk` leaves open which of several equal values it takes; here a row has one answer. NaN counts as
+    minus infinity. Returns (R, min(k, N)) twice.
+    """
+    if values.isnan().any():
+        values = values.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
+    count = min(k, values.shape[1])
+    if count == values.shape[1]:
+        return _in_order(*torch.sort(values, dim=1, descending=True, stable=True))
+    # The value behind the last shows where topk had a choice.
+    top, at = torch.topk(values, count + 1, dim=1)
+    open_rows = ((top[:, count - 1] == top[:, count]) & (top[:, count] > -torch.inf)).nonzero()[:, 0]
+    best, at = _in_order(top[:, :count], at[:, :count])
+    # Several values equal the smallest that is taken, of which topk took any: take the first of them.
+    if len(open_rows):
+        at[open_rows] = _first_of_equals(values[open_rows], best[open_rows, -1:], count)
+        best[open_rows], at[open_rows] = _in_order(values[open_rows].gather(1, at[open_rows]), at[open_rows])
+    return best, at
+
+
+def _first_of_equals(values: Tensor, border: Tensor, count: int) -> Tensor:
+    """Positions (R, count) of all values above the border and of the first ones equal to it."""
+    above, equal = values > border, values == border
+    lacking = count - above.sum(1, keepdim=True)
+    taken = above | (equal & (equal.cumsum(1) <= lacking))
+    return taken.nonzero()[:, 1].view(len(values), count)
+
+
+def _in_order(values: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+    """Both by value descending, equal ones by position."""
+    at, order = at.sort(dim=1)
+    values, order = values.gather(1, order).sort(dim=1, descending=True, stable=True)
+    return values, at.gather(1, order)
+
+
+def _blocks(rows: int, numbers_per_row: int) -> Iterator[tuple[int, int]]:
+    size = max(1, _BLOCK // max(1, numbers_per_row))
+    for low in range(0, rows, size):
+        yield low, min(low + size, rows)
+
+
+def _part(scores: SpanScores, low: int, high: int) -> SpanScores:
+    spans = None if scores.spans is None else scores.spans[low:high]
+    return SpanScores(scores.start[low:high], scores.end[low:high], scores.mask[low:high], spans)
+
+
+def _width(clips: int, decoding: Decoding) -> int:
+    """How many last clips a first clip may have at most."""
+    least, greatest = decoding.offsets
+    return (clips - 1 if greatest is None else min(greatest, clips - 1)) - least + 1
+
+
+def _nothing(rows: int, k: int, like: Tensor) -> BestSpans:
+    zeros = torch.zeros((rows, k), dtype=torch.int64, device=like.device)
+    return BestSpans(zeros, zeros, like.new_full((rows, k), -torch.inf), zeros)
+
+
+def _best_of_block(scores: SpanScores, video: Tensor, decoding: Decoding, k: int) -> BestSpans:
+    """`best_over_videos` of some rows: the best k first clips, then the best of all their spans."""
+    clips = scores.start.shape[-1]
+    least, width = decoding.offsets[0], _width(clips, decoding)
+    start = scores.start.masked_fill(~scores.mask, -torch.inf)
+    end = scores.end.masked_fill(~scores.mask, -torch.inf)
+    # What a first clip can reach, in a band: window w of clip i ends in clip i + least + w.
+    end = pad(end, (0, least + width - 1), value=-torch.inf)[..., least:]
+    if scores.spans is None:
+        reach = _running_maximum(end, width)[..., :clips]
+        best = (start + reach + video[..., None]).flatten(1)
+    else:
+        band = _band(scores.spans, least, width) + (start[..., None] + end.unfold(-1, width, 1))
+        best = (band.amax(-1) + video[..., None]).flatten(1)
+    # A first clip that is not among the k best has no span among the k best: these k are opened, no other.
+    _, opened = ranked(best, min(k, best.shape[1]))
+    opened = opened.sort(dim=1).values
+    place, first = opened // clips, opened % clips
+    if scores.spans is None:
+        steps = torch.arange(width, device=end.device)
+        at = (place * end.shape[-1] + first)[..., None] + steps
+        windows = end.flatten(1).gather(1, at.flatten(1)).view(at.shape)
+        windows = start.flatten(1).gather(1, opened)[..., None] + windows
+    else:
+        windows = band.flatten(1, 2).gather(1, opened[..., None].expand(-1, -1, width))
+    windows = windows + video.gather(1, place)[..., None]
+    return _opened_spans(windows, place, first, least, k)
+
+
+def _opened_spans(windows: Tensor, place: Tensor, first: Tensor, least: int, k: int) -> BestSpans:
+    """The k best of the spans (R, M, W) of opened first clips (R, M)."""
+    width = windows.shape[-1]
+    score, at = ranked(windows.flatten(1), k)
+    row = at // width
+    exists = score > -torch.inf
+    place = place.gather(1, row).where(exists, 0)
+    first = first.gather(1, row)
+    last = (first + least + at % width).where(exists, 0)
+    more = k - score.shape[1]
+    columns = (first.where(exists, 0), last, score, place)
+    if more > 0:
+        columns = tuple(pad(c, (0, more), value=-torch.inf if c is score else 0) for c in columns)  # type: ignore[assignment]
+    return BestSpans(*columns)
+
+
+def _running_maximum(values: Tensor, width: int) -> Tensor:
+    """The maximum of each `width` neighbours along the last axis, (..., N - width + 1); doubles its reach.
+
+    A maximum of 2 n neighbours is the larger of two maxima of n: log2(width) steps instead of width.
+    """
+    reach = 1
+    while reach < width:
+        step = min(reach, width - reach)
+        values = torch.maximum(values[..., :-step], values[..., step:])
+        reach += step
+    return values
+
+
+def _band(spans: Tensor, least: int, width: int) -> Tensor:
+    """(R, N, T, T) maps as (R, N, T, W): window w of clip i is the span i..i + least + w; else -inf."""
+    clips = spans.shape[-1]
+    last = torch.arange(clips, device=spans.device)[:, None] + torch.arange(
+        least, least + width, device=spans.device
+    )
+    inside = last < clips
+    at = last.clamp(max=clips - 1).expand(*spans.shape[:-1], width)
+    return spans.gather(-1, at).masked_fill(~inside, -torch.inf)

@@ -1,0 +1,212 @@
+"""EaTR (Jang et al., ICCV 2023): windows that begin from the events of the video.
+
+Clips and words go through one encoder together, as in Moment-DETR. Slots compete for the clips of the video,
+before they know of the query, and each becomes an event: what a window of the decoder holds first, and its
+first anchor. In training the events are matched with stretches between the clips where the features change
+most. The decoder's first layer lets the sentence gate what the windows hold.
+
+Readings: the sentence is the maximum over its words; the anchors come from the slots as they are, and the
+events of the loss from the slots behind a LayerNorm, as in the released program. `as_released` restores what
+it does with padding: padded words count in the sentence, padded clips give themselves evenly to the slots and
+take part in the events of the loss, and one of these reaches over the whole batch (`events_of`). See
+`moment_detr` for what the family shares.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from whenabouts_systems.models._parts.detr_layers import (
+    AnchorLayer,
+    SelfLayer,
+    inverse_sigmoid,
+    places_of,
+    sines,
+    span_head,
+)
+from whenabouts_systems.models._parts.detr_names import (
+    OF_ANCHOR_DECODER,
+    OF_SELF_LAYERS,
+    OF_SLOT_ATTENTION,
+    perceptron_names,
+    projection_names,
+)
+from whenabouts_systems.models._parts.events import events_of
+from whenabouts_systems.models._parts.layers import Dropout
+from whenabouts_systems.models._parts.renaming import renamed_parameters
+from whenabouts_systems.models._parts.slot_attention import SlotAttention
+from whenabouts_systems.models._parts.window_model import Detected, WindowModel, WindowSettings
+from whenabouts_systems.models._parts.window_targets import Windows, assigned_spans
+from whenabouts_systems.models.protocol import Batch, Losses, QueryEncoding, VideoEncoding
+from whenabouts_systems.models.settings import NotNegative
+
+__all__ = ["Config", "Model", "released_names"]
+
+_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Config(WindowSettings):
+    """Settings of EaTR: those of the family, and `weight_event`, how often the terms of events count."""
+
+    weight_event: NotNegative = 3.0
+
+    def __post_init__(self) -> None:
+        """UsageError where a setting makes no model."""
+        self.check("eatr")
+
+
+class SentenceGate(nn.Module):
+    """The sentence gates what windows hold (equations 6 and 7)."""
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.sentence = nn.MultiheadAttention(width, 1, dropout, batch_first=True)
+        self.windows = nn.MultiheadAttention(width, 1, dropout, batch_first=True)
+        self.linear = nn.Linear(width, width)
+        self.dropout = Dropout(dropout)
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, windows: Tensor, sentence: Tensor) -> Tensor:
+        """(P, N, D) windows and (P, 1, D) sentences to (P, N, D)."""
+        addition = self.sentence(windows, sentence, sentence, need_weights=False)[0]
+        both = windows + addition
+        mixed = self.windows(both, both, both, need_weights=False)[0]
+        added = self.dropout(functional.relu(self.linear((windows * addition).sigmoid() * mixed)))
+        gated: Tensor = self.norm(windows + added)
+        return gated
+
+
+class EventDecoder(nn.Module):
+    """DAB-DETR's decoder on spans, from events; see `AnchorDecoder` for what is alike."""
+
+    def __init__(self, layers: int, width: int, heads: int, inner: int, dropout: float) -> None:
+        super().__init__()
+        self.width = width
+        self.layers = nn.ModuleList(
+            AnchorLayer(width, heads, inner, dropout, first=layer == 0, learned=False)
+            for layer in range(layers)
+        )
+        self.gate = SentenceGate(width, dropout)
+        self.norm = nn.LayerNorm(width)
+        self.anchor_places = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, width))
+        self.scale = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+        self.width_of = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
+
+    def forward(
+        self,
+        windows: Tensor,
+        anchors: Tensor,
+        memory: tuple[Tensor, Tensor, Tensor],
+        sentence: Tensor,
+        mend: nn.Module,
+    ) -> tuple[Tensor, Tensor]:
+        """Windows (layers, P, N, D) and the anchors (layers, P, N, 2) that each layer began with.
+
+        `windows` (P, N, D) and `anchors` (P, N, 2) are the events, `memory` clips and words with their places
+        and mask, `sentence` (P, 1, D), `mend` makes of a window what is added to its anchor's logit.
+        """
+        begun, outcomes = [anchors], []
+        anchors = anchors.detach()
+        layers: list[AnchorLayer] = list(self.layers)  # type: ignore[arg-type]
+        for number, layer in enumerate(layers):
+            both = sines(anchors * (2 * math.pi), self.width)
+            where, turned = self.anchor_places(both.flatten(-2)), both[..., 0, :] * self.scale(windows)
+            turned = turned * (self.width_of(windows).sigmoid() / anchors[..., 1:])
+            windows = layer.compare(windows, where)
+            windows = self.gate(windows, sentence) if number == 0 else windows
+            windows = layer.seek(windows, where, turned, *memory)
+            mended = (mend(windows) + inverse_sigmoid(anchors)).sigmoid()
+            begun.append(mended)
+            anchors = mended.detach()
+            outcomes.append(self.norm(windows))
+        return torch.stack(outcomes), torch.stack(begun[:-1])
+
+
+@dataclass(frozen=True)
+class WithEvents(Detected):
+    """What is found, and the `events` (P, N, 2), centre and width."""
+
+    events: Tensor
+
+
+class Model(WindowModel):
+    """EaTR with fresh weights: a localizer (see `protocol`)."""
+
+    config: Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        hidden = config.hidden
+        sizes = (hidden, config.heads, config.feedforward, config.dropout)
+        self.encoder = nn.ModuleList(SelfLayer(*sizes) for _ in range(config.encoder_layers))
+        self.slots = nn.Parameter(nn.init.xavier_normal_(torch.empty(config.windows, hidden)))
+        self.slot_attention = SlotAttention(hidden, _ROUNDS, (hidden,), as_released=config.as_released)
+        self.event_norm = nn.LayerNorm(hidden)
+        self.event = span_head(hidden)
+        self.decoder = EventDecoder(config.decoder_layers, *sizes)
+        self.moment = span_head(hidden)
+        self.salient = nn.Linear(hidden, 1)
+
+    def detect(self, queries: QueryEncoding, videos: VideoEncoding) -> WithEvents:
+        """See `WindowModel`."""
+        words, clips = queries.parts["words"], self.clips_of(videos)
+        mask = torch.cat([videos.mask, queries.parts["mask"]], 1)
+        clip_places = places_of(videos.mask, self.config.hidden)
+        places = torch.cat([clip_places, torch.zeros_like(words)], 1)
+        memory = torch.cat([clips, words], 1)
+        for layer in self.encoder:
+            memory = layer(memory, places, mask)
+        slots = self.slots.expand(len(clips), -1, -1)
+        slots = self.slot_attention(slots, clips + clip_places, videos.mask)
+        sentence = self._sentence(words, queries.parts["mask"])
+        anchors = self.event(slots).sigmoid()
+        windows, anchors = self.decoder(slots, anchors, (memory, places, mask), sentence, self.moment)
+        spans = (self.moment(windows) + inverse_sigmoid(anchors)).sigmoid()
+        layers = tuple(Windows(*layer) for layer in zip(self.classes(windows), spans, strict=True))
+        saliency = self.salient(memory[:, : clips.shape[1]])[..., 0]
+        return WithEvents(layers, saliency, self.event(self.event_norm(slots)).sigmoid())
+
+    def _sentence(self, words: Tensor, mask: Tensor) -> Tensor:
+        """(P, 1, D) the maximum over the words."""
+        if not self.config.as_released:
+            words = words.masked_fill(~mask[..., None], -torch.inf)
+        return words.amax(1, keepdim=True)
+
+    def other_losses(self, batch: Batch, detected: Detected, videos: VideoEncoding) -> Losses:
+        """Terms `event_span` and `event_giou`: the events, matched with those of the features."""
+        assert isinstance(detected, WithEvents)
+        rows = self.with_endpoints(videos)
+        events = events_of(rows, videos.mask, as_released=self.config.as_released)
+        weight = self.config.weight_event
+        losses = assigned_spans(detected.events, events, self.config.weights, self.config.costs)
+        return {f"event_{name}": weight * loss for name, loss in losses.items()}
+
+
+def released_names(config: Config) -> Mapping[str, str]:
+    """Our name of each parameter -> its name in the authors' program."""
+    return renamed_parameters(lambda: Model(config), (*projection_names(config.projections), *_RELEASED))
+
+
+_RELEASED = (
+    *perceptron_names("event", "event_span_embed", 3),
+    *perceptron_names("moment", "moment_span_embed", 3),
+    (r"^classes\.", "class_embed."),
+    (r"^salient\.", "saliency_proj."),
+    (r"^slots$", "transformer.decoder.slot_atten.slots"),
+    (r"^slot_attention\.", "transformer.decoder.slot_atten."),
+    *OF_SLOT_ATTENTION,
+    (r"^event_norm\.", "transformer.decoder.event_norm."),
+    (r"^decoder\.gate\.sentence\.", "transformer.decoder.layers.0.gate_cross_attn."),
+    (r"^decoder\.gate\.windows\.", "transformer.decoder.layers.0.gate_self_attn."),
+    (r"^decoder\.gate\.", "transformer.decoder.layers.0.gate_"),
+    (r"^encoder\.", "transformer.encoder.layers."),
+    *OF_ANCHOR_DECODER,
+    *OF_SELF_LAYERS,
+)

@@ -1,0 +1,301 @@
+"""GMMFormer, a Gaussian-mixture transformer for partially relevant videos (Wang et al., AAAI 2024).
+
+The successor of MS-SL: instead of 528 proposals a video has 32 clips, each of which has seen its
+neighbourhood at several widths (Gaussian blocks), and one vector of all its frames.
+A video scores 0.7 times the cosine of the best clip and 0.3 times that of the whole; the clips retrieve
+candidates and `score_videos` orders them. There are no spans. Streams and frames are read as by MS-SL.
+
+What differs from the released program by default:
+
+- a window lies around its own row and is as wide as the video. The program puts its middle at t / L, but rows
+  at k / (L - 1), and L is the padded length: other videos of a batch move the vectors of a short one;
+- a video's last frame counts (see MS-SL);
+- queries are no negatives of any video that answers them.
+
+`as_released` restores these. As there, a hard negative of a video is its single hardest query, that of a
+query one of the `pool` hardest videos; contrast is over dot products, triplets are of cosines.
+
+Shapes as in `protocol`; F frames, C clips.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from whenabouts_systems.models._parts.averaging import clips_of, frames_of
+from whenabouts_systems.models._parts.branch import OF_BRANCHES, Branch
+from whenabouts_systems.models._parts.layers import (
+    Attention,
+    AttentionBlock,
+    ModularPooling,
+    Pooled,
+    initialise,
+    unit,
+)
+from whenabouts_systems.models._parts.packing import PackedBlock, Packing, compute_padding
+from whenabouts_systems.models._parts.partial_relevance import Hardness, contrast, query_diversity, triplets
+from whenabouts_systems.models._parts.renaming import OF_LAYERS, renamed_parameters
+from whenabouts_systems.models.protocol import (
+    Batch,
+    ClipBatch,
+    Losses,
+    Named,
+    QueryBatch,
+    QueryEncoding,
+    VideoEncoding,
+    best_key,
+    by_rows,
+)
+from whenabouts_systems.models.settings import NotNegative, Positive, Share, Size, Streams, check_settings
+
+__all__ = ["Config", "Model", "released_names"]
+
+KEYS = "clips"
+
+
+@dataclass(frozen=True)
+class Config:
+    """The settings of GMMFormer; defaults are the released ones for TVR."""
+
+    streams: Streams = field(default_factory=lambda: {"video": 3072})
+    """Stream -> width of its features."""
+    query_width: Size = 768
+    hidden: Size = 384
+    heads: Size = 4
+    blocks: Size = 2
+    """Gaussian blocks of each branch."""
+    windows: tuple[Positive, ...] = (0.5, 1.0, 5.0)
+    """Their widths; besides these each block has one attention without a window."""
+    frames: Size = 128
+    """Longer videos are averaged to so many frames."""
+    clips: Size = 32
+    """Every video is averaged to so many clips."""
+    max_tokens: Size = 30
+    input_dropout: Share = 0.2
+    dropout: Share = 0.2
+    initializer_range: NotNegative = 0.02
+    clip_share: NotNegative = 0.7
+    """How much the best clip's cosine counts in a video's score."""
+    frame_share: NotNegative = 0.3
+    """How much that of all frames counts."""
+    margin: NotNegative = 0.1
+    """Of the triplets (other data sets than TVR: 0.2)."""
+    weight_clip_contrast: NotNegative = 0.05
+    weight_frame_contrast: NotNegative = 0.04
+    weight_diversity: NotNegative = 0.001
+    diversity_margin: NotNegative = 0.15
+    diversity_scale: NotNegative = 32.0
+    pool: Size | None = 20
+    """From so many of the hardest a query's negative is drawn, from epoch `pool_from_epoch` on; from all
+    before."""
+    pool_from_epoch: int = 30
+    as_released: bool = False
+
+    def __post_init__(self) -> None:
+        """UsageError where a setting makes no model."""
+        object.__setattr__(self, "windows", tuple(self.windows))
+        check_settings(self, "gmmformer")
+
+
+_PER_WIDTH = 1 / 9
+"""The standard deviation of a window of width 1, as a share of the sequence."""
+
+
+@dataclass(frozen=True)
+class Videos:
+    """V videos through both branches: `clips` (V, C, D), and `whole` (V, D) of all frames."""
+
+    clips: Tensor
+    whole: Tensor
+
+
+def windows(lengths: Tensor, steps: int, width: float, *, as_released: bool = False) -> Tensor:
+    """(B, T, T): the weight of row k for row t of a sequence of `lengths` (B,) rows; 1 at most in each row.
+
+    exp(-d^2 / (2 (width / 9)^2)), where d is the distance as a share of the sequence: 1 from its first row to
+    its last. `as_released`: row t stands at t / length but k at k / (length - 1), so that the middle lies
+    before t. Values behind the end of a sequence mean nothing.
+    """
+    place = torch.arange(steps, device=lengths.device)
+    last = (lengths - 1).clamp(min=1)[:, None, None]
+    middle = place[:, None] / (lengths[:, None, None] if as_released else last)
+    there = place < lengths[:, None, None]
+    exponent = ((place / last - middle) / (width * _PER_WIDTH)) ** 2 / -2
+    highest = exponent.masked_fill(~there, -torch.inf).amax(-1, keepdim=True)
+    return (exponent - highest).clamp(max=0).exp()
+
+
+class GaussianAttention(Attention):
+    """Attention whose scores a window of that width multiplies, before the softmax.
+
+    `as_released`: the window's sequence is the padded batch, whose padding is computed, too.
+    """
+
+    def __init__(
+        self, width: int, heads: int, dropout: float, window: float, *, as_released: bool = False
+    ) -> None:
+        super().__init__(width, heads, dropout)
+        self.window, self.as_released = window, as_released
+
+    def mix(self, queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
+        """As `Attention.mix`, for a mask of keys: softmax((queries keys^T / sqrt(d)) * window) values."""
+        lengths, steps = seen.sum((1, 2, 3)), seen.shape[3]
+        reach = torch.full_like(lengths, steps) if self.as_released else lengths
+        near = windows(reach, steps, self.window, as_released=self.as_released)
+        scores = queries @ keys.transpose(2, 3) / math.sqrt(queries.shape[-1]) * near[:, None]
+        weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+        weights = functional.dropout(weights, self.dropout, self.training)
+        return weights.to(values.dtype) @ values
+
+
+class GaussianBlock(PackedBlock):
+    """The mean of several attention blocks: one as it is, and one for each width of `widths`."""
+
+    def __init__(
+        self, width: int, heads: int, dropout: float, widths: Sequence[float], *, as_released: bool = False
+    ) -> None:
+        super().__init__()
+        blocks = [AttentionBlock(width, heads, dropout) for _ in range(1 + len(widths))]
+        for block, window in zip(blocks[1:], widths, strict=True):
+            block.attention = GaussianAttention(width, heads, dropout, window, as_released=as_released)
+        self.blocks = nn.ModuleList(blocks)
+
+    def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
+        """(N, D) to (N, D), for packed rows."""
+        blocks = (cast("AttentionBlock", block) for block in self.blocks)
+        return torch.stack([block(rows, packing) for block in blocks]).mean(0)
+
+
+class GaussianEncoder(PackedBlock):
+    """Gaussian blocks one after the other."""
+
+    def __init__(self, blocks: Sequence[GaussianBlock]) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+
+    def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
+        """(N, D) to (N, D), for packed rows."""
+        for block in self.blocks:
+            rows = cast("GaussianBlock", block)(rows, packing)
+        return rows
+
+
+class Model(nn.Module):
+    """GMMFormer with fresh weights: a retriever (see `protocol`)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        width, hidden = sum(config.streams.values()), config.hidden
+        block = AttentionBlock(hidden, config.heads, config.dropout)
+        self.query = Branch(
+            (config.query_width, hidden), config.max_tokens, "tokens", config.input_dropout, block
+        )
+        self.clip = _branch(config, width, config.clips, "clips")
+        self.frame = _branch(config, width, config.frames, "frames")
+        self.pooling = ModularPooling(hidden, 1)
+        self.frame_pooling = ModularPooling(hidden, 1)
+        initialise(self, config.initializer_range)
+        if config.as_released:
+            compute_padding(self)
+
+    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
+        """A unit vector to search with; part `words` (Q, L): how much each word counts in it."""
+        pooled = self._sentences(queries)
+        return QueryEncoding({KEYS: unit(pooled.vectors[:, 0])}, {"words": pooled.weights[..., 0]})
+
+    def word_weights(self, queries: QueryEncoding) -> Named:
+        """(Q, L) by stream, the same for each: how much each word counts in the query's vector."""
+        return dict.fromkeys(self.config.streams, queries.parts["words"])
+
+    def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
+        """Keys: clips as unit vectors (V, C, D), which the mask (V, C) is of; part `whole` (V, D), unit."""
+        seen = self._videos(videos)
+        there = torch.ones(seen.clips.shape[:2], dtype=torch.bool, device=seen.clips.device)
+        return VideoEncoding(there, {KEYS: unit(seen.clips)}, {KEYS: there}, {"whole": unit(seen.whole)})
+
+    def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+        """(Q, V): the best clip's cosine and that of all frames, each with its share."""
+        vectors = queries.search[KEYS]
+        best = best_key(vectors, videos.keys[KEYS], videos.key_masks[KEYS])
+        return self.config.clip_share * best + self.config.frame_share * (vectors @ videos.parts["whole"].T)
+
+    def loss(self, batch: Batch) -> Losses:
+        """Contrast (weighted) and triplets of both branches, and what keeps queries of a video apart."""
+        sentences = self._sentences(batch.queries).vectors[:, 0]
+        return self._terms(batch, sentences.float(), self._videos(batch.videos))
+
+    def _terms(self, batch: Batch, sentences: Tensor, videos: Videos) -> Losses:
+        """The losses of sentences (Q, D) and V videos."""
+        config, own = self.config, batch.video_of
+        positives = torch.zeros_like(batch.positives) if config.as_released else batch.positives
+        hard = batch.epoch >= config.pool_from_epoch
+        hardness = Hardness(config.pool, 1) if hard else Hardness()
+        terms = {}
+        for name, rows in (("clip", videos.clips), ("frame", videos.whole[:, None])):
+            products, cosines = _scores(sentences, rows)
+            weight = getattr(config, f"weight_{name}_contrast")
+            terms[f"{name}_contrast"] = weight * contrast(products, own, positives)
+            terms[f"{name}_triplets"] = triplets(cosines, own, positives, config.margin, hardness)
+        diversity = query_diversity(sentences, own, config.diversity_margin, config.diversity_scale)
+        return {**terms, "diversity": config.weight_diversity * diversity}
+
+    def _sentences(self, queries: QueryBatch) -> Pooled:
+        """A vector (Q, 1, D) for each query, and the weights (Q, L, 1) of its words."""
+        return cast("Pooled", self.pooling(self.query(queries.tokens, queries.mask), queries.mask))
+
+    @by_rows
+    def _videos(self, videos: ClipBatch) -> Videos:
+        """Both branches, of V videos."""
+        config = self.config
+        frames, mask = frames_of(videos, config.streams, config.frames, as_released=config.as_released)
+        clips = clips_of(videos, config.streams, config.clips, as_released=config.as_released)
+        return self._seen(clips, frames, mask)
+
+    def _seen(self, clips: Tensor, frames: Tensor, mask: Tensor) -> Videos:
+        """Both branches, of clips (V, C, W) and frames (V, F, W) of which there are `mask` (V, F)."""
+        every = torch.ones(clips.shape[:2], dtype=torch.bool, device=mask.device)
+        whole: Pooled = self.frame_pooling(self.frame(frames, mask), mask)
+        return Videos(self.clip(clips, every), whole.vectors[:, 0])
+
+
+def _branch(config: Config, width: int, places: int, noun: str) -> Branch:
+    """A branch with Gaussian blocks."""
+    blocks = [
+        GaussianBlock(
+            config.hidden, config.heads, config.dropout, config.windows, as_released=config.as_released
+        )
+        for _ in range(config.blocks)
+    ]
+    return Branch((width, config.hidden), places, noun, config.input_dropout, GaussianEncoder(blocks))
+
+
+def _scores(sentences: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """(Q, V) dot product, and cosine, of sentences (Q, D) with the best row of each video (V, N, D)."""
+    there = torch.ones(rows.shape[:2], dtype=torch.bool, device=rows.device)
+    return best_key(sentences, rows, there), best_key(unit(sentences.float()), unit(rows.float()), there)
+
+
+def released_names(config: Config) -> dict[str, str]:
+    """Our name of each parameter -> the released program's, which has two blocks in each branch.
+
+    Shapes are the same but for the table of the clips' places, which there is as long as that of the frames.
+    """
+    return renamed_parameters(lambda: Model(config), (*_RELEASED, *OF_BRANCHES, *OF_LAYERS))
+
+
+_RELEASED = (
+    (r"^query\.encoder\.", "query_encoder."),
+    (r"^clip\.encoder\.blocks\.0\.blocks\.", "clip_encoder.attn"),
+    (r"^clip\.encoder\.blocks\.1\.blocks\.", "clip_encoder_2.attn"),
+    (r"^frame\.encoder\.blocks\.0\.blocks\.", "frame_encoder_1.attn"),
+    (r"^frame\.encoder\.blocks\.1\.blocks\.", "frame_encoder_2.attn"),
+    (r"^frame_pooling\.linear\.", "modular_vector_mapping_2."),
+)

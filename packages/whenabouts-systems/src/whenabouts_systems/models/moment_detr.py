@@ -1,0 +1,92 @@
+"""Moment-DETR (Lei, Berg and Bansal, NeurIPS 2021): windows found as DETR finds objects.
+
+Clips and words go through one transformer encoder together. A decoder turns a few learned queries into
+windows (centre and width as shares of the video), each with the probability that it answers. In training the
+true windows are assigned to predictions so that the whole costs least; what gets none is background. A
+linear layer over the encoded clips says how salient each is.
+
+Readings, and what the released program does: words have no places (it makes a table of them and uses zeros);
+the cross-entropy of the classes is a plain mean, not divided by the weights. Its evaluation multiplies shares
+by the annotated duration although clips beyond the last kept one were cut off; here shares are of the clips
+that were seen. Its predictor hands raw CLIP features to the model where training normalised them; here
+features are as `inputs` of the checkpoint say, in training and in search. `decoding` "as-released" rounds
+borders to whole clips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from whenabouts_systems.models._parts.detr_layers import SelfLayer, WindowLayer, places_of, span_head
+from whenabouts_systems.models._parts.detr_names import OF_SELF_LAYERS, perceptron_names, projection_names
+from whenabouts_systems.models._parts.renaming import renamed_parameters
+from whenabouts_systems.models._parts.window_model import Detected, WindowModel, WindowSettings
+from whenabouts_systems.models._parts.window_targets import Windows
+from whenabouts_systems.models.protocol import QueryEncoding, VideoEncoding
+
+__all__ = ["Config", "Model", "released_names"]
+
+
+@dataclass(frozen=True)
+class Config(WindowSettings):
+    """Settings of Moment-DETR."""
+
+    def __post_init__(self) -> None:
+        """UsageError where a setting makes no model."""
+        self.check("moment_detr")
+
+
+class Model(WindowModel):
+    """Moment-DETR with fresh weights: a localizer (see `protocol`)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        sizes = (config.hidden, config.heads, config.feedforward, config.dropout)
+        self.encoder = nn.ModuleList(SelfLayer(*sizes) for _ in range(config.encoder_layers))
+        self.queries = nn.Embedding(config.windows, config.hidden)
+        self.decoder = nn.ModuleList(WindowLayer(*sizes) for _ in range(config.decoder_layers))
+        self.norm = nn.LayerNorm(config.hidden)
+        self.span = span_head(config.hidden)
+        self.salient = nn.Linear(config.hidden, 1)
+
+    def detect(self, queries: QueryEncoding, videos: VideoEncoding) -> Detected:
+        """See `WindowModel`."""
+        words, clips = queries.parts["words"], self.clips_of(videos)
+        mask = torch.cat([videos.mask, queries.parts["mask"]], 1)
+        places = torch.cat([places_of(videos.mask, self.config.hidden), torch.zeros_like(words)], 1)
+        memory = torch.cat([clips, words], 1)
+        for layer in self.encoder:
+            memory = layer(memory, places, mask)
+        places_of_windows = self.queries.weight.expand(len(memory), -1, -1)
+        windows, layers = torch.zeros_like(places_of_windows), []
+        decoder: list[WindowLayer] = list(self.decoder)  # type: ignore[arg-type]
+        for layer in decoder:
+            windows = layer.seek(windows, places_of_windows, memory, places, mask)
+            outcome = self.norm(windows)
+            layers.append(Windows(self.classes(outcome), self.span(outcome).sigmoid()))
+        saliency = self.salient(memory[:, : clips.shape[1]])[..., 0]
+        return Detected(tuple(layers), saliency)
+
+
+def released_names(config: Config) -> Mapping[str, str]:
+    """Our name of each parameter -> its name in the authors' program."""
+    return renamed_parameters(lambda: Model(config), (*projection_names(config.projections), *_RELEASED))
+
+
+_RELEASED = (
+    *perceptron_names("span", "span_embed", 3),
+    (r"^classes\.", "class_embed."),
+    (r"^queries\.", "query_embed."),
+    (r"^salient\.", "saliency_proj."),
+    (r"^norm\.", "transformer.decoder.norm."),
+    (r"^encoder\.", "transformer.encoder.layers."),
+    (r"^decoder\.", "transformer.decoder.layers."),
+    (r"^(transformer\.decoder\..*)\.feedforward_norm\.", r"\1.norm3."),
+    (r"\.memory_attention\.", ".multihead_attn."),
+    (r"\.memory_norm\.", ".norm2."),
+    *OF_SELF_LAYERS,
+)

@@ -1,0 +1,277 @@
+"""MS-SL, multi-scale similarity learning for partially relevant videos (Dong et al., ACM Multimedia 2022).
+
+A query belongs to a video of which it describes a part. Two branches look at the video: its frames averaged
+to 32 clips, of which every stretch of neighbours is a proposal (528); and its frames, to which the best
+proposal, the "key clip", attends ("key-clip guided attention"). A video scores 0.7 times the cosine of the
+key clip and 0.3 times that of the attended frames. Which frames are attended to depends on the key clip, and
+so on the query; search keys cannot hold that, so the proposals retrieve candidates and `score_videos` orders
+them. There are no spans.
+
+The paper reads pictures alone; features of several streams lie side by side. Videos are averaged here, from
+all rows that are read: let [features] max_clips be larger than any video, so that nothing is averaged twice.
+
+What differs from the released program by default:
+
+- a video's last frame counts: the program's borders leave it out of the last clip wherever that holds
+  another;
+- queries of the same video, or of a video that answers them too, are no negatives. In the program's frame
+  branch all other queries are, those of the same video too, and the own pair stands twice in the
+  denominator.
+
+`as_released` restores these. The program passes an argument (`cross`) that its own functions refuse, and
+stops at a batch of one query or one video; neither was kept. As there, a hard negative of a video is its
+single hardest query, that of a query one of the `pool` hardest videos.
+
+Shapes as in `protocol`; F frames, C clips, K proposals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from whenabouts_systems.models._parts.averaging import clips_of, frames_of
+from whenabouts_systems.models._parts.branch import OF_BRANCHES, Branch
+from whenabouts_systems.models._parts.layers import AttentionBlock, ModularPooling, Pooled, initialise, unit
+from whenabouts_systems.models._parts.partial_relevance import (
+    Hardness,
+    contrast,
+    square_contrast,
+    square_triplets,
+    triplets,
+)
+from whenabouts_systems.models._parts.renaming import OF_LAYERS, renamed_parameters
+from whenabouts_systems.models.protocol import (
+    Batch,
+    ClipBatch,
+    Losses,
+    Named,
+    QueryBatch,
+    QueryEncoding,
+    VideoEncoding,
+    by_rows,
+)
+from whenabouts_systems.models.settings import NotNegative, Share, Size, Streams, check_settings
+
+__all__ = ["Config", "Model", "released_names"]
+
+KEYS = "proposals"
+
+
+@dataclass(frozen=True)
+class Config:
+    """The settings of MS-SL; defaults are the released ones for TVR."""
+
+    streams: Streams = field(default_factory=lambda: {"video": 3072})
+    """Stream -> width of its features."""
+    query_width: Size = 768
+    hidden: Size = 384
+    heads: Size = 4
+    frames: Size = 128
+    """Longer videos are averaged to so many frames."""
+    clips: Size = 32
+    """Every video is averaged to so many clips."""
+    max_tokens: Size = 30
+    input_dropout: Share = 0.1
+    dropout: Share = 0.1
+    initializer_range: NotNegative = 0.02
+    clip_share: NotNegative = 0.7
+    """How much the key clip's cosine counts in a video's score (Charades-STA: 0.5)."""
+    frame_share: NotNegative = 0.3
+    """How much that of the attended frames counts (Charades-STA: 0.5)."""
+    margin: NotNegative = 0.1
+    """Of the triplets (other data sets than TVR: 0.2)."""
+    weight_clip_contrast: NotNegative = 0.02
+    weight_frame_contrast: NotNegative = 0.04
+    pool: Size | None = 20
+    """From so many of the hardest a query's negative is drawn, from epoch `pool_from_epoch` on; from all
+    before."""
+    pool_from_epoch: int = 20
+    as_released: bool = False
+
+    def __post_init__(self) -> None:
+        """UsageError where a setting makes no model."""
+        check_settings(self, "ms_sl")
+
+
+@dataclass(frozen=True)
+class Videos:
+    """V videos through both branches: `clips` (V, C, D); the frames' keys and values of attention (V, F, D);
+    `mask` (V, F) of the frames."""
+
+    clips: Tensor
+    frame_keys: Tensor
+    frame_values: Tensor
+    mask: Tensor
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """Dot products and cosines of Q queries with the best proposals of V videos (Q, V), and with what each
+    query's key clip takes from its own video (Q, Q)."""
+
+    clip_products: Tensor
+    clip_cosines: Tensor
+    frame_products: Tensor
+    frame_cosines: Tensor
+
+
+class Model(nn.Module):
+    """MS-SL with fresh weights: a retriever (see `protocol`)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        width, hidden = sum(config.streams.values()), config.hidden
+        self.query = _branch(config, config.query_width, config.max_tokens, "tokens")
+        self.clip = _branch(config, width, config.clips, "clips")
+        self.frame = _branch(config, width, config.frames, "frames")
+        self.pooling = ModularPooling(hidden, 1)
+        # Keys and values of the frames; saved systems and indexes have them under these names.
+        self.asked = nn.Linear(hidden, hidden, bias=False)
+        self.taken = nn.Linear(hidden, hidden, bias=False)
+        initialise(self, config.initializer_range)
+
+    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
+        """A unit vector to search with; part `words` (Q, L): how much each word counts in it."""
+        pooled = self._sentences(queries)
+        return QueryEncoding({KEYS: unit(pooled.vectors[:, 0])}, {"words": pooled.weights[..., 0]})
+
+    def word_weights(self, queries: QueryEncoding) -> Named:
+        """(Q, L) by stream, the same for each: how much each word counts in the query's vector."""
+        return dict.fromkeys(self.config.streams, queries.parts["words"])
+
+    def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
+        """Keys: proposals as unit vectors (V, K, D). Parts: their `lengths` (V, K), and the
+        frames' attention keys `asked` and values `taken` (V, F, D).
+
+        The mask (V, F) is that of the frames, which are fewer than the clips of a long video.
+        """
+        seen = self._videos(videos)
+        keys = means_of_stretches(seen.clips)
+        return VideoEncoding(
+            mask=seen.mask,
+            keys={KEYS: unit(keys)},
+            key_masks={KEYS: torch.ones(keys.shape[:2], dtype=torch.bool, device=keys.device)},
+            parts={
+                "lengths": torch.linalg.vector_norm(keys, dim=-1),
+                "asked": seen.frame_keys,
+                "taken": seen.frame_values,
+            },
+        )
+
+    def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+        """(Q, V): the key clip's cosine and that of the frames it attends to, each with its share."""
+        vectors, keys = queries.search[KEYS], videos.keys[KEYS]
+        best, at = (keys.flatten(0, 1) @ vectors.T).view(*keys.shape[:2], -1).max(1)
+        rows = torch.arange(len(keys), device=keys.device)[:, None]
+        chosen = keys[rows, at] * videos.parts["lengths"].gather(1, at)[..., None]
+        attended = key_clip_attention(chosen, videos.parts["asked"], videos.parts["taken"], videos.mask)
+        seen = (unit(attended) * vectors).sum(-1)
+        return (self.config.clip_share * best + self.config.frame_share * seen).T
+
+    def loss(self, batch: Batch) -> Losses:
+        """Contrast (weighted) and triplets of both branches; contrast is over dot products, not cosines."""
+        config, own = self.config, batch.video_of
+        sentences, videos = self._sentences(batch.queries).vectors[:, 0], self._videos(batch.videos)
+        with torch.autocast(own.device.type, enabled=False):  # the contrast has no temperature: digits count
+            scores = self._scores(sentences, videos, own)
+        positives = torch.zeros_like(batch.positives) if config.as_released else batch.positives
+        itself = torch.eye(len(own), dtype=torch.bool, device=own.device)
+        same = itself if config.as_released else positives[:, own] | (own[:, None] == own)
+        hard = batch.epoch >= config.pool_from_epoch
+        pool = config.pool if hard else None
+        return {
+            "clip_contrast": config.weight_clip_contrast * contrast(scores.clip_products, own, positives),
+            "clip_triplets": triplets(
+                scores.clip_cosines, own, positives, config.margin, Hardness(pool, 1 if hard else None)
+            ),
+            "frame_contrast": config.weight_frame_contrast
+            * square_contrast(scores.frame_products, same, as_released=config.as_released),
+            "frame_triplets": square_triplets(scores.frame_cosines, same, config.margin, pool),
+        }
+
+    def _scores(self, sentences: Tensor, videos: Videos, own: Tensor) -> _Scores:
+        """What the loss compares, of sentences (Q, D) with V videos; in full precision."""
+        vectors, clips = sentences.float(), videos.clips.float()
+        keys = means_of_stretches(clips)
+        # The product with a mean is the mean of the products: 32 products a video and query instead of 528.
+        products = means_of_stretches((clips.flatten(0, 1) @ vectors.T).view(*clips.shape[:2], -1))
+        lengths = torch.linalg.vector_norm(keys, dim=-1, keepdim=True)
+        best, at = (products / lengths.clamp(min=1e-12)).max(1)
+        chosen = keys[own, at.T.gather(1, own[:, None])[:, 0]]
+        frame_keys, frame_values = videos.frame_keys[own].float(), videos.frame_values[own].float()
+        attended = key_clip_attention(chosen[:, None], frame_keys, frame_values, videos.mask[own])[:, 0]
+        return _Scores(
+            products.amax(1).T,
+            best.T / torch.linalg.vector_norm(vectors, dim=-1, keepdim=True).clamp(min=1e-12),
+            vectors @ attended.T,
+            unit(vectors) @ unit(attended).T,
+        )
+
+    def _sentences(self, queries: QueryBatch) -> Pooled:
+        """A vector (Q, 1, D) for each query, and the weights (Q, L, 1) of its words."""
+        return cast("Pooled", self.pooling(self.query(queries.tokens, queries.mask), queries.mask))
+
+    @by_rows
+    def _videos(self, videos: ClipBatch) -> Videos:
+        """Both branches, of V videos."""
+        config = self.config
+        frames, mask = frames_of(videos, config.streams, config.frames, as_released=config.as_released)
+        clips = clips_of(videos, config.streams, config.clips, as_released=config.as_released)
+        encoded = self.frame(frames, mask)
+        every = torch.ones(clips.shape[:2], dtype=torch.bool, device=mask.device)
+        return Videos(self.clip(clips, every), self.asked(encoded), self.taken(encoded), mask)
+
+
+def _branch(config: Config, width: int, places: int, noun: str) -> Branch:
+    """A branch with one attention block."""
+    block = AttentionBlock(config.hidden, config.heads, config.dropout)
+    return Branch((width, config.hidden), places, noun, config.input_dropout, block)
+
+
+def means_of_stretches(clips: Tensor) -> Tensor:
+    """(V, K, D) proposals: the mean of every stretch of neighbours of clips (V, C, D), K = C (C + 1) / 2.
+
+    The shortest stretches come first, those of one width by their start.
+    """
+    shares = _shares(clips.shape[1]).to(clips.device, clips.dtype)
+    return shares @ clips
+
+
+@lru_cache(maxsize=4)
+def _shares(clips: int) -> Tensor:
+    """(K, C): the share of each clip in each stretch."""
+    first, last = torch.ones(clips, clips).triu().nonzero().unbind(1)
+    order = (last - first).argsort(stable=True)
+    first, last = first[order, None], last[order, None]
+    place = torch.arange(clips)
+    return ((place >= first) & (place <= last)) / (last - first + 1)
+
+
+def key_clip_attention(clips: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """(V, N, D): attention of N key clips (V, N, D) over the real frames of their video.
+
+    `keys` and `values` (V, F, D) are those of the frames, `mask` is (V, F).
+    """
+    scores = torch.bmm(clips, keys.transpose(1, 2)).masked_fill(~mask[:, None], -torch.inf)
+    return torch.bmm(scores.softmax(-1).to(values.dtype), values)
+
+
+def released_names(config: Config) -> dict[str, str]:
+    """Our name of each parameter -> the released program's.
+
+    Shapes are the same but for the table of the clips' places, which there is as long as that of the frames.
+    """
+    return renamed_parameters(lambda: Model(config), (*_RELEASED, *OF_BRANCHES, *OF_LAYERS))
+
+
+_RELEASED = (
+    (r"^(query|clip|frame)\.encoder\.", r"\1_encoder."),
+    (r"^asked\.", "mapping_linear.0."),
+    (r"^taken\.", "mapping_linear.1."),
+)

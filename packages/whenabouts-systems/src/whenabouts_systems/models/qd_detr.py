@@ -1,0 +1,115 @@
+"""QD-DETR (Moon et al., CVPR 2023): query-dependent clips, a saliency token, and windows with anchors.
+
+Clips first look at the words, so that every clip's representation depends on the query; then clips and one
+token of the whole video look at each other. The decoder is DAB-DETR's on spans: each window has an anchor
+(centre, width) which every layer mends. A clip's saliency is a product of the clip with the token. In
+training a second pass asks each video with another query's words, whose saliency must be low.
+
+Readings: the contrast of saliency is over the thresholds 1 to 11 of the summed ratings (0 to 12), and its sum
+is divided by 12, as in the released program. `as_released` restores two things. The words of the next query
+are taken as wrong ones even where that query belongs to the same video (or is the query itself, in a batch of
+one); by default such a query is no negative. And each head leaves out what is padding, both as a clip and as
+a word, of *another* pair of the batch: the program lays heads beside pairs where PyTorch expects pairs beside
+heads. What a pair gets then depends on its batch; alone it gets the same. See `moment_detr` for what the
+family shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from whenabouts_systems.models._parts.contrasted_model import ContrastedModel, ContrastedSettings
+from whenabouts_systems.models._parts.detr_layers import (
+    SelfLayer,
+    TextToVideoLayer,
+    padding_of_others,
+    places_of,
+)
+from whenabouts_systems.models._parts.detr_names import (
+    OF_ANCHOR_DECODER,
+    OF_SELF_LAYERS,
+    perceptron_names,
+    projection_names,
+)
+from whenabouts_systems.models._parts.renaming import renamed_parameters
+from whenabouts_systems.models._parts.window_model import Detected
+from whenabouts_systems.models.protocol import QueryEncoding, VideoEncoding
+
+__all__ = ["Config", "Model", "released_names"]
+
+
+@dataclass(frozen=True)
+class Config(ContrastedSettings):
+    """Settings of QD-DETR."""
+
+    def __post_init__(self) -> None:
+        """UsageError where a setting makes no model."""
+        self.check("qd_detr")
+
+
+class Model(ContrastedModel):
+    """QD-DETR with fresh weights: a localizer (see `protocol`)."""
+
+    config: Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        hidden = config.hidden
+        sizes = (hidden, config.heads, config.feedforward, config.dropout)
+        self.text_to_video = nn.ModuleList(
+            TextToVideoLayer(*sizes, learned=True) for _ in range(config.text_layers)
+        )
+        self.encoder = nn.ModuleList(SelfLayer(*sizes, learned=True) for _ in range(config.encoder_layers))
+        self.whole = nn.Parameter(torch.randn(hidden))
+        self.whole_place = nn.Parameter(torch.randn(hidden))
+
+    def detect(self, queries: QueryEncoding, videos: VideoEncoding) -> Detected:
+        """See `WindowModel`."""
+        clips, whole, places = self.encoded(queries, videos)
+        return Detected(self.windows_in(clips, places, videos.mask), self.salience(clips, whole))
+
+    def encoded(self, queries: QueryEncoding, videos: VideoEncoding) -> tuple[Tensor, Tensor, Tensor]:
+        """Clips (P, T, D) that know the query, the token (P, D) of the whole, and the clips' places."""
+        clips, words = self.clips_of(videos), queries.parts["words"]
+        places = places_of(videos.mask, self.config.hidden)
+        word_mask, released = queries.parts["mask"], self.config.as_released
+        unseen = padding_of_others(videos.mask, word_mask, self.config.heads) if released else None
+        text_layers: list[TextToVideoLayer] = list(self.text_to_video)  # type: ignore[arg-type]
+        for text_layer in text_layers:
+            clips = text_layer.inform(clips, places, words, word_mask, unseen)
+        pairs = len(clips)
+        rows = torch.cat([self.whole.expand(pairs, 1, -1), clips], 1)
+        where = torch.cat([self.whole_place.expand(pairs, 1, -1), places], 1)
+        mask = functional.pad(videos.mask, (1, 0), value=True)
+        for layer in self.encoder:
+            rows = layer(rows, where, mask)
+        return rows[:, 1:], rows[:, 0], places
+
+    def saliency_for(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+        """See `ContrastedModel`."""
+        clips, whole, _ = self.encoded(queries, videos)
+        return self.salience(clips, whole)
+
+
+def released_names(config: Config) -> Mapping[str, str]:
+    """Our name of each parameter -> its name in the authors' program."""
+    return renamed_parameters(lambda: Model(config), (*projection_names(config.projections), *_RELEASED))
+
+
+_RELEASED = (
+    *perceptron_names("span", "span_embed", 3),
+    (r"^classes\.", "class_embed."),
+    (r"^whole$", "global_rep_token"),
+    (r"^whole_place$", "global_rep_pos"),
+    (r"^salient_clip\.", "saliency_proj1."),
+    (r"^salient_whole\.", "saliency_proj2."),
+    (r"^text_to_video\.", "transformer.t2v_encoder.layers."),
+    (r"^encoder\.", "transformer.encoder.layers."),
+    *OF_ANCHOR_DECODER,
+    *OF_SELF_LAYERS,
+)

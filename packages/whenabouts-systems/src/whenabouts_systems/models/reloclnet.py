@@ -1,0 +1,391 @@
+"""ReLoCLNet: videos and moments by late fusion, sharpened by two contrasts, also in the ranked setting.
+
+Zhang et al., "Video Corpus Moment Retrieval with Contrastive Learning" (SIGIR 2021); the ranked setting is
+paper 004, appendix C.1. Queries become one vector a stream; clips of each stream see the other stream, then
+their own twice more. The last encoding finds videos (cosine of the best clip) and moments (dot product,
+convolved to logits of start and end). Two contrasts work on the encoding before it: a moment's clips against
+the video's others (frame contrast), a video against the batch (video contrast).
+
+`as_released` is the arithmetic of the released programs. What differs by default:
+
+- padding never reaches a score: not through cross-attention, not through the convolution;
+- one stream is enough (videos without subtitles);
+- known positives (`Batch.positives`) are never negatives, and count as positives in the video contrast;
+  released: the diagonal alone, its own pair counted twice, a video again for each of its queries;
+- `Batch.weight` weights every term of a query, as paper 004 says; released: all but the two ranking terms.
+
+Shapes as in `protocol`; M streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from whenabouts_systems.models._parts.borders import (
+    BorderConvolution,
+    at_truth,
+    begin_at_edges,
+    log_probabilities,
+)
+from whenabouts_systems.models._parts.contrast import clip_labels, frame_contrast, video_contrast
+from whenabouts_systems.models._parts.layers import (
+    AttentionBlock,
+    CrossAttentionBlock,
+    InputProjection,
+    ModularPooling,
+    Pooled,
+    PositionEmbedding,
+    initialise,
+    unit,
+)
+from whenabouts_systems.models._parts.packing import Packing, compute_padding, in_turn
+from whenabouts_systems.models._parts.ranking_loss import (
+    Kind,
+    against_negatives,
+    draw_negatives,
+    weighted_mean,
+)
+from whenabouts_systems.models._parts.relevant_content import RelevantContent, VideoLoss
+from whenabouts_systems.models._parts.renaming import OF_LAYERS, renamed_parameters
+from whenabouts_systems.models.protocol import (
+    Batch,
+    ClipBatch,
+    Losses,
+    Named,
+    QueryBatch,
+    QueryEncoding,
+    SpanScores,
+    VideoEncoding,
+    best_key,
+    by_rows,
+    max_over_keys,
+    scaled_clips,
+)
+from whenabouts_systems.models.settings import (
+    AnyUpToTwoStreams,
+    NotNegative,
+    Positive,
+    Share,
+    Size,
+    check_settings,
+)
+
+Both = tuple[Tensor, Tensor]
+"""A value for the side of other videos, one for that of other queries."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of ReLoCLNet; the defaults are the published ones.
+
+    `streams`: stream -> width of its features (temporal endpoint features included), one or two; the first is
+    the released video, the second the subtitles. `max_clips`, `max_tokens`: places of the position
+    tables. Negatives come from the `first_pool` highest of a batch (None: from all), from epoch
+    `pool_from_epoch` on (counted from 0) from the `pool` highest. `alpha`: weight of the video's cosine in a
+    moment's score. `known_positives`: whether `Batch.positives` are spared, or each query's own video alone
+    is positive (without effect as released: the diagonal).
+    """
+
+    streams: AnyUpToTwoStreams = field(default_factory=lambda: {"video": 3072, "sub": 768})
+    query_width: Size = 768
+    hidden: Size = 384
+    heads: Size = 8
+    max_clips: Size = 128
+    max_tokens: Size = 30
+    input_dropout: Share = 0.1
+    dropout: Share = 0.1
+    span_kernel: Size = 5
+    span_start: Literal["edges", "random"] = "edges"
+    """How the borders' convolutions begin; `as_released` draws them at random. See `_parts/borders.py`."""
+    initializer_range: NotNegative = 0.02
+    video_loss: VideoLoss = "ranking"
+    """"relevant-content": in place of the two ranking terms equations 7 and 8 of PREM (paper 003), with their
+    own weights; t is `temperature`, lambda is `lambda_weak`."""
+    temperature: Positive = 0.01
+    lambda_weak: NotNegative = 0.5
+    ranking: Kind = "hinge"
+    margin: float = 0.1
+    first_pool: Size | None = None
+    pool: Size | None = 20
+    pool_from_epoch: int = 20
+    weight_negative_videos: float = 1.0
+    weight_negative_queries: float = 1.0
+    weight_spans: float = 0.01
+    weight_frame_contrast: float = 0.03
+    weight_video_contrast: float = 0.03
+    alpha: float = 30.0
+    known_positives: bool = True
+    as_released: bool = False
+
+    def __post_init__(self) -> None:
+        """UsageError where a setting makes no model."""
+        check_settings(self, "reloclnet")
+
+
+@dataclass(frozen=True)
+class _Clips:
+    """Encoded clips of a batch of videos, one (V, T, D) a stream: before the last encoder, and after it."""
+
+    middle: Sequence[Tensor]
+    final: Sequence[Tensor]
+
+
+class Model(nn.Module):
+    """ReLoCLNet; a retriever and a localizer."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        width, heads, dropout = config.hidden, config.heads, config.dropout
+        self.query_input = InputProjection(config.query_width, width, config.input_dropout)
+        self.query_places = PositionEmbedding(config.max_tokens, width, config.input_dropout, "tokens")
+        self.query_encoders = nn.ModuleList(AttentionBlock(width, heads, dropout) for _ in range(2))
+        self.pooling = ModularPooling(width, len(config.streams))
+        self.clip_places = PositionEmbedding(config.max_clips, width, config.input_dropout, "clips")
+        self.streams = nn.ModuleList(_Stream(config, features) for features in config.streams.values())
+        self.borders = BorderConvolution(config.span_kernel, as_released=config.as_released)
+        initialise(self, config.initializer_range)
+        if config.as_released:
+            compute_padding(self)
+        elif config.span_start == "edges":
+            begin_at_edges(self)
+
+    @property
+    def video_weight(self) -> float:
+        """How often the video's cosine counts in the logarithm of a moment's score."""
+        return self.config.alpha
+
+    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
+        """Unit vectors by stream to search with; parts `span/<stream>` (Q, D), `words/<stream>` (Q, L).
+
+        The words' weights say what a stream's vector was made of.
+        """
+        pooled = self._pooled(queries)
+        spans, search, parts = self._for_spans(pooled), {}, {}
+        for number, name in enumerate(self.config.streams):
+            search[name] = unit(pooled.vectors[:, number])
+            parts[f"span/{name}"] = spans[number]
+            parts[f"words/{name}"] = pooled.weights[:, :, number]
+        return QueryEncoding(search, parts)
+
+    def word_weights(self, queries: QueryEncoding) -> Named:
+        """(Q, L) by stream: how much each word counts in the query's vector; 0 behind the end."""
+        return {name: queries.parts[f"words/{name}"] for name in self.config.streams}
+
+    def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
+        """The final clips: unit vectors to search (the keys), and how long they were (V, T, 1).
+
+        Together they are the vectors that borders are read from, kept once; part `length/<stream>`.
+        """
+        final = dict(zip(self.config.streams, self._clips(videos).final, strict=True))
+        return VideoEncoding(
+            videos.mask,
+            keys={name: unit(clips) for name, clips in final.items()},
+            key_masks=dict.fromkeys(final, videos.mask),
+            parts={
+                f"length/{name}": torch.linalg.vector_norm(clips, dim=-1, keepdim=True)
+                for name, clips in final.items()
+            },
+        )
+
+    def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+        """(Q, V): the cosine of the best clip, averaged over the streams."""
+        return max_over_keys(queries, videos)
+
+    def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
+        """Log-probabilities that a moment starts and ends at each clip."""
+        start, end = log_probabilities(self.border_logits(queries, videos))
+        return SpanScores(start, end, videos.mask)
+
+    def border_logits(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+        """(2, P, T) logits of start and end, -1e10 where a clip is masked."""
+        names = list(self.config.streams)
+        logits: Tensor = self.borders(
+            [queries.parts[f"span/{name}"] for name in names],
+            [scaled_clips(videos.keys[name], videos.parts[f"length/{name}"]) for name in names],
+            videos.mask,
+        )
+        return logits
+
+    def loss(self, batch: Batch) -> Losses:
+        """The five terms, weights applied: frame and video contrast, spans, and the two rankings.
+
+        Each is a mean over the queries; nothing is divided by the sum of `batch.weight`.
+        """
+        config = self.config
+        pooled, clips = self._pooled(batch.queries), self._clips(batch.videos)
+        vectors = pooled.vectors.unbind(1)
+        terms = {
+            "frame_contrast": config.weight_frame_contrast * self._frame_contrast(vectors, clips, batch),
+            "video_contrast": config.weight_video_contrast * self._video_contrast(vectors, clips, batch),
+            "spans": config.weight_spans * self._span_term(self._for_spans(pooled), clips, batch),
+        }
+        weighted = {name: weighted_mean(term, batch.weight) for name, term in terms.items()}
+        return {**weighted, **self._video_terms(vectors, clips, batch)}
+
+    def _video_terms(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Losses:
+        """What videos learn: by cosines of the final clips, where the contrasts take those before."""
+        config, names = self.config, self.config.streams
+        searched = dict(zip(names, map(unit, vectors), strict=True))
+        keys = dict(zip(names, map(unit, clips.final), strict=True))
+        if config.video_loss == "relevant-content":
+            masks = dict.fromkeys(names, batch.videos.mask)
+            encoded = VideoEncoding(batch.videos.mask, keys, masks)
+            rule = RelevantContent(config.temperature, config.lambda_weak)
+            return rule.terms(batch, QueryEncoding(searched), encoded)
+        cosines = _best(searched.values(), keys.values(), batch.videos.mask)
+        videos, queries = self.ranking_terms(cosines, batch)
+        weight = None if config.as_released else batch.weight
+        return {
+            "negative_videos": config.weight_negative_videos * weighted_mean(videos, weight),
+            "negative_queries": config.weight_negative_queries * weighted_mean(queries, weight),
+        }
+
+    def ranking_terms(self, cosines: Tensor, batch: Batch, ranks: Both | None = None) -> Both:
+        """(Q,) twice: a query's video against another video, and against the video with another query.
+
+        `cosines` (Q, V); `ranks` name the negatives by their place among the candidates, highest first (0).
+        """
+        scores, video_of, positives = self._compared(cosines, batch)
+        columns, related = scores[:, video_of].T, positives[:, video_of].T
+        own = scores.gather(1, video_of[:, None])[:, 0]
+        config = self.config
+        # Random negatives first, hard ones once scores mean something.
+        pool = config.pool if batch.epoch >= config.pool_from_epoch else config.first_pool
+        video_ranks, query_ranks = ranks if ranks is not None else (None, None)
+        other_video = draw_negatives(scores, ~positives, pool, video_ranks)
+        other_query = draw_negatives(columns, ~related, pool, query_ranks)
+        return (
+            against_negatives(own, other_video, margin=config.margin, kind=config.ranking),
+            against_negatives(own, other_query, margin=config.margin, kind=config.ranking),
+        )
+
+    def _compared(self, scores: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores, each query's column in them, and which pairs are no negatives.
+
+        As released there is a column for each query, even where two have the same video.
+        """
+        queries = torch.arange(len(batch), device=scores.device)
+        if self.config.as_released:
+            itself = torch.eye(len(batch), dtype=torch.bool, device=scores.device)
+            return scores[:, batch.video_of], queries, itself
+        own = torch.zeros_like(batch.positives).scatter(1, batch.video_of[:, None], True)
+        return scores, batch.video_of, own | batch.positives if self.config.known_positives else own
+
+    def _frame_contrast(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Tensor:
+        """(Q,), averaged over the streams."""
+        own = batch.video_of
+        mask = batch.videos.mask[own]
+        labels = clip_labels(batch.spans, mask.shape[1])
+        products = [
+            torch.einsum("qd,qtd->qt", vector, middle[own])
+            for vector, middle in zip(vectors, clips.middle, strict=True)
+        ]
+        return _mean([frame_contrast(scores, labels, mask) for scores in products])
+
+    def _video_contrast(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Tensor:
+        """(Q,), of scores averaged over the streams."""
+        scores = _best(vectors, clips.middle, batch.videos.mask)
+        compared, video_of, positives = self._compared(scores, batch)
+        return video_contrast(compared, video_of, None if self.config.as_released else positives)
+
+    def _span_term(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Tensor:
+        """(Q,): the negative log-probability of the true start and end."""
+        own = [final[batch.video_of] for final in clips.final]
+        logits = self.borders(vectors, own, batch.videos.mask[batch.video_of])
+        return -at_truth(log_probabilities(logits), batch.spans)
+
+    @by_rows
+    def _pooled(self, queries: QueryBatch) -> Pooled:
+        """A vector for each stream, and how much each word counts in it."""
+        encoders = cast("list[AttentionBlock]", list(self.query_encoders))
+        words = in_turn(queries.tokens, queries.mask, self.query_input, self.query_places, *encoders)
+        pooled: Pooled = self.pooling(words, queries.mask)
+        return pooled
+
+    def _for_spans(self, pooled: Pooled) -> list[Tensor]:
+        """(Q, D) a stream: what is compared with clips to find where a moment starts and ends."""
+        return [
+            stream.query(vector)
+            for stream, vector in zip(self._encoders, pooled.vectors.unbind(1), strict=True)
+        ]
+
+    @property
+    def _encoders(self) -> list[_Stream]:
+        return cast("list[_Stream]", list(self.streams))
+
+    @by_rows
+    def _clips(self, videos: ClipBatch) -> _Clips:
+        """Each video once, however many queries it has."""
+        packing, streams = self.clip_places.packing(videos.mask), self._encoders
+        first = []
+        for name, stream in zip(self.config.streams, streams, strict=True):
+            clips = stream.input(packing.pack(videos.streams[name]), packing)
+            first.append(stream.first(self.clip_places(clips, packing), packing))
+        middle = [
+            stream.middle(clips, others, packing)
+            for stream, clips, others in zip(streams, first, first[::-1], strict=True)
+        ]
+        final = [stream.last(clips, packing) for stream, clips in zip(streams, middle, strict=True)]
+        return _Clips(*([packing.unpack(clips) for clips in encoded] for encoded in (middle, final)))
+
+
+class _Stream(nn.Module):
+    """The encoders of one stream of a video; alone, it looks at no other."""
+
+    def __init__(self, config: Config, features: int) -> None:
+        super().__init__()
+        width, heads, dropout = config.hidden, config.heads, config.dropout
+        self.input = InputProjection(features, width, config.input_dropout)
+        self.first = AttentionBlock(width, heads, dropout)
+        self.cross = (
+            CrossAttentionBlock(width, heads, dropout, as_released=config.as_released)
+            if len(config.streams) > 1
+            else None
+        )
+        self.second = AttentionBlock(width, heads, dropout)
+        self.last = AttentionBlock(width, heads, dropout)
+        self.query = nn.Linear(width, width)
+
+    def middle(self, clips: Tensor, others: Tensor, packing: Packing) -> Tensor:
+        """(N, D), packed: what the contrasts work on."""
+        seen = clips if self.cross is None else self.cross(clips, others, packing)
+        encoded: Tensor = self.second(seen, packing)
+        return encoded
+
+
+def released_names(config: Config) -> dict[str, str]:
+    """Our name of each parameter -> the released programs' name. Both have the same shapes."""
+    return renamed_parameters(lambda: Model(config), (*_RELEASED, *OF_LAYERS))
+
+
+_RELEASED = (
+    (r"^streams\.0\.", "video_"),
+    (r"^streams\.1\.", "sub_"),
+    (r"^(query|video|sub)_input\.", r"\1_input_proj."),
+    (r"^(video|sub)_query\.", r"\1_query_linear."),
+    (r"^query_places\.", "query_pos_embed."),
+    (r"^clip_places\.", "ctx_pos_embed."),
+    (r"^query_encoders\.0\.", "query_encoder."),
+    (r"^query_encoders\.1\.", "query_encoder1."),
+    (r"_first\.", "_encoder1."),
+    (r"_second\.", "_encoder2."),
+    (r"_last\.", "_encoder3."),
+    (r"^borders\.start\.", "merged_st_predictor."),
+    (r"^borders\.end\.", "merged_ed_predictor."),
+)
+
+
+def _best(vectors: Iterable[Tensor], clips: Iterable[Tensor], mask: Tensor) -> Tensor:
+    """(Q, V): the best clip's product of each query and video, averaged over the streams."""
+    return _mean([best_key(vector, stream, mask) for vector, stream in zip(vectors, clips, strict=True)])
+
+
+def _mean(tensors: Sequence[Tensor]) -> Tensor:
+    """The mean over the streams."""
+    return torch.stack(list(tensors)).mean(0)

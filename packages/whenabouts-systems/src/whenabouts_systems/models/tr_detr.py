@@ -1,0 +1,280 @@
+"""TR-DETR (Sun et al., AAAI 2024): finding moments and rating clips help each other.
+
+Clips take up the words first (the context-query attention of VSLNet), then look at them as in QD-DETR. A
+first saliency of clips says how much of each is added again before the encoder runs a second time: windows
+are sought in what is salient. A recurrent network then reads the clips of the best window, and clips that
+are like what it read become more salient. In training, features of clips and words are aligned before they
+are mixed: clips of the moment with their sentence, whole videos with theirs.
+
+Readings: what the network reads is as long as the video, with zeros behind the window, as the program does
+for a single video. The classes of windows are learned by a sigmoid focal loss, in which the weight of the
+background does not count. Videos that are known to answer a query are no wrong ones for it.
+
+`as_released` restores what the program does in a batch: windows are counted in clips of its longest video,
+and the network reads on to that length; a window that begins before its video is taken from the end, as
+Python slices (mostly it is empty); means over clips and words, the first saliency, and the alignment of
+clips count what is padding. See `moment_detr` and `qd_detr` for what the family shares.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from whenabouts_systems.models._parts.detr_layers import (
+    SelfLayer,
+    TextToVideoLayer,
+    padding_of_others,
+    places_of,
+)
+from whenabouts_systems.models._parts.detr_names import (
+    OF_ANCHOR_DECODER,
+    OF_SELF_LAYERS,
+    perceptron_names,
+    projection_names,
+)
+from whenabouts_systems.models._parts.layers import Dropout
+from whenabouts_systems.models._parts.renaming import renamed_parameters
+from whenabouts_systems.models._parts.window_model import AnchoredModel, Detected, WindowSettings
+from whenabouts_systems.models._parts.window_targets import (
+    FOREGROUND,
+    Windows,
+    borders_of,
+    rating_contrast,
+    relevant_clips,
+    saliency_labels,
+)
+from whenabouts_systems.models.protocol import Batch, Losses, QueryEncoding, VideoEncoding
+from whenabouts_systems.models.settings import NotNegative, Positive, Share, Size
+
+__all__ = ["Config", "Model", "released_names"]
+
+
+@dataclass(frozen=True)
+class Config(WindowSettings):
+    """Settings of TR-DETR: those of the family, and its own. `weight_background` is not used."""
+
+    text_layers: Size = 2
+    """Layers in which clips look at words."""
+    temperature: Positive = 0.5
+    """Of the contrast of ratings."""
+    focal_share: Share = 0.25
+    focal_power: NotNegative = 2.0
+    align_temperature: Positive = 0.07
+    weight_clip_text: NotNegative = 0.5
+    weight_video_text: NotNegative = 0.3
+
+    def __post_init__(self) -> None:
+        """UsageError where a setting makes no model."""
+        self.check("tr_detr")
+
+
+class Fusion(nn.Module):
+    """Clips that know the words: context-query attention, and the query as a whole (VSLNet, section 3.3).
+
+    The similarity of a clip c and a word w is a c + b w + (c * p) w, with learned vectors a, b and p.
+    """
+
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.of_clip = nn.Parameter(torch.empty(width, 1))
+        self.of_word = nn.Parameter(torch.empty(width, 1))
+        self.of_both = nn.Parameter(torch.empty(1, 1, width))
+        self.of_query = nn.Parameter(torch.empty(width, 1))
+        for weight in (self.of_clip, self.of_word, self.of_both, self.of_query):
+            nn.init.xavier_uniform_(weight)
+        self.mixed = nn.Conv1d(4 * width, width, 1)
+        self.joined = nn.Conv1d(2 * width, width, 1)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, clips: Tensor, mask: Tensor, words: Tensor, word_mask: Tensor) -> Tensor:
+        """(P, T, D) clips and (P, L, D) words, each with its mask, to (P, T, D)."""
+        similar = self._similar(self.dropout(clips), self.dropout(words))
+        to_words = similar.masked_fill(~word_mask[:, None], -torch.inf).softmax(2)
+        to_clips = similar.masked_fill(~mask[..., None], -torch.inf).softmax(1)
+        of_words = to_words @ words
+        of_clips = to_words @ (to_clips.transpose(1, 2) @ clips)
+        mixed = _linear(self.mixed, torch.cat([clips, of_words, clips * of_words, clips * of_clips], 2))
+        share = (words @ self.of_query).masked_fill(~word_mask[..., None], -torch.inf).softmax(1)
+        query = (words * share).sum(1, keepdim=True).expand_as(mixed)
+        return _linear(self.joined, torch.cat([mixed, query], 2)).relu()
+
+    def _similar(self, clips: Tensor, words: Tensor) -> Tensor:
+        alike = (clips * self.of_both) @ words.transpose(1, 2)
+        return clips @ self.of_clip + (words @ self.of_word).transpose(1, 2) + alike
+
+
+class Model(AnchoredModel):
+    """TR-DETR with fresh weights: a localizer (see `protocol`)."""
+
+    config: Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        hidden = config.hidden
+        sizes = (hidden, config.heads, config.feedforward, config.dropout)
+        self.fusion = Fusion(hidden, config.dropout)
+        self.text_to_video = nn.ModuleList(
+            TextToVideoLayer(*sizes, learned=True) for _ in range(config.text_layers)
+        )
+        self.encoder = nn.ModuleList(SelfLayer(*sizes, learned=True) for _ in range(config.encoder_layers))
+        self.reader = nn.GRU(hidden, hidden, batch_first=True)
+        self.salient = nn.Linear(hidden, hidden)
+
+    def detect(self, queries: QueryEncoding, videos: VideoEncoding) -> Detected:
+        """See `WindowModel`."""
+        return self.detect_in(self.clips_of(videos), videos.mask, queries)
+
+    def detect_in(self, projected: Tensor, mask: Tensor, queries: QueryEncoding) -> Detected:
+        """As `detect`, in clips (P, T, D) of the width inside."""
+        words, word_mask = queries.parts["words"], queries.parts["mask"]
+        places, released = places_of(mask, self.config.hidden), self.config.as_released
+        unseen = padding_of_others(mask, word_mask, self.config.heads) if released else None
+        clips = self.fusion(projected, mask, words, word_mask)
+        text_layers: list[TextToVideoLayer] = list(self.text_to_video)  # type: ignore[arg-type]
+        for text_layer in text_layers:
+            clips = text_layer.inform(clips, places, words, word_mask, unseen)
+        weights = self.salience(self._encoded(clips, places, mask)).float()
+        if not released:
+            weights = weights.masked_fill(~mask, -torch.inf)
+        again = self._encoded(clips, places, mask) + clips * weights.softmax(1)[..., None]
+        memory = self._encoded(again, places, mask)
+        windows = self.windows_in(memory, places, mask)
+        read = self.read(projected, mask, windows[-1])
+        alike = (projected.float() @ read[..., None])[..., 0]
+        return Detected(windows, self.salience(memory * (1 + alike[..., None])))
+
+    def _encoded(self, clips: Tensor, places: Tensor, mask: Tensor) -> Tensor:
+        for layer in self.encoder:
+            clips = layer(clips, places, mask)
+        return clips
+
+    def salience(self, clips: Tensor) -> Tensor:
+        """(P, T) of clips (P, T, D)."""
+        summed: Tensor = self.salient(clips).sum(-1)
+        return summed / math.sqrt(self.config.hidden)
+
+    def read(self, clips: Tensor, mask: Tensor, windows: Windows) -> Tensor:
+        """(P, D) float32: what the network has read when it is through the clips of the best windows."""
+        first, end, length = self._best(windows, mask)
+        steps = torch.arange(mask.shape[1], device=mask.device)
+        at = first[:, None] + steps
+        inside = at < end[:, None]
+        rows = clips.gather(1, at.clamp(max=len(steps) - 1)[..., None].expand_as(clips))
+        with torch.autocast(clips.device.type, enabled=False):
+            states = self.reader(rows.float() * inside[..., None])[0]
+        last: Tensor = states[torch.arange(len(states), device=mask.device), length - 1]
+        return last
+
+    def _best(self, windows: Windows, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(P,) each: first clip of the likeliest window, the one behind its last, and how many are read."""
+        best = windows.logits.float().softmax(-1)[..., FOREGROUND].argmax(1)
+        span = windows.spans.detach().float()[torch.arange(len(best), device=mask.device), best]
+        length = torch.full_like(best, mask.shape[1]) if self.config.as_released else mask.sum(1)
+        first, last = (borders_of(span) * length[:, None]).floor().long().unbind(-1)
+        end = last + 1
+        if self.config.as_released:  # as Python slices
+            first, end = (place + length * (place < 0) for place in (first, end))
+        return first.clamp(min=0), torch.minimum(end, length), length
+
+    def loss(self, batch: Batch) -> Losses:
+        """The family's terms, and `clip_text` and `video_text`: features aligned before they are mixed."""
+        queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
+        own = videos.take(batch.video_of)
+        clips = self.clips_of(own)
+        detected = self.detect_in(clips, own.mask, queries)
+        words, mask = queries.parts["words"], queries.parts["mask"]
+        with torch.autocast(clips.device.type, enabled=False):
+            clips, words = clips.float(), words.float()
+            clip_text = self._clips_with_text(clips, own.mask, words, mask, relevant_clips(batch, own.mask))
+            video_text = self._videos_with_texts(batch, clips, own.mask, words, mask)
+        return {
+            **self.losses_of(batch, detected, queries, own),
+            "clip_text": self.config.weight_clip_text * clip_text,
+            "video_text": self.config.weight_video_text * video_text,
+        }
+
+    def saliency_loss(
+        self, batch: Batch, detected: Detected, queries: QueryEncoding, videos: VideoEncoding
+    ) -> Tensor:
+        """The hinge of Moment-DETR and the contrast of ratings (see `qd_detr`), without wrong words."""
+        hinge = super().saliency_loss(batch, detected, queries, videos)
+        labels = saliency_labels(batch, videos.mask)
+        scores = detected.saliency.float()
+        return hinge + rating_contrast(scores, labels, videos.mask, self.config.temperature)
+
+    def class_loss(self, logits: Tensor, classes: Tensor) -> Tensor:
+        """The sigmoid focal loss (Lin et al., 2017) of both classes' logits (Q, N, 2)."""
+        target = functional.one_hot(classes, 2).to(logits.dtype)
+        entropy = functional.binary_cross_entropy_with_logits(logits, target, reduction="none")
+        missed = (logits.sigmoid() - target).abs() ** self.config.focal_power
+        share = torch.where(target > 0, self.config.focal_share, 1 - self.config.focal_share)
+        return (share * missed * entropy).mean()
+
+    def _clips_with_text(
+        self, clips: Tensor, mask: Tensor, words: Tensor, word_mask: Tensor, relevant: Tensor
+    ) -> Tensor:
+        """The cross-entropy of whether a clip is `relevant` (P, T) with how like the mean word it is."""
+        text = _mean(functional.normalize(words, dim=-1), word_mask)
+        alike = (functional.normalize(clips, dim=-1) @ text[..., None])[..., 0]
+        logits, labels = alike * mask / self.config.align_temperature, relevant.float()
+        entropy = functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
+        if self.config.as_released:
+            return entropy.mean()
+        return (entropy * mask).sum() / mask.sum()
+
+    def _videos_with_texts(
+        self, batch: Batch, clips: Tensor, mask: Tensor, words: Tensor, word_mask: Tensor
+    ) -> Tensor:
+        """Each text finds its video among those of the batch, and each video its text (InfoNCE)."""
+        if self.config.as_released:
+            mask, word_mask = torch.ones_like(mask), torch.ones_like(word_mask)
+        texts, videos = (
+            functional.normalize(_mean(rows, real), dim=-1)
+            for rows, real in ((words, word_mask), (clips, mask))
+        )
+        logits = texts @ videos.T / self.config.align_temperature
+        own = torch.arange(len(logits), device=logits.device)
+        if not self.config.as_released:
+            others = own[:, None] != own
+            logits = logits.masked_fill(batch.positives[:, batch.video_of] & others, -torch.inf)
+        both = functional.cross_entropy(logits, own) + functional.cross_entropy(logits.T, own)
+        return both / 2
+
+
+def _linear(layer: nn.Conv1d, rows: Tensor) -> Tensor:
+    """(..., D) through a convolution that sees one row at a time (as checkpoints have it)."""
+    return functional.linear(rows, layer.weight[..., 0], layer.bias)
+
+
+def _mean(rows: Tensor, mask: Tensor) -> Tensor:
+    """(P, D) of rows (P, S, D) with their mask."""
+    return (rows * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+
+
+def released_names(config: Config) -> Mapping[str, str]:
+    """Our name of each parameter -> its name in the authors' program."""
+    return renamed_parameters(lambda: Model(config), (*projection_names(config.projections), *_RELEASED))
+
+
+_RELEASED = (
+    *perceptron_names("span", "span_embed", 3),
+    (r"^classes\.", "class_embed."),
+    (r"^salient\.", "saliency_proj1."),
+    (r"^reader\.", "gru_extractor.gru."),
+    (r"^fusion\.of_clip$", "fuser.cq_attention.w4C"),
+    (r"^fusion\.of_word$", "fuser.cq_attention.w4Q"),
+    (r"^fusion\.of_both$", "fuser.cq_attention.w4mlu"),
+    (r"^fusion\.of_query$", "fuser.cq_concat.weighted_pool.weight"),
+    (r"^fusion\.mixed\.", "fuser.cq_attention.cqa_linear.conv1d."),
+    (r"^fusion\.joined\.", "fuser.cq_concat.conv1d.conv1d."),
+    (r"^text_to_video\.", "transformer.t2v_encoder.layers."),
+    (r"^encoder\.", "transformer.encoder.layers."),
+    *OF_ANCHOR_DECODER,
+    *OF_SELF_LAYERS,
+)

@@ -1,0 +1,412 @@
+"""A trained system with everything it needs to be used: weights, inputs, decoding; as a folder or on a hub.
+
+A folder holds `model.safetensors` (the weights), `config.json` (which system, its settings, how features are
+made ready, how spans become moments) and `README.md` (the model card); and, where its answers were
+calibrated, `calibration.json` (`ranking.confidence`), which goes wherever the system goes. Nothing in it is
+ever executed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import safetensors
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from whenabouts.intake.files import FormatError, write_atomically
+from whenabouts.intake.opening import regular_name
+from whenabouts.types import UsageError, WhenaboutsError
+from whenabouts_systems.models import config_of, new_model
+from whenabouts_systems.models.decoding import Decoding
+from whenabouts_systems.models.inputs import Inputs
+from whenabouts_systems.models.settings import read_record
+
+if TYPE_CHECKING:
+    from typing import Self
+
+FORMAT = 1
+"""The version of `config.json` that this program writes and reads."""
+WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
+CALIBRATION = "calibration.json"
+
+FILES = (WEIGHTS, CONFIG, CARD, CALIBRATION)
+"""What the folder of a trained system may have."""
+
+IMPORTED_FROM = "imported from"
+"""What `about` of a released checkpoint has its file's name under."""
+
+Labels = Literal["inclusive", "as-released"]
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained system.
+
+    `system` is its name among `models`, `model` the module (a `MomentModel`); `labels` says what an end
+    label stood for when it was trained: the last clip of the moment ("inclusive"), or the released
+    programs' boundary after it, cut off at the last clip ("as-released"). `about` is what the training says
+    of itself, for the model card: plain values. `calibration` is the content of the `calibration.json` that
+    lay beside it, None where there was none; `ranking.confidence.confidence_of` reads it.
+    """
+
+    system: str
+    model: Any
+    inputs: Inputs
+    decoding: Decoding
+    labels: Labels = "inclusive"
+    about: Mapping[str, Any] = field(default_factory=dict)
+    calibration: bytes | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_pretrained(cls, name: str | Path, *, revision: str | None = None) -> Self:
+        """The trained system of a folder, or of a hub's repository ("owner/name"), in evaluation mode.
+
+        Raises UsageError where there is no such folder or repository, FormatError for a folder whose files
+        are missing, cut off, foreign, of another version, or do not fit each other.
+        """
+        folder = _folder_of(name, revision)
+        config = _read_config(folder / CONFIG)
+        path, weights = folder / CONFIG, folder / WEIGHTS
+        with torch.random.fork_rng(devices=[]):
+            with _buildable(path):
+                made = config_of(
+                    config.system, {name: _frozen(value) for name, value in config.model.items()}
+                )
+                inputs, decoding = Inputs.from_json(config.inputs), Decoding.from_json(config.decoding)
+                shapes = _shapes_of(config.system, made)
+            # Before memory is taken: a hostile file may ask for more than there is.
+            lacking = [field.name for field in fields(made) if field.name not in config.model]
+            _refuse_misfit(shapes, weights, path, lacking)
+            with _buildable(path):
+                model = new_model(config.system, made)
+        model.load_state_dict(_weights_in(weights))
+        beside = folder / CALIBRATION
+        calibration = beside.read_bytes() if beside.is_file() else None
+        return cls(config.system, model.eval(), inputs, decoding, config.labels, config.about, calibration)
+
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """The folder, with the three files written; each is whole or the one that was there before.
+
+        A calibration is written, too, unless weights or settings have changed since it was made.
+        """
+        place = Path(folder)
+        files = {
+            WEIGHTS: save(self._weights(), metadata={"format": "pt"}),
+            CONFIG: (json.dumps(self._described(), indent=2, ensure_ascii=False) + "\n").encode(),
+            CARD: self._card().encode(),
+            **self._own_calibration(),
+        }
+        for name, content in files.items():
+            with write_atomically(place / name) as stream:
+                stream.write(content)
+        return place
+
+    def push_to_hub(self, repository: str, *, private: bool = False, revision: str | None = None) -> str:
+        """Address of the commit that put its files into a hub's repository ("owner/name").
+
+        The repository is made where there is none; the hub's own log-in (`hf auth login`) decides who
+        may write. Raises UsageError for a name that is none, WhenaboutsError where the hub refuses.
+        """
+        import huggingface_hub
+        from huggingface_hub.errors import HfHubHTTPError
+
+        if not _HUB_ID.fullmatch(repository):
+            raise UsageError(f"{repository!r}: a hub's repository is named owner/name")
+        hub = huggingface_hub.HfApi()
+        with tempfile.TemporaryDirectory(prefix="whenabouts-push-") as aside:
+            self.save_pretrained(aside)
+            try:
+                hub.create_repo(repository, private=private, exist_ok=True)
+                commit = hub.upload_folder(
+                    repo_id=repository,
+                    folder_path=aside,
+                    revision=revision,
+                    delete_patterns=[CALIBRATION],  # one that lies there and is not of these weights
+                    commit_message=f"{self.system} trained with whenabouts",
+                )
+            except (HfHubHTTPError, OSError) as error:
+                raise WhenaboutsError(
+                    f"{repository}: the hub did not take it: {_first_line(error)}"
+                ) from error
+        return str(commit)
+
+    @property
+    def fingerprint(self) -> str:
+        """What changes when a weight, a setting or the way features are made ready changes (16 digits).
+
+        Settings that have their default do not count: a setting that a later version adds changes nothing
+        for the systems there are.
+        """
+        settings = {**self._config(), "model": _unusual(self.model.config)}
+        if getattr(self.model, "lays_side_by_side", False) and len(self.inputs.streams) > 1:
+            settings["order"] = list(self.model.config.streams)
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+        for name, tensor in sorted(self._weights().items()):
+            digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+            digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data if tensor.numel() else b"")
+        return digest.hexdigest()[:16]
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {
+            name: tensor.detach().to("cpu").contiguous() for name, tensor in self.model.state_dict().items()
+        }
+
+    def _own_calibration(self) -> dict[str, bytes]:
+        """The file of the calibration by its name; nothing where there is none of these very weights."""
+        if self.calibration is None:
+            return {}
+        try:
+            content = json.loads(self.calibration)
+        except ValueError:
+            return {}
+        own = isinstance(content, dict) and content.get("fingerprint") == self.fingerprint
+        return {CALIBRATION: self.calibration} if own else {}
+
+    def _config(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "system": self.system,
+            "model": asdict(self.model.config),
+            "inputs": self.inputs.to_json(),
+            "decoding": self.decoding.to_json(),
+            "labels": self.labels,
+        }
+
+    def _described(self) -> dict[str, Any]:
+        import whenabouts
+
+        return {**self._config(), "about": dict(self.about), "whenabouts": whenabouts.__version__}
+
+    def _card(self) -> str:
+        settings = {
+            "Inputs": self.inputs.to_json(),
+            "Decoding": {**self.decoding.to_json(), "labels": self.labels},
+            "Settings of the model": asdict(self.model.config),
+        }
+        localizes = hasattr(self.model, "score_spans")
+        return _model_card(self.system, self.about, settings, localizes=localizes)
+
+
+class _Config(msgspec.Struct):
+    """What of a `config.json` is read."""
+
+    system: str
+    model: dict[str, Any]
+    inputs: dict[str, Any]
+    decoding: dict[str, Any]
+    labels: Labels
+    about: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+def _unusual(config: Any) -> dict[str, Any]:
+    """The settings that do not have their default."""
+    usual = {
+        field.name: field.default_factory() if field.default_factory is not MISSING else field.default
+        for field in fields(config)
+    }
+    return {name: value for name, value in asdict(config).items() if value != usual[name]}
+
+
+def _folder_of(name: str | Path, revision: str | None) -> Path:
+    place = Path(name).expanduser()
+    if place.is_dir():
+        return place
+    if place.is_file():
+        raise UsageError(
+            f"{name}: is a file; a trained system is a folder that `whenabouts train` made (lists of videos "
+            "are taken by `whenabouts run --retriever FILE` alone)"
+        )
+    if isinstance(name, Path) or not _HUB_ID.fullmatch(name):
+        raise UsageError(
+            f"{name}: no such folder; a trained system is a folder that `whenabouts train` made, "
+            "or owner/name on a hub"
+        )
+    return _from_hub(name, revision)
+
+
+def _from_hub(name: str, revision: str | None) -> Path:
+    from whenabouts.intake import hub
+
+    whole = f"{name}@{revision}" if revision else name
+    try:
+        return hub.folder_of(
+            whole, lambda folder: all((folder / file).is_file() for file in (WEIGHTS, CONFIG))
+        )
+    except hub.HubError as error:
+        raise UsageError(f"no folder here is called so, and of the hub's models: {error}") from error
+
+
+def _inside(folder: Path) -> str:
+    """What a folder without a system of its own has: those of stages that are done, if any."""
+    names = sorted(path.parent.name for path in folder.glob(f"*/{CONFIG}"))
+    if not names:
+        return ""
+    return (
+        f", but folders that have ({', '.join(names)}): name one of these; stages are a system when all are "
+        "trained (`whenabouts train --resume`)"
+    )
+
+
+def _read_config(path: Path) -> _Config:
+    if not path.is_file():
+        raise FormatError(
+            path.parent, f"no trained system: it has no {CONFIG}{_inside(path.parent)}", accepted=_ACCEPTED
+        )
+    return read_record(path, _Config, FORMAT, _REMEDY)
+
+
+_REMEDY = "the file as `whenabouts train` wrote it"
+_ACCEPTED = f"a folder with {WEIGHTS} and {CONFIG}, as `whenabouts train` writes it"
+
+
+def _shapes_of(system: str, config: Any) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of the weights of a system with some settings; no memory is taken for them."""
+    with torch.device("meta"):
+        model = new_model(system, config)
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+
+
+def _refuse_misfit(
+    expected: Mapping[str, tuple[int, ...]], path: Path, config: Path, lacking: Sequence[str]
+) -> None:
+    """FormatError naming the first weight of a file that does not fit; of the file its header is read.
+
+    `lacking` are settings that the config does not name, so that they have their default.
+    """
+    shapes = _shapes_in(path)
+    also = f" (it lacks the settings {', '.join(lacking)})" if lacking else ""
+    for name in sorted({*expected, *shapes}):
+        if name not in shapes:
+            raise FormatError(path, f"has no weight {name!r}, which {config.name} asks for{also}")
+        if name not in expected:
+            raise FormatError(
+                path, f"has a weight {name!r} that the system of {config.name} does not have{also}"
+            )
+        if shapes[name] != expected[name]:
+            raise FormatError(
+                path,
+                f"weight {name!r} does not fit {config.name}{also}",
+                value=shapes[name],
+                accepted=f"shape {expected[name]}",
+            )
+
+
+@contextmanager
+def _buildable(config: Path) -> Iterator[None]:
+    """FormatError where what a config describes cannot be made."""
+    try:
+        yield
+    except (
+        *(UsageError, TypeError, ValueError, LookupError, AttributeError),
+        *(ArithmeticError, RuntimeError, MemoryError, AssertionError),
+    ) as error:
+        reason = _first_line(error)[:300]
+        raise FormatError(config, f"this program cannot build the system it describes: {reason}") from error
+
+
+def _shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of the weights of a file, of which no more than the header is read."""
+    with _opened(path) as opened, safetensors.safe_open(opened, "pt") as file:
+        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+
+
+def _weights_in(path: Path) -> dict[str, Tensor]:
+    with _opened(path) as opened:
+        weights: dict[str, Tensor] = load_file(opened)
+        return weights
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[str]:
+    """The name of the open file of weights. FormatError where they are missing, cut off, or none."""
+    if not path.is_file():
+        raise FormatError(path.parent, f"the weights are missing: it has no {WEIGHTS}", accepted=_ACCEPTED)
+    try:
+        with regular_name(path) as name:
+            yield name
+    except (safetensors.SafetensorError, OSError) as error:
+        raise FormatError(
+            path, f"cut off, or no safetensors file ({_first_line(error)})", accepted=_ACCEPTED
+        ) from error
+
+
+def _frozen(value: Any) -> Any:
+    """A value of a JSON file as a frozen dataclass keeps it."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+_HEAD = """\
+---
+library_name: whenabouts
+tags: [video-moment-retrieval, {system}]
+---
+
+# {title}
+
+{does}
+
+```sh
+whenabouts run --checkpoint THIS-FOLDER --features FEATURES --split test --out run.jsonl
+whenabouts search "a sentence" --corpus my.corpus --model THIS-FOLDER
+```
+"""
+
+
+_FINDS = "A system that finds moments in videos: a sentence in, a ranked list of (video, start, end) out."
+_CHOOSES = "A system that finds videos of which a part answers: a sentence in, a ranked list of videos out."
+_MEASURED = ("## On the validation split (percent)", "", "| metric | mean |", "| --- | ---: |")
+
+
+def _model_card(
+    system: str,
+    about: Mapping[str, Any],
+    settings: Mapping[str, Mapping[str, Any]],
+    *,
+    localizes: bool,
+) -> str:
+    """The card as Markdown, with the front matter that hubs read.
+
+    `about` is what the training says of itself, `settings` are tables by their title.
+    """
+    rest = dict(about)
+    title = str(rest.pop("title", f"{system}, trained with whenabouts"))
+    does = _FINDS if localizes else _CHOOSES
+    parts = [_HEAD.format(system=system, title=title, does=does)]
+    if rest.pop("simulated", False):
+        parts.append("**Trained on simulated features: no number below is a benchmark result.**\n")
+    numbers = rest.pop("metrics", {})
+    if numbers:
+        values = {name: "-" if value is None else f"{100 * value:.2f}" for name, value in numbers.items()}
+        rows = [f"| {name} | {value} |" for name, value in values.items()]
+        parts.append("\n".join([*_MEASURED, *rows, ""]))
+    if rest:
+        parts.append(_table("Training", rest))
+    return "\n".join([*parts, *(_table(name, rows) for name, rows in settings.items())])
+
+
+def _table(title: str, rows: Mapping[str, Any]) -> str:
+    lines = [f"| {name} | {_cell(value)} |" for name, value in rows.items() if value not in ({}, [], ())]
+    return "\n".join([f"## {title}", "", "| | |", "| --- | --- |", *lines, ""])
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "none"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,297 @@
+"""UVCOM (Xiao et al., CVPR 2024): clips made to know their words, their neighbours and their query.
+
+Clips look at words, and words at clips. Both are clustered; the cluster of clips that is most like those of
+words stands for the whole video. Clips are mixed with their neighbours by convolutions, then walk at random
+between themselves and the clusters of words. Windows hold the sentence first, after it has looked at the
+clips. In training the video and its sentence are told from the others of the batch, and clips of the moment
+from the others of the video. Saliency is as in QD-DETR.
+
+Readings: the walk goes on to its end, as in the paper and the authors' program; lighthouse, whose
+checkpoints are published, takes one matrix for its inverse (`whole_walk` False, see `clustering.walked`).
+A wrong sentence is the next query's, and from the epoch `unlike_from_epoch` on the one of the batch that is
+least like the video, as in the authors' program (80 on QVHighlights, 70 on Charades-STA); lighthouse never
+tells its model the epoch. A span is counted from the anchor that its layer mended. `projections` counts the
+layers of words; clips have two, of which the one of that number has no ReLU, as in lighthouse.
+
+`as_released` restores what lighthouse does: that walk; padding counts in the clusters, the mean of the words,
+the convolutions, the walk and the loss of clips (and see `padding_of_others`, `SlotAttention`); of several
+windows that loss sees the first alone, in whole clips; other queries of the same video are wrong ones, and
+so may be the video's own where it is the least alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from whenabouts_systems.models._parts.clustering import clustered, walked
+from whenabouts_systems.models._parts.contrasted_model import ContrastedModel, ContrastedSettings
+from whenabouts_systems.models._parts.detr_layers import (
+    Projection,
+    SelfLayer,
+    TextToVideoLayer,
+    padding_of_others,
+    places_of,
+)
+from whenabouts_systems.models._parts.detr_names import (
+    OF_ANCHOR_DECODER,
+    OF_SELF_LAYERS,
+    OF_SLOT_ATTENTION,
+    perceptron_names,
+    projection_names,
+)
+from whenabouts_systems.models._parts.renaming import renamed_parameters
+from whenabouts_systems.models._parts.slot_attention import SlotAttention, perceptron
+from whenabouts_systems.models._parts.window_model import Detected
+from whenabouts_systems.models._parts.window_targets import borders_of, relevant_clips, true_windows
+from whenabouts_systems.models.protocol import Batch, Losses, QueryEncoding, VideoEncoding
+from whenabouts_systems.models.settings import Count, NotNegative, Size
+
+__all__ = ["Config", "Model", "released_names"]
+
+_SLOT_ROUNDS = 5
+_CLIP_LAYERS = 2
+
+
+@dataclass(frozen=True)
+class Config(ContrastedSettings):
+    """Settings of UVCOM: those of QD-DETR, and its own.
+
+    `text_layers` are as many for words that look at clips. `rounds` of the clustering.
+    """
+
+    text_layers: Size = 3
+    encoder_layers: Size = 3
+    decoder_layers: Size = 3
+    windows: Size = 30
+    text_centres: Size = 5
+    video_centres: Size = 30
+    rounds: Size = 5
+    inner: Size = 1024
+    """Width inside of the perceptrons that compare, and of that of the slots."""
+    whole_walk: bool = True
+    weight_similarity: NotNegative = 1.0
+    unlike_from_epoch: Count | None = None
+    """The first epoch, from 0, in which wrong sentences are those least like the video; None: never."""
+
+    def __post_init__(self) -> None:
+        """UsageError where a setting makes no model."""
+        self.check("uvcom")
+
+
+@dataclass(frozen=True)
+class Integrated:
+    """P pairs: `clips` (P, T, D) and `whole` (P, D) behind the encoder, with the clips' `places`.
+
+    `mixed` (P, T, D) are the clips before it, `sentence` (P, D) the words' mean.
+    """
+
+    clips: Tensor
+    whole: Tensor
+    places: Tensor
+    mixed: Tensor
+    sentence: Tensor
+
+
+@dataclass(frozen=True)
+class WithSentence(Detected):
+    """What is found, and what it was found in."""
+
+    integrated: Integrated
+
+
+class Model(ContrastedModel):
+    """UVCOM with fresh weights: a localizer (see `protocol`)."""
+
+    config: Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        hidden, inner = config.hidden, (config.inner, config.inner)
+        if config.projections != _CLIP_LAYERS:
+            width, bare = sum(config.streams.values()) + 2 * config.tef, config.projections - 1
+            self.clip_projection = Projection(width, hidden, _CLIP_LAYERS, config.input_dropout, bare)
+        sizes = (hidden, config.heads, config.feedforward, config.dropout)
+        layers = range(config.text_layers)
+        self.text_to_video = nn.ModuleList(TextToVideoLayer(*sizes, learned=True) for _ in layers)
+        self.video_to_text = nn.ModuleList(TextToVideoLayer(*sizes, learned=True) for _ in layers)
+        self.encoder = nn.ModuleList(SelfLayer(*sizes, learned=True) for _ in range(config.encoder_layers))
+        self.whole_place = nn.Parameter(torch.randn(hidden))
+        self.text_centres = nn.Parameter(torch.randn(config.text_centres, hidden))
+        self.video_centres = nn.Parameter(torch.randn(config.video_centres, hidden))
+        self.sentence = nn.Sequential(nn.Linear(hidden, hidden), nn.LayerNorm(hidden))
+        self.neighbours = nn.ModuleList(
+            nn.Conv1d(hidden, hidden, width, padding=width // 2) for width in (1, 3, 1)
+        )
+        self.slot_attention = SlotAttention(hidden, _SLOT_ROUNDS, inner, as_released=config.as_released)
+        self.held = nn.Embedding(config.windows, hidden)
+        self.compared_video, self.compared_text = perceptron(hidden, inner), perceptron(hidden, inner)
+
+    def detect(self, queries: QueryEncoding, videos: VideoEncoding) -> WithSentence:
+        """See `WindowModel`."""
+        integrated = self.integrated(queries, videos)
+        clips, places, mask = integrated.clips, integrated.places, videos.mask
+        slots = integrated.sentence[:, None].expand(-1, self.config.windows, -1)
+        held = self.slot_attention(slots, clips, mask) + self.held.weight
+        windows = self.windows_in(clips, places, mask, held, mended=True)
+        return WithSentence(windows, self.salience(clips, integrated.whole), integrated)
+
+    def saliency_for(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+        """See `ContrastedModel`."""
+        integrated = self.integrated(queries, videos)
+        return self.salience(integrated.clips, integrated.whole)
+
+    def integrated(self, queries: QueryEncoding, videos: VideoEncoding) -> Integrated:
+        """What clips become beside the words of their pair."""
+        mask, word_mask = videos.mask, queries.parts["mask"]
+        places = places_of(mask, self.config.hidden)
+        clips, words = self._looked(self.clips_of(videos), places, mask, queries)
+        released = self.config.as_released
+        counted, counted_words = (None, None) if released else (mask, word_mask)
+        sentence = _mean(self.sentence(words), counted_words)
+        text = self._clusters(self.text_centres, words, counted_words)
+        whole = _most_alike(self._clusters(self.video_centres, clips, counted), text)
+        near = self._with_neighbours(clips, mask)
+        walk = walked(near, text, counted, whole=self.config.whole_walk and not released)
+        mixed = clips + walk
+        rows = torch.cat([whole[:, None], mixed], 1)
+        where = torch.cat([self.whole_place.expand(len(rows), 1, -1), places], 1)
+        for layer in self.encoder:
+            rows = layer(rows, where, functional.pad(mask, (1, 0), value=True))
+        return Integrated(rows[:, 1:], rows[:, 0], places, mixed, sentence)
+
+    def _looked(
+        self, clips: Tensor, places: Tensor, mask: Tensor, queries: QueryEncoding
+    ) -> tuple[Tensor, Tensor]:
+        """Clips (P, T, D) that have looked at words, and words (P, L, D) that have looked at clips."""
+        words, word_mask, heads = queries.parts["words"], queries.parts["mask"], self.config.heads
+        unseen = unheard = None
+        if self.config.as_released:
+            unseen = padding_of_others(mask, word_mask, heads)
+            unheard = padding_of_others(word_mask, mask, heads)
+        seeing, saying = clips, words
+        at_words: list[TextToVideoLayer] = list(self.text_to_video)  # type: ignore[arg-type]
+        at_clips: list[TextToVideoLayer] = list(self.video_to_text)  # type: ignore[arg-type]
+        for layer in at_words:
+            seeing = layer.inform(seeing, places, words, word_mask, unseen)
+        for layer in at_clips:
+            saying = layer.inform(saying, torch.zeros_like(saying), clips, mask, unheard, places)
+        return seeing, saying
+
+    def _clusters(self, centres: Tensor, rows: Tensor, mask: Tensor | None) -> Tensor:
+        return clustered(centres.expand(len(rows), -1, -1), rows, mask, self.config.rounds)
+
+    def _with_neighbours(self, clips: Tensor, mask: Tensor) -> Tensor:
+        """(P, T, D) clips and what convolutions make of their neighbours."""
+        first, second, third = self.neighbours
+        columns = first((clips * mask[..., None]).transpose(1, 2))
+        if not self.config.as_released:
+            columns = columns * mask[:, None]
+        near: Tensor = clips + third(second(columns)).transpose(1, 2)
+        return near
+
+    def other_losses(self, batch: Batch, detected: Detected, videos: VideoEncoding) -> Losses:
+        """Term `similarity`: videos told from others by sentences, and clips from others of their video."""
+        assert isinstance(detected, WithSentence)
+        text, whole, clips = self._compared(detected.integrated)
+        among = self._among_videos(batch, whole @ text.T)
+        within = self._within_videos(batch, (clips @ text[..., None])[..., 0], videos.mask)
+        return {"similarity": -self.config.weight_similarity * (among + within) / 2}
+
+    def _compared(self, integrated: Integrated) -> tuple[Tensor, Tensor, Tensor]:
+        """Unit vectors of the sentences and the whole videos (P, D), and of the clips (P, T, D)."""
+        given = (
+            self.compared_text(integrated.sentence),
+            self.compared_video(integrated.whole),
+            self.compared_video(integrated.mixed),
+        )
+        text, whole, clips = (functional.normalize(rows.float(), dim=-1) for rows in given)
+        return text, whole, clips
+
+    @torch.no_grad()
+    def wrong_queries(self, batch: Batch, detected: Detected, mask: Tensor) -> Tensor:
+        """(Q,) the next query, or the one least like the pair's video (see `Config.unlike_from_epoch`)."""
+        begins = self.config.unlike_from_epoch
+        if begins is None or batch.epoch < begins:
+            return super().wrong_queries(batch, detected, mask)
+        assert isinstance(detected, WithSentence)
+        text, whole, clips = self._compared(detected.integrated)
+        mean = _mean(clips, None if self.config.as_released else mask)
+        alike = (whole @ text.T).softmax(1) + (mean @ text.T).softmax(1)
+        if not self.config.as_released:
+            alike = alike.masked_fill(batch.positives[:, batch.video_of].T, torch.inf)
+        return alike.argmin(1)
+
+    def _among_videos(self, batch: Batch, alike: Tensor) -> Tensor:
+        """The mean log-probability of the pairs (Q, Q), each way; known positives are no negatives."""
+        if not self.config.as_released:
+            positive = batch.positives[:, batch.video_of].T
+            own = torch.eye(len(alike), dtype=torch.bool, device=alike.device)
+            alike = alike.masked_fill(positive & ~own, -torch.inf)
+        both = alike.log_softmax(1).diagonal() + alike.log_softmax(0).diagonal()
+        return both.mean() / 2
+
+    def _within_videos(self, batch: Batch, alike: Tensor, mask: Tensor) -> Tensor:
+        """The log-probabilities of the clips of moments, divided by how many clips there are."""
+        if self.config.as_released:
+            clips = mask.sum(1)
+            inside = _first_window(true_windows(batch, clips), clips, mask)
+            return (alike.log_softmax(1) * inside).mean()
+        inside = relevant_clips(batch, mask)
+        every = alike.masked_fill(~mask, -torch.inf).log_softmax(1).masked_fill(~inside, 0.0)
+        return (every.sum(1) / mask.sum(1).clamp(min=1)).mean()
+
+
+def _mean(rows: Tensor, mask: Tensor | None) -> Tensor:
+    """(P, D) the mean of rows (P, T, D) that are counted; None: of all."""
+    if mask is None:
+        return rows.mean(1)
+    return (rows * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
+
+
+def _most_alike(centres: Tensor, text: Tensor) -> Tensor:
+    """(P, D) the centre (P, K, D) with the largest mean cosine with those of words."""
+    cosines = functional.normalize(centres, dim=-1) @ functional.normalize(text, dim=-1).transpose(1, 2)
+    best = cosines.mean(-1).argmax(1)
+    return centres[torch.arange(len(centres), device=centres.device), best]
+
+
+def _first_window(windows: Tensor, clips: Tensor, mask: Tensor) -> Tensor:
+    """(Q, T) bool: the clips that lie whole, or but for their end, in the first of windows (Q, W, 2)."""
+    borders = (borders_of(windows[:, 0]) * clips[:, None]).long()
+    place = torch.arange(mask.shape[1], device=mask.device)
+    return (place >= borders[:, :1]) & (place < borders[:, 1:]) & mask
+
+
+def released_names(config: Config) -> Mapping[str, str]:
+    """Our name of each parameter -> its name in lighthouse's program."""
+    names = projection_names(config.projections, _CLIP_LAYERS)
+    return renamed_parameters(lambda: Model(config), (*names, *_RELEASED))
+
+
+_RELEASED = (
+    *perceptron_names("span", "span_embed", 3),
+    *perceptron_names("compared_video", "CIM.sim_vid", 3),
+    *perceptron_names("compared_text", "CIM.sim_txt", 3),
+    (r"^classes\.", "class_embed."),
+    (r"^whole_place$", "global_rep_pos"),
+    (r"^salient_clip\.", "saliency_proj1."),
+    (r"^salient_whole\.", "saliency_proj2."),
+    (r"^text_centres$", "CIM.txt_mu"),
+    (r"^video_centres$", "CIM.vid_mu"),
+    (r"^sentence\.", "CIM.feature_proj."),
+    (r"^neighbours\.", "CIM.conv_local."),
+    (r"^slot_attention\.", "CIM.processer_for_tgt."),
+    *OF_SLOT_ATTENTION,
+    (r"^held\.", "CIM.decoder.span_embed."),
+    (r"^text_to_video\.", "CIM.t2v_encoder.layers."),
+    (r"^video_to_text\.", "CIM.v2t_encoder.layers."),
+    (r"^encoder\.", "CIM.GKA_Module.layers."),
+    *OF_ANCHOR_DECODER,
+    (r"^transformer\.decoder\.", "CIM.decoder."),
+    *OF_SELF_LAYERS,
+)

@@ -1,0 +1,519 @@
+"""XML (Lei et al., TVR) and its extension by potentially relevant pairs (Maeoki et al., paper 000).
+
+A query becomes one vector for each stream, a video clips' vectors of each stream. A video's score is the mean
+over streams of the largest cosine of the query's vector with a clip after the first encoder; start and end
+come from a convolution over the dot products with the clips after the last encoder.
+
+What differs from the released program by default: nothing depends on padding (the similarity of padded clips
+is zero before the convolution, cross-attention and convolutional encoders see real clips alone), and a video
+or query that is known to be positive is never drawn as a negative. `as_released` restores the program:
+padding is computed and convolved, only the diagonal counts as positive, and in the ranked setting (paper 004)
+the similarity of query and caption multiplies the span loss alone (the paper: the loss), and a known positive
+is drawn as a negative like others (the paper sums the positives of a query in the numerator of a contrast:
+`video_loss` = "contrast"). Left out: recurrent
+encoders and the stacked convolutions of the released options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from whenabouts.types import UsageError
+from whenabouts_systems.models._parts.borders import (
+    BorderConvolution,
+    BorderLinear,
+    at_truth,
+    begin_at_edges,
+    log_probabilities,
+)
+from whenabouts_systems.models._parts.contrast import Numerator, positive_pair_contrast
+from whenabouts_systems.models._parts.layers import (
+    AttentionBlock,
+    CrossAttentionBlock,
+    Dropout,
+    InputProjection,
+    MaxPooling,
+    ModularPooling,
+    PositionEmbedding,
+    initialise,
+    unit,
+)
+from whenabouts_systems.models._parts.packing import PackedBlock, Packing, compute_padding, in_turn
+from whenabouts_systems.models._parts.ranking_loss import (
+    Levels,
+    Negatives,
+    Pairs,
+    Rule,
+    draw_negatives,
+    localization_loss,
+    moment_ranking_loss,
+    moment_relevance,
+    pairs_of,
+    positive_likelihood,
+    relevant_likelihood,
+    video_ranking_loss,
+    weighted_mean,
+)
+from whenabouts_systems.models._parts.relevant_content import RelevantContent
+from whenabouts_systems.models._parts.renaming import OF_LAYERS, renamed_parameters
+from whenabouts_systems.models.protocol import (
+    Batch,
+    ClipBatch,
+    Losses,
+    Named,
+    QueryBatch,
+    QueryEncoding,
+    SpanScores,
+    VideoEncoding,
+    best_key,
+    by_rows,
+    max_over_keys,
+)
+from whenabouts_systems.models.settings import (
+    NotNegative,
+    Positive,
+    Share,
+    Size,
+    UpToTwoStreams,
+    check_settings,
+)
+
+__all__ = ["Config", "Model", "released_names"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """The settings of XML; defaults are the released ones, with all terms of paper 000 switched off.
+
+    The rows of the paper's tables: "+PR" sets `lambda_rel_neg_vr`, `lambda_pos_rel_vr` and `lambda_nll_2` to
+    1; "+SL" sets `lambda_vcmr` to 1; "+SL+PR" sets these and `lambda_rel_neg_vcmr`, `lambda_pos_rel_vcmr`;
+    "C = 1" adds `confidence_is_one`; the ablations of tables 7 and 8 leave out some. Relevant pairs of a
+    batch are heeded where one of the lambdas that need them is not 0.
+    """
+
+    streams: UpToTwoStreams = field(default_factory=lambda: {"video": 3072, "sub": 768})
+    """Name and width of one or two streams, temporal endpoint features included."""
+    query_width: Size = 768
+    hidden: Size = 256
+    heads: Size = 4
+    max_clips: Size = 100
+    max_tokens: Size = 30
+    input_dropout: Share = 0.1
+    dropout: Share = 0.1
+    encoder: Literal["transformer", "cnn"] = "transformer"
+    encoder_kernel: Size = 5
+    merge: bool = True
+    """One predictor of borders for both streams; without effect where there is one stream."""
+    cross_attention: bool = True
+    """Each stream attends to the other; without effect where there is one stream."""
+    modular: bool = True
+    """A query has a vector for each stream; else one, the largest value of each dimension."""
+    span_predictor: Literal["conv", "linear"] = "conv"
+    span_kernel: Size = 5
+    span_start: Literal["edges", "random"] = "edges"
+    """How the borders' convolutions begin; `as_released` draws them at random. See `_parts/borders.py`."""
+    initializer_range: NotNegative = 0.02
+    ranking: Literal["hinge", "lse"] = "hinge"
+    margin: float = 0.1
+    video_loss: Literal["ranking", "contrast", "contrast-of-scores", "relevant-content"] = "ranking"
+    """What videos learn. "ranking": the own video above a drawn one that is no known positive (equation 10).
+    "contrast": paper 004, C.1, all known positives in the numerator, all pairs of the batch below it;
+    "contrast-of-scores": the same with the numerator taken literally (see `_parts/contrast.py`).
+    "relevant-content": equations 7 and 8 of PREM (paper 003), with their own weights."""
+    temperature: Positive = 0.01
+    """t of PREM's equation 7."""
+    lambda_weak: NotNegative = 0.5
+    """Lambda of PREM's equation 8."""
+    first_pool: Size | None = None
+    """Negatives come from so many of the highest (None: from all) in the first epochs. Paper 000: 1."""
+    pool: Size | None = 20
+    """The same from epoch `pool_from_epoch` on: "hard negatives"."""
+    pool_from_epoch: int = 20
+    weight_negative_videos: float = 1.0
+    weight_negative_queries: float = 1.0
+    alpha: float = 20.0
+    """How often the video's cosine counts in a moment's score."""
+    lambda_tl: float = 0.01
+    spans_from_epoch: int = 0
+    lambda_rel_neg_vr: float = 0.0
+    lambda_pos_rel_vr: float = 0.0
+    lambda_nll_2: float = 0.0
+    lambda_vcmr: float = 0.0
+    moment_scores: Literal["log", "logits"] = "log"
+    """What equation 14 adds for a border: the logarithm of its raised logit, as printed, or the logit."""
+    lambda_rel_neg_vcmr: float = 0.0
+    lambda_pos_rel_vcmr: float = 0.0
+    confidence_is_one: bool = False
+    relevant_as_negatives: bool = False
+    """Whether equation 10 may draw a relevant pair as a negative, as XML does, which knows of none."""
+    as_released: bool = False
+
+    def __post_init__(self) -> None:
+        """UsageError where a setting makes no model."""
+        check_settings(self, "xml")
+        if self.video_loss != "ranking" and (self.lambda_rel_neg_vr or self.lambda_pos_rel_vr):
+            raise UsageError(
+                f"xml: video_loss is {self.video_loss!r}, which has no place for relevant pairs; set "
+                "lambda_rel_neg_vr and lambda_pos_rel_vr to 0, or video_loss to 'ranking'"
+            )
+
+    @property
+    def uses_pairs(self) -> bool:
+        """Whether potentially relevant pairs have a part in the loss."""
+        of_moments = self.lambda_vcmr and (self.lambda_rel_neg_vcmr or self.lambda_pos_rel_vcmr)
+        return bool(self.lambda_rel_neg_vr or self.lambda_pos_rel_vr or self.lambda_nll_2 or of_moments)
+
+
+Borders = BorderConvolution | BorderLinear
+
+
+@dataclass(frozen=True)
+class _Clips:
+    """Clips (V, T, D) of V videos by stream: `keys` are unit vectors, borders come from `last`."""
+
+    keys: Named
+    last: Named
+
+
+class ConvolutionBlock(PackedBlock):
+    """Depthwise and pointwise convolution, ReLU, dropout, residual LayerNorm.
+
+    What lies behind the end of a sequence counts as zero, unless padding is computed, too.
+    """
+
+    def __init__(self, width: int, kernel: int, dropout: float) -> None:
+        super().__init__()
+        self.depthwise = nn.Conv1d(width, width, kernel, padding=kernel // 2, groups=width)
+        self.pointwise = nn.Conv1d(width, width, 1)
+        self.dropout = Dropout(dropout)
+        self.norm = nn.LayerNorm(width)
+
+    def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
+        """(N, D) to (N, D), for packed rows."""
+        channels = packing.unpack(rows).transpose(1, 2)
+        convolved = self.pointwise(self.depthwise(channels)).relu()
+        normed: Tensor = self.norm(self.dropout(packing.pack(convolved.transpose(1, 2))) + rows)
+        return normed
+
+
+class Stream(nn.Module):
+    """What one stream has of its own: projection, encoders, and the query's map into its space."""
+
+    def __init__(self, width: int, config: Config, *, crossed: bool) -> None:
+        super().__init__()
+        hidden = config.hidden
+        self.projection = InputProjection(width, hidden, config.input_dropout)
+        self.encoders = nn.ModuleList(_encoder(config) for _ in range(2 if crossed else 3))
+        self.cross = (
+            CrossAttentionBlock(hidden, config.heads, config.dropout, as_released=config.as_released)
+            if crossed
+            else None
+        )
+        self.query = nn.Linear(hidden, hidden)
+
+
+class Model(nn.Module):
+    """XML with fresh weights: retriever and localizer (see `protocol`)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = config
+        hidden, two = config.hidden, len(config.streams) == 2
+        self.query_projection = InputProjection(config.query_width, hidden, config.input_dropout)
+        self.query_positions = PositionEmbedding(config.max_tokens, hidden, config.input_dropout, "tokens")
+        self.query_encoder = _encoder(config)
+        self.clip_positions = PositionEmbedding(config.max_clips, hidden, config.input_dropout, "clips")
+        crossed = two and config.cross_attention
+        self.streams = nn.ModuleDict(
+            {name: Stream(width, config, crossed=crossed) for name, width in config.streams.items()}
+        )
+        pooling = ModularPooling(hidden, len(config.streams)) if config.modular else None
+        self.pooling = pooling or MaxPooling(len(config.streams))
+        self.borders = nn.ModuleDict({name: _borders(config) for name in _groups(config)})
+        initialise(self, config.initializer_range)
+        if config.as_released:
+            compute_padding(self)
+        elif config.span_start == "edges":
+            begin_at_edges(self)
+
+    @property
+    def video_weight(self) -> float:
+        """Alpha of equation 3."""
+        return self.config.alpha
+
+    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
+        """Unit vectors by stream to search with; parts `span/<stream>` (Q, D), `words/<stream>` (Q, L).
+
+        The words' weights say what a stream's vector was made of.
+        """
+        words = in_turn(
+            queries.tokens, queries.mask, self.query_projection, self.query_positions, self.query_encoder
+        )
+        vectors, weights = self.pooling(words, queries.mask)
+        search, parts = {}, {}
+        for number, (name, stream) in enumerate(self._streams().items()):
+            search[name] = unit(vectors[:, number])
+            parts[f"span/{name}"] = stream.query(vectors[:, number])
+            parts[f"words/{name}"] = weights[:, :, number]
+        return QueryEncoding(search, parts)
+
+    def word_weights(self, queries: QueryEncoding) -> Named:
+        """(Q, L) by stream: how much each word counts in the query's vector; 0 behind the end."""
+        return {name: queries.parts[f"words/{name}"] for name in self.config.streams}
+
+    def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
+        """Keys by stream: unit vectors of clips after the first encoder; parts `clips/<stream>` (V, T, D)."""
+        clips = self._clips(videos)
+        return VideoEncoding(
+            mask=videos.mask,
+            keys=clips.keys,
+            key_masks=dict.fromkeys(clips.keys, videos.mask),
+            parts={f"clips/{name}": last for name, last in clips.last.items()},
+        )
+
+    def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+        """(Q, V): equation 1, the mean over streams of the best clip's cosine."""
+        return max_over_keys(queries, videos)
+
+    def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
+        """Log-probabilities of start and end for P pairs: their sum is the logarithm of equation 2."""
+        logits = [
+            self.borders[group](
+                [queries.parts[f"span/{name}"] for name in names],
+                [videos.parts[f"clips/{name}"] for name in names],
+                videos.mask,
+            )
+            for group, names in _groups(self.config).items()
+        ]
+        start, end = log_probabilities(torch.stack(logits).mean(0))
+        return SpanScores(start, end, videos.mask)
+
+    def loss(self, batch: Batch) -> Losses:
+        """The terms of equation 9 (paper 000); those whose weight is 0 are left out."""
+        queries, clips = self.encode_queries(batch.queries), self._clips(batch.videos)
+        pairs = self._pairs(batch)
+        # Equation 1, for every query with every video of the batch.
+        scores = [
+            best_key(queries.search[name], keys, batch.videos.mask) for name, keys in clips.keys.items()
+        ]
+        video_scores = torch.stack(scores).mean(0)
+        if self.config.video_loss == "relevant-content":
+            rule = RelevantContent(self.config.temperature, self.config.lambda_weak)
+            masks = dict.fromkeys(clips.keys, batch.videos.mask)
+            terms = dict(rule.terms(batch, queries, VideoEncoding(batch.videos.mask, clips.keys, masks)))
+        else:
+            terms = dict(self._video_terms(batch, video_scores, pairs))
+        # Borders may be learned later than videos: of clips that mean something already.
+        if self.config.lambda_tl and batch.epoch >= self.config.spans_from_epoch:
+            terms |= self._span_terms(batch, queries, clips, pairs)
+        if self.config.lambda_vcmr:
+            terms |= self._moment_terms(batch, queries, clips, (video_scores, pairs))
+        return terms
+
+    def _streams(self) -> Mapping[str, Stream]:
+        """The streams' own layers by name."""
+        return cast("Mapping[str, Stream]", dict(self.streams.items()))
+
+    @by_rows
+    def _clips(self, videos: ClipBatch) -> _Clips:
+        """All streams of V videos, encoded."""
+        streams, packing = self._streams(), self.clip_positions.packing(videos.mask)
+        first = {}
+        for name, stream in streams.items():
+            clips = stream.projection(packing.pack(videos.streams[name]), packing)
+            first[name] = stream.encoders[0](self.clip_positions(clips, packing), packing)
+        last = {}
+        for name, stream in streams.items():
+            clips = first[name]
+            if stream.cross is not None:
+                # Clips of this stream ask, those of the other one answer: both encoded on their own so far.
+                (other,) = (encoded for other_name, encoded in first.items() if other_name != name)
+                clips = stream.cross(clips, other, packing)
+            for encoder in stream.encoders[1:]:
+                clips = encoder(clips, packing)
+            last[name] = packing.unpack(clips)
+        return _Clips({name: packing.unpack(unit(clips)) for name, clips in first.items()}, last)
+
+    def _pairs(self, batch: Batch) -> Pairs:
+        """The potentially relevant pairs of a batch; none where no term asks for them."""
+        if batch.confidence is None or not self.config.uses_pairs:
+            return pairs_of(torch.zeros(0, 0, device=batch.spans.device))
+        return pairs_of(batch.confidence, confidence_is_one=self.config.confidence_is_one)
+
+    def _video_terms(self, batch: Batch, scores: Tensor, pairs: Pairs) -> Losses:
+        """Equation 13, or the contrast of paper 004; `scores` (Q, V)."""
+        config, own = self.config, batch.video_of
+        if config.video_loss != "ranking":
+            return self._contrast_terms(batch, scores)
+        # (Q, Q): what is compared is the pair of a query with the video of another query ...
+        square = scores[:, own]
+        # ... but negative videos are drawn among all V, each once; the released program draws among the Q.
+        candidates, allowed = (square, _others(batch)) if config.as_released else (scores, ~batch.positives)
+        places = (pairs.query, pairs.moment if config.as_released else own[pairs.moment])
+        # A pair within a query's own video says nothing of videos: its score is the positive's.
+        apart = pairs.those(~batch.positives[pairs.query, own[pairs.moment]])
+        levels = self._levels(batch, (candidates, allowed, places), (square, apart))
+        rule = Rule(config.margin, config.ranking, config.lambda_rel_neg_vr, config.lambda_pos_rel_vr)
+        sides = (config.weight_negative_videos, config.weight_negative_queries)
+        return video_ranking_loss(levels, rule, self._ranking_weight(batch), sides)
+
+    def _contrast_terms(self, batch: Batch, scores: Tensor) -> Losses:
+        """Paper 004, appendix C.1: a query's positive videos among all, its video's queries among all."""
+        config, own = self.config, batch.video_of
+        positives = batch.positives.scatter(1, own[:, None], True)
+        if config.as_released:
+            # The released program knows the diagonal alone, and a column for each query.
+            scores, positives = scores[:, own], ~_others(batch)
+            own = torch.arange(len(batch), device=scores.device)
+        numerator: Numerator = "scores" if config.video_loss == "contrast-of-scores" else "exponentials"
+        weight = self._ranking_weight(batch)
+        sides = {
+            "negative_videos": (config.weight_negative_videos, scores, positives),
+            "negative_queries": (config.weight_negative_queries, scores[:, own].T, positives[:, own].T),
+        }
+        return {
+            name: factor * weighted_mean(positive_pair_contrast(side, related, numerator), weight)
+            for name, (factor, side, related) in sides.items()
+        }
+
+    def _moment_terms(
+        self, batch: Batch, queries: QueryEncoding, clips: _Clips, scored: tuple[Tensor, Pairs]
+    ) -> Losses:
+        """Equation 15 times lambda_vcmr; `scored` are the video scores (Q, V) and the pairs."""
+        config, (video_scores, pairs) = self.config, scored
+        # Equation 14 asks for two logits of each of Q x Q moments: only those are computed, no softmax.
+        places = (batch.video_of, batch.spans)
+        logits = [
+            predictor.at(spans, last, places) for predictor, spans, last in self._predictors(queries, clips)
+        ]
+        relevance = moment_relevance(
+            torch.stack(logits).mean(0),
+            video_scores[:, batch.video_of],
+            config.alpha,
+            as_printed=config.moment_scores == "log",
+        )
+        allowed = _others(batch) if config.as_released else ~batch.positives[:, batch.video_of]
+        places = (pairs.query, pairs.moment)
+        levels = self._levels(batch, (relevance, allowed, places), (relevance, pairs))
+        rule = Rule(config.margin, config.ranking, config.lambda_rel_neg_vcmr, config.lambda_pos_rel_vcmr)
+        return moment_ranking_loss(levels, rule, self._ranking_weight(batch), config.lambda_vcmr)
+
+    def _span_terms(self, batch: Batch, queries: QueryEncoding, clips: _Clips, pairs: Pairs) -> Losses:
+        """Equation 18 times lambda_tl."""
+        config, own, mask = self.config, batch.video_of, batch.videos.mask
+        groups = list(self._predictors(queries, clips))
+        # Equation 16: start and end are softmaxes over the clips of the query's own video.
+        logits = [
+            predictor(spans, [stream[own] for stream in last], mask[own]) for predictor, spans, last in groups
+        ]
+        truth = at_truth(log_probabilities(torch.stack(logits).mean(0)), batch.spans)
+        relevant = None
+        if config.lambda_nll_2:
+            # Equation 17: the same of query i in the video of moment j, for each relevant pair (i, j).
+            chosen = (pairs.query, own[pairs.moment])
+            some = [predictor.some(spans, last, mask, chosen) for predictor, spans, last in groups]
+            likely = at_truth(log_probabilities(torch.stack(some).mean(0)), batch.spans[pairs.moment])
+            relevant = relevant_likelihood(likely, pairs.confidence)
+        positives = positive_likelihood(truth, batch.weight)
+        return localization_loss(positives, relevant, config.lambda_nll_2, config.lambda_tl)
+
+    def _predictors(
+        self, queries: QueryEncoding, clips: _Clips
+    ) -> Iterator[tuple[Borders, list[Tensor], list[Tensor]]]:
+        """Each predictor of borders with the queries' vectors and the clips of its streams."""
+        for group, names in _groups(self.config).items():
+            yield (
+                cast("Borders", self.borders[group]),
+                [queries.parts[f"span/{name}"] for name in names],
+                [clips.last[name] for name in names],
+            )
+
+    def _levels(
+        self,
+        batch: Batch,
+        candidates: tuple[Tensor, Tensor, tuple[Tensor, Tensor]],
+        relevance: tuple[Tensor, Pairs],
+    ) -> Levels:
+        """What ranking compares: negatives drawn among candidates (Q, C) and from the columns of R (Q, Q).
+
+        `candidates` are scores, which are allowed, and the places of relevant pairs, which are not;
+        `relevance` are R and the relevant pairs.
+        """
+        config, (scores, every, places), (square, pairs) = self.config, candidates, relevance
+        # Random negatives first; once scores mean something, those that score highest ("hard negatives").
+        pool = config.pool if batch.epoch >= config.pool_from_epoch else config.first_pool
+
+        def drawn(allowed: Tensor) -> tuple[Negatives, Negatives]:
+            # Rows of R are queries, so its columns, transposed, give each moment a negative query.
+            among = allowed if scores is square else allowed[:, batch.video_of]
+            return draw_negatives(scores, allowed, pool), draw_negatives(square.T, among.T, pool)
+
+        of_queries, of_moments = drawn(every.index_put(places, torch.zeros_like(every[0, 0])))
+        return Levels(
+            positive=square.diagonal(),
+            relevant=square[pairs.query, pairs.moment],
+            pairs=pairs,
+            of_queries=of_queries,
+            of_moments=of_moments,
+            of_all=drawn(every) if config.relevant_as_negatives and len(places[0]) else None,
+        )
+
+    def _ranking_weight(self, batch: Batch) -> Tensor | None:
+        return None if self.config.as_released else batch.weight
+
+
+def released_names(config: Config) -> Mapping[str, str]:
+    """Our name of each parameter -> its name in the released program, for a model with these settings.
+
+    Streams keep their names: the released ones are `video` and `sub`.
+    """
+    # The convolutional encoder's LayerNorm lies elsewhere than that of `layers.py`.
+    convolutional = ((r"(_encoder\d?)\.norm\.", r"\1.layer_norm."),) if config.encoder == "cnn" else ()
+    return renamed_parameters(lambda: Model(config), (*_RELEASED, *convolutional, *OF_LAYERS))
+
+
+_RELEASED = (
+    (r"^streams\.(\w+)\.encoders\.0\.", r"\1_encoder1."),
+    (r"^streams\.(\w+)\.encoders\.1\.", r"\1_encoder2."),
+    (r"^streams\.(\w+)\.encoders\.2\.", r"\1_encoder3."),
+    (r"^streams\.(\w+)\.cross\.", r"\1_cross."),
+    (r"^streams\.(\w+)\.query\.", r"\1_query_linear."),
+    (r"^(?:streams\.)?(\w+)[._]projection\.", r"\1_input_proj."),
+    (r"_encoder(\d?)\.(depthwise|pointwise)\.", r"_encoder\1.conv.\2_conv."),
+    (r"^clip_positions\.", "ctx_pos_embed."),
+    (r"^query_positions\.", "query_pos_embed."),
+    (r"^borders\.(\w+)\.start\.", r"\1_st_predictor."),
+    (r"^borders\.(\w+)\.end\.", r"\1_ed_predictor."),
+    (r"^borders\.(\w+)\.start_of_query\.", r"\1_st_predictor.0."),
+    (r"^borders\.(\w+)\.start_of_clip\.", r"\1_st_predictor.1."),
+    (r"^borders\.(\w+)\.end_of_query\.", r"\1_ed_predictor.0."),
+    (r"^borders\.(\w+)\.end_of_clip\.", r"\1_ed_predictor.1."),
+)
+
+
+def _encoder(config: Config) -> PackedBlock:
+    if config.encoder == "cnn":
+        return ConvolutionBlock(config.hidden, config.encoder_kernel, config.dropout)
+    return AttentionBlock(config.hidden, config.heads, config.dropout)
+
+
+def _borders(config: Config) -> Borders:
+    if config.span_predictor == "linear":
+        return BorderLinear(config.hidden)
+    return BorderConvolution(config.span_kernel, as_released=config.as_released)
+
+
+def _groups(config: Config) -> Mapping[str, list[str]]:
+    """Predictors of borders by name, with the streams each serves."""
+    names = list(config.streams)
+    return {"merged": names} if config.merge and len(names) == 2 else {name: [name] for name in names}
+
+
+def _others(batch: Batch) -> Tensor:
+    """(Q, Q) true off the diagonal: what the released program takes for negatives."""
+    return ~torch.eye(len(batch), dtype=torch.bool, device=batch.spans.device)

@@ -1,0 +1,133 @@
+"""Features of one's own queries and videos, in our feature store: what a training on them reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.encoders import TextEncoder, encode_tokens, token_fingerprint
+from whenabouts.index.store import Store
+from whenabouts.intake.files import write_atomically
+from whenabouts.streams import stream as stream_named
+from whenabouts.types import Query, UsageError, number_of
+from whenabouts_systems.features import open_features
+from whenabouts_systems.features.fingerprint import Fingerprint
+from whenabouts_systems.features.layouts.store import WrittenStore, write_store
+from whenabouts_systems.trained_search.even_grid import check_stream, sentences_in, videos_on_grid
+
+__all__ = ["Exported", "export_queries", "export_sentences", "export_stream", "open_features"]
+
+_HALF: np.dtype[Any] = np.dtype(np.float16)
+_QUERIES_AT_A_TIME = 2048
+_VIDEOS_AT_A_TIME = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What was written of a corpus, and how many videos have neither a length nor clips."""
+
+    written: WrittenStore
+    left_out: int
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return self.written.to_json() | {"left_out": self.left_out}
+
+    def lines(self) -> list[str]:
+        """For people."""
+        lines = self.written.lines()
+        if self.left_out:
+            lines.append(f"{number_of(self.left_out, 'video')} without length and clips left out")
+        return lines
+
+
+def encoder_fingerprint(name: str, fingerprint: str, **facts: Any) -> Fingerprint:
+    """The fingerprint of features that one of our encoders made.
+
+    `extra["fingerprint"]` is the encoder's own line, by which a corpus knows what its streams were made with.
+    """
+    parts = dict(part.split("=", 1) for part in fingerprint.split(":")[0].split() if "=" in part)
+    weights = parts.get("weights", "")
+    return Fingerprint(
+        encoder=name,
+        weights_sha256=weights if len(weights) == 64 else None,
+        extra={"fingerprint": fingerprint},
+        **facts,
+    )
+
+
+def write_token_features(queries: Sequence[Query], encoder: TextEncoder, path: Path) -> WrittenStore:
+    """Write query id -> (L, D) float16 token features as a store; what was written.
+
+    Raises UsageError for an id that comes twice with two texts, EncoderUnavailable for an encoder that
+    tells no tokens.
+    """
+    texts: dict[str, str] = {}
+    for query in queries:
+        if texts.setdefault(query.id, query.text) != query.text:
+            raise UsageError(
+                f"query {query.id!r} has two texts, {texts[query.id]!r} and {query.text!r}; ids must differ"
+            )
+    made_by = encoder_fingerprint(encoder.name, token_fingerprint(encoder), normalisation="none")
+    return write_store(path, _tokens(list(texts.items()), encoder), made_by, _HALF)
+
+
+def _tokens(
+    queries: Sequence[tuple[str, str]], encoder: TextEncoder
+) -> Iterator[tuple[str, NDArray[np.float32]]]:
+    for begin in range(0, len(queries), _QUERIES_AT_A_TIME):
+        part = queries[begin : begin + _QUERIES_AT_A_TIME]
+        rows = encode_tokens(encoder, [text for _, text in part])
+        yield from zip((name for name, _ in part), rows, strict=True)
+
+
+def export_stream(store: Store, stream: str, clip_seconds: float, path: Path) -> Exported:
+    """Write a corpus's stream on an even grid: video id -> (T, D) float16 rows; see `index/even_grid.py`.
+
+    Raises UsageError for a stream that is not there, has no vectors, or has clips of another length.
+    """
+    info = check_stream(store, stream, clip_seconds)
+    records = [record for record in store.videos() if record.state != "failed"]
+    made_by = encoder_fingerprint(
+        info.encoder, info.fingerprint, clip_seconds=clip_seconds, normalisation="none"
+    )
+    rows = (
+        (video.record.video_id, video.streams[stream])
+        for video in videos_on_grid(store, [stream], clip_seconds, records)
+    )
+    written = write_store(path, rows, made_by, _HALF)
+    return Exported(written, len(records) - written.items)
+
+
+def export_sentences(store: Store, path: Path) -> int:
+    """Write what is said in a corpus, passage by passage, as `features.sentences` reads it; number of videos.
+
+    Raises UsageError for a corpus without words, and where there is such a file already.
+    """
+    if path.exists():
+        raise UsageError(f"{path}: is there already; name a new file")
+    stream = next((name for name in store.streams if stream_named(name).transcript), None)
+    if stream is None:
+        raise UsageError(f"{store.place} has no words; index files with subtitles, or with --transcribe")
+    records = [record for record in store.videos() if record.state != "failed"]
+    with write_atomically(path) as lines:
+        for begin in range(0, len(records), _VIDEOS_AT_A_TIME):
+            ids = [record.video_id for record in records[begin : begin + _VIDEOS_AT_A_TIME]]
+            words = store.clips_of(stream, ids, vectors=False)
+            for place, video in enumerate(ids):
+                sentences = [msgspec.to_builtins(sentence) for sentence in sentences_in(words, place)]
+                line = json.dumps({"video_id": video, "sentences": sentences}, ensure_ascii=False)
+                lines.write(f"{line}\n".encode())
+    return len(records)
+
+
+def queries_of(sources: Iterable[Sequence[Query]]) -> list[Query]:
+    """Queries of several splits as one list; one that comes again with the same words comes once."""
+    return list({(query.id, query.text): query for source in sources for query in source}.values())

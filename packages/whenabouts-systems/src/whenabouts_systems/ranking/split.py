@@ -1,0 +1,323 @@
+"""A split of a data set, encoded and ranked, also in pools (MVMR): what validation and `run` do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.types import Query, UsageError, Video
+from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.formats.runs import MemoryRun, RunBlock, Task, own_lists
+from whenabouts_systems.models.decoding import Decoding
+from whenabouts_systems.models.protocol import ClipBatch, QueryBatch
+from whenabouts_systems.ranking.candidates import RankedVideos
+from whenabouts_systems.ranking.encoded_corpus import (
+    Indices,
+    MemoryCorpus,
+    Progress,
+    Queries,
+    System,
+    encode_corpus,
+)
+from whenabouts_systems.ranking.ranker import Ranker
+
+
+class Split(Protocol):
+    """Queries and videos as a model reads them: `training.data.Examples` is one."""
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+
+    @property
+    def annotations(self) -> Annotations:
+        """Its judgements: the given video of each query, and pools."""
+
+    @property
+    def queries(self) -> Sequence[Query]:
+        """The queries, in their order."""
+
+    @property
+    def videos(self) -> Sequence[Video]:
+        """The corpus."""
+
+    @property
+    def clips(self) -> Indices:
+        """(V,) clips of each video for the model."""
+
+    @property
+    def clip_seconds(self) -> NDArray[np.float64]:
+        """(V,) how long they are."""
+
+    @property
+    def durations(self) -> NDArray[np.float64]:
+        """(V,) seconds."""
+
+    def query_batch(self, rows: Indices) -> QueryBatch:
+        """Some of the queries."""
+
+    def video_batch(self, rows: Indices) -> ClipBatch:
+        """Some of the videos."""
+
+
+@dataclass(frozen=True)
+class SplitRun:
+    """The answers of a ranker to a split, made as they are read: a run of any size.
+
+    `retrieval_split` has the queries as the retriever reads them, where there is one. `queries` are the
+    numbers of those that are answered (None: all).
+    """
+
+    ranker: Ranker
+    split: Split
+    tasks: tuple[Task, ...]
+    retrieval_split: Split | None = None
+    progress: Progress | None = None
+    queries: range | None = None
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        return self.split.name
+
+    @property
+    def answered(self) -> Mapping[Task, Task]:
+        """Each list answers its own task."""
+        return own_lists(self.tasks)
+
+    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
+        """The answers of one list."""
+        for lists in self.answers((task,)):
+            yield lists[task]
+
+    def answers(self, tasks: Collection[Task]) -> Iterator[Mapping[Task, RunBlock]]:
+        """The answers of several lists, for some queries at a time."""
+        split, retrieval = self.split, self.retrieval_split
+        some = range(len(split.queries)) if self.queries is None else self.queries
+        return self.ranker.answers(
+            [split.queries[number].id for number in some],
+            _from(split, some.start),
+            tasks,
+            given=given_videos(split.annotations),
+            pools=split.annotations.pools or None,
+            retrieval_queries=None if retrieval is None else _from(retrieval, some.start),
+            progress=self.progress,
+        )
+
+    def in_memory(self) -> MemoryRun:
+        """All lists, the corpus gone through once."""
+        lists: dict[Task, list[RunBlock]] = {task: [] for task in self.tasks}
+        for answers in self.answers(self.tasks):
+            for task, block in answers.items():
+                lists[task].append(block)
+        return MemoryRun(self.name, {task: tuple(blocks) for task, blocks in lists.items()})
+
+
+def _from(split: Split, first: int) -> Queries:
+    """The queries of a split, numbered from the one with that number."""
+    return lambda rows: split.query_batch(rows + first)
+
+
+def encode_split(
+    trained: System,
+    split: Split,
+    *,
+    folder: str | Path | None = None,
+    batch_videos: int | None = None,
+    progress: Progress | None = None,
+) -> MemoryCorpus:
+    """The videos of a split, encoded; in a `folder` where they are too many for memory."""
+    return encode_corpus(
+        trained.model,
+        split.video_batch,
+        [video.id for video in split.videos],
+        clips=split.clips,
+        clip_seconds=split.clip_seconds,
+        durations=split.durations,
+        folder=folder,
+        batch_videos=batch_videos,
+        progress=progress,
+    )
+
+
+def rank_split(
+    trained: System,
+    split: Split,
+    tasks: Collection[Task] | None = None,
+    *,
+    decoding: Decoding | None = None,
+    corpus: MemoryCorpus | None = None,
+    progress: Progress | None = None,
+    queries: range | None = None,
+    retriever: RankedVideos | None = None,
+) -> MemoryRun:
+    """The answers to all queries of a split, in memory; `tasks` None is all that the system can do.
+
+    `decoding` is used in place of the system's own, `corpus` in place of encoding the videos again, and
+    `retriever` chooses the videos; `queries` are the numbers of those that are answered (None: all).
+    """
+    encoded = corpus if corpus is not None else encode_split(trained, split)
+    ranker = Ranker(trained, encoded, decoding=decoding, retriever=retriever)
+    lists = ranker.tasks if tasks is None else tuple(tasks)
+    return SplitRun(ranker, split, lists, progress=progress, queries=queries).in_memory()
+
+
+def joined_runs(parts: Sequence[MemoryRun]) -> MemoryRun:
+    """The answers to several parts of a split's queries as one run, in the order of the parts."""
+    first = parts[0]
+    tasks = {task: tuple(block for part in parts for block in part.lists[task]) for task in first.lists}
+    return MemoryRun(first.name, tasks)
+
+
+def given_videos(annotations: Annotations) -> Mapping[str, str]:
+    """Query id -> the video of its first judgement with a grade above 0: the one given in SVMR."""
+    good = annotations.relevance > 0
+    first: dict[str, str] = {}
+    for query, video in zip(annotations.query[good].tolist(), annotations.video[good].tolist(), strict=True):
+        first.setdefault(annotations.queries[query].id, annotations.videos[video].id)
+    return first
+
+
+@dataclass(frozen=True)
+class PooledSplit:
+    """The queries of a split that have a pool, under that file's ids; videos and features are the split's.
+
+    `rows` (Q,) are the split's numbers of `queries`. `without_pool` counts queries of the file that have
+    none: they are not answered, and an evaluation leaves them out.
+    """
+
+    split: Split
+    annotations: Annotations
+    queries: tuple[Query, ...]
+    rows: Indices
+    without_pool: int = 0
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.split.name)
+
+    @property
+    def videos(self) -> Sequence[Video]:
+        """The corpus."""
+        return self.split.videos
+
+    @property
+    def clips(self) -> Indices:
+        """(V,) clips of each video for the model."""
+        return self.split.clips
+
+    @property
+    def clip_seconds(self) -> NDArray[np.float64]:
+        """(V,) how long they are."""
+        return self.split.clip_seconds
+
+    @property
+    def durations(self) -> NDArray[np.float64]:
+        """(V,) seconds."""
+        return self.split.durations
+
+    def query_batch(self, rows: Indices) -> QueryBatch:
+        """Some of the queries."""
+        return self.split.query_batch(self.rows[np.asarray(rows, np.int64)])
+
+    def video_batch(self, rows: Indices) -> ClipBatch:
+        """Some of the videos."""
+        return self.split.video_batch(rows)
+
+    def beside(self, split: Split) -> PooledSplit:
+        """The same queries as another system reads them; its split has them in the same order."""
+        return replace(self, split=split)
+
+
+def pooled_split(split: Split, pools: Annotations) -> PooledSplit:
+    """The split, its queries answered from the pools of `pools`.
+
+    Queries are matched by their ids, or, where a file counts them its own way, by the video of their first
+    judgement and their words (capitals, blanks and a last full stop do not matter); queries alike in both
+    are matched in their order.
+
+    Raises UsageError for a file without pools, for a pool that names a video which the split does not have,
+    for a query with a pool and without a positive, and for one that is not among the split's.
+    """
+    if not pools.pools:
+        raise UsageError(
+            f"{pools.name}: has no pools; expected an MVMR file, or a folder with qrels.jsonl and pools.jsonl"
+        )
+    queries = tuple(query for query in pools.queries if query.id in pools.pools)
+    _refuse_unknown_videos(split, pools)
+    positives = given_videos(pools)
+    lacking = next((query.id for query in queries if query.id not in positives), None)
+    if lacking is not None:
+        raise UsageError(
+            f"{pools.name}: query {lacking!r} has a pool and no positive; each query with a pool needs a "
+            "judgement with a relevance above 0"
+        )
+    rows = _matched(split, pools, queries)
+    return PooledSplit(split, pools, queries, rows, len(pools.queries) - len(queries))
+
+
+def _refuse_unknown_videos(split: Split, pools: Annotations) -> None:
+    names = {video.id for video in split.videos}
+    for query_id, pool in pools.pools.items():
+        strange = next((video for video in pool if video not in names), None)
+        if strange is not None:
+            raise UsageError(
+                f"{pools.name}: the pool of query {query_id!r} names video {strange!r}, which is not among "
+                f"the {len(names)} videos of the {split.name} split; make pools of that split"
+            )
+
+
+def _matched(split: Split, pools: Annotations, queries: Sequence[Query]) -> Indices:
+    """(Q,) the split's number of each query."""
+    by_id = {query.id: number for number, query in enumerate(split.queries)}
+    if all(query.id in by_id for query in queries):
+        rows = [by_id[query.id] for query in queries]
+        _refuse_other_words(split, pools, queries, rows)
+        return np.array(rows, np.int64)
+    own, theirs = _keys(split.annotations), _keys(pools)
+    numbers: dict[tuple[str, str], list[int]] = {}
+    for number, query in enumerate(split.queries):
+        numbers.setdefault(own[query.id], []).append(number)
+    rows, taken = [], dict.fromkeys(numbers, 0)
+    for query in pools.queries:
+        key = theirs[query.id]
+        place = taken.get(key, 0)
+        taken[key] = place + 1
+        if query.id not in pools.pools:
+            continue
+        if place >= len(numbers.get(key, ())):
+            raise UsageError(
+                f"{pools.name}: query {query.id!r} ({query.text!r} in video {key[0]!r}) is not among the "
+                f"{len(split.queries)} queries of the {split.name} split; make pools of the same split"
+            )
+        rows.append(numbers[key][place])
+    return np.array(rows, np.int64)
+
+
+def _refuse_other_words(
+    split: Split, pools: Annotations, queries: Sequence[Query], rows: Sequence[int]
+) -> None:
+    """Files that both count from 0 are not therefore about the same queries."""
+    for query, row in zip(queries, rows, strict=True):
+        other = split.queries[row].text
+        if query.text and other and plain_words(query.text) != plain_words(other):
+            raise UsageError(
+                f"{pools.name}: query {query.id!r} is {query.text!r} there and {other!r} in the {split.name} "
+                "split; make pools of the same split"
+            )
+
+
+def _keys(annotations: Annotations) -> Mapping[str, tuple[str, str]]:
+    """Query id -> the video of its first judgement, and its words."""
+    first = given_videos(annotations)
+    return {query.id: (first.get(query.id, ""), plain_words(query.text)) for query in annotations.queries}
+
+
+def plain_words(text: str) -> str:
+    """A sentence without capitals, needless blanks and a last full stop: what tells whether two are one."""
+    return " ".join(text.lower().split()).rstrip(" .")

@@ -1,0 +1,211 @@
+"""What `whenabouts run` does: the queries of a split answered by a system, or by two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol, get_args
+
+from whenabouts.types import UsageError
+from whenabouts_bench.formats.runs import RunSource, Task
+from whenabouts_systems.models import staged
+from whenabouts_systems.models.decoding import Decoding
+from whenabouts_systems.models.trained import Trained
+from whenabouts_systems.ranking.answerability import ConfidentRun
+from whenabouts_systems.ranking.candidates import RankedVideos, can_retrieve
+from whenabouts_systems.ranking.confidence import confidence_of, load_confidence
+from whenabouts_systems.ranking.encoded_corpus import Progress
+from whenabouts_systems.ranking.localize import can_localize
+from whenabouts_systems.ranking.proposals import SegmentSettings
+from whenabouts_systems.ranking.rank import NMS
+from whenabouts_systems.ranking.ranker import Ranker
+from whenabouts_systems.ranking.split import PooledSplit, Split, SplitRun, encode_split
+from whenabouts_systems.ranking.units import Footage
+
+_MOST_WEIGHT = 1_000_000
+"""Of a video's score in that of its moments; beyond that nothing of a moment's own score is left."""
+
+
+class SplitFootage(Split, Footage, Protocol):
+    """A split whose videos can be read row by row: `training.data.Examples` is one."""
+
+
+class SystemOnSplit(Protocol):
+    """A trained system with a split as it reads it; `place` is where it lies."""
+
+    @property
+    def place(self) -> str:
+        """Where it lies, or its name on a hub."""
+
+    @property
+    def trained(self) -> Trained:
+        """The system."""
+
+    @property
+    def split(self) -> SplitFootage:
+        """The split."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a split is answered.
+
+    `task` None is what the system can do: all lists where `all_tasks` are written, else the first.
+    `decoding` changes settings of the checkpoint's decoding. `segments` (seconds) are for long videos;
+    `folder` keeps encoded videos on a disk. See `Ranker` for `video_weight`.
+    """
+
+    task: str | None = None
+    all_tasks: bool = False
+    decoding: Mapping[str, Any] = field(default_factory=dict)
+    top_videos: int | None = None
+    video_weight: float | None = None
+    segments: float | None = None
+    folder: str | None = None
+
+    def __post_init__(self) -> None:
+        weight = self.video_weight
+        if weight is not None and not 0 <= weight <= _MOST_WEIGHT:
+            raise UsageError(f"--video-weight {weight:g}: accepted: a number from 0 to {_MOST_WEIGHT:,}")
+
+
+def run_of_split(
+    system: SystemOnSplit,
+    split: Split,
+    options: RunOptions,
+    retriever: SystemOnSplit | RankedVideos | None = None,
+    progress: Callable[[str], Progress | None] = lambda what: None,
+) -> SplitRun:
+    """The answers to the queries of a split, from whole videos or by segments.
+
+    `split` has the queries, `system.split` or some of them in pools; `retriever` chooses the videos in place
+    of the system. `progress` gives what is called as something ("videos") is done.
+    """
+    decoding = _decoding(system.trained.decoding, options, pools=bool(split.annotations.pools))
+    retrieval: Split | None = None
+    if retriever is not None and not isinstance(retriever, RankedVideos):
+        retrieval = split.beside(retriever.split) if isinstance(split, PooledSplit) else retriever.split
+    if options.segments is None:
+        ranker = Ranker(
+            system.trained,
+            encode_split(system.trained, system.split, folder=options.folder, progress=progress("videos")),
+            decoding=decoding,
+            retriever=_chooser(retriever, options, progress),
+            video_weight=options.video_weight,
+        )
+    else:
+        ranker = _by_segments(system, retriever, decoding, options, progress)
+    tasks = _tasks(ranker, options, pools=bool(split.annotations.pools))
+    return SplitRun(ranker, split, tasks, retrieval, progress("queries"))
+
+
+def _chooser(
+    retriever: SystemOnSplit | RankedVideos | None,
+    options: RunOptions,
+    progress: Callable[[str], Progress | None],
+) -> Ranker | RankedVideos | None:
+    """What chooses whole videos, with the videos encoded."""
+    if retriever is None or isinstance(retriever, RankedVideos):
+        return retriever
+    trained = retriever.trained
+    decoding = replace(trained.decoding, top_videos=options.top_videos or trained.decoding.top_videos)
+    encoded = encode_split(trained, retriever.split, progress=progress("videos"))
+    return Ranker(trained, encoded, decoding=decoding)
+
+
+def _by_segments(
+    system: SystemOnSplit,
+    retriever: SystemOnSplit | RankedVideos | None,
+    decoding: Decoding,
+    options: RunOptions,
+    progress: Callable[[str], Progress | None],
+) -> Ranker:
+    """What answers from segments of the videos: chosen, joined, and looked into by the localizer."""
+    assert options.segments is not None
+    if isinstance(retriever, RankedVideos):
+        raise UsageError(f"--segments: {retriever.name} ranks videos; a trained retriever chooses segments")
+    if options.folder is not None:
+        raise UsageError("--on-disk is for whole videos; leave it out, or --segments")
+    chooser = retriever or system
+    return Ranker.by_segments(
+        (chooser.trained, chooser.split),
+        (system.trained, system.split),
+        SegmentSettings(options.segments),
+        decoding=decoding,
+        video_weight=options.video_weight,
+        progress=progress("segments"),
+    )
+
+
+def _decoding(decoding: Decoding, options: RunOptions, *, pools: bool) -> Decoding:
+    """The checkpoint's, changed by options; in pools what comes twice is suppressed."""
+    changes = dict(options.decoding)
+    if options.top_videos is not None:
+        changes["top_videos"] = options.top_videos
+    if pools and decoding.nms is None:
+        changes.setdefault("nms", NMS)
+    if "spans_per_query" in changes:
+        changes["spans_before_nms"] = max(decoding.spans_before_nms, int(changes["spans_per_query"]))
+    return replace(decoding, **changes)
+
+
+def _tasks(ranker: Ranker, options: RunOptions, *, pools: bool) -> tuple[Task, ...]:
+    """The lists to write: that of the task; all in a submission; else the first that the system can do."""
+    if options.task is not None:
+        return tuple(task for task in get_args(Task) if task == options.task.upper())
+    if pools and "SVMR" in ranker.tasks:
+        return ("VCMR",)
+    return ranker.tasks if options.all_tasks else ranker.tasks[:1]
+
+
+def check_pair(retriever: SystemOnSplit | None, localizer: SystemOnSplit, chooser: str) -> None:
+    """Raise UsageError where one of two systems cannot do its part, or their splits have other queries.
+
+    `chooser` is how messages call what chooses the videos; `retriever` None is a file that does.
+    """
+    if retriever is not None and not can_retrieve(retriever.trained.model):
+        raise UsageError(f"{chooser} ({retriever.trained.system}) chooses no videos; name a retriever")
+    if not can_localize(localizer.trained.model):
+        raise UsageError(
+            f"{localizer.place} ({localizer.trained.system}) finds no moments in the videos that {chooser} "
+            "chooses; name a localizer, or leave out the retriever"
+        )
+    if retriever is None:
+        return
+    theirs, own = ([query.id for query in system.split.queries] for system in (retriever, localizer))
+    if theirs != own:
+        raise UsageError(
+            f"{chooser}: its {retriever.split.name} split has {len(theirs)} queries, that of "
+            f"{localizer.place} {len(own)}, and they are not the same; both must name the same annotations"
+        )
+
+
+def with_confidence(run: SplitRun, checkpoint: str, *, of_pair: bool) -> RunSource:
+    """The answers, with how sure the first of each query is, by the calibration that a checkpoint keeps.
+
+    `of_pair`: the retriever of the run is that of the checkpoint. Raises UsageError for a checkpoint without
+    a calibration, and where a confidence would mean nothing.
+    """
+    localizer: Any = run.ranker.trained
+    chooser: Any = run.ranker.retriever
+    own = isinstance(chooser, Ranker) and of_pair
+    pair = staged.fingerprint_of(localizer.fingerprint, chooser.trained.fingerprint if own else None)
+    confidence = load_confidence(checkpoint, pair)
+    if confidence is None and not Path(checkpoint).is_dir():  # from a hub
+        confidence = confidence_of(checkpoint, localizer.calibration, pair)
+    if confidence is None:
+        raise UsageError(
+            f"{checkpoint}: its answers are not calibrated; run `whenabouts calibrate --checkpoint "
+            f"{checkpoint} --features DIR` first, or leave out --confidence"
+        )
+    return ConfidentRun.of(run, confidence, of_pair=own)
+
+
+def who_answered(run: SplitRun, retriever: SystemOnSplit | RankedVideos | None) -> str:
+    """What chose the videos (None: nothing else), and what found the moments."""
+    own = str(run.ranker.trained.system)
+    if retriever is None or run.tasks == ("SVMR",):
+        return own
+    by = retriever.name if isinstance(retriever, RankedVideos) else retriever.trained.system
+    return by if run.tasks == ("VR",) else f"{by} + {own}"

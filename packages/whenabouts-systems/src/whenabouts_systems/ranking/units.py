@@ -1,0 +1,160 @@
+"""The units that a system encodes: stretches of videos, each read as if it were a video of its own.
+
+A whole video is the trivial unit, which `encode_corpus` takes as it is. Long videos are cut into segments of
+equal length (`Units.cut`), and what is around a moment or a proposal is a unit too (`Units.around`).
+
+Shapes: V videos, U units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from whenabouts.clips import clip_spans, same_instant, whole_clips
+from whenabouts.types import UsageError, Video
+from whenabouts_bench.formats.sentences import Sentence
+from whenabouts_systems.features.sentences import shifted
+from whenabouts_systems.features.source import Rows
+from whenabouts_systems.models.inputs import Inputs
+from whenabouts_systems.models.protocol import ClipBatch
+from whenabouts_systems.ranking.encoded_corpus import Floats, Indices, MemoryCorpus, Progress, encode_corpus
+
+
+class Footage(Protocol):
+    """Videos as features, row by row: `training.examples.Examples`, `indexed_corpus.StoredFootage`."""
+
+    @property
+    def inputs(self) -> Inputs:
+        """How rows are made ready for the system."""
+
+    @property
+    def videos(self) -> Sequence[Video]:
+        """The corpus."""
+
+    @property
+    def durations(self) -> Floats:
+        """(V,) seconds."""
+
+    @property
+    def row_counts(self) -> Indices:
+        """(V,) rows of each video that count, each of `inputs.clip_seconds`."""
+
+    def rows_of_video(self, row: int) -> Mapping[str, Rows]:
+        """Stream -> (T, D) rows of a video."""
+
+    def sentences_of_video(self, row: int) -> Sequence[Sentence]:
+        """What is said in a video; not asked for where the system reads no sentences."""
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """U stretches of videos: rows `first` to `stop` - 1 of video `video` of the footage; all (U,)."""
+
+    footage: Footage
+    video: Indices
+    first: Indices
+    stop: Indices
+
+    @classmethod
+    def cut(cls, footage: Footage, seconds: float) -> Units:
+        """Whole videos cut into segments, video after video; the last of each may be shorter."""
+        size = whole_clips(seconds, footage.inputs.clip_seconds)
+        rows = np.asarray(footage.row_counts, np.int64)
+        counts = -(-rows // size)
+        video = np.repeat(np.arange(len(rows)), counts)
+        place = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
+        return cls(footage, video, place * size, np.minimum((place + 1) * size, rows[video]))
+
+    @classmethod
+    def around(cls, footage: Footage, video: Indices, start: Floats, end: Floats) -> Units:
+        """The rows that hold the seconds from `start` to `end` (U,), as far as the videos have them."""
+        clip, rows = footage.inputs.clip_seconds, np.asarray(footage.row_counts, np.int64)[video]
+        first, last = clip_spans(start, end, clip)
+        first = first.clip(0, rows - 1)
+        return cls(footage, np.asarray(video, np.int64), first, np.clip(last + 1, first + 1, rows))
+
+    def __len__(self) -> int:
+        return len(self.video)
+
+    @property
+    def start(self) -> Floats:
+        """(U,) the seconds at which each begins."""
+        return np.asarray(self.first * self.footage.inputs.clip_seconds, np.float64)
+
+    @property
+    def end(self) -> Floats:
+        """(U,) the seconds at which each ends: no later than its video."""
+        ends = self.stop * self.footage.inputs.clip_seconds
+        return np.asarray(np.minimum(ends, self.footage.durations[self.video]), np.float64)
+
+    def take(self, numbers: Indices) -> Units:
+        """Some of them."""
+        return Units(self.footage, self.video[numbers], self.first[numbers], self.stop[numbers])
+
+    def distinct(self) -> tuple[Units, Indices]:
+        """The different ones, and the number (U,) of each among these."""
+        columns = np.stack([self.video, self.first, self.stop], 1)
+        different, number = np.unique(columns, axis=0, return_inverse=True)
+        video, first, stop = (np.ascontiguousarray(column) for column in different.T)
+        return Units(self.footage, video, first, stop), number.reshape(-1)
+
+    def clip_batch(self, numbers: Indices) -> ClipBatch:
+        """Some units as a system reads videos; each video of theirs is read once, one after the other."""
+        some = self.take(np.asarray(numbers, np.int64))
+        _, begins, owner = np.unique(some.video, return_index=True, return_inverse=True)
+        pieces: list[Mapping[str, Rows]] = [{} for _ in range(len(some))]
+        transcripts: list[Sequence[Sentence]] = [() for _ in range(len(some))]
+        rows: Mapping[str, Rows] = {}
+        sentences: Sequence[Sentence] = ()
+        inputs, read = self.footage.inputs, -1
+        for at in np.argsort(begins[owner.reshape(-1)], kind="stable").tolist():
+            video, span = int(some.video[at]), slice(int(some.first[at]), int(some.stop[at]))
+            if video != read:
+                rows, read = self.footage.rows_of_video(video), video
+                sentences = self.footage.sentences_of_video(video) if inputs.reads_sentences else ()
+            transcripts[at] = shifted(sentences, span.start * inputs.clip_seconds)
+            pieces[at] = {stream: np.array(values[span]) for stream, values in rows.items()}
+        stretches = zip(some.video.tolist(), some.first.tolist(), some.stop.tolist(), strict=True)
+        videos = self.footage.videos
+        names = [f"{videos[video].id}, rows {low} to {high - 1}" for video, low, high in stretches]
+        return inputs.clips(pieces, names=names, transcripts=transcripts)
+
+    def encoded(self, model: Any, *, progress: Progress | None = None) -> MemoryCorpus:
+        """All units as a corpus: row u of it is unit u."""
+        inputs, seconds = self.footage.inputs, self.end - self.start
+        lengths = list(zip((self.stop - self.first).tolist(), seconds.tolist(), strict=True))
+        return encode_corpus(
+            model,
+            self.clip_batch,
+            [f"{number:012d}" for number in range(len(self))],
+            clips=np.array([inputs.clips_of(rows) for rows, _ in lengths], np.int64),
+            clip_seconds=np.array([inputs.clip_seconds_of(*length) for length in lengths]),
+            durations=seconds,
+            progress=progress,
+        )
+
+
+def segment_clips(inputs: Inputs, seconds: float, name: str) -> int:
+    """How many clips segments of so many seconds have for a system, rounded to whole clips.
+
+    Raises UsageError for segments shorter than a clip, or of more clips than the system has places for.
+    """
+    clip, most = inputs.clip_seconds, inputs.max_clips
+    if not 0 < seconds < float("inf"):
+        raise UsageError(f"segments of {seconds!r} seconds: give a number above 0, such as 4")
+    if seconds < clip and not same_instant(seconds, clip):
+        raise UsageError(
+            f"segments of {seconds:g} s are shorter than the clips of {name} ({clip:g} s); give {clip:g} or "
+            "more"
+        )
+    clips = whole_clips(seconds, clip)
+    if clips > most:
+        raise UsageError(
+            f"segments of {seconds:g} s are {clips} clips of {clip:g} s, and {name} has places for {most}; "
+            f"give {most * clip:g} or less"
+        )
+    return clips

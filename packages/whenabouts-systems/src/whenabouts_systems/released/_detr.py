@@ -1,0 +1,106 @@
+"""Settings of checkpoints of the DETR family, as lighthouse and the authors write them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from whenabouts_systems.models.decoding import Decoding
+from whenabouts_systems.models.inputs import Inputs
+from whenabouts_systems.released._detr_features import features_of
+from whenabouts_systems.released.settings import QUERY, Released, Settings
+
+_CLIP_SECONDS = 2.0
+_MOST_CLIPS = 100_000
+_OPTIONS = {
+    "dropout": ("dropout", 0.1),
+    "input_dropout": ("input_dropout", 0.5),
+    "weight_span": ("span_loss_coef", 10.0),
+    "weight_giou": ("giou_loss_coef", 1.0),
+    "weight_label": ("label_loss_coef", 4.0),
+    "weight_background": ("eos_coef", 0.1),
+    "weight_saliency": ("lw_saliency", 1.0),
+    "cost_span": ("set_cost_span", 10.0),
+    "cost_giou": ("set_cost_giou", 1.0),
+    "cost_label": ("set_cost_class", 4.0),
+    "each_layer": ("aux_loss", True),
+    "saliency_margin": ("saliency_margin", 0.2),
+    "longest_clips": ("max_v_l", 75),
+}
+_PROJECTION = "input_vid_proj.{}.net.1.weight"
+_UNUSED = ("txt_position_embed.", "txt_proj_linear.")
+
+
+def settings(
+    released: Released,
+    windows: str = "query_embed.weight",
+    encoder: str = "transformer.encoder",
+    decoder: str = "transformer.decoder",
+    **sizes: Any,
+) -> Settings:
+    """Settings as the tensors and the checkpoint's options have them; `sizes` are those of one system.
+
+    `windows` is the parameter with a row for each window, `encoder` and `decoder` are the names of these.
+
+    Each stream is brought to unit length, as in training: the package's own predictor computes that and
+    then hands on the features as they were.
+    """
+    released.refuse_others("span_loss_type", "l1")
+    released.refuse_others("position_embedding", "sine", "v2")
+    released.refuse_others("pre_norm", False)
+    released.refuse_others("use_txt_pos", False)
+    streams, tef = features_of(released, released.size(_PROJECTION.format(0), 1))
+    released.refuse_encoders(QUERY, *streams)
+    hidden = released.size(_PROJECTION.format(0), 0)
+    config = {
+        "streams": streams,
+        "query_width": released.size("input_txt_proj.0.net.1.weight", 1),
+        "hidden": hidden,
+        "heads": _heads(released, hidden),
+        "feedforward": released.size(f"{decoder}.layers.0.linear1.weight", 0),
+        "projections": projections_of(released, "vid"),
+        "encoder_layers": layers_of(released, encoder),
+        "decoder_layers": layers_of(released, decoder),
+        "windows": released.size(windows, 0),
+        "tef": tef,
+        **{ours: released.setting(theirs, default) for ours, (theirs, default) in _OPTIONS.items()},
+        **sizes,
+    }
+    inputs = Inputs(
+        released.stream(QUERY, config["query_width"], True),
+        {name: released.stream(name, wide, True) for name, wide in streams.items()},
+        clip_seconds=released.overrides.clip_seconds or float(released.setting("clip_length", _CLIP_SECONDS)),
+        max_clips=_MOST_CLIPS,
+        max_tokens=released.setting("max_q_l", 32),
+        long_videos="cut",
+    )
+    unused = frozenset(name for name in released.checkpoint.tensors if name.startswith(_UNUSED))
+    return Settings(config, inputs, Decoding(nms=0.7), "inclusive", unused=unused)
+
+
+def projections_of(released: Released, modality: str) -> int:
+    """Layers that project clips ("vid") or words ("txt")."""
+    return _numbered(released, rf"input_{modality}_proj\.\d+\.net\.1\.weight")
+
+
+def text_layers(released: Released) -> int:
+    """Layers in which clips look at words."""
+    return layers_of(released, "transformer.t2v_encoder")
+
+
+def layers_of(released: Released, encoder: str) -> int:
+    """How many layers an encoder or decoder has; FormatError where there is none."""
+    released.size(f"{encoder}.layers.0.linear1.weight", 0)
+    return _numbered(released, rf"{re.escape(encoder)}\.layers\.\d+\.linear1\.weight")
+
+
+def _heads(released: Released, hidden: int) -> int:
+    heads = released.overrides.heads or released.setting("nheads", 8)
+    if released.overrides.heads is None and not released.has_setting("nheads"):
+        released.guessed.append(f"heads of attention: {heads}, the program's default (--heads)")
+    return heads
+
+
+def _numbered(released: Released, pattern: str) -> int:
+    """How many parameters have a name of that pattern."""
+    return sum(re.fullmatch(pattern, name) is not None for name in released.checkpoint.tensors)

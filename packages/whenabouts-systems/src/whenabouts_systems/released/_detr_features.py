@@ -1,0 +1,85 @@
+"""Which features a checkpoint of the DETR family reads, side by side in which order."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from whenabouts.types import UsageError
+from whenabouts_systems.released.settings import Released
+
+PICTURES, MOTION = "vision", "motion"
+"""What features of CLIP are called, as the stream of pictures of a corpus, and those of SlowFast."""
+_CLIP_WIDTHS, _SLOWFAST_WIDTH = (512, 768), 2304
+_PAIRS = {clip + _SLOWFAST_WIDTH: clip for clip in _CLIP_WIDTHS}
+_WIDTHS = {*_CLIP_WIDTHS, _SLOWFAST_WIDTH, *_PAIRS}
+
+
+def features_of(released: Released, width: int) -> tuple[dict[str, int], bool]:
+    """The streams in rows of `width` values, in their order, and whether temporal endpoint features follow.
+
+    The caller's `streams` decide, else the folders in the option `v_feat_dirs`. Of a file that tells neither,
+    CLIP is taken to come first, as lighthouse has it (the authors' programs begin with SlowFast), and the
+    guess is told. UsageError where the caller's streams or `tef` do not fit the width.
+    """
+    given = released.overrides.streams
+    tef = _tef(released, width)
+    own = width - 2 * tef
+    if given and sum(given.values()) != own:
+        raise UsageError(
+            f"{released.checkpoint.path}: the streams given have {sum(given.values())} values together; its "
+            f"features have {own}, {_with(tef)} temporal endpoint features (--stream, --tef, --no-tef)"
+        )
+    if not given and own not in _WIDTHS and own - 2 in _WIDTHS:
+        raise UsageError(
+            f"{released.checkpoint.path}: features of {own} values are {own - 2} and 2 temporal endpoint "
+            f"features; give --tef, or name what they are: --stream {PICTURES}={own}"
+        )
+    return dict(given) or _in_folders(released, own) or _by_width(released, own), tef
+
+
+def _tef(released: Released, width: int) -> bool:
+    overrides = released.overrides
+    if overrides.tef is not None:
+        return overrides.tef
+    if overrides.streams:
+        return width == sum(overrides.streams.values()) + 2
+    if released.has_setting("ctx_mode"):
+        return "tef" in released.setting("ctx_mode", "")
+    tef = width not in _WIDTHS and width - 2 in _WIDTHS
+    released.guessed.append(
+        f"features of {width} values: {_with(tef)} temporal endpoint features (--tef, --no-tef)"
+    )
+    return tef
+
+
+def _with(tef: bool) -> str:
+    return "with" if tef else "without"
+
+
+def _in_folders(released: Released, width: int) -> dict[str, int]:
+    """By the folders that the program read; none where these are others, or do not fit the width."""
+    folders = [PurePosixPath(folder).name.lower() for folder in released.texts("v_feat_dirs")]
+    names = [MOTION if "slowfast" in folder else PICTURES if "clip" in folder else "" for folder in folders]
+    if len(names) == 1 and names[0]:
+        return {names[0]: width}
+    if sorted(names) != sorted((PICTURES, MOTION)) or width <= _SLOWFAST_WIDTH:
+        return {}
+    widths = {PICTURES: width - _SLOWFAST_WIDTH, MOTION: _SLOWFAST_WIDTH}
+    return {name: widths[name] for name in names}
+
+
+def _by_width(released: Released, width: int) -> dict[str, int]:
+    if width in _PAIRS:
+        clip = _PAIRS[width]
+        released.guessed.append(
+            f"order of features: CLIP ({clip}) before SlowFast ({_SLOWFAST_WIDTH}), as lighthouse has them; "
+            f"for a checkpoint of the authors' program: --stream {MOTION}={_SLOWFAST_WIDTH} "
+            f"--stream {PICTURES}={clip}"
+        )
+        return {PICTURES: clip, MOTION: _SLOWFAST_WIDTH}
+    name = MOTION if width == _SLOWFAST_WIDTH else PICTURES
+    if width != _CLIP_WIDTHS[0]:
+        released.guessed.append(
+            f"features of {width} values: one stream, {name} (--stream NAME=WIDTH, in their order)"
+        )
+    return {name: width}

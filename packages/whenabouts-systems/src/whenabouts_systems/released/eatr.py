@@ -1,0 +1,36 @@
+"""Checkpoints of EaTR as lighthouse trains it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from whenabouts.intake.files import FormatError
+from whenabouts_systems.released import _detr
+from whenabouts_systems.released.settings import Released, Settings
+
+TITLE = "EaTR, imported from a checkpoint of lighthouse"
+_INSIDE = "transformer.decoder."
+_TWICE = ("event_span_embed.", "moment_span_embed.")
+"""Heads that the decoder has as well: the file holds them twice."""
+
+
+def settings(released: Released) -> Settings:
+    """Settings as the tensors and the checkpoint's options have them.
+
+    FormatError where the two copies of a head differ.
+    """
+    weight = released.setting("event_coef", 3.0)
+    own = _detr.settings(released, "transformer.decoder.slot_atten.slots", weight_event=weight)
+    tensors = released.checkpoint.tensors
+    copies = [name for name in tensors if name.startswith(tuple(_INSIDE + head for head in _TWICE))]
+    for name in copies:
+        head = tensors.get(name.removeprefix(_INSIDE))
+        if head is not None and not torch.equal(head, tensors[name]):
+            raise FormatError(
+                released.checkpoint.path,
+                f"{name.removeprefix(_INSIDE)!r} and {name!r} are one parameter, and differ here; import the "
+                "file that the program wrote",
+            )
+    return replace(own, unused=own.unused | frozenset(copies))

@@ -1,0 +1,214 @@
+"""From a released checkpoint to a trained system of ours: every parameter accounted for by name and shape."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import tempfile
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whenabouts.intake.files import FormatError, read_json
+from whenabouts.intake.opening import open_regular
+from whenabouts.types import UsageError, WhenaboutsError
+from whenabouts_systems.models import config_of, new_model
+from whenabouts_systems.models.trained import IMPORTED_FROM, Trained
+from whenabouts_systems.released import program_names
+from whenabouts_systems.released.checkpoint_file import Checkpoint, read_checkpoint
+from whenabouts_systems.released.settings import Overrides, Released, Settings
+
+OPTIONS = "opt.json"
+"""The program's options, which it writes beside its checkpoint."""
+_MOST_NAMED = 6
+# A model that was trained on several GPUs has this before each name.
+_PARALLEL = "module."
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A trained system, and what of it was guessed (for people)."""
+
+    trained: Trained
+    guessed: tuple[str, ...]
+
+    def write(self, folder: Path) -> None:
+        """Make the folder of the trained system, whole or not at all.
+
+        Raises UsageError where there is something already, WhenaboutsError where it cannot be written.
+        """
+        check_free(folder)
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".importing-") as aside:
+                self.trained.save_pretrained(Path(aside) / "made").replace(folder)
+        except OSError as error:
+            raise WhenaboutsError(f"{folder}: cannot be written: {error.strerror or error}") from None
+
+    def to_json(self) -> dict[str, Any]:
+        """As `import-checkpoint --json` prints it."""
+        trained = self.trained
+        return {
+            "system": trained.system,
+            "parameters": sum(tensor.numel() for tensor in trained.model.state_dict().values()),
+            "streams": dict(trained.inputs.widths),
+            "hidden": trained.model.config.hidden,
+            "heads": getattr(trained.model.config, "heads", None),
+            "clip_seconds": trained.inputs.clip_seconds,
+            "tef": trained.inputs.tef or getattr(trained.model.config, "tef", False),
+            "epoch": trained.about.get("epoch"),
+            "guessed": list(self.guessed),
+        }
+
+
+def check_free(folder: Path) -> None:
+    """Raise UsageError where a folder to make is there already and not empty, or is no folder."""
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UsageError(f"{folder}: is there already; name a folder that is new or empty")
+    inside = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not inside.is_dir():
+        raise UsageError(f"{folder}: {inside} is no folder; name a folder in one")
+
+
+def import_checkpoint(
+    program: str, path: Path, overrides: Overrides | None = None, options: Path | None = None
+) -> Imported:
+    """The trained system of a released program's checkpoint file, which computes what the program does.
+
+    `options` is the program's opt.json (default: the one beside the file, where there is one). Raises
+    UsageError for a program that there is not, FormatError for a file that is no checkpoint of it: each
+    parameter that is missing, left over or of another shape is named.
+    """
+    if program not in program_names():
+        raise UsageError(f"{program!r}: no such program; known: {', '.join(program_names())}")
+    importer: Any = importlib.import_module(f"whenabouts_systems.released.{program}")
+    checkpoint = _without_prefix(read_checkpoint(path))
+    released = Released(checkpoint, _read_options(path, options), overrides or Overrides())
+    try:
+        settings = importer.settings(released)
+        _refuse_streams(released.overrides.streams, settings)
+        model = _model(program, checkpoint, settings)
+    except UsageError as error:
+        raise UsageError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+    except FormatError as error:
+        others = _programs_like(checkpoint)
+        if not others or program in others:
+            raise
+        problem = str(error).removeprefix(f"{path}: ")
+        raise FormatError(path, f"{problem}; it looks like a checkpoint of {' or '.join(others)}") from None
+    about = {
+        "title": importer.TITLE,
+        IMPORTED_FROM: path.name,
+        "SHA-256 of that file": _digest(path),
+        "not told by the file": "; ".join(released.guessed) or "nothing",
+        **({} if checkpoint.epoch is None else {"epoch": checkpoint.epoch}),
+    }
+    trained = Trained(program, model.eval(), settings.inputs, settings.decoding, settings.labels, about)
+    return Imported(trained, tuple(released.guessed))
+
+
+def _model(program: str, checkpoint: Checkpoint, settings: Settings) -> Any:
+    """The system with the weights of the checkpoint."""
+    try:
+        config = config_of(program, settings.config)
+        with torch.random.fork_rng(devices=[]):
+            model = new_model(program, config)
+    except (TypeError, ValueError, RuntimeError, UsageError) as error:
+        raise FormatError(checkpoint.path, f"its settings make no model: {error}") from None
+    names = _names(program, config)
+    shortened = _shortened(checkpoint, settings.used_rows)
+    model.load_state_dict(_renamed(shortened, names, model.state_dict(), settings.unused))
+    return model
+
+
+def _names(program: str, config: Any) -> Mapping[str, str]:
+    """Our names of the parameters of a program's system -> those of the program."""
+    names: Mapping[str, str] = importlib.import_module(f"whenabouts_systems.models.{program}").released_names(
+        config
+    )
+    return names
+
+
+def _programs_like(checkpoint: Checkpoint) -> list[str]:
+    """The programs whose parameters have the names of those in the checkpoint."""
+    return [program for program in program_names() if _is_like(program, checkpoint)]
+
+
+def _is_like(program: str, checkpoint: Checkpoint) -> bool:
+    importer: Any = importlib.import_module(f"whenabouts_systems.released.{program}")
+    try:
+        settings: Settings = importer.settings(Released(checkpoint, {}, Overrides()))
+        theirs = set(_names(program, config_of(program, settings.config)).values())
+    except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError, WhenaboutsError):
+        return False
+    return theirs <= set(checkpoint.tensors) <= theirs | settings.unused
+
+
+def _refuse_streams(given: Mapping[str, int], settings: Settings) -> None:
+    """UsageError where the caller names streams of a program whose parameters tell them."""
+    own = {name: stream.width for name, stream in settings.inputs.streams.items()}
+    if given and list(given.items()) != list(own.items()):
+        streams = ", ".join(f"{name} ({width})" for name, width in own.items())
+        raise UsageError(f"the checkpoint tells its streams itself: {streams}; leave --stream")
+
+
+def _read_options(path: Path, named: Path | None) -> Mapping[str, Any]:
+    """The program's options; none where there is no such file beside the checkpoint and none is named."""
+    file = named or path.with_name(OPTIONS)
+    if named is None and not file.is_file():
+        return {}
+    options = read_json(file)
+    if not isinstance(options, dict):
+        raise FormatError(file, "holds no options", accepted="a JSON object, as the programs write it")
+    return options
+
+
+def _without_prefix(checkpoint: Checkpoint) -> Checkpoint:
+    if not all(name.startswith(_PARALLEL) for name in checkpoint.tensors):
+        return checkpoint
+    tensors = {name.removeprefix(_PARALLEL): tensor for name, tensor in checkpoint.tensors.items()}
+    return replace(checkpoint, tensors=tensors)
+
+
+def _shortened(checkpoint: Checkpoint, rows: Mapping[str, int]) -> Checkpoint:
+    """With no more than so many rows of some parameters."""
+    short = {name: checkpoint.tensors[name][:count] for name, count in rows.items()}
+    return replace(checkpoint, tensors={**checkpoint.tensors, **short})
+
+
+def _renamed(
+    checkpoint: Checkpoint, names: Mapping[str, str], parameters: Mapping[str, Tensor], unused: Set[str]
+) -> dict[str, Tensor]:
+    """The tensors for our `parameters`. Raises FormatError that names each that does not fit."""
+    tensors = checkpoint.tensors
+    released = [names[name] for name in parameters]
+    missing = [name for name in released if name not in tensors]
+    surplus = sorted(set(tensors) - set(released) - unused)
+    misshaped = [
+        f"{theirs} is {tuple(tensors[theirs].shape)} for {tuple(parameters[ours].shape)}"
+        for ours, theirs in zip(parameters, released, strict=True)
+        if theirs in tensors and tensors[theirs].shape != parameters[ours].shape
+    ]
+    faults = (("lacks", missing), ("has left over", surplus), ("misshaped:", misshaped))
+    if problems := "; ".join(f"{fault} {_listed(which)}" for fault, which in faults if which):
+        raise FormatError(
+            checkpoint.path, f"does not fit: {problems}", accepted="a checkpoint of the named program"
+        )
+    for name in released:
+        if not torch.isfinite(tensors[name]).all():
+            raise FormatError(checkpoint.path, f"parameter {name!r} has values that are not finite")
+    return {ours: tensors[theirs] for ours, theirs in zip(parameters, released, strict=True)}
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _digest(path: Path) -> str:
+    with open_regular(path) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

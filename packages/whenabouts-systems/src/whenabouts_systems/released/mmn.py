@@ -1,0 +1,151 @@
+"""Checkpoints of MMN's program, and of CroCs', whose names are the same.
+
+The tensors give all sizes but two: how a video's clips become cells, and which cells the map has. The data
+set (`--dataset`) decides both; it is guessed where nobody names it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from whenabouts.types import UsageError
+from whenabouts_systems.models._parts.moment_map import cells_of
+from whenabouts_systems.models.decoding import Decoding
+from whenabouts_systems.models.inputs import Inputs, StreamInput
+from whenabouts_systems.released.settings import Released, Settings
+
+TITLE = "MMN, imported from a checkpoint of the authors' program (or of CroCs')"
+
+_BERT = "text_encoder.bert."
+# Older versions of the text encoder's library keep this table of numbers among the parameters.
+_UNUSED = frozenset({f"{_BERT}embeddings.position_ids"})
+_WORDS = f"{_BERT}embeddings.word_embeddings.weight"
+_TEXT_ENCODER = "distilbert-base-uncased"
+_MOST_TOKENS = 512
+_HEAD_WIDTH = 64
+
+
+@dataclass(frozen=True)
+class _DataSet:
+    """The program's settings for a data set that no tensor says."""
+
+    clips: int
+    clips_per_cell: int
+    counts: tuple[int, ...]
+    config: dict[str, Any]
+    nms: float
+    clip_seconds: float
+
+
+_CONFIG: dict[str, Any] = {"margin": 0.4, "lambda_contrast": 0.05, "contrast_epochs": 7}
+_DATA_SETS = {
+    "charades": _DataSet(32, 2, (15,), _CONFIG, 0.5, 1 / 6),
+    "activitynet": _DataSet(
+        256, 4, (15, 8, 8), {"margin": 0.3, "lambda_contrast": 0.1, "contrast_epochs": 6}, 0.5, 0.5
+    ),
+    "tacos": _DataSet(
+        256,
+        2,
+        (15, 8, 8, 8),
+        {
+            "margin": 0.1,
+            "lambda_contrast": 0.1,
+            "contrast_epochs": 100,
+            "positives": 3,
+            "lowest_iou": 0.3,
+            "highest_iou": 0.7,
+            "score_power": 0.3,
+        },
+        0.4,
+        0.5,
+    ),
+}
+
+
+def settings(released: Released) -> Settings:
+    """Settings as the tensors and the data set have them."""
+    data = _data_set(released)
+    counts = _counts(released, data)
+    text = _text(released)
+    width = released.size("featpool.conv.weight", 1)
+    encoder = released.overrides.encoders.get("query", _TEXT_ENCODER)
+    released.refuse_encoders("query", "video")
+    config = {
+        "streams": {"video": width},
+        "query_width": text["dim"],
+        "text_encoder": encoder,
+        "text": text,
+        "hidden": released.size("featpool.conv.weight", 0),
+        "map_hidden": released.size("proposal_conv.convs.0.weight", 0),
+        "joint": released.size("text_encoder.fc_out1.weight", 0),
+        "clips_per_cell": data.clips_per_cell,
+        "pooling_counts": counts,
+        "map": "conv" if released.has("feat2d.convs.0.weight") else "pool",
+        "map_kernel": released.size("proposal_conv.convs.0.weight", 2),
+        "map_layers": _numbered(released, r"proposal_conv\.convs\.(\d+)\.weight"),
+        "as_released": True,
+        **data.config,
+    }
+    inputs = Inputs(
+        StreamInput(1, False),
+        {"video": released.stream("video", width, True)},
+        clip_seconds=released.overrides.clip_seconds or data.clip_seconds,
+        max_clips=data.clips,
+        max_tokens=min(_MOST_TOKENS, text["max_position_embeddings"]),
+        long_videos="even-as-released",
+        clips_per_cell=data.clips_per_cell,
+        tokenizer=encoder,
+    )
+    cells = len(cells_of(counts, data.clips // data.clips_per_cell))
+    decoding = Decoding(top_videos=100, nms=data.nms, spans_before_nms=cells)
+    return Settings(config, inputs, decoding, "inclusive", unused=_UNUSED)
+
+
+def _data_set(released: Released) -> _DataSet:
+    """The data set's settings; guessed by the shape of the convolution and the file's name."""
+    name = released.overrides.dataset or released.setting("dataset", "")
+    if not name:
+        path = str(released.checkpoint.path).lower()
+        nine_wide = released.size("proposal_conv.convs.0.weight", 2) == 9
+        name = "activitynet" if nine_wide else "tacos" if "tacos" in path else "charades"
+        released.guessed.append(f"the data set: {name} (--dataset)")
+    if name not in _DATA_SETS:
+        raise UsageError(f"--dataset {name!r}: there are {', '.join(_DATA_SETS)}")
+    return _DATA_SETS[name]
+
+
+def _counts(released: Released, data: _DataSet) -> tuple[int, ...]:
+    """Which cells the map has: by the widths of its convolutions where it has them, else by the data set.
+
+    The first convolution of each later group is three wide, all others are two wide.
+    """
+    if not released.has("feat2d.convs.0.weight"):
+        return data.counts
+    count = _numbered(released, r"feat2d\.convs\.(\d+)\.weight")
+    widths = [released.size(f"feat2d.convs.{at}.weight", 2) for at in range(count)]
+    borders = [0, *(at for at, width in enumerate(widths) if width == 3), count]
+    return tuple(high - low for low, high in itertools.pairwise(borders))
+
+
+def _text(released: Released) -> dict[str, int]:
+    """The sizes of the text encoder."""
+    width = released.size(_WORDS, 1)
+    heads = released.overrides.heads or max(1, width // _HEAD_WIDTH)
+    if released.overrides.heads is None:
+        released.guessed.append(f"heads of the text encoder: {heads} (--heads)")
+    return {
+        "vocab_size": released.size(_WORDS, 0),
+        "max_position_embeddings": released.size(f"{_BERT}embeddings.position_embeddings.weight", 0),
+        "n_layers": _numbered(released, re.escape(_BERT) + r"transformer\.layer\.(\d+)\.ffn\.lin1\.weight"),
+        "n_heads": heads,
+        "dim": width,
+        "hidden_dim": released.size(f"{_BERT}transformer.layer.0.ffn.lin1.weight", 0),
+    }
+
+
+def _numbered(released: Released, pattern: str) -> int:
+    """How many parameters have a name of that pattern."""
+    return sum(re.fullmatch(pattern, name) is not None for name in released.checkpoint.tensors)

@@ -1,0 +1,25 @@
+"""Checkpoints of the ReLoCLNet program, and of the TVR-Ranking program, which is made of it."""
+
+from __future__ import annotations
+
+from whenabouts_systems.released.settings import Released, Settings
+
+TITLE = "ReLoCLNet, imported from a checkpoint of the authors' program"
+
+
+def settings(released: Released) -> Settings:
+    """Settings as the tensors and the program's options have them."""
+    released.refuse_others("conv_stride", 1)
+    own = {
+        "span_kernel": released.size("merged_st_predictor.weight", 2),
+        "alpha": released.setting("q2c_alpha", 30.0),
+        "pool_from_epoch": released.setting("hard_negative_start_epoch", 20),
+        "weight_spans": released.setting("lw_st_ed", 0.01),
+        "weight_frame_contrast": released.setting("lw_fcl", 0.03),
+        "weight_video_contrast": released.setting("lw_vcl", 0.03),
+    }
+    return Settings(
+        {**released.shared(heads=8), **own},
+        released.inputs("pool-as-released"),
+        released.decoding("exclusive"),
+    )

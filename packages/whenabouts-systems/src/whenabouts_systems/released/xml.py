@@ -1,0 +1,35 @@
+"""Checkpoints of the XML program of the TVR authors."""
+
+from __future__ import annotations
+
+from whenabouts_systems.released.settings import Released, Settings
+
+TITLE = "XML, imported from a checkpoint of the TVR authors' program"
+MODULAR = "modular_vector_mapping.weight"
+
+
+def settings(released: Released) -> Settings:
+    """Settings as the tensors and the program's options have them."""
+    released.refuse_others("encoder_type", "transformer", "cnn")
+    released.refuse_others("stack_conv_predictor_conv_kernel_sizes", -1, [-1], (-1,))
+    released.refuse_others("conv_stride", 1)
+    depthwise = "query_encoder.conv.depthwise_conv.weight"
+    is_merged = any(released.has(f"merged_st_predictor.{rest}") for rest in ("weight", "0.weight"))
+    group = "merged" if is_merged else next(iter(released.streams))
+    convolved = f"{group}_st_predictor.weight"
+    parts = {
+        "encoder": "cnn" if released.has(depthwise) else "transformer",
+        "encoder_kernel": released.size(depthwise, 2) if released.has(depthwise) else 5,
+        "merge": is_merged,
+        "cross_attention": released.has("video_cross_att.query.weight"),
+        "modular": released.has(MODULAR) and not released.setting("no_modular", False),
+        "span_predictor": "conv" if released.has(convolved) else "linear",
+        "span_kernel": released.size(convolved, 2) if released.has(convolved) else 5,
+    }
+    weights = {"alpha": released.setting("q2c_alpha", 20.0), "lambda_tl": released.setting("lw_st_ed", 0.01)}
+    return Settings(
+        {**released.shared(heads=4), **parts, **weights},
+        released.inputs("cut"),
+        released.decoding("as-released"),
+        unused=frozenset({MODULAR}),  # the program keeps it although its options leave it out
+    )

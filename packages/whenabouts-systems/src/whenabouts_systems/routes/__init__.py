@@ -1,0 +1,1 @@
+"""Routes that trained systems add to the server."""

@@ -1,0 +1,426 @@
+"""Trained systems opened for search: the files of one, its retriever and its calibration; on a corpus."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.encoders import (
+    EncoderUnavailable,
+    TextEncoder,
+    TokenEncoder,
+    encode_tokens,
+    token_fingerprint,
+)
+from whenabouts.index.keys import open_keys, system_of
+from whenabouts.index.lock import CorpusBusy
+from whenabouts.index.records import EncoderMismatch, StreamInfo
+from whenabouts.index.store import Store
+from whenabouts.streams import all_streams
+from whenabouts.types import UsageError, number_of
+from whenabouts_systems.models import staged
+from whenabouts_systems.models.inputs import Inputs, StreamInput
+from whenabouts_systems.models.protocol import QueryEncoding
+from whenabouts_systems.models.trained import CONFIG, IMPORTED_FROM, WEIGHTS, Trained
+from whenabouts_systems.ranking.candidates import can_retrieve
+from whenabouts_systems.ranking.confidence import FILE as CALIBRATION
+from whenabouts_systems.ranking.confidence import TrainedConfidence, confidence_of, load_confidence
+from whenabouts_systems.ranking.encoded_corpus import Progress, device_of, evaluating
+from whenabouts_systems.ranking.localize import can_localize
+from whenabouts_systems.trained_search.even_grid import check_stream
+from whenabouts_systems.trained_search.indexed_corpus import IndexedCorpus
+from whenabouts_systems.trained_search.search_keys import bring_up_to_date, stale_videos
+from whenabouts_systems.trained_search.stored_footage import transcript_of
+
+if TYPE_CHECKING:
+    from whenabouts.encoder_registry import EncoderRegistry
+
+WAIT_SECONDS = 2.0
+"""How long a search waits for another writer before it answers from what is encoded so far."""
+_SEGMENT_SECONDS = 4.0
+# Videos of so many times more clips than a system has places for are noted.
+_FAR = 4
+
+
+@dataclass(frozen=True)
+class OpenedModel:
+    """A trained system, opened: `name` is what people call it, `place` where it lies.
+
+    `opened` is the folder that was named (None for one that was made in Python or came from a hub), `files`
+    what was read of it, and `stamp` changes when these are replaced. `confidence` says how sure its answers
+    are, where that was measured (`whenabouts calibrate --checkpoint`). `retriever` is what chooses the videos
+    in its place.
+    """
+
+    trained: Trained
+    name: str
+    place: str
+    files: tuple[Path, ...] = ()
+    stamp: tuple[int, ...] = ()
+    confidence: TrainedConfidence | None = None
+    retriever: OpenedModel | None = None
+    opened: Path | None = None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether its files are those that were read."""
+        own = self.stamp == _stamp_of(self.files)
+        return own and (self.retriever is None or self.retriever.is_current)
+
+
+def open_model(model: str | Path | Trained, retriever: str | Path | Trained | None = None) -> OpenedModel:
+    """A trained system by its folder, or by its name on a hub; of a staged run with its retriever.
+
+    A `retriever` that is named chooses the videos, whatever the folder says; the calibration kept there is
+    of other answers then, and not read. Raises UsageError and FormatError, also for the calibration of
+    another checkpoint beside it.
+    """
+    own, localizer = (None, model) if isinstance(model, Trained) else staged.stages_of(model)
+    if retriever is not None and not isinstance(retriever, Trained):
+        retriever = staged.retriever_of(retriever)
+    chooser = own if retriever is None else retriever
+    opened = _opened(localizer)
+    if not isinstance(model, Trained) and staged.is_staged(model):
+        folder = Path(model).expanduser()
+        files = _files_of(folder)
+        stamp = _stamp_of(files)
+        opened = replace(opened, name=folder.name or str(model), files=files, stamp=stamp, opened=folder)
+    if chooser is not None:
+        opened = replace(opened, retriever=_chooser(chooser, opened))
+    if isinstance(model, Trained) or retriever is not None:
+        return opened
+    if opened.opened is None:  # from a hub
+        calibration, fingerprint = opened.trained.calibration, opened.trained.fingerprint
+        return replace(opened, confidence=confidence_of(opened.place, calibration, fingerprint))
+    first = None if opened.retriever is None else opened.retriever.trained.fingerprint
+    fingerprint = staged.fingerprint_of(opened.trained.fingerprint, first)
+    return replace(opened, confidence=load_confidence(opened.opened, fingerprint))
+
+
+def _chooser(place: str | Path | Trained, localizer: OpenedModel) -> OpenedModel:
+    """A system that is to choose the videos for another. Raises UsageError where one of them cannot."""
+    chooser = _opened(place)
+    if not can_retrieve(chooser.trained.model):
+        raise UsageError(f"{chooser.name} ({chooser.trained.system}) chooses no videos; name a retriever")
+    if not can_localize(localizer.trained.model):
+        raise UsageError(
+            f"{localizer.name} ({localizer.trained.system}) finds no moments in the videos that "
+            f"{chooser.name} chooses; name a localizer, or leave out the retriever"
+        )
+    return chooser
+
+
+def _opened(model: str | Path | Trained) -> OpenedModel:
+    """One system, without its calibration."""
+    if isinstance(model, Trained):
+        return OpenedModel(model, model.system, f"python:{model.fingerprint}")
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        return OpenedModel(Trained.from_pretrained(model), folder.name or str(model), str(model))
+    files = _files_of(folder)
+    stamp = _stamp_of(files)
+    trained = Trained.from_pretrained(folder)
+    return OpenedModel(trained, folder.name or str(model), str(folder.resolve()), files, stamp, opened=folder)
+
+
+def _files_of(folder: Path) -> tuple[Path, ...]:
+    """The files of a system, be they there or not; of a staged run those of both."""
+    places = [folder / name for name in (WEIGHTS, CONFIG, CALIBRATION, staged.SYSTEM)]
+    if staged.is_staged(folder):
+        stages = staged.read_stages(folder)
+        places += [stages.localizer / name for name in (WEIGHTS, CONFIG)]
+        places += [stages.retriever / name for name in (WEIGHTS, CONFIG) if stages.retriever is not None]
+    return tuple(places)
+
+
+def _stamp_of(files: Iterable[Path]) -> tuple[int, ...]:
+    """Sizes and times of files: what changes when they are replaced."""
+    stats = [path.stat() for path in files if path.is_file()]
+    return tuple(number for stat in stats for number in (stat.st_size, stat.st_mtime_ns))
+
+
+# On a corpus ------------------------------------------------------------------------------------------
+
+
+class IndexedSystem:
+    """A trained system on a corpus; `segment_clips`: it keeps segments of so many clips (0: whole videos)."""
+
+    def __init__(
+        self,
+        store: Store,
+        model: OpenedModel,
+        encoder: TextEncoder,
+        notes: Sequence[str] = (),
+        segment_clips: int = 0,
+    ) -> None:
+        self.model, self.trained, self.encoder = model, model.trained, encoder
+        self.segment_clips = segment_clips
+        self.notes = [*notes, *check_fit(store, model.trained, model.name)]
+        self._store = store
+        self._system = system_of(self.trained.fingerprint, segment_clips)
+        self._checked: int | None = None
+        self._corpus: IndexedCorpus | None = None
+        self._described: tuple[int, list[str], list[str]] | None = None
+
+    @property
+    def name(self) -> str:
+        """What people call the system."""
+        return self.model.name
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the corpus holds anything of it."""
+        return open_keys(self._store, self._system) is not None
+
+    def encode(self, text: str) -> QueryEncoding:
+        """A query, encoded."""
+        model, inputs = self.trained.model, self.trained.inputs
+        if inputs.tokenizer:
+            batch = inputs.sentences([text])
+        else:
+            assert isinstance(self.encoder, TokenEncoder)  # seen by `open_indexed`
+            batch = inputs.queries(self.encoder.encode_tokens([text]), ["the query"])
+        with evaluating(model):
+            encoded: QueryEncoding = model.encode_queries(batch.to(device_of(model)))
+        return encoded
+
+    def prepare(self, *, wait: float = WAIT_SECONDS, progress: Progress | None = None) -> IndexedCorpus:
+        """Encode the videos that are new or changed; the corpus. Raises CorpusBusy, UsageError."""
+        corpus = self._current()
+        if corpus is None:
+            keys = bring_up_to_date(
+                self._store,
+                self.trained,
+                self.name,
+                self.model.place,
+                segment_clips=self.segment_clips,
+                wait=wait,
+                progress=progress,
+            )
+            self._corpus = corpus = IndexedCorpus(keys, self.trained)
+            self._checked = self._store.version
+        return corpus
+
+    def corpus(self) -> tuple[IndexedCorpus, list[str]]:
+        """The corpus, up to date unless another program is writing; then a note says what is left out."""
+        try:
+            return self.prepare(), []
+        except CorpusBusy as error:
+            keys = open_keys(self._store, self._system)
+            if keys is None:
+                raise
+            stale, _ = stale_videos(self._store, keys)
+            corpus = IndexedCorpus(keys, self.trained, [record.video_id for record in stale])
+            note = f"{number_of(len(stale), 'video')} not yet encoded with {self.name}: not searched"
+            return corpus, [f"{note} ({error})"] if stale else []
+
+    def notes_on_unread(self, corpus: IndexedCorpus) -> list[str]:
+        """A note on the videos in which the system reads nothing."""
+        return self._notes_on(corpus)[0]
+
+    def notes_on_long(self, corpus: IndexedCorpus) -> list[str]:
+        """A note on the videos that are far longer than the system has places for."""
+        return self._notes_on(corpus)[1]
+
+    def _notes_on(self, corpus: IndexedCorpus) -> tuple[list[str], list[str]]:
+        if self._described is None or self._described[0] != self._store.version:
+            rows = corpus.rows
+            self._described = self._store.version, self._unread(rows), self._long(rows)
+        return self._described[1:]
+
+    def _unread(self, rows: NDArray[np.int64]) -> list[str]:
+        if not (count := int(np.count_nonzero(rows == 0))):
+            return []
+        streams = " or ".join(self.trained.inputs.streams)
+        return [f"{count:,} of {len(rows):,} videos have no {streams} and cannot be found by {self.name}"]
+
+    def _long(self, rows: NDArray[np.int64]) -> list[str]:
+        inputs = self.trained.inputs
+        places, clip = inputs.max_clips, inputs.clip_seconds
+        cut = inputs.long_videos == "cut"
+        if not (count := int(np.count_nonzero(rows > (places if cut else _FAR * places)))):
+            return []
+        they = f"{count:,} of {len(rows):,} videos are"
+        how = f"--segments {max(_SEGMENT_SECONDS, clip):g}"
+        if cut:
+            return [
+                f"{they} read by {self.name} up to {places * clip:g} s only; {how} looks into all of them"
+            ]
+        longest = int(rows.max()) * clip / places
+        return [
+            f"{they} long for {self.name}, which reads them as {places} clips, of up to {longest:.0f} s "
+            f"each; {how} looks into them in clips of {clip:g} s"
+        ]
+
+    def _current(self) -> IndexedCorpus | None:
+        """The corpus where no video has come, changed or gone since it was encoded; else None."""
+        version = self._store.version
+        if self._corpus is None or self._checked != version:
+            keys = open_keys(self._store, self._system)
+            if keys is None or keys.info.ledger != version:
+                return None
+            self._corpus, self._checked = IndexedCorpus(keys, self.trained), version
+        return self._corpus
+
+
+def open_indexed(
+    store: Store, registry: EncoderRegistry, model: OpenedModel, segment_clips: int = 0
+) -> IndexedSystem:
+    """A system with the encoder of its queries: the one it names, else one of the corpus that fits.
+
+    Raises UsageError, EncoderUnavailable; EncoderMismatch, naming both, where the encoder of that name has
+    other weights or another width than the one that the system was trained with.
+    """
+    inputs, name, notes = model.trained.inputs, model.name, []
+    if inputs.tokenizer:  # words become vectors inside the system
+        encoder = registry.by_name(inputs.query.encoder or None)
+    elif inputs.query.encoder:
+        encoder = _named(registry, inputs, name)
+    else:
+        encoder = _of_corpus(registry, inputs, name)
+        _, note = _fit_of(inputs.query, encoder)
+        notes = [f"{name}: queries: {note}"] if note else []
+    return IndexedSystem(store, model, encoder, notes, segment_clips)
+
+
+_NAME_IT = "name the one it was trained with (`import-checkpoint … --encoder query=NAME`)"
+
+
+def _named(registry: EncoderRegistry, inputs: Inputs, name: str) -> TextEncoder:
+    """The encoder that a system names, or where it is not here one of the corpus with the same weights."""
+    query = inputs.query
+    try:
+        encoder = registry.by_name(query.encoder)
+    except EncoderUnavailable:
+        own = registry.of_tokens(inputs.streams) if query.fingerprint else ()
+        for encoder in own:
+            if not _fit_of(query, encoder)[0]:
+                return encoder
+        raise
+    # Without a hash the name decides, and this is what it means here.
+    problem, _ = _fit_of(replace(query, encoder=encoder.name), encoder)
+    if problem:
+        remedy = "install that encoder" if query.fingerprint else _NAME_IT
+        raise EncoderMismatch(
+            f"{name} reads queries of another encoder: {problem}; {remedy}, or train on "
+            "`whenabouts features tokens` made with this one"
+        )
+    return encoder
+
+
+def _of_corpus(registry: EncoderRegistry, inputs: Inputs, name: str) -> TextEncoder:
+    """For a system that names no encoder: the first of the corpus that fits, else the default if it does."""
+    seen: list[TextEncoder] = []
+    default = map(registry.by_name, [None])  # opened only where it is needed
+    for encoder in chain(registry.of_tokens(inputs.streams), default):
+        if not _fit_of(inputs.query, encoder)[0]:
+            return encoder
+        seen.append(encoder)
+    here = ", ".join(f"{encoder.name} ({_token_width(encoder)})" for encoder in seen)
+    raise EncoderMismatch(
+        f"{name} reads {inputs.query.width} values a token and does not say which encoder makes them; "
+        f"here are {here}; {_NAME_IT}"
+    )
+
+
+def _token_width(encoder: TextEncoder) -> int:
+    return int(encode_tokens(encoder, ["a"])[0].shape[1])
+
+
+def _fit_of(query: StreamInput, encoder: TextEncoder) -> tuple[str, str]:
+    """What `check_features` says of an encoder's tokens."""
+    return check_features(query, encoder.name, token_fingerprint(encoder), _token_width(encoder))
+
+
+def _remedy(lacking: Sequence[str]) -> str:
+    """What can be done about streams that a corpus lacks."""
+    streams = all_streams()
+    if not streams.keys() >= set(lacking):
+        return (
+            "streams must be called as in the corpus: train on what `whenabouts features export` writes of "
+            f"it, by the names {' and '.join(streams)}"
+        )
+    return f"{', '.join(streams[name].remedy for name in lacking)}, or take a system that was trained without"
+
+
+def check_fit(store: Store, trained: Trained, name: str) -> list[str]:
+    """Notes on what could not be checked of whether a system fits a corpus.
+
+    Raises UsageError for a stream that the corpus lacks or that has clips of another length, and for a system
+    that reads what is said in a corpus without words; EncoderMismatch,
+    naming both sides stream by stream, where vectors were made by other encoders than it was trained on.
+    """
+    inputs = trained.inputs
+    lacking = [stream for stream in inputs.streams if stream not in store.streams]
+    if lacking:
+        raise UsageError(
+            f"{name} reads the streams {', '.join(inputs.streams)}; {store.place} has "
+            f"{', '.join(sorted(store.streams)) or 'none'} and lacks {', '.join(lacking)}; {_remedy(lacking)}"
+        )
+    transcript_of(store, inputs)  # raises where there are no words
+    wrong, notes = [], []
+    for stream, trained_on in inputs.streams.items():
+        info = check_stream(store, stream, inputs.clip_seconds)
+        problem, note = check_features(trained_on, info.encoder, info.fingerprint, info.dimension)
+        if problem and not trained_on.fingerprint and trained_on.width == info.dimension:
+            problem += f" (if they are one, import the checkpoint with --encoder {stream}={info.encoder})"
+        wrong += [f"stream {stream}: {problem}"] if problem else []
+        note = note or _first_frames(trained, info)
+        notes += [f"{name}: stream {stream}: {note}"] if note else []
+    if wrong:
+        raise EncoderMismatch(
+            f"{name} does not fit {store.place}: {'; '.join(wrong)}. Index the videos into a new corpus with "
+            "the encoders of the system, or train on `whenabouts features export` of this corpus"
+        )
+    return notes
+
+
+def _first_frames(trained: Trained, info: StreamInfo) -> str:
+    """A note where a released system reads clips by their first frames; "" elsewhere."""
+    is_old = "clip_seconds" in info.settings and not {"frame_at", "clip_frames"} & info.settings.keys()
+    if not is_old or IMPORTED_FROM not in trained.about:
+        return ""
+    return (
+        "its clips are their first frames, where released features are the middle ones; borders come half "
+        "a clip late: index the videos into a new corpus"
+    )
+
+
+def check_features(trained_on: StreamInput, encoder: str, fingerprint: str, width: int) -> tuple[str, str]:
+    """What is wrong with features for a system ("": nothing), and what could not be checked of them.
+
+    The hash of the weights decides where both sides have one, else the encoder's name.
+    """
+    theirs, ours = _weights_of(trained_on.fingerprint), _weights_of(fingerprint)
+    there = f"{trained_on.encoder or 'an encoder without a name'} ({trained_on.width} wide"
+    there += f", weights {theirs[:12]}…)" if theirs else ")"
+    here = f"{encoder} ({width} wide" + (f", weights {ours[:12]}…)" if ours else ")")
+    both = f"trained on {there}, here it is {here}"
+    if trained_on.width != width:
+        return both, ""
+    if trained_on.fingerprint and trained_on.fingerprint == fingerprint:
+        return "", ""
+    if theirs and ours:
+        return ("", "") if theirs == ours else (both, "")
+    if trained_on.encoder:
+        return ("", "") if trained_on.encoder == encoder else (both, "")
+    return "", f"the system does not say which encoder it was trained with; taken for {encoder}"
+
+
+def _weights_of(fingerprint: str) -> str:
+    """The hash of the weights in a fingerprint: an encoder's own line, or facts as JSON; "" without one."""
+    try:
+        facts = json.loads(fingerprint)
+    except ValueError:
+        parts = fingerprint.removesuffix(":tokens").split()
+        facts = dict(part.split("=", 1) for part in parts if "=" in part)
+    if not isinstance(facts, dict):
+        return ""
+    return str(facts.get("weights_sha256") or facts.get("weights") or "")

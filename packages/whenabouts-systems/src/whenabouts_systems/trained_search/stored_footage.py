@@ -1,0 +1,190 @@
+"""Videos of an index as footage: the rows of their clips on the grid of a system, read as they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.clips import clip_counts
+from whenabouts.index.keys import ByteCache, KeptVideo, mark_of
+from whenabouts.index.records import VideoRecord
+from whenabouts.index.store import Store
+from whenabouts.streams import stream as stream_named
+from whenabouts.types import UsageError, Video
+from whenabouts_bench.formats.sentences import Sentence
+from whenabouts_systems.models.inputs import Inputs
+from whenabouts_systems.trained_search.even_grid import videos_on_grid
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+Streams = Mapping[str, NDArray[np.floating[Any]]]
+Item = TypeVar("Item")
+
+ROWS_AT_A_TIME = 60_000
+"""Rows of videos that are read together: 25 hours in clips of 1.5 seconds, 180 MB of width 768."""
+ROWS_BYTES = 256 * 2**20
+"""What is remembered of the videos read last, in half precision: 60 hours of pictures and words."""
+# What a video of unknown length is taken to be, where only much or little is asked.
+_UNKNOWN_SECONDS = 3600.0
+
+
+def in_parts(items: Sequence[Item], sizes: Sequence[float], most: float, count: int) -> Iterator[list[Item]]:
+    """Items some at a time: at most `count`, whose sizes add up to no more than `most` (one at least).
+
+    >>> list(in_parts("abcd", [2, 2, 9, 1], 4, 10))
+    [['a', 'b'], ['c'], ['d']]
+    """
+    part: list[Item] = []
+    filled = 0.0
+    for item, size in zip(items, sizes, strict=True):
+        if part and (filled + size > most or len(part) >= count):
+            yield part
+            part, filled = [], 0.0
+        part.append(item)
+        filled += size
+    if part:
+        yield part
+
+
+def rows_about(records: Sequence[VideoRecord], clip_seconds: float) -> list[float]:
+    """About how many rows each video has on a grid; more is not known before it is read."""
+    return [(record.duration or _UNKNOWN_SECONDS) / clip_seconds for record in records]
+
+
+def transcript_of(store: Store, inputs: Inputs) -> str:
+    """The stream of a corpus whose words a system reads as sentences; "" for one that reads none.
+
+    Raises UsageError where the corpus has no such stream.
+    """
+    if not inputs.reads_sentences:
+        return ""
+    spoken = [name for name in store.streams if stream_named(name).transcript]
+    if not spoken:
+        raise UsageError(f"{store.place} has no words, and the system reads what is said; index them")
+    return spoken[0]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredVideo:
+    """What is read of a video: its rows, and what is said."""
+
+    streams: Streams
+    sentences: tuple[Sentence, ...] = ()
+
+
+class StoredRows:
+    """Rows of a corpus's videos on a system's grid, in half precision as exports have them.
+
+    Videos are read whole: many stretches by their times take a table fifty times as long. Those read last are
+    remembered, and forgotten when they are written anew.
+    """
+
+    def __init__(self, store: Store, inputs: Inputs, cache_bytes: int = ROWS_BYTES) -> None:
+        self.inputs = inputs
+        self._store, self._most = store, cache_bytes
+        self._transcript = transcript_of(store, inputs)
+        self._cache: ByteCache[tuple[str, str], StoredVideo] = ByteCache(cache_bytes, _bytes_of)
+
+    def counts(self, durations: Floats) -> Indices:
+        """(V,) how many rows videos of so many seconds have."""
+        return np.maximum(clip_counts(durations, self.inputs.clip_seconds), 1)
+
+    def of(self, video: KeptVideo) -> StoredVideo:
+        """A video; zeros and silence where it was written anew or taken out since it was encoded."""
+        key = video.video_id, video.mark
+        cached = self._cache.get_many([key])
+        return cached[key] if key in cached else self._read([video])[key]
+
+    def read_ahead(self, videos: Sequence[KeptVideo]) -> None:
+        """Read videos together that will be needed, as many as are cached."""
+        cached = self._cache.get_many([(video.video_id, video.mark) for video in videos])
+        missing = [video for video in videos if (video.video_id, video.mark) not in cached]
+        sizes = self.counts(np.array([video.duration for video in missing], np.float64)) * self._row_bytes
+        self._read(missing[: int(np.searchsorted(sizes.cumsum(), self._most, side="right"))])
+
+    @property
+    def _row_bytes(self) -> int:
+        return 2 * sum(stream.width for stream in self.inputs.streams.values())
+
+    def _read(self, videos: Sequence[KeptVideo]) -> dict[tuple[str, str], StoredVideo]:
+        records = {record.video_id: record for record in self._store.videos([v.video_id for v in videos])}
+        current = [
+            records[video.video_id]
+            for video in videos
+            if video.video_id in records and mark_of(records[video.video_id]) == video.mark
+        ]
+        streams, clip = list(self.inputs.streams), self.inputs.clip_seconds
+        there: dict[str, StoredVideo] = {}
+        for part in in_parts(current, rows_about(current, clip), ROWS_AT_A_TIME, len(current)):
+            for grid in videos_on_grid(self._store, streams, clip, part, self._transcript):
+                there[grid.record.video_id] = StoredVideo(grid.streams, grid.sentences)
+        counts = self.counts(np.array([video.duration for video in videos], np.float64)).tolist()
+        nothing = StoredVideo({})
+        read = {}
+        for video, count in zip(videos, counts, strict=True):
+            own = there.get(video.video_id, nothing)
+            fitted = StoredVideo(self._fitted(own.streams, count), own.sentences)
+            read[video.video_id, video.mark] = fitted
+        self._cache.put(read)
+        return read
+
+    def _fitted(self, rows: Streams, count: int) -> Streams:
+        """Exactly `count` rows of each stream in half precision, zeros where there are fewer."""
+        fitted = {}
+        for stream, settings in self.inputs.streams.items():
+            block = np.zeros((count, settings.width), np.float16)
+            if stream in rows:
+                own = rows[stream][:count]
+                block[: len(own)] = own
+            fitted[stream] = block
+        return fitted
+
+
+def _bytes_of(video: StoredVideo) -> int:
+    words = sum(len(sentence.text) for sentence in video.sentences)
+    return sum(values.nbytes for values in video.streams.values()) + words
+
+
+@dataclass(frozen=True, eq=False)
+class StoredFootage:
+    """Some videos of a corpus as footage of a system (`units.Footage`)."""
+
+    rows: StoredRows
+    kept: Sequence[KeptVideo]
+
+    @property
+    def inputs(self) -> Inputs:
+        """How rows are made ready for the system."""
+        return self.rows.inputs
+
+    @cached_property
+    def videos(self) -> list[Video]:
+        """The videos."""
+        return [Video(video.video_id, video.duration) for video in self.kept]
+
+    @cached_property
+    def durations(self) -> Floats:
+        """(V,) seconds."""
+        return np.array([video.duration for video in self.kept], np.float64)
+
+    @cached_property
+    def row_counts(self) -> Indices:
+        """(V,) rows of each video."""
+        return self.rows.counts(self.durations)
+
+    def rows_of_video(self, row: int) -> Streams:
+        """Stream -> (T, D) rows of a video."""
+        return self.rows.of(self.kept[row]).streams
+
+    def sentences_of_video(self, row: int) -> Sequence[Sentence]:
+        """What is said in a video."""
+        return self.rows.of(self.kept[row]).sentences
+
+    def read_ahead(self, rows: Indices) -> None:
+        """Read videos that will be asked for, together."""
+        self.rows.read_ahead([self.kept[row] for row in np.unique(rows).tolist()])

@@ -1,0 +1,630 @@
+"""What a training reads: annotations and features of an experiment, opened, checked, made into examples."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.clips import ClipGrid, same_instant
+from whenabouts.intake.hub import is_name
+from whenabouts.types import Query, UsageError, Video, WhenaboutsError
+from whenabouts_bench.datasets import declaration_named, open_dataset
+from whenabouts_bench.formats import read_annotations
+from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.formats.sentences import Transcripts, read_sentences
+from whenabouts_bench.relevance.pairs import RelevantPairs
+from whenabouts_systems.features import FeatureSource, Fingerprint, open_features, require_same
+from whenabouts_systems.features.cache import CachedRows, open_cached_copy
+from whenabouts_systems.models.inputs import Inputs, StreamInput
+from whenabouts_systems.training.examples import Examples, ItemRows
+from whenabouts_systems.training.experiment import DataSettings, FeatureSettings
+
+__all__ = ["SPLITS", "DataSettings", "Examples", "ExperimentData", "FeatureSettings"]
+
+SPLITS = ("train", "validation", "test")
+
+_QUERY = ""
+"""Stands for the tokens of queries among the streams of videos."""
+_Sources = dict[str, dict[str, FeatureSource]]
+"""Stream -> split -> file."""
+_SHOWN = 3
+_KEPT = ("weights_sha256", "frame_rate", "normalisation", "version")
+"""What a stream's `fingerprint` keeps beside encoder and width."""
+_ROWS_APART, _SHARE_APART = 2, 0.1
+_MOST_CLIPS_A_ROW = 1.5
+
+
+class ExperimentData:
+    """Annotations and features of an experiment; a context manager that closes the files.
+
+    `inputs` is how features become batches, with what made them; `folder` is that of the feature files.
+    """
+
+    def __init__(
+        self, inputs: Inputs, examples: Mapping[str, Examples], files: ExitStack, folder: Path
+    ) -> None:
+        self.inputs, self.folder = inputs, folder
+        self._examples = dict(examples)
+        self._files = files
+
+    @classmethod
+    def open(
+        cls,
+        data: DataSettings,
+        features: FeatureSettings,
+        features_dir: str | Path,
+        *,
+        inputs: Inputs | None = None,
+        splits: Sequence[str] = SPLITS,
+    ) -> Self:
+        """Everything that the experiment names, opened and checked.
+
+        `inputs` are those of a checkpoint that goes on or is evaluated: features made by another encoder
+        are refused. `splits` are read where the experiment names them.
+
+        Raises UsageError, FormatError or FeatureMismatch, naming file, id, what was found and what was
+        expected, for whatever would go wrong later.
+        """
+        folder = _folder(features_dir)
+        annotations = _annotations(data, folder, splits)
+        with _opened(features, folder, annotations) as (files, sources, stack):
+            if inputs is None:
+                inputs = _inputs(features, sources, folder)
+            else:
+                _refuse_others(inputs, features, sources)
+            rows = files.rows_of(sources, annotations)
+            pairs = RelevantPairs.open(data.beside(folder, data.pairs)) if data.pairs else None
+            transcripts = _transcripts(features, folder, annotations)
+            examples = {
+                split: _examples(
+                    split,
+                    judged,
+                    inputs,
+                    rows,
+                    data,
+                    pairs if split == "train" else None,
+                    transcripts.get(split),
+                )
+                for split, judged in annotations.items()
+            }
+            if "train" in examples and not len(examples["train"]):
+                raise _nothing_to_learn(data, examples["train"])
+            return cls(inputs, examples, stack.pop_all(), folder)
+
+    @staticmethod
+    def check(
+        data: DataSettings,
+        features: FeatureSettings,
+        features_dir: str | Path,
+        splits: Sequence[str] = SPLITS,
+    ) -> Inputs:
+        """The inputs that `open` would have, from the files' lists of contents: no rows are read.
+
+        For a training that begins hours later. Raises what `open` does of what these lists say: files, ids,
+        encoders, widths, lengths of clips.
+        """
+        folder = _folder(features_dir)
+        annotations = _annotations(data, folder, splits)
+        if data.pairs:
+            RelevantPairs.open(data.beside(folder, data.pairs))
+        _transcripts(features, folder, annotations)
+        with _opened(features, folder, annotations) as (files, sources, _):
+            for stream, by_split in sources.items():
+                for split, source in by_split.items():
+                    files.refuse_missing(stream, split, source, annotations[split])
+            return _inputs(features, sources, folder)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that were opened."""
+        return tuple(self._examples)
+
+    def split(self, name: str) -> Examples:
+        """A split by its name: "train", "validation" or "test"."""
+        if name not in self._examples:
+            raise UsageError(
+                f"the experiment's [data] names no {name!r}; it has {', '.join(self._examples) or 'none'}"
+            )
+        return self._examples[name]
+
+    def to_json(self) -> dict[str, Any]:
+        """The summary of each split, for `run.json`."""
+        return {name: examples.summary.to_json() for name, examples in self._examples.items()}
+
+    def summary(self) -> list[str]:
+        """The summary of each split, for people: what it holds, and which rules for odd data applied."""
+        return [line for examples in self._examples.values() for line in examples.summary.lines()]
+
+    def close(self) -> None:
+        """Close the feature files."""
+        self._files.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@contextmanager
+def _opened(
+    features: FeatureSettings, folder: Path, annotations: Mapping[str, Annotations]
+) -> Iterator[tuple[_Files, _Sources, ExitStack]]:
+    """The feature files by stream and split, and the stack that closes them when the block ends."""
+    _refuse_ambiguous(annotations)
+    with ExitStack() as stack:
+        files = _Files(features, folder, stack)
+        yield files, {name: files.of(name, path, annotations) for name, path in _named(features)}, stack
+
+
+class _Files:
+    """Feature files below a folder, each opened and read once however many splits share it."""
+
+    def __init__(self, settings: FeatureSettings, folder: Path, stack: ExitStack) -> None:
+        self._settings, self._folder, self._stack = settings, folder, stack
+        self._opened: dict[Path, FeatureSource] = {}
+
+    def of(self, stream: str, path: str, splits: Iterable[str]) -> dict[str, FeatureSource]:
+        """The file of a stream for each split. Raises where they were made by different encoders."""
+        clip_seconds = None if stream == _QUERY else self._settings.clip_seconds
+        sources = {
+            split: self._open(self._folder / path.replace("{split}", split), clip_seconds) for split in splits
+        }
+        _refuse_other_files(list(dict.fromkeys(sources.values())))
+        return sources
+
+    def rows_of(
+        self, sources: _Sources, annotations: Mapping[str, Annotations]
+    ) -> dict[str, dict[str, ItemRows]]:
+        """Stream -> split -> the rows of its videos or queries. Every item is read once."""
+        bytes_left = self._settings.memory_mb << 20
+        rows_of: dict[str, dict[str, ItemRows]] = {}
+        for stream, files in sources.items():
+            ids = {split: _ids(stream, annotations[split]) for split in files}
+            for split, source in files.items():
+                self.refuse_missing(stream, split, source, annotations[split])
+            gathered: dict[FeatureSource, tuple[CachedRows, dict[str, int]]] = {}
+            for source in dict.fromkeys(files.values()):
+                of_splits = (item for split, file in files.items() if file is source for item in ids[split])
+                items = [item for item in dict.fromkeys(of_splits) if item in source]
+                rows = CachedRows(source, items, bytes_left)
+                bytes_left -= rows.bytes_held
+                gathered[source] = rows, {item: number for number, item in enumerate(items)}
+            rows_of[stream] = {
+                split: _item_rows(*gathered[source], ids[split]) for split, source in files.items()
+            }
+        return rows_of
+
+    def refuse_missing(self, stream: str, split: str, source: FeatureSource, judged: Annotations) -> None:
+        """Raise where a file lacks videos or queries of a split that are needed."""
+        if stream not in self._settings.optional:
+            kind = "queries" if stream == _QUERY else "videos"
+            _refuse_missing(source, _ids(stream, judged), kind, split)
+
+    def _open(self, path: Path, clip_seconds: float | None) -> FeatureSource:
+        if path not in self._opened:
+            source = open_features(path, clip_seconds=clip_seconds)
+            if self._settings.cache:
+                # Read now: the copy in the cache carries the fingerprint of the original.
+                _ = source.fingerprint
+                source = open_cached_copy(source, self._folder / self._settings.cache)
+            self._opened[path] = self._stack.enter_context(source)
+        return self._opened[path]
+
+
+def _folder(features_dir: str | Path) -> Path:
+    folder = Path(features_dir).expanduser()
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: is no folder; give the folder of the feature files (--features)")
+    return folder
+
+
+def _named(features: FeatureSettings) -> list[tuple[str, str]]:
+    """Stream and file name of all feature files, the queries' first."""
+    if not features.query:
+        raise UsageError(
+            "[features] names no query; accepted: the file of the queries' token features, or tokenizer:NAME"
+        )
+    if not features.streams:
+        raise UsageError("[features.streams] is empty; accepted: stream = file, such as video = 'video.h5'")
+    query = [] if features.tokenizer else [(_QUERY, features.query)]
+    return [*query, *features.streams.items()]
+
+
+def _ids(stream: str, annotations: Annotations) -> list[str]:
+    return [item.id for item in (annotations.queries if stream == _QUERY else annotations.videos)]
+
+
+def _transcripts(features: FeatureSettings, folder: Path, splits: Iterable[str]) -> dict[str, Transcripts]:
+    """The sentences of the videos of each split; none where the experiment names no file of them.
+
+    Raises UsageError where there is no such file.
+    """
+    if not features.sentences:
+        return {}
+    paths = {split: folder / features.sentences.replace("{split}", split) for split in splits}
+    for path in paths.values():
+        if not path.is_file():
+            raise UsageError(f"{path}: there is no such file of sentences ([features] sentences)")
+    read = {path: read_sentences(path) for path in dict.fromkeys(paths.values())}
+    return {split: read[path] for split, path in paths.items()}
+
+
+def _item_rows(gathered: CachedRows, number_of: Mapping[str, int], ids: Sequence[str]) -> ItemRows:
+    return ItemRows(gathered, np.array([number_of.get(item, -1) for item in ids], np.int64))
+
+
+def _annotations(data: DataSettings, folder: Path, splits: Sequence[str]) -> dict[str, Annotations]:
+    """Annotations by split, of those that the experiment names; a training's validation has labels."""
+    named = {split: getattr(data, split) for split in splits if getattr(data, split)}
+    if not named:
+        others = [split for split in SPLITS if getattr(data, split)]
+        raise UsageError(
+            f"[data] names no judgements for {' or '.join(splits)}; there are those of "
+            f"{', '.join(others) or 'no split'}: name another split, or the file that is missing"
+        )
+    if data.dataset:
+        dataset = open_dataset(data.dataset, data.beside(folder, ""))
+        by_split = {split: dataset.annotations(name) for split, name in named.items()}
+    else:  # Two splits may be one file, which is then read once.
+        paths = {split: data.beside(folder, name) for split, name in named.items()}
+        read = {path: read_annotations(path) for path in dict.fromkeys(paths.values())}
+        by_split = {split: read[path] for split, path in paths.items()}
+    if by_split.keys() >= {"train", "validation"} and not _is_judged(by_split["validation"]):
+        raise UsageError(
+            f"data.validation = {data.validation!r}: none of its queries has a moment that answers it, so "
+            f"that no weights are better than others{_without_labels(data, data.validation)}. Name a split "
+            'with labels, or "" to keep the last weights'
+        )
+    return by_split
+
+
+def _is_judged(annotations: Annotations) -> bool:
+    return bool((annotations.relevance > 0).any())
+
+
+def _without_labels(data: DataSettings, split: str) -> str:
+    """What a data set says of a split without labels, for an error."""
+    if not data.dataset:
+        return ""
+    declared = declaration_named(data.dataset).split(split)
+    note = declared.note if declared else ""
+    return f": this split of {data.dataset} has no public labels. {note}".rstrip(". ")
+
+
+def _tokenizer(features: FeatureSettings, folder: Path) -> str:
+    """The tokenizer of [features] query: its folder's whole path, or a hub's name; "" where there is none.
+
+    A folder is sought as other files are, below `folder`, then as it is given. Raises UsageError where
+    neither it nor such a model is on this machine.
+    """
+    from whenabouts_systems.models._parts.text_encoder import tokenizer_files
+
+    if not features.tokenizer:
+        return ""
+    given = Path(features.tokenizer).expanduser()
+    place = next((place for place in (folder / given, given) if place.is_dir()), None)
+    name = features.tokenizer if place is None else str(place.resolve())
+    try:
+        tokenizer_files(name)
+    except UsageError:
+        raise
+    except WhenaboutsError:
+        fetch = f", or fetch that model: `whenabouts models get {name}`" if is_name(name) else ""
+        raise UsageError(
+            f"[features] query = {features.query!r}: there is no folder {folder / given}, none "
+            f"{given.absolute()}, and no such model of a hub on this machine; give the folder of the "
+            f"tokenizer{fetch}"
+        ) from None
+    return name
+
+
+def _inputs(features: FeatureSettings, sources: _Sources, folder: Path) -> Inputs:
+    """How the features are made ready, with what made them."""
+    files = {name: list(dict.fromkeys(by_split.values())) for name, by_split in sources.items()}
+    query = files.pop(_QUERY, None)
+    return Inputs(
+        query=_stream_input(query[0], features.normalise_query) if query else StreamInput(1, False),
+        streams={
+            name: _stream_input(source, features.normalises(name)) for name, (source, *_) in files.items()
+        },
+        clip_seconds=_one_clip_length(features.clip_seconds, files),
+        max_clips=features.max_clips,
+        max_tokens=features.max_tokens,
+        long_videos=features.long_videos,
+        tef=features.tef,
+        clips_per_cell=features.clips_per_cell,
+        tokenizer=_tokenizer(features, folder),
+        reads_sentences=bool(features.sentences),
+    )
+
+
+def _refuse_others(inputs: Inputs, features: FeatureSettings, sources: _Sources) -> None:
+    """Raise where the features are not those that a checkpoint's inputs describe."""
+    if inputs.reads_sentences and not features.sentences:
+        raise UsageError('the checkpoint reads what is said; name its file in [features] sentences = "FILE"')
+    if bool(inputs.tokenizer) == (_QUERY in sources):
+        reads = f"ids, query = 'tokenizer:{inputs.tokenizer}'" if inputs.tokenizer else "features of words"
+        raise UsageError(f"[features] query names the other kind: the checkpoint reads {reads}")
+    files = {name: list(dict.fromkeys(by_split.values())) for name, by_split in sources.items()}
+    for source in files.pop(_QUERY, []):
+        _refuse_other_encoder(inputs.query, source, "the queries")
+    if set(files) != set(inputs.streams):
+        raise UsageError(
+            f"[features.streams] are {', '.join(sorted(files))}; the checkpoint expects "
+            f"{', '.join(sorted(inputs.streams))}"
+        )
+    for stream, of_stream in files.items():
+        for source in of_stream:
+            _refuse_other_encoder(inputs.streams[stream], source, f"stream {stream!r}")
+    _one_clip_length(inputs.clip_seconds, files)
+
+
+def _examples(
+    split: str,
+    annotations: Annotations,
+    inputs: Inputs,
+    rows_of: Mapping[str, Mapping[str, ItemRows]],
+    data: DataSettings,
+    pairs: RelevantPairs | None,
+    transcripts: Transcripts | None,
+) -> Examples:
+    """The examples of a split, checked and counted."""
+    streams = {name: by_split[split] for name, by_split in rows_of.items() if name != _QUERY}
+    tokens = rows_of[_QUERY][split] if _QUERY in rows_of else None
+    videos, ids = annotations.videos, _ids("videos", annotations)
+    lengths = {name: items.lengths for name, items in streams.items()}
+    rows = np.max(list(lengths.values()), axis=0)
+    expected = _expected_clips(videos, rows, inputs.clip_seconds)
+    _refuse_without_time(videos, annotations.name)
+    _refuse_uneven(ids, lengths)
+    _refuse_without_rows(ids, rows, split)
+    _refuse_short_clips([items.gathered.source.path for items in streams.values()], rows, expected)
+    counts = {
+        **_count_videos(inputs, rows, expected, {name: items.is_zero for name, items in streams.items()}),
+        "videos have no sentences": 0
+        if transcripts is None
+        else sum(not transcripts.get(name) for name in ids),
+        "videos have no known duration; that of their rows is taken": sum(
+            video.duration is None for video in videos
+        ),
+        **_count_queries(
+            inputs,
+            annotations.queries,
+            _token_counts(inputs, annotations) if tokens is None else tokens.lengths,
+        ),
+    }
+    return Examples(split, annotations, inputs, tokens, streams, data, pairs, counts, transcripts)
+
+
+def _nothing_to_learn(data: DataSettings, examples: Examples) -> UsageError:
+    """The error for a training split without examples: why there are none."""
+    why = ""
+    if not _is_judged(examples.annotations):
+        why = _without_labels(data, data.train) or ": none of its moments are judged"
+    counts = "; ".join(f"{n:,} {rule}" for rule, n in examples.summary.counts.items())
+    return UsageError(f"{data.train}: has no example to train on{why} ({counts})")
+
+
+def _token_counts(inputs: Inputs, annotations: Annotations) -> NDArray[np.int64]:
+    """(Q,) ids of each query, by the tokenizer."""
+    from whenabouts_systems.models._parts.text_encoder import tokens_of
+
+    sentences = [query.text for query in annotations.queries]
+    return np.array(tokens_of(inputs.tokenizer).lengths(sentences), np.int64)
+
+
+def _expected_clips(
+    videos: Sequence[Video], rows: NDArray[np.int64], clip_seconds: float
+) -> NDArray[np.int64]:
+    """(V,) clips that the videos' durations have; their rows where a duration is not known."""
+    return np.array(
+        [
+            count if video.duration is None else len(ClipGrid(clip_seconds, video.duration))
+            for video, count in zip(videos, rows.tolist(), strict=True)
+        ],
+        np.int64,
+    )
+
+
+# What can be wrong with a training's data, found before the first step: an error, or a rule with a count.
+
+
+def _refuse_missing(source: FeatureSource, needed: Sequence[str], kind: str, split: str) -> None:
+    """UsageError where a file lacks the features of some videos or queries, naming file, number and ids."""
+    missing = [item for item in needed if item not in source]
+    if missing:
+        examples = ", ".join(repr(item) for item in source.ids()[:_SHOWN])
+        raise UsageError(
+            f"{source.path}: has no features of {len(missing):,} of the {len(needed):,} {kind} of {split}, "
+            f"{_some(missing)}; it holds {len(source):,} items such as {examples}"
+        )
+
+
+def _refuse_other_files(sources: Sequence[FeatureSource]) -> None:
+    """FeatureMismatch where files of one stream (of train and of test) were made by different encoders."""
+    for other in sources[1:]:
+        first = sources[0]
+        require_same(_comparable(first), _comparable(other), (str(first.path), str(other.path)))
+
+
+def _stream_input(source: FeatureSource, normalise: bool) -> StreamInput:
+    """What a checkpoint keeps of the features it was trained on."""
+    fingerprint = source.fingerprint
+    facts = {name: value for name in _KEPT if (value := getattr(fingerprint, name)) is not None}
+    return StreamInput(
+        source.width, normalise, fingerprint.encoder or "", json.dumps(facts, sort_keys=True) if facts else ""
+    )
+
+
+def _refuse_other_encoder(expected: StreamInput, source: FeatureSource, stream: str) -> None:
+    """Raise where a file's features are not those a checkpoint was trained on.
+
+    UsageError for another width; FeatureMismatch, naming both, for another encoder, weights, frame rate or
+    normalisation, as far as both say.
+    """
+    if source.width != expected.width:
+        raise UsageError(
+            f"{source.path}: rows of {stream} are {source.width} wide; the checkpoint expects "
+            f"{expected.width}" + (f" ({expected.encoder})" if expected.encoder else "")
+        )
+    trained_on = Fingerprint(encoder=expected.encoder or None, **_facts(expected.fingerprint))
+    require_same(trained_on, _comparable(source, clip_seconds=False), ("the checkpoint", str(source.path)))
+
+
+def _refuse_ambiguous(splits: Mapping[str, Annotations]) -> None:
+    """UsageError where one query id stands for two sentences in two splits: features are found by id."""
+    texts: dict[str, tuple[str, str]] = {}
+    for split, judged in splits.items():
+        for query in judged.queries:
+            text, first_split = texts.setdefault(query.id, (query.text, split))
+            if text != query.text:
+                raise UsageError(
+                    f"query {query.id!r} is {text[:60]!r} in {first_split} and {query.text[:60]!r} in "
+                    f"{split}; expected ids that differ, because features are found by id"
+                )
+
+
+def _one_clip_length(given: float | None, sources: Mapping[str, Sequence[FeatureSource]]) -> float:
+    """The length of a clip in seconds, the same in all streams' files.
+
+    Raises UsageError where neither the experiment nor a file says it, or two files say different ones.
+    """
+    length = None if given is None else float(given)
+    where = "the experiment"
+    for source in (source for files in sources.values() for source in files):
+        seconds = source.clip_seconds
+        if seconds is None:
+            continue
+        if length is not None and not same_instant(seconds, length):
+            raise UsageError(
+                f"{source.path}: its clips are {seconds:g} s long; {where} says {length:g} s; "
+                "expected one length for all streams"
+            )
+        length, where = seconds, str(source.path)
+    if length is None:
+        paths = ", ".join(str(source.path) for files in sources.values() for source in files)
+        raise UsageError(
+            f"{paths}: how many seconds a row covers stands nowhere in the files; give clip_seconds under "
+            "[features], as the release's page says it"
+        )
+    return length
+
+
+def _refuse_uneven(ids: Sequence[str], lengths: Mapping[str, NDArray[np.int64]]) -> None:
+    """UsageError where two streams of a video have very different numbers of rows: other clips, or videos.
+
+    `lengths` are (V,) rows by stream, 0 where a video has none.
+    """
+    names = list(lengths)
+    for other in names[1:]:
+        first, second = lengths[names[0]], lengths[other]
+        apart = np.abs(first - second)
+        wrong = np.flatnonzero(
+            (first > 0)
+            & (second > 0)
+            & (apart > np.maximum(_ROWS_APART, _SHARE_APART * np.maximum(first, second)))
+        )
+        if len(wrong):
+            at = wrong[0]
+            raise UsageError(
+                f"video {ids[at]!r}: has {first[at]} rows in stream {names[0]!r} and {second[at]} in "
+                f"{other!r} (and {len(wrong) - 1:,} more videos like it); expected one grid of clips"
+            )
+
+
+def _refuse_without_time(videos: Sequence[Video], name: str) -> None:
+    """UsageError for a video that lasts 0 s: no moment of it could be found. `name` is the file's."""
+    without = [video.id for video in videos if video.duration == 0]
+    if without:
+        raise UsageError(
+            f"{name}: the duration of {len(without):,} of {len(videos):,} videos is 0, "
+            f"{_some(without)}; expected seconds above 0; where they are not known leave the duration out, "
+            "and that of the features' rows is taken"
+        )
+
+
+def _refuse_without_rows(ids: Sequence[str], rows: NDArray[np.int64], split: str) -> None:
+    """UsageError for a video that none of the streams, all of them optional, has."""
+    without = np.flatnonzero(rows == 0)
+    if len(without):
+        raise UsageError(
+            f"video {ids[without[0]]!r} of {split} is in none of the feature files (and {len(without) - 1:,} "
+            "more like it); expected rows in one stream at least"
+        )
+
+
+def _refuse_short_clips(paths: Iterable[Path], rows: NDArray[np.int64], expected: NDArray[np.int64]) -> None:
+    """UsageError where most videos have far fewer rows than clips: `clip_seconds` is then too small.
+
+    `rows` and `expected` (clips in the video's duration) are (V,). That some end early is usual.
+    """
+    share = float(np.median(expected / np.maximum(rows, 1)))
+    if share > _MOST_CLIPS_A_ROW:
+        raise UsageError(
+            f"{', '.join(map(str, paths))}: the middle one of {len(rows):,} videos has 1 row for {share:.2g} "
+            "clips of its duration; expected about 1 row a clip: is clip_seconds right?"
+        )
+
+
+def _count_videos(
+    inputs: Inputs,
+    rows: NDArray[np.int64],
+    expected: NDArray[np.int64],
+    is_zero: Mapping[str, NDArray[np.bool_]],
+) -> dict[str, int]:
+    """How many videos each rule applies to; `rows` (V,) before pooling, `expected` clips by duration."""
+    long = "pooled to" if inputs.long_videos != "cut" else "cut at"
+    short = int((rows < inputs.max_clips).sum()) if inputs.is_even else 0
+    return {
+        f"videos of more than {inputs.max_clips} clips are {long} {inputs.max_clips}": int(
+            (rows > inputs.max_clips).sum()
+        ),
+        f"videos of fewer than {inputs.max_clips} clips are spread over {inputs.max_clips}": short,
+        "videos have one clip": int((rows == 1).sum()),
+        "videos have fewer rows than clips; their last clips are left out": int((rows < expected).sum()),
+        **{
+            f"videos have nothing in stream {stream!r} (zeros)": int(zero.sum())
+            for stream, zero in is_zero.items()
+        },
+        "videos have nothing in any stream and are not found (scored only where they are given)": int(
+            np.all(list(is_zero.values()), axis=0).sum()
+        ),
+    }
+
+
+def _count_queries(inputs: Inputs, queries: Sequence[Query], lengths: NDArray[np.int64]) -> dict[str, int]:
+    """How many queries have no words in the annotations, and how many are cut; `lengths` (Q,) tokens."""
+    return {
+        "queries have no words in the annotations; their features are taken as they are": sum(
+            not query.text.strip() for query in queries
+        ),
+        f"queries of more than {inputs.max_tokens} tokens are cut": int((lengths > inputs.max_tokens).sum()),
+    }
+
+
+def _comparable(source: FeatureSource, clip_seconds: bool = True) -> Fingerprint:
+    """What made the rows; not how they are stored, for all become float32."""
+    fingerprint = replace(source.fingerprint, dtype=None, content=None)
+    return fingerprint if clip_seconds else replace(fingerprint, clip_seconds=None, width=None)
+
+
+def _facts(text: str) -> dict[str, Any]:
+    """What `_stream_input` kept; nothing where the text is of another kind."""
+    try:
+        facts = json.loads(text) if text else {}
+    except ValueError:
+        return {}
+    return {name: facts[name] for name in _KEPT if name in facts} if isinstance(facts, dict) else {}
+
+
+def _some(ids: Sequence[str]) -> str:
+    more = ", ..." if len(ids) > _SHOWN else ""
+    return "such as " + ", ".join(repr(item) for item in ids[:_SHOWN]) + more

@@ -1,0 +1,523 @@
+"""The training examples of one split: a query, a video and the clips that answer, handed out in batches.
+
+What is drawn anywhere in a training depends on numbers alone (seed, epoch, step; `seed_of`), never on what
+was drawn before: a training that goes on after a break draws what the unbroken one would have.
+
+Shapes: N examples of a split, Q queries and V videos of it or of a batch; see `models.protocol.Batch`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from whenabouts.clips import INSTANT, clip_spans, clip_spans_as_released
+from whenabouts.types import Query, UsageError, Video, number_of
+from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.formats.sentences import Sentence, Transcripts
+from whenabouts_bench.relevance.pairs import RelevantPairs
+from whenabouts_systems.features.cache import CachedRows
+from whenabouts_systems.features.source import Rows
+from whenabouts_systems.models.inputs import Inputs
+from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch
+from whenabouts_systems.training.experiment import DataSettings, Labels, Order
+from whenabouts_systems.training.positives import Pairs, PositivePairs
+from whenabouts_systems.training.window_labels import WindowLabels
+
+if TYPE_CHECKING:
+    from whenabouts_systems.training.hard_negatives import DrawnNegatives
+
+
+Indices = NDArray[np.int64]
+
+_BATCHES_SORTED = 16
+"""As many batches of examples are drawn at random, and sorted by length among themselves."""
+
+
+class Negatives(Protocol):
+    """What draws negatives for a batch: `HardNegatives`, `RetrievalNegatives`."""
+
+    def drawn(self, query: Indices, own: Indices, videos: Indices, epoch: int) -> DrawnNegatives:
+        """The negatives of a batch of queries (Q,), their own videos (Q,), each once (V,), in an epoch."""
+        ...
+
+
+@dataclass(frozen=True)
+class ItemRows:
+    """Feature rows of the items of a split: item i is number `numbers[i]` of `gathered`, -1 if absent.
+
+    Index -1 reads the last entry; so each array below gets one more entry at its end, that of absent items.
+    """
+
+    gathered: CachedRows
+    numbers: Indices
+
+    @property
+    def lengths(self) -> Indices:
+        """Rows of each item; 0 of those that are absent."""
+        return np.append(self.gathered.lengths, 0)[self.numbers]
+
+    @property
+    def is_zero(self) -> NDArray[np.bool_]:
+        """Whether an item has no value but 0, or is absent."""
+        return np.append(self.gathered.is_zero, True)[self.numbers]
+
+    def rows(self, item: int) -> Rows | None:
+        """(T, D) rows of an item of the split."""
+        number = int(self.numbers[item])
+        return None if number < 0 else self.gathered[number]
+
+
+@dataclass(frozen=True)
+class SplitSummary:
+    """What a split holds, and how often each rule for odd data applied (rule in words -> number)."""
+
+    name: str
+    examples: int
+    queries: int
+    videos: int
+    clips: int
+    counts: Mapping[str, int]
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs, and for `run.json` (earlier versions wrote "lessons" for "examples")."""
+        return {
+            "split": self.name,
+            "examples": self.examples,
+            "queries": self.queries,
+            "videos": self.videos,
+            "clips": self.clips,
+            "counts": dict(self.counts),
+        }
+
+    def lines(self) -> list[str]:
+        """For people."""
+        head = (
+            f"{self.name:12}{number_of(self.examples, 'example')} of {number_of(self.queries, 'query')} in "
+            f"{number_of(self.videos, 'video')}, {number_of(self.clips, 'clip')}"
+        )
+        return [head, *(f"{'':12}{rule}: {times:,}" for rule, times in self.counts.items() if times)]
+
+
+class Examples:
+    """One split: queries, videos, their truth in clips, and batches of them.
+
+    Example i is `queries[query[i]]` with one of its moments, clips `spans[i]` of `videos[video[i]]`. `spans`
+    (N, 2) int64; `shares` (N, 2) float32 the moment's start and end as shares of its video; `weight` (N,)
+    float32 or None. Of each video: `durations` (V,) seconds, `clips` (V,) how many steps the system's grid of
+    answers has (clips after pooling or cutting, or cells of some clips), `clip_seconds` (V,) how long they
+    are. `tokens` is None where queries are ids of a tokenizer. `summary` says what was left out, and how
+    often each rule applied.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        annotations: Annotations,
+        inputs: Inputs,
+        tokens: ItemRows | None,
+        streams: Mapping[str, ItemRows],
+        settings: DataSettings,
+        pairs: RelevantPairs | None = None,
+        counts: Mapping[str, int] | None = None,
+        transcripts: Transcripts | None = None,
+    ) -> None:
+        self._transcripts = transcripts or {}
+        self.name, self.annotations, self.inputs = name, annotations, inputs
+        self._tokens, self._streams, self._settings, self._pairs = tokens, streams, settings, pairs
+        self._video_ids = tuple(video.id for video in annotations.videos)
+        rows = np.max([items.lengths for items in streams.values()], axis=0)
+        self.durations = _durations(annotations.videos, rows, inputs.clip_seconds)
+        self.row_counts = self._rows_that_count(rows)
+        lengths = list(zip(self.row_counts.tolist(), self.durations.tolist(), strict=True))
+        self.clips: Indices = np.array([inputs.cells_of(count) for count, _ in lengths], np.int64)
+        self.clip_seconds = np.array([inputs.clip_seconds_of(*length) for length in lengths])
+        self._counts = {**annotations.counts, **(counts or {})}
+        usable = self._usable()
+        self.query, self.video = annotations.query[usable], annotations.video[usable]
+        self.spans = spans_in_clips(
+            annotations.start[usable],
+            np.minimum(annotations.end, self._ends())[usable],
+            self.clip_seconds[self.video],
+            self.clips[self.video],
+            settings.labels,
+        )
+        self.shares = self._shares(usable)
+        self.weight = self._weights(usable)
+        self._captions = None if pairs is None else self._captions_of_queries(pairs)
+        self._positives: PositivePairs | None = None
+        if settings.positives != "own":
+            self._positives = PositivePairs(annotations, settings.positives, pairs, self._captions)
+        self._negatives: Negatives | None = None
+
+    def choose_negatives(self, negatives: Negatives) -> None:
+        """Let every batch have the hard negatives that are chosen for it."""
+        self._negatives = negatives
+
+    def note(self, counts: Mapping[str, int]) -> None:
+        """Have the summary say how often some more rules applied."""
+        self._counts |= counts
+
+    def leave_out(self, examples: NDArray[np.bool_], why: str) -> None:
+        """Train without some of the examples (N,); the summary counts them under `why`."""
+        kept = ~examples
+        self.query, self.video, self.spans = self.query[kept], self.video[kept], self.spans[kept]
+        self.shares = self.shares[kept]
+        self.weight = None if self.weight is None else self.weight[kept]
+        self.note({why: int(examples.sum())})
+
+    @property
+    def positive_pairs(self) -> Pairs:
+        """Rows of queries and of videos (K,) of all pairs that are no negatives, the examples' own first."""
+        if self._positives is None:
+            return self.query, self.video
+        others = self._positives.all
+        return np.concatenate([self.query, others[0]]), np.concatenate([self.video, others[1]])
+
+    @property
+    def queries(self) -> tuple[Query, ...]:
+        """The queries of the split."""
+        return self.annotations.queries
+
+    @property
+    def videos(self) -> tuple[Video, ...]:
+        """The videos of the split: the corpus of a validation."""
+        return self.annotations.videos
+
+    @property
+    def summary(self) -> SplitSummary:
+        """What there is, and which rules for odd data applied how often."""
+        return SplitSummary(
+            self.name,
+            len(self),
+            len(self.queries),
+            len(self.videos),
+            int(self.clips.sum()),
+            {rule: times for rule, times in self._counts.items() if times},
+        )
+
+    def __len__(self) -> int:
+        return len(self.query)
+
+    def batch_count(self, size: int) -> int:
+        """How many batches an epoch has."""
+        return len(self.plan(size, 0, 0))
+
+    def batches(
+        self, *, size: int, epoch: int = 0, seed: int = 0, epochs: int = 1, first: int = 0, ahead_by: int = 2
+    ) -> Iterator[Batch]:
+        """The batches of an epoch from the one numbered `first`; the same for the same seed and epoch.
+
+        `epochs` is how many the training has: `Batch.progress` is (epoch + batch / batches) / epochs.
+        `ahead_by` batches are made by a thread while the step runs; 0 for none. Close the iterator where it
+        is not read to its end (a `for` that ends by an exception does).
+        """
+        plan = self.plan(size, seed, epoch)
+        made = (
+            self.batch(plan[at], epoch, (epoch + at / len(plan)) / max(epochs, 1))
+            for at in range(first, len(plan))
+        )
+        return ahead(made, ahead_by)
+
+    def batch(self, examples: Indices, epoch: int = 0, progress: float = 0.0) -> Batch:
+        """Some examples as a model reads them; a video that several of them share comes once."""
+        query, video = self.query[examples], self.video[examples]
+        videos, video_of = _in_order(video)
+        drawn = None if self._negatives is None else self._negatives.drawn(query, video, videos, epoch)
+        if drawn is not None:
+            videos = drawn.videos
+        own = video_of[:, None] == np.arange(len(videos))
+        positives = own if self._positives is None else own | self._positives.block(query, videos)
+        read = self.video_batch(videos)
+        return Batch(
+            queries=self.query_batch(query),
+            videos=read,
+            video_of=torch.from_numpy(video_of),
+            spans=torch.from_numpy(self.spans[examples]),
+            positives=torch.from_numpy(positives),
+            confidence=self._confidence(query),
+            weight=None if self.weight is None else torch.from_numpy(self.weight[examples]),
+            epoch=epoch,
+            progress=progress,
+            labels={
+                "moments": torch.from_numpy(self.shares[examples]),
+                **self._windows.of(examples, read.mask.shape[1]),
+            },
+            **({} if drawn is None else self._negative_fields(drawn)),
+        )
+
+    @cached_property
+    def _windows(self) -> WindowLabels:
+        """The windows of the examples that are left when the first batch is made."""
+        steps = (self.durations / self.clip_seconds)[self.video][:, None]
+        borders = np.minimum(self.shares * steps, self.clips[self.video][:, None])
+        borders = borders.astype(np.float32)
+        return WindowLabels(self.query, self.video, borders, self.queries, self._video_ids)
+
+    def _negative_fields(self, drawn: DrawnNegatives) -> dict[str, Any]:
+        """Fields of a batch that has hard negatives."""
+        others = self.query_batch(drawn.queries) if len(drawn.queries) else None
+        return {
+            "negatives": torch.from_numpy(drawn.negatives),
+            "other_queries": others,
+            "negative_queries": None if others is None else torch.from_numpy(drawn.negative_queries),
+        }
+
+    def query_batch(self, rows: Indices | Sequence[int]) -> QueryBatch:
+        """Some of `queries`, as a model reads them."""
+        numbers = [int(row) for row in rows]
+        if self._tokens is None:
+            return self.inputs.sentences([self.queries[row].text for row in numbers])
+        tokens = [self._tokens.rows(row) for row in numbers]
+        return self.inputs.queries(
+            [rows for rows in tokens if rows is not None], [self.queries[row].id for row in numbers]
+        )
+
+    def video_batch(self, rows: Indices | Sequence[int]) -> ClipBatch:
+        """Some of `videos`, as a model reads them."""
+        numbers = [int(row) for row in rows]
+        videos = [self.rows_of_video(row) for row in numbers]
+        return self.inputs.clips(
+            videos,
+            names=[self._video_ids[row] for row in numbers],
+            transcripts=[self.sentences_of_video(row) for row in numbers],
+        )
+
+    def sentences_of_video(self, row: int) -> Sequence[Sentence]:
+        """What is said in one of `videos`; nothing where that is not known."""
+        return self._transcripts.get(self._video_ids[row], ())
+
+    def rows_of_video(self, row: int) -> dict[str, Rows]:
+        """Stream -> (T, D) the rows of one of `videos` that count, as they lie in the files."""
+        count = int(self.row_counts[row])
+        streams = {name: items.rows(row) for name, items in self._streams.items()}
+        return {name: rows[:count] for name, rows in streams.items() if rows is not None}
+
+    def plan(self, size: int, seed: int, epoch: int) -> list[Indices]:
+        """The numbers of the examples in each batch of an epoch."""
+        if not len(self):
+            raise UsageError(f"{self.name}: has no example; expected judgements with a moment in their video")
+        groups = self.video if self._settings.batch_of == "videos" else None
+        return epoch_batches(self.clips[self.video], size, seed, epoch, self._settings.order, groups)
+
+    def _weights(self, usable: Indices) -> NDArray[np.float32] | None:
+        """(N,) how much each example counts, none below 0; None where all count alike.
+
+        Raises UsageError where a training is to be weighed by what its judgements do not have.
+        """
+        judged, by = self.annotations, self._settings.weights
+        if by == "relevance":
+            relevance = judged.relevance[usable]
+            if judged.similarity is not None and len(relevance) and (relevance == 1).all():
+                raise UsageError(
+                    f"{judged.name}: has similarities and no relevance but 1, and weights is 'relevance'; "
+                    "give weights = 'similarity'"
+                )
+            return relevance.astype(np.float32)
+        if by == "none" or self.name != "train":
+            return None
+        similarity = np.full(len(judged.query), np.nan) if judged.similarity is None else judged.similarity
+        lacking = usable[np.isnan(similarity[usable])]
+        if len(lacking):
+            query = judged.queries[int(judged.query[lacking[0]])]
+            raise UsageError(
+                f"{judged.name}: {len(lacking)} judgements (of query {query.id!r}, say) have no similarity, "
+                "and weights is 'similarity'; give weights = 'relevance' or 'none', or make the set with "
+                "`whenabouts relevance ranked`"
+            )
+        return similarity[usable].clip(min=0).astype(np.float32)
+
+    def _rows_that_count(self, rows: Indices) -> Indices:
+        """(V,) rows that count: none behind the video's end, unless the labels are the released ones."""
+        if self._settings.labels == "as-released":
+            return rows
+        videos = zip(rows.tolist(), self.durations.tolist(), self._video_ids, strict=True)
+        return np.array([self.inputs.rows_in(*video) for video in videos], np.int64)
+
+    def _shares(self, usable: Indices) -> NDArray[np.float32]:
+        """(N, 2) start and end of the examples' moments as shares of their videos, in [0, 1]."""
+        judged = self.annotations
+        seconds = np.stack([judged.start[usable], judged.end[usable]], 1)
+        return (seconds / self._ends()[usable][:, None]).clip(0, 1).astype(np.float32)
+
+    def _ends(self) -> NDArray[np.float64]:
+        """(M,) the ends of the videos of all judgements."""
+        return self.durations[self.annotations.video]
+
+    def _usable(self) -> Indices:
+        """The judgements that are examples; what is left out is counted."""
+        judged, inclusive = self.annotations, self._settings.labels == "inclusive"
+        relevant, has_span = judged.relevance > 0, judged.start < judged.end
+        inside = judged.start < self._ends()
+        kept = judged.start < (self.clips * self.clip_seconds)[judged.video] if inclusive else inside
+        usable = relevant & has_span & inside & kept
+        answered = np.zeros(len(judged.queries), bool)
+        answered[judged.query[usable]] = True
+        self._counts |= {
+            "judgements of relevance 0 are no examples": int((~relevant).sum()),
+            "judgements without a usable moment are no examples": int((relevant & ~has_span).sum()),
+            "moments begin after their video's end and are no examples": int(
+                (relevant & has_span & ~inside).sum()
+            ),
+            "moments end after their video and are cut there": int(
+                (usable & (judged.end > self._ends() + INSTANT)).sum()
+            ),
+            "moments begin behind the clips that are kept and are no examples": int(
+                (relevant & has_span & inside & ~kept).sum()
+            ),
+            "queries have no positive among the videos": int((~answered).sum()),
+        }
+        return np.flatnonzero(usable)
+
+    def _captions_of_queries(self, pairs: RelevantPairs) -> Indices:
+        """(Q,) rows of the relevant pairs; -1 for queries without an example that are not among them."""
+        captions = np.full(len(self.queries), -1, np.int64)
+        rows = np.unique(self.query)
+        pairs.check(self.queries[row] for row in rows.tolist())
+        captions[rows] = pairs.rows(self.queries[row].id for row in rows.tolist())
+        return captions
+
+    def _confidence(self, query: Indices) -> torch.Tensor | None:
+        if self._pairs is None or self._captions is None:
+            return None
+        return torch.from_numpy(self._pairs.block(self._captions[query]))
+
+
+def _durations(videos: Sequence[Video], rows: Indices, clip_seconds: float) -> NDArray[np.float64]:
+    """(V,) seconds; what its rows cover where a video's duration is not known."""
+    return np.array(
+        [
+            count * clip_seconds if video.duration is None else video.duration
+            for video, count in zip(videos, rows.tolist(), strict=True)
+        ],
+        np.float64,
+    )
+
+
+def _in_order(video: Indices) -> tuple[Indices, Indices]:
+    """Different videos in the order they first come, and where each example's is among them."""
+    values, first, inverse = np.unique(video, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order))
+    return values[order], places[inverse]
+
+
+def seed_of(*numbers: int) -> int:
+    """A seed that changes altogether when one of the numbers does."""
+    text = " ".join(map(str, numbers)).encode()
+    # PyTorch takes seeds below 2**63 everywhere.
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) >> 1
+
+
+def spans_in_clips(
+    start: ArrayLike, end: ArrayLike, clip_seconds: ArrayLike, clips: ArrayLike, labels: Labels
+) -> Indices:
+    """(N, 2) first and last clip of moments [start, end) in seconds, in videos of `clips` clips.
+
+    "inclusive": the clips that hold the first and the last instant, as `clips.clip_spans` says; what lies
+    behind the last clip falls into it. "as-released": min(floor(start / clip), n - 1) and
+    min(ceil(end / clip), n - 1), as XML, ReLoCLNet and TVR-Ranking train: the end is exclusive, except
+    where it is held at the last clip.
+
+    >>> spans_in_clips([1.9], [4.0], 2.0, 5, "inclusive").tolist()
+    [[0, 1]]
+    >>> spans_in_clips([1.9], [4.0], 2.0, 5, "as-released").tolist()
+    [[0, 2]]
+    """
+    rule = clip_spans_as_released if labels == "as-released" else clip_spans
+    spans = np.stack(rule(start, end, clip_seconds), -1)
+    return np.clip(spans, 0, np.asarray(clips, np.int64)[..., None] - 1)
+
+
+def epoch_batches(
+    lengths: Indices, size: int, seed: int, epoch: int, order: Order, groups: Indices | None = None
+) -> list[Indices]:
+    """The examples of each batch of an epoch; `lengths` (N,) are the clips of their videos.
+
+    Every example comes once. Batches have `size` examples, the last one what is left; where that is a single
+    example, which has no negatives, it joins the batch before. "by-length" draws 16 batches at random, sorts
+    their examples by length, and hands out all batches in random order: a batch is padded to its longest.
+    With `groups` (N,), the number of an example's video, a batch has `size` videos with all their examples.
+    The same for the same seed and epoch.
+    """
+    if groups is not None:
+        return _group_batches(lengths, groups, lambda units: epoch_batches(units, size, seed, epoch, order))
+    if size < 2:
+        raise UsageError(f"training.batch_size is {size}: one has no negatives; accepted: 2 or more")
+    random = np.random.default_rng([epoch, seed])
+    examples = random.permutation(len(lengths))
+    if order == "by-length":
+        stretch = _BATCHES_SORTED * size
+        numbers = np.arange(len(examples)) // stretch
+        examples = examples[np.lexsort((lengths[examples], numbers))]
+    starts = list(range(0, len(examples), size))
+    if len(starts) > 1 and len(examples) - starts[-1] == 1:
+        starts.pop()
+    batches = np.split(examples, starts[1:])
+    if order == "by-length":
+        return [batches[number] for number in random.permutation(len(batches))]
+    return batches
+
+
+def _group_batches(
+    lengths: Indices, groups: Indices, batches_of: Callable[[Indices], list[Indices]]
+) -> list[Indices]:
+    """Batches of whole groups: the members of each group stand together, in their order."""
+    members = np.argsort(groups, kind="stable")
+    first = np.unique(groups[members], return_index=True)[1]
+    parts = np.split(members, first[1:])
+    return [
+        np.concatenate([parts[group] for group in batch]) for batch in batches_of(lengths[members[first]])
+    ]
+
+
+def ahead(batches: Iterator[Batch], count: int) -> Iterator[Batch]:
+    """The same batches in the same order, up to `count` of them made by a thread before they are needed.
+
+    What the thread raises is raised here, in its place. The thread ends when the iterator is closed.
+    """
+    if count < 1:
+        yield from batches
+        return
+    ready: queue.Queue[Batch | BaseException | None] = queue.Queue(count)
+    stop = threading.Event()
+
+    def put(item: Batch | BaseException | None) -> None:
+        # Waits with a timeout, so that a thread whose batches nobody takes any more sees `stop`.
+        while not stop.is_set():
+            try:
+                ready.put(item, timeout=0.05)
+            except queue.Full:
+                continue
+            return
+
+    def make() -> None:
+        try:
+            for batch in batches:
+                put(batch)
+                if stop.is_set():
+                    return
+            put(None)
+        except BaseException as error:
+            put(error)
+
+    thread = threading.Thread(target=make, name="batches", daemon=True)
+    thread.start()
+    try:
+        while (item := ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stop.set()
+        thread.join()

@@ -1,0 +1,351 @@
+"""Where hard negatives come from: a first system scores the training set, then each epoch draws (CroCs).
+
+The first system's matching score r(q, v) of every query with every video is computed once, in blocks, and
+kept in half precision: two bytes a pair, in a temporary file where that is much. What an epoch draws depends
+on (seed, epoch) alone: not on the batches, nor on where a training was broken off.
+
+Shapes: Q queries and V videos of a split; see `models._parts.cross_directional` for equations and readings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from whenabouts.types import UsageError
+from whenabouts_systems.models._parts.cross_directional import draw, draw_logits, golden_means
+from whenabouts_systems.models._parts.text_encoder import same_tokenizer
+from whenabouts_systems.models.inputs import Inputs
+from whenabouts_systems.models.protocol import QueryEncoding, SpanScores, VideoEncoding, joined
+from whenabouts_systems.models.trained import Trained
+from whenabouts_systems.ranking.encoded_corpus import evaluating
+from whenabouts_systems.training.examples import Indices, seed_of
+from whenabouts_systems.training.experiment import NegativeSettings
+from whenabouts_systems.training.positives import Pairs, is_in
+
+Scores = NDArray[np.float16]
+Progress = Callable[[int, int], None]
+
+_BLOCK = 1 << 22
+"""As many scores are worked on at once: 16 MiB of float32."""
+_IN_MEMORY = 1 << 28
+"""Bytes of scores that are kept in memory; more go to a temporary file."""
+_BATCH_QUERIES, _BATCH_VIDEOS = 512, 32
+
+
+@dataclass(frozen=True)
+class DrawnNegatives:
+    """The negatives of a batch.
+
+    `videos` (V,): rows of all its videos, its own ones first. `negatives` (Q, N): places in `videos`, -1
+    where there are fewer. `queries` (E,): rows of queries that are negatives only; `negative_queries` (W, M):
+    places in them for each of the batch's own videos, -1 where there are fewer.
+    """
+
+    videos: Indices
+    negatives: Indices
+    queries: Indices
+    negative_queries: Indices
+
+    @classmethod
+    def of(cls, own: Indices, for_queries: Indices, for_videos: Indices) -> DrawnNegatives:
+        """Of rows of videos for each query (Q, N), and of queries for each own video (W, M)."""
+        videos = np.concatenate([own, _new(for_queries, own)])
+        queries = np.unique(for_videos[for_videos >= 0])
+        return cls(videos, _places(for_queries, videos), queries, _places(for_videos, queries))
+
+
+@dataclass(frozen=True)
+class _Epoch:
+    """What was drawn for all queries (Q, N) and all videos (V, M): rows, -1 where there are fewer."""
+
+    number: int
+    videos: Indices
+    queries: Indices
+
+
+class HardNegatives:
+    """Draws of hard negatives for a split, from the scores of a first system.
+
+    `scores` (Q, V) r(q, v). `positives`: rows of queries (K,) and of videos (K,) of all pairs that are
+    no negatives; `true`: likewise, sorted, each once, the pairs whose scores r(q, v+) is the mean of, which
+    are positives too. Of the queries those in `true` are drawn, and no other.
+    """
+
+    def __init__(
+        self, scores: Scores, positives: Pairs, true: Pairs, settings: NegativeSettings, seed: int
+    ) -> None:
+        self.settings, self.seed = settings, seed
+        self.scores = scores
+        queries, videos = scores.shape
+        self._keys = np.unique(_keys(positives, videos))
+        of_queries, of_videos = self._keys // videos, self._keys % videos
+        self._queries = np.unique(true[0])
+        place = np.full(queries, -1, np.int64)
+        place[self._queries] = np.arange(len(self._queries))
+        by_video = np.lexsort((of_queries, of_videos))
+        # Which columns of each row are positives, as in a sparse matrix: by query, and by video.
+        self._columns = of_videos, place[of_queries[by_video]]
+        self._starts = (
+            np.searchsorted(of_queries, np.arange(queries + 1)),
+            np.searchsorted(of_videos[by_video], np.arange(videos + 1)),
+        )
+        values = torch.from_numpy(scores[true].astype(np.float32))
+        self._means = tuple(
+            golden_means(values, torch.from_numpy(rows), count, settings.mean)
+            for rows, count in zip(true, scores.shape, strict=True)
+        )
+        self._epoch = _Epoch(-1, np.zeros((0, 0), np.int64), np.zeros((0, 0), np.int64))
+
+    @classmethod
+    def open(
+        cls,
+        first_stage: Trained,
+        examples: Any,
+        settings: NegativeSettings,
+        seed: int,
+        device: torch.device | str = "cpu",
+        progress: Progress | None = None,
+    ) -> HardNegatives:
+        """Hard negatives of a split (`training.examples.Examples`), scored by a first system; takes a while.
+
+        Raises UsageError where the system was trained on other features, and as `matching_scores` does.
+        """
+        _refuse_other_inputs(first_stage.inputs, examples.inputs)
+        scores = matching_scores(first_stage, examples, device, progress)
+        true = np.unique(_keys((examples.query, examples.video), scores.shape[1]))
+        return cls(
+            scores, examples.positive_pairs, (true // scores.shape[1], true % scores.shape[1]), settings, seed
+        )
+
+    def drawn(self, query: Indices, own: Indices, videos: Indices, epoch: int) -> DrawnNegatives:
+        """The negatives of a batch of queries (Q,) and their videos (V,) in an epoch."""
+        table = self.of_epoch(epoch)
+        for_queries, for_videos = table.videos[query], table.queries[videos]
+        if self.settings.share == "batch":
+            for_queries = self._shared_videos(query, for_queries)
+            for_videos = self._shared_queries(videos, for_videos)
+        return DrawnNegatives.of(videos, for_queries, for_videos)
+
+    def of_epoch(self, epoch: int) -> _Epoch:
+        """What is drawn in an epoch; it is kept until another epoch begins."""
+        if self._epoch.number != epoch:
+            videos = self._draws(epoch, self.settings.videos, by_video=False)
+            self._epoch = _Epoch(epoch, videos, self._draws(epoch, self.settings.queries, by_video=True))
+        return self._epoch
+
+    def _draws(self, epoch: int, count: int, *, by_video: bool) -> Indices:
+        """(Q, count) rows of videos, or (V, count) rows of queries."""
+        rows, columns = self.scores.shape[::-1] if by_video else self.scores.shape
+        drawn = np.full((rows, count), -1, np.int64)
+        if not count:
+            return drawn
+        size = max(1, _BLOCK // max(1, len(self._queries) if by_video else columns))
+        for low in range(0, rows, size):
+            high = min(low + size, rows)
+            # A seed of its own for each block, so that draws do not depend on the blocks before.
+            generator = torch.Generator().manual_seed(seed_of(self.seed, epoch, int(by_video), low))
+            scores, candidates = self._block(low, high, by_video)
+            means = self._means[by_video][low:high]
+            logits = draw_logits(scores, means, candidates, self.settings.temperature, self.settings.highest)
+            drawn[low:high] = draw(logits, count, generator).numpy()
+        if by_video:
+            return np.where(drawn < 0, -1, self._queries[drawn])
+        return drawn
+
+    def _block(self, low: int, high: int, by_video: bool) -> tuple[Tensor, Tensor]:
+        """Scores and candidates: some queries with all videos, or some videos with all queries drawn from."""
+        if by_video:
+            scores = self.scores[:, low:high][self._queries].T
+        else:
+            scores = self.scores[low:high]
+        starts = self._starts[by_video][low : high + 1]
+        columns = self._columns[by_video][starts[0] : starts[-1]]
+        rows = np.repeat(np.arange(high - low), np.diff(starts))
+        candidates = np.ones(scores.shape, bool)
+        candidates[rows[columns >= 0], columns[columns >= 0]] = False
+        return torch.from_numpy(scores.astype(np.float32, order="C")), torch.from_numpy(candidates)
+
+    def _shared_videos(self, query: Indices, drawn: Indices) -> Indices:
+        """(Q, N) the same videos for all queries of a batch, -1 where one is no candidate for a query."""
+        videos = _in_turn(drawn, self.settings.videos)[None, :].repeat(len(query), 0)
+        return np.where(self._is_positive(query[:, None], videos), -1, videos)
+
+    def _shared_queries(self, videos: Indices, drawn: Indices) -> Indices:
+        """(V, M) the same queries for all videos of a batch, -1 where one is no candidate for a video."""
+        queries = _in_turn(drawn, self.settings.queries)[None, :].repeat(len(videos), 0)
+        return np.where(self._is_positive(queries, videos[:, None]), -1, queries)
+
+    def _is_positive(self, query: Indices, video: Indices) -> NDArray[np.bool_]:
+        """Whether pairs are no negatives."""
+        return is_in(self._keys, _keys((query, video), self.scores.shape[1]))
+
+
+def matching_scores(
+    first_stage: Trained, examples: Any, device: torch.device | str = "cpu", progress: Progress | None = None
+) -> Scores:
+    """(Q, V) float16 r(q, v): the first system's matching score of the best moment, equation 3.
+
+    `examples` are a split (`training.examples.Examples`); queries without an example score 0. Videos are
+    encoded a few at a time and let go; what stays is a vector or so of each query, and the scores. Raises
+    UsageError for a system that finds no moments, and for one whose scores are no logarithms of a share.
+    """
+    model: Any = first_stage.model
+    if not hasattr(model, "score_spans"):
+        raise UsageError(
+            f"the first stage, {first_stage.system}, finds no moments; hard negatives need one that does"
+        )
+    model.to(device)
+    rows = np.unique(examples.query)
+    videos = len(examples.videos)
+    scores = _zeros(len(examples.queries), videos)
+    with evaluating(model):
+        batches = (examples.query_batch(some).to(device) for some in _cut(rows, _BATCH_QUERIES))
+        queries = joined([model.encode_queries(batch) for batch in batches])
+        for some in _cut(np.arange(videos), _BATCH_VIDEOS):
+            encoding = model.encode_videos(examples.video_batch(some).to(device))
+            columns = [_scores_in(model, queries, encoding, at) for at in range(len(some))]
+            scores[np.ix_(rows, some)] = np.stack(columns, 1)
+            if progress is not None:
+                progress(int(some[-1]) + 1, videos)
+    return scores
+
+
+def _scores_in(model: Any, queries: QueryEncoding, videos: VideoEncoding, at: int) -> Scores:
+    """(Q,) the score of the best moment of one video for every query."""
+    video = videos.take(torch.tensor([at], device=videos.mask.device))
+    size = max(1, _BLOCK // videos.mask.shape[1] ** 2)
+    parts = []
+    for low in range(0, len(queries), size):
+        some = torch.arange(low, min(low + size, len(queries)), device=videos.mask.device)
+        parts.append(_best(model.score_spans(queries.take(some), _repeated(video, len(some)))))
+    scores = torch.cat(parts).float().exp()
+    if scores.max() > 1.001:
+        raise UsageError(
+            f"the first stage scores a moment {scores.max().item():.4g}; hard negatives need a system whose "
+            "scores are logarithms of a share from 0 to 1"
+        )
+    return scores.cpu().numpy().astype(np.float16)
+
+
+def _best(scores: SpanScores) -> Tensor:
+    """(P,) the score of the best span of each pair."""
+    if scores.windows is not None:
+        return scores.windows[..., 2].amax(1)
+    table = scores.start[:, :, None] + scores.end[:, None, :]
+    if scores.spans is not None:
+        table = table + scores.spans
+    real = scores.mask[:, :, None] & scores.mask[:, None, :]
+    return table.masked_fill(~real.triu(), -torch.inf).flatten(1).amax(1)
+
+
+def _repeated(video: VideoEncoding, count: int) -> VideoEncoding:
+    """One video as `count` rows, without a copy."""
+    keys, masks, parts = (
+        {name: tensor.expand(count, *tensor.shape[1:]) for name, tensor in group.items()}
+        for group in (video.keys, video.key_masks, video.parts)
+    )
+    return VideoEncoding(video.mask.expand(count, -1), keys, masks, parts)
+
+
+def _zeros(queries: int, videos: int) -> Scores:
+    """(Q, V) zeros: in memory, or in a temporary file that goes with the process."""
+    if 2 * queries * videos <= _IN_MEMORY:
+        return np.zeros((queries, videos), np.float16)
+    with tempfile.TemporaryFile(prefix="whenabouts-scores-") as file:
+        return np.memmap(file, np.float16, "w+", shape=(queries, videos))
+
+
+def open_first_stage(place: str, seed: int) -> Trained:
+    """The system of a first stage's folder, in which "{seed}" stands for the seed of this training.
+
+    Raises UsageError where there is none, FormatError for a folder whose files are incomplete.
+    """
+    return Trained.from_pretrained(place.replace("{seed}", str(seed)))
+
+
+def _refuse_other_inputs(theirs: Inputs, ours: Inputs) -> None:
+    """Raise where a first stage was trained on other features, or on other ways to make them ready."""
+    refuse_other_tokenizer(theirs, ours)
+    for option in dataclasses.fields(ours):
+        before, now = getattr(theirs, option.name), getattr(ours, option.name)
+        if before != now and option.name != "tokenizer":
+            raise UsageError(
+                f"the first stage has {option.name} = {before!r}, this training {now!r}; take the same "
+                "[features], or a first stage that was trained on these"
+            )
+
+
+def refuse_other_tokenizer(theirs: Inputs, ours: Inputs) -> None:
+    """Raise UsageError where a first stage reads words by a tokenizer of another content."""
+    before, now = theirs.tokenizer, ours.tokenizer
+    if before != now and not (before and now and same_tokenizer(before, now)):
+        of_features = "none (features of words)"
+        raise UsageError(
+            f"the first stage has the tokenizer {before or of_features}, this training {now or of_features}, "
+            "and their files differ; name the first stage's in [features] query"
+        )
+
+
+def load_first_stage(model: torch.nn.Module, first_stage: Trained, name: str) -> None:
+    """Let a model begin with the weights of a first system; `name` is what errors call it.
+
+    Weights of the first one whose names begin as `model.left_behind` says are not taken. Raises UsageError
+    for the first weight that is missing or of another shape.
+    """
+    left = tuple(getattr(model, "left_behind", ()))
+    weights, expected = first_stage.model.state_dict(), model.state_dict()
+    weights = {key: weight for key, weight in weights.items() if key in expected or not key.startswith(left)}
+    for key in sorted({*weights, *expected}):
+        if key not in weights or key not in expected:
+            place = "the first stage" if key not in weights else "the second stage"
+            raise UsageError(
+                f"{name}: weight {key!r} is missing in {place}; are their [model] settings the same?"
+            )
+        if weights[key].shape != expected[key].shape:
+            raise UsageError(
+                f"{name}: weight {key!r} is of shape {tuple(weights[key].shape)}, the second stage expects "
+                f"{tuple(expected[key].shape)}; take the first stage's [model] settings"
+            )
+    model.load_state_dict(weights)
+
+
+def _keys(pairs: Pairs, videos: int) -> Indices:
+    """(K,) a number for each pair of a query and a video, in their order."""
+    return pairs[0] * videos + pairs[1]
+
+
+def _new(drawn: Indices, videos: Indices) -> Indices:
+    """What was drawn and is not among `videos`, each once, sorted."""
+    rows = np.unique(drawn[drawn >= 0])
+    return rows[~np.isin(rows, videos)]
+
+
+def _places(rows: Indices, places: Indices) -> Indices:
+    """Where rows stand in `places` (each once there); -1 stays."""
+    if not len(places):
+        return np.full(rows.shape, -1, np.int64)
+    order = np.argsort(places)
+    at = np.searchsorted(places[order], rows).clip(max=len(order) - 1)
+    return np.where(rows < 0, -1, order[at])
+
+
+def _in_turn(drawn: Indices, most: int) -> Indices:
+    """Up to `most` different ones of (N, M): the first of each row, then the second, and so on."""
+    flat = drawn.T.reshape(-1)
+    values, first = np.unique(flat, return_index=True)
+    order = np.argsort(first[values >= 0])
+    return values[values >= 0][order][:most]
+
+
+def _cut(rows: Indices, size: int) -> Iterator[Indices]:
+    for low in range(0, len(rows), size):
+        yield rows[low : low + size]

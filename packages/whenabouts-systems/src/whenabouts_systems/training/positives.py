@@ -1,0 +1,123 @@
+"""Which videos are positives of a query, and so never its negatives: `DataSettings.positives`.
+
+Pairs are two columns of equal length: rows of queries (or their groups) and rows of videos.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.types import Query
+from whenabouts_bench.formats.annotations import Annotations, Indices
+from whenabouts_bench.relevance.pairs import RelevantPairs
+from whenabouts_systems.training.experiment import Positives
+
+Pairs = tuple[Indices, Indices]
+
+_BLOCK = 1024
+"""As many captions are compared with as many others at a time."""
+
+
+class PositivePairs:
+    """The positive videos of each query of a split, looked up a batch at a time.
+
+    Queries that mean the same share a group, and with it their positives; `captions` (Q,) are the rows of
+    `pairs` that the queries are, -1 for none.
+    """
+
+    def __init__(
+        self,
+        annotations: Annotations,
+        positives: Positives,
+        pairs: RelevantPairs | None,
+        captions: Indices | None,
+    ) -> None:
+        relevant = annotations.relevance > 0
+        self._videos = len(annotations.videos)
+        if positives == "similar" and pairs is not None and captions is not None:
+            # A query without a caption in `pairs` is like no other: a group behind all captions.
+            own_group = np.arange(len(captions)) + len(pairs.captions)
+            texts = pairs.caption_of[np.maximum(captions, 0)].astype(np.int64)
+            self._groups = np.where(captions < 0, own_group, texts)
+        else:
+            self._groups = _groups(annotations.queries, by_text=positives == "sentence")
+        group, video = self._groups[annotations.query[relevant]], annotations.video[relevant]
+        if positives == "similar" and pairs is not None:
+            similar = joined_by(similar_captions(pairs), (group, video))
+            group, video = np.concatenate([group, similar[0]]), np.concatenate([video, similar[1]])
+        self._keys = np.unique(group * self._videos + video)
+
+    def block(self, query: Indices, video: Indices) -> NDArray[np.bool_]:
+        """(Q, V): which of these videos are positives of which of these queries."""
+        return is_in(self._keys, self._groups[query][:, None] * self._videos + video)
+
+    @property
+    def all(self) -> Pairs:
+        """Rows of queries and of videos (K,) of all pairs."""
+        groups = self._keys // self._videos, self._keys % self._videos
+        return joined_by((np.arange(len(self._groups)), self._groups), groups)
+
+
+def is_in(keys: Indices, values: Indices) -> NDArray[np.bool_]:
+    """Which of `values` are among `keys`, which are sorted."""
+    if not len(keys):
+        return np.zeros(values.shape, bool)
+    return np.asarray(keys[np.searchsorted(keys, values).clip(max=len(keys) - 1)] == values)
+
+
+def joined_by(left: Pairs, right: Pairs) -> Pairs:
+    """All (a, c) for which (a, b) is in `left` and (b, c) in `right`; each is two columns of equal length.
+
+    >>> [column.tolist() for column in joined_by((np.array([7, 8]), np.array([1, 2])),
+    ...                                          (np.array([2, 1, 1]), np.array([5, 6, 9])))]
+    [[7, 7, 8], [6, 9, 5]]
+    """
+    order = np.argsort(right[0], kind="stable")
+    keys = right[0][order]
+    begins = np.searchsorted(keys, left[1])
+    counts = np.searchsorted(keys, left[1], side="right") - begins
+    # Of each left row: 0, 1, ... counts - 1, without a loop.
+    steps = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
+    return np.repeat(left[0], counts), right[1][order][np.repeat(begins, counts) + steps]
+
+
+def similar_captions(pairs: RelevantPairs) -> Pairs:
+    """(K,) twice: every two different captions that are relevant to one another, in both directions."""
+    arrays = pairs.kept.arrays()
+    if "columns" in arrays:
+        starts, columns = arrays["starts"], arrays["columns"]
+        rows = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        real = arrays["confidence"] > 0
+        first, second = rows[real], columns[real].astype(np.int64)
+    else:
+        first, second = _computed(pairs)
+    return np.concatenate([first, second]), np.concatenate([second, first])
+
+
+def _computed(pairs: RelevantPairs) -> Pairs:
+    """The pairs i < j of what is kept as vectors, computed a block of captions against another at a time."""
+    count = len(pairs.captions)
+    first, second = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for low in range(0, count, _BLOCK):
+        rows = np.arange(low, min(low + _BLOCK, count))
+        for begin in range(low, count, _BLOCK):
+            columns = np.arange(begin, min(begin + _BLOCK, count))
+            both = rows if begin == low else np.concatenate([rows, columns])
+            relevant = pairs.kept.among(both)[: len(rows), -len(columns) :] > 0
+            row, column = np.nonzero(relevant & (rows[:, None] < columns))
+            first.append(rows[row])
+            second.append(columns[column])
+    return np.concatenate(first), np.concatenate(second)
+
+
+def _groups(queries: Sequence[Query], by_text: bool) -> Indices:
+    """(Q,) a number that queries share where they mean the same: their own, or that of their words."""
+    if not by_text:
+        return np.arange(len(queries), dtype=np.int64)
+    numbers: dict[str, int] = {}
+    # A query without words is like no other.
+    texts = (" ".join(query.text.lower().split()).rstrip(" .") or f"\0{query.id}" for query in queries)
+    return np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)

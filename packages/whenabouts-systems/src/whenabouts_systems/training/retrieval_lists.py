@@ -1,0 +1,309 @@
+"""Lists of videos: a run file, or what a trained retriever ranks of a split.
+
+Negatives are drawn from those of the training split; a localizer is validated in those of the other.
+
+A trained retriever reads its own feature files, as its experiment names them, from the same folder; the
+sentences and videos are those that are about to be learned from. Where the videos have many clips their
+encodings lie in a temporary folder meanwhile; of the lists `retrieved` keeps the candidates alone.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from whenabouts.types import UsageError
+from whenabouts_bench import formats
+from whenabouts_bench.evaluation.metrics import parse_metric
+from whenabouts_bench.formats.runs import RunSource
+from whenabouts_bench.relevance.cooccurrence import Cooccurrence, words_of
+from whenabouts_systems.models import new_model
+from whenabouts_systems.models.staged import SYSTEM, stages_of
+from whenabouts_systems.models.trained import CONFIG, Trained
+from whenabouts_systems.ranking.candidates import RankedVideos, can_retrieve
+from whenabouts_systems.ranking.encoded_corpus import MemoryCorpus
+from whenabouts_systems.ranking.ranker import Ranker
+from whenabouts_systems.ranking.split import SplitRun, encode_split
+from whenabouts_systems.training.data import ExperimentData
+from whenabouts_systems.training.devices import DeviceSetup
+from whenabouts_systems.training.examples import Examples
+from whenabouts_systems.training.experiment import STAGE, DataSettings
+from whenabouts_systems.training.retrieval_negatives import RetrievalNegatives, drawn_candidates
+from whenabouts_systems.training.run_folder import EXPERIMENT
+
+if TYPE_CHECKING:
+    from whenabouts_systems.training.experiment import Experiment
+
+OF_QUERIES = "queries"
+"""As `cooccurrence`: the table is made of the training queries."""
+_NAMED = {
+    "lists": "a run file, or the folder of a trained retriever",
+    "validation": "a run file of the validation queries, or the folder of a trained retriever",
+    "cooccurrence": f'a file of nouns and verbs, or "{OF_QUERIES}" for those of the training queries',
+}
+_CLIPS_IN_MEMORY = 1 << 18
+"""Of more clips than these the encodings are kept on a disk: some 1 GB at the papers' widths."""
+
+
+def choose_negatives(
+    experiment: Experiment,
+    opened: ExperimentData,
+    run: str | Path,
+    setup: DeviceSetup,
+    log: Callable[[str], None],
+) -> None:
+    """Have the examples of a training take negatives from the lists that its experiment names.
+
+    `run` is the folder of the training; `log` is called with a sentence before the lists are read or made,
+    which may take a while. Examples whose own video is not listed far enough up are left out. Raises
+    UsageError where no lists are named, and as `opened_lists` and `RetrievalNegatives` do.
+    """
+    settings, examples = experiment.data.retrieved, opened.split("train")
+    check_lists(experiment, opened.folder)
+    with seen_folder(settings.lists, run, experiment.training.seed, setup) as place:
+        log(f"{'negatives':12}{settings.description} that {place} lists")
+        usual = usual_queries(experiment.data, opened, log)
+        with opened_lists(place, experiment.data, opened, settings.reach, setup.device) as source:
+            negatives = RetrievalNegatives(source, examples, settings, experiment.training.seed, place, usual)
+    examples.note(negatives.counts)
+    if settings.own_within is not None:
+        why = f"examples are left out: their own video is not among the first {settings.own_within} of a list"
+        examples.leave_out(~negatives.within, why)
+        if not len(examples):
+            raise UsageError(
+                f"{place}: has the own video of no query of {examples.name} among its first "
+                f"{settings.own_within}, so that there is no example to train on; raise "
+                "data.retrieved.own_within"
+            )
+    if settings.videos:
+        examples.choose_negatives(negatives)
+
+
+def lists_of_validation(
+    experiment: Experiment,
+    opened: ExperimentData,
+    run: str | Path,
+    setup: DeviceSetup,
+    log: Callable[[str], None],
+) -> RankedVideos | None:
+    """The videos in which a validation looks for moments, as an experiment names them; None: by itself.
+
+    Raises UsageError where the system chooses no videos, none are named, and the measure of the best is of
+    moments in all videos; for lists that lack a query; and as `opened_lists`.
+    """
+    data, place = experiment.data, experiment.data.retrieved.validation
+    if not data.validation:
+        return None
+    if not place:
+        _check_measure(experiment, opened)
+        return None
+    with seen_folder(place, run, experiment.training.seed, setup) as lists:
+        draws, depth = data.retrieved.validation_draws, experiment.decoding.top_videos
+        which = f"{draws} videos drawn of those" if draws else f"the first {depth} videos"
+        log(f"{'validation':12}in {which} that {lists} lists")
+        reach = data.retrieved.reach if draws else depth
+        with opened_lists(lists, data, opened, reach, setup.device, "validation") as source:
+            ranked = _drawn(source, experiment, opened, log) if draws else RankedVideos.of(source)
+    lacking = [query.id for query in opened.split("validation").queries if query.id not in ranked.lists]
+    if lacking:
+        raise UsageError(
+            f"{lists}: has no videos for query {lacking[0]!r} of validation (and {len(lacking) - 1:,} "
+            "others); rank videos for every query of that split, such as with `whenabouts run --task vr`"
+        )
+    return ranked
+
+
+def _drawn(
+    source: RunSource, experiment: Experiment, opened: ExperimentData, log: Callable[[str], None]
+) -> RankedVideos:
+    """The candidates of a validation that draws them."""
+    usual = usual_queries(experiment.data, opened, log, "validation")
+    settings, seed = experiment.data.retrieved, experiment.training.seed
+    return drawn_candidates(source, opened.split("validation"), settings, seed, source.name, usual)
+
+
+def _check_measure(experiment: Experiment, opened: ExperimentData) -> None:
+    """Raise UsageError for a measure that the system cannot have by itself."""
+    config = experiment.config(opened.inputs)
+    with torch.device("meta"):
+        model = new_model(experiment.system, config)
+    measures = [parse_metric(name) for name in experiment.training.metrics]
+    beyond = [measure.name for measure in measures if measure.task in ("VCMR", "VR")]
+    if beyond and not can_retrieve(model):
+        raise UsageError(
+            f"{experiment.name} [training] metric is {beyond[0]!r}, of videos that {experiment.system} does "
+            "not choose: name lists of them, for the validation queries, with "
+            "--set data.retrieved.validation=RUN, or a measure in given videos, such as SVMR R@1,IoU=0.5"
+        )
+
+
+def usual_queries(
+    data: DataSettings, opened: ExperimentData, log: Callable[[str], None], split: str = "train"
+) -> NDArray[np.bool_] | None:
+    """(Q,) which queries of a split say what is usually said; None where nothing asks for it.
+
+    A table that is to be made is made of the training queries.
+
+    Raises UsageError for a table that is not there, FormatError for a file that is none, and
+    PhrasesUnavailable without what tags words.
+    """
+    named, examples = data.retrieved.cooccurrence, opened.split(split)
+    if not named:
+        return None
+    made = named == OF_QUERIES
+    table = None if made else Cooccurrence.read(_path_of(named, data, opened.folder, "cooccurrence"))
+    log(f"{'':12}whether queries say the usual: by {'training queries' if table is None else named}")
+    rows, texts = _queries_of(examples)
+    of_training = texts if table is not None or split == "train" else _queries_of(opened.split("train"))[1]
+    words = words_of([*texts, *of_training])
+    table = table or Cooccurrence.of(words[text] for text in of_training)
+    usual = np.zeros(len(examples.queries), bool)
+    usual[rows] = [table.is_usual(words[text]) for text in texts]
+    examples.note({"queries say what is usually said": int(usual.sum())})
+    return usual
+
+
+def _queries_of(examples: Examples) -> tuple[NDArray[np.int64], list[str]]:
+    """Rows and sentences of the queries that have an example."""
+    rows = np.unique(examples.query)
+    return rows, [examples.queries[row].text for row in rows.tolist()]
+
+
+def check_lists(experiment: Experiment, features: str | Path) -> None:
+    """Raise UsageError where an experiment asks for lists, and names none or a place where nothing is."""
+    data, settings = experiment.data, experiment.data.retrieved
+    if settings.needs_lists and not settings.lists:
+        raise UsageError(
+            f"{experiment.name} [data.retrieved] lists is missing: negatives are drawn from the lists of a "
+            "retriever; name a run file or the folder of a trained one with --set data.retrieved.lists=RUN, "
+            "or train without, with --set data.retrieved.videos=0 --set data.retrieved.own_within=none"
+        )
+    if settings.needs_lists and not settings.lists.startswith(STAGE):
+        _path_of(settings.lists.replace("{seed}", str(experiment.training.seed)), data, Path(features))
+    if settings.validation and not settings.validation.startswith(STAGE):
+        named = settings.validation.replace("{seed}", str(experiment.training.seed))
+        _path_of(named, data, Path(features), "validation")
+    if settings.cooccurrence not in ("", OF_QUERIES):
+        _path_of(settings.cooccurrence, data, Path(features), "cooccurrence")
+
+
+@contextmanager
+def seen_folder(named: str, run: str | Path, seed: int, setup: DeviceSetup) -> Iterator[str]:
+    """The same as `folder_of`, as every process of a training sees it.
+
+    The folder of a stage, which process 0 wrote, need not be on a disk that the others see.
+    """
+    place = setup.by_first(lambda: folder_of(named, run, seed))
+    if not named.startswith(STAGE):
+        yield place
+        return
+    with setup.seen(Path(place)) as here:
+        yield str(here)
+
+
+def folder_of(named: str, run: str | Path, seed: int) -> str:
+    """A place that [data] names, as a path: "{seed}" and "stage:NAME" replaced.
+
+    The folder of a stage lies beside `run`, the folder of this training. Raises UsageError where it does not.
+    """
+    named = named.replace("{seed}", str(seed))
+    if not named.startswith(STAGE):
+        return named
+    place = Path(run).parent / named.removeprefix(STAGE)
+    if not (place / CONFIG).is_file():
+        raise UsageError(
+            f"{named!r} is the folder {place}, and holds no trained system; train the stages together (an "
+            "experiment with `stages`), or name the folder of a trained one: --set data.retrieved.lists=RUN "
+            "(data.first_stage=RUN)"
+        )
+    return str(place)
+
+
+@contextmanager
+def opened_lists(
+    place: str,
+    data: DataSettings,
+    opened: ExperimentData,
+    depth: int | None,
+    device: torch.device | str = "cpu",
+    split: str = "train",
+) -> Iterator[RunSource]:
+    """Ranked videos for the queries of a split: those of a file, or made by a trained retriever.
+
+    `depth` bounds what a trained retriever lists; None: all videos. A file is sought from where the program
+    runs, then where the annotations are. Raises UsageError for a place where nothing is, a system that
+    does not choose videos, and one without the experiment that names its feature files; and what
+    `ExperimentData.open` finds wrong with these.
+    """
+    path = _path_of(place, data, opened.folder, "lists" if split == "train" else split)
+    if not (path / CONFIG).is_file() and not (path / SYSTEM).is_file():
+        yield formats.open_run(path)
+        return
+    retriever, localizer = stages_of(path)
+    with _ranked(Path(retriever or localizer), data, opened.folder, depth, device, split) as source:
+        yield source
+
+
+def _path_of(place: str, data: DataSettings, features: Path, setting: str = "lists") -> Path:
+    """Where a place is: as it stands, or among the annotations. Raises UsageError where it is not."""
+    sought = list(dict.fromkeys([Path(place).expanduser(), data.beside(features.expanduser(), place)]))
+    existing = next((path for path in sought if path.exists()), None)
+    if existing is None:
+        raise UsageError(
+            f"[data.retrieved] {setting} is {place!r}: there is no {' and no '.join(map(str, sought))}; "
+            f"accepted: {_NAMED[setting]}"
+        )
+    return existing
+
+
+@contextmanager
+def _ranked(
+    place: Path, data: DataSettings, features: Path, depth: int | None, device: torch.device | str, split: str
+) -> Iterator[RunSource]:
+    """The videos of a split, as a trained system ranks them for its queries."""
+    from whenabouts_systems.training.experiment import load_experiment
+
+    trained = Trained.from_pretrained(place)
+    if not can_retrieve(trained.model):
+        raise UsageError(f"{place}: {trained.system} does not choose videos; name the folder of a retriever")
+    if not (place / EXPERIMENT).is_file():
+        raise UsageError(
+            f"{place}: has no {EXPERIMENT}, which names its feature files; rank the split with "
+            f"`whenabouts run --split {split} --task vr` and name that file"
+        )
+    theirs = load_experiment(place / EXPERIMENT)
+    own = DataSettings(
+        train=data.train,
+        validation=data.validation,
+        dataset=data.dataset,
+        folder=data.folder,
+        labels=theirs.data.labels,
+        positives="own",
+    )
+    trained.model.to(device)
+    with (
+        ExperimentData.open(own, theirs.features, features, inputs=trained.inputs, splits=(split,)) as opened,
+        _encoded(trained, opened.split(split)) as corpus,
+    ):
+        examples = opened.split(split)
+        most = len(corpus) if depth is None else min(depth, len(corpus))
+        decoding = replace(trained.decoding, top_videos=most, spans_per_query=1, nms=None)
+        yield SplitRun(Ranker(trained, corpus, decoding=decoding), examples, ("VR",))
+
+
+@contextmanager
+def _encoded(trained: Trained, examples: Examples) -> Iterator[MemoryCorpus]:
+    """The videos of a split, encoded in memory, or in a folder that goes afterwards."""
+    if int(examples.clips.sum()) <= _CLIPS_IN_MEMORY:
+        yield encode_split(trained, examples)
+        return
+    with tempfile.TemporaryDirectory(prefix="whenabouts-lists-") as aside:
+        yield encode_split(trained, examples, folder=Path(aside) / "corpus")

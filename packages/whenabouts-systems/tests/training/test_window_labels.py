@@ -1,0 +1,38 @@
+"""Windows and ratings that a batch of examples carries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from whenabouts.types import Query
+from whenabouts_systems.training.window_labels import WindowLabels, sources_of
+
+
+def labels(queries: list[dict[str, Any]]) -> WindowLabels:
+    """Examples 0 and 2 are moments of query 0 in video 1, 1 of query 1 there, 3 of query 0 elsewhere."""
+    borders = np.array([[0, 2], [1, 3], [4, 5.5], [2, 3]], np.float32)
+    made = [Query(str(at), "", metadata) for at, metadata in enumerate(queries)]
+    return WindowLabels(np.array([0, 1, 0, 0]), np.array([1, 1, 1, 0]), borders, made, ["a_0.0_9.0", "b"])
+
+
+def test_every_example_has_all_windows_of_its_query_in_its_video() -> None:
+    windows = labels([{}, {}]).of(np.array([2, 1, 3]), 6)["windows"]
+    expected = torch.tensor([[[0, 2], [4, 5.5]], [[1, 3], [torch.nan] * 2], [[2, 3], [torch.nan] * 2]])
+    torch.testing.assert_close(windows, expected, equal_nan=True)
+
+
+def test_ratings_are_added_up_where_every_query_has_them() -> None:
+    rated = {"relevant_clip_ids": [1, 3, 9], "saliency_scores": [[1, 2, 3], [4, 4, 4], [1, 1, 1]]}
+    found = labels([rated, rated]).of(np.array([0, 1]), 5)
+    assert found["saliency"].tolist() == [[0, 6, 0, 12, 0]] * 2
+    assert "saliency" not in labels([rated, {}]).of(np.array([0, 1]), 5)
+
+
+def test_segments_of_one_recording_have_one_source() -> None:
+    """Names that only look alike, or are nothing but times, are videos of their own."""
+    names = ["x_y_0.0_150.0", "x_y_150_300", "x_y", "x", "x_210.0_360.0", "1_2", "_1_2", "x_a_b"]
+    assert sources_of(names).tolist() == [0, 0, 0, 1, 1, 2, 3, 4]
+    assert labels([{}, {}]).of(np.array([0, 3]), 6)["source"].tolist() == [1, 0]

@@ -1,0 +1,71 @@
+"""Find moments in videos: a sentence in, a ranked list of (video, start, end) out.
+
+>>> import whenabouts
+>>> corpus = whenabouts.Corpus("my.corpus", create=True)  # doctest: +SKIP
+>>> corpus.add("videos/")                                 # doctest: +SKIP
+>>> corpus.search("a red flower opens", k=10)             # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0.dev0"
+
+if TYPE_CHECKING:
+    from whenabouts.corpus import Corpus
+    from whenabouts.search.search import SearchOptions
+    from whenabouts.search.search_result import SearchResult
+    from whenabouts.types import (
+        Evidence,
+        Judgement,
+        Moment,
+        Qrels,
+        Query,
+        Run,
+        ScoredMoment,
+        UsageError,
+        Video,
+        WhenaboutsError,
+    )
+    from whenabouts_bench.evaluation.evaluate import evaluate
+
+__all__ = [
+    "Corpus",
+    "Evidence",
+    "Judgement",
+    "Moment",
+    "Qrels",
+    "Query",
+    "Run",
+    "ScoredMoment",
+    "SearchOptions",
+    "SearchResult",
+    "UsageError",
+    "Video",
+    "WhenaboutsError",
+    "__version__",
+    "evaluate",
+]
+
+_HOMES = {
+    "Corpus": "whenabouts.corpus",
+    "SearchOptions": "whenabouts.search.search",
+    "SearchResult": "whenabouts.search.search_result",
+    "evaluate": "whenabouts_bench.evaluation.evaluate",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # The package imports nothing until something is asked for, so that `--help` stays quick.
+    if name not in __all__:
+        raise AttributeError(f"module 'whenabouts' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_HOMES.get(name, "whenabouts.types")), name)
+    globals()[name] = value  # the next time it is found without this function
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,121 @@
+"""Which unrelated sentences each group of a stream is asked: those in the language of its words."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from whenabouts.confidence.background import language_of, languages
+from whenabouts.index.records import VideoRecord
+from whenabouts.index.store import Store
+from whenabouts.search.query_language import ALIGNED, name_of, understands
+from whenabouts.streams import stream as stream_named
+from whenabouts.streams.protocol import QueryEncoder
+from whenabouts.video.language import LEAST_LETTERS, SEVERAL
+
+# Videos of one language whose words are looked at.
+_VIDEOS = 20
+_ENGLISH = "en"
+LEANING = 3.0
+"""How much less a cosine counts where the encoder does not know the language."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bank:
+    """The unrelated sentences of one group of a stream: the videos whose words are in one language.
+
+    `foreign`: the stream's encoder does not know the language. `withheld` says why there are none; then
+    English ones stand in, that measure the encoder and nothing else.
+    """
+
+    sentences: tuple[str, ...]
+    foreign: bool = False
+    withheld: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Banks:
+    """The banks of a stream by group; groups are named by language.
+
+    `of_language` has the group of videos by the language of their words, `main` that of all others.
+    """
+
+    groups: Mapping[str, Bank]
+    of_language: Mapping[str, str] = field(default_factory=dict)
+    main: str = _ENGLISH
+
+
+def banks_of(store: Store, encoders: Mapping[str, QueryEncoder]) -> dict[str, Banks]:
+    """The banks of each stream that words can search; pictures have no language and are asked in English."""
+    by_words = [name for name in store.streams if "text" in stream_named(name).meets]
+    return {name: _banks(store, name, encoders.get(name)) for name in by_words}
+
+
+def note_of(banks: Mapping[str, Banks]) -> tuple[str, tuple[str, ...]]:
+    """What users should know of languages that no encoder knows, and these."""
+    foreign = {group: None for own in banks.values() for group, bank in own.groups.items() if bank.foreign}
+    if not foreign:
+        return "", ()
+    names = " and ".join(map(name_of, foreign))
+    it = "it" if len(foreign) == 1 else "them"
+    note = f"the sentence model does not know {names}: what is said in {it} is found by words, not meaning"
+    return note, tuple(foreign)
+
+
+def _banks(store: Store, stream: str, encoder: QueryEncoder | None) -> Banks:
+    english = languages()[_ENGLISH]
+    if stream_named(stream).has_words is False:
+        return Banks({_ENGLISH: Bank(english.sentences)})
+    of_language, main = _groups(store, stream)
+    groups = {group: _bank(group, encoder) for group in dict.fromkeys([main, *of_language.values()])}
+    return Banks(groups, of_language, main)
+
+
+def _bank(group: str, encoder: QueryEncoder | None) -> Bank:
+    language, english = languages().get(group), languages()[_ENGLISH]
+    if language is None:
+        return Bank(
+            english.sentences[:ALIGNED],
+            withheld="how sure an answer is cannot be said: whenabouts has no unrelated sentences in "
+            f"the language of these words ({name_of(group)}) to compare with",
+        )
+    if language is english:
+        return Bank(english.sentences)
+    is_foreign = encoder is not None and not understands(encoder, language)
+    return Bank(language.sentences[:ALIGNED], foreign=is_foreign)
+
+
+def _groups(store: Store, stream: str) -> tuple[dict[str, str], str]:
+    """The group of each language that the words of some videos are in, and that of videos without one.
+
+    A language is its own group if there are sentences in it, or if the words are not seen to be in one that
+    has some. Where nothing tells, a video belongs to the group of most clips.
+    """
+    by_language: dict[str, list[VideoRecord]] = {}
+    for record in store.videos():
+        if stream in record.streams:
+            by_language.setdefault(record.language, []).append(record)
+    groups, weights = dict[str, str](), Counter[str]()
+    for language, records in by_language.items():
+        group = _group_of(store, stream, language, [record.video_id for record in records])
+        groups[language] = group
+        weights[group] += len(records) * bool(group)
+    supported = [group for group, count in weights.most_common() if count and group in languages()]
+    main = next(iter(supported), "") or next((group for group in weights if group), _ENGLISH)
+    return {language: group or main for language, group in groups.items()}, main
+
+
+def _group_of(store: Store, stream: str, language: str, video_ids: Sequence[str]) -> str:
+    """The group of the videos in a language; "" where neither that nor their words tell."""
+    if language in languages():
+        return language
+    chosen = video_ids[:: max(1, math.ceil(len(video_ids) / _VIDEOS))]
+    texts = store.clips_of(stream, chosen, vectors=False).text
+    if sum(map(str.isalpha, "".join(texts))) < LEAST_LETTERS:
+        return ""
+    seen = language_of(texts)
+    if seen is not None:
+        return seen.code
+    return "" if language == SEVERAL else language

@@ -1,0 +1,170 @@
+"""How often a checker is wrong on a corpus: shown moments of which it is known whether they are right.
+
+Of each question the first moment of the search's own list that is right is shown, and the first that is not:
+these are the ones that a checker has to tell apart, and random wrong moments would flatter it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from whenabouts.calibration.questions import CalibrationQuestion, made_from, read_questions
+from whenabouts.checkers.protocol import Checker, CheckerError, CheckerUnavailable, look
+from whenabouts.checking import CheckRates, keep_rates, moments_by_truth, view_of
+from whenabouts.confidence.rates import rate_of
+from whenabouts.index.lookup import query_words, says
+from whenabouts.types import Moment, UsageError, Verdict
+
+if TYPE_CHECKING:
+    from whenabouts.corpus import Corpus
+
+QUESTIONS = 60
+"""Questions that are asked where nobody says how many: two looks each."""
+
+_LISTED = 10
+_SECONDS = 120.0
+# Borders count as better where the mean gain in IoU of so many matches is above zero at 95 %.
+_FEWEST_MOVED = 10
+
+
+@dataclass(slots=True)
+class _Looks:
+    """What was said of right and of wrong moments, and of which videos they were."""
+
+    right: list[bool] = field(default_factory=list)
+    wrong: list[bool] = field(default_factory=list)
+    right_groups: list[str] = field(default_factory=list)
+    wrong_groups: list[str] = field(default_factory=list)
+    overlaps: list[tuple[float, float]] = field(default_factory=list)
+    unread: int = 0
+
+
+def calibrate_checker(
+    corpus: Corpus,
+    checker: Checker,
+    queries: str | os.PathLike[str] | None = None,
+    *,
+    count: int = QUESTIONS,
+    wait: bool = False,
+    progress: Callable[[float], None] = lambda share: None,
+) -> tuple[CheckRates, list[str]]:
+    """Measure how often a checker is wrong here and keep it with the corpus; the rates, and notes.
+
+    `queries` is a file of questions as `calibrate` takes it; without one at most `count` are made of what is
+    said. Raises CheckerUnavailable where it stops answering (then nothing is kept), UsageError where there
+    is nothing to ask.
+    """
+    if count < 1:
+        raise UsageError(f"{count} questions: give 1 or more")
+    corpus.refresh()
+    corpus.check_filled()
+    notes: list[str] = []
+    if queries is None:
+        questions = made_from(corpus.store, count)
+        notes.append(
+            "the questions are words of passages in another order, which says how well it reads; give "
+            "sentences "
+            "as people ask them with --queries to know how well it sees"
+        )
+    else:
+        questions, notes = read_questions(Path(queries), lambda name: _resolved(corpus, name))
+    if not questions:
+        raise UsageError("nothing is said in this corpus to make questions of; give some with --queries")
+    looks = _Looks()
+    for number, question in enumerate(questions):
+        progress(number / len(questions))
+        _ask(corpus, checker, question, looks, is_made=queries is None)
+    progress(1.0)
+    rates = CheckRates(
+        rate_of(looks.right, looks.right_groups),
+        rate_of(looks.wrong, looks.wrong_groups),
+        "made of the corpus" if queries is None else "given",
+        looks.unread,
+    )
+    if queries is not None:
+        rates = _with_borders(rates, looks.overlaps)
+    if not rates.right.of or not rates.wrong.of:
+        raise UsageError("the search finds no right or no wrong moments for these questions; give others")
+    with corpus.writing(wait=wait):
+        keep_rates(corpus.store, checker, rates)
+    return rates, notes
+
+
+def _resolved(corpus: Corpus, name: str) -> tuple[str, float | None]:
+    record = corpus.resolve(name)
+    return record.video_id, record.duration
+
+
+def _ask(
+    corpus: Corpus, checker: Checker, question: CalibrationQuestion, looks: _Looks, *, is_made: bool
+) -> None:
+    """Show a checker the first right and the first wrong moment of a question."""
+    result = corpus.search(question.text, k=_LISTED)
+    right, wrong = moments_by_truth(result.moments, question.answer)
+    words = set(query_words(question.text)[0])
+    if is_made and wrong is not None and says(wrong.text, words):
+        wrong = None  # the words are said there, too: nobody knows that it is wrong
+    for scored, hits, groups in (
+        (right, looks.right, looks.right_groups),
+        (wrong, looks.wrong, looks.wrong_groups),
+    ):
+        if scored is None:
+            continue
+        verdict = _verdict(corpus, checker, question.text, scored.moment, looks)
+        if verdict is None:
+            continue
+        hits.append(verdict.matches)
+        groups.append(question.answer.video_id)
+        if scored is right and verdict.matches and verdict.start is not None and verdict.end is not None:
+            moved = Moment(scored.video_id, verdict.start, verdict.end)
+            looks.overlaps.append((scored.moment.iou(question.answer), moved.iou(question.answer)))
+
+
+def _verdict(corpus: Corpus, checker: Checker, text: str, moment: Moment, looks: _Looks) -> Verdict | None:
+    view = view_of(corpus, corpus.resolve(moment.video_id), moment)
+    if view is None:
+        return None
+    try:
+        return look(checker, text, view, _SECONDS)
+    except CheckerUnavailable:
+        raise
+    except CheckerError:
+        looks.unread += 1
+        return None
+
+
+def _with_borders(rates: CheckRates, overlaps: Sequence[tuple[float, float]]) -> CheckRates:
+    """The rates with whether moved borders were nearer to the truth."""
+    if not overlaps:
+        return rates
+    pairs = np.array(overlaps)
+    gains = pairs[:, 1] - pairs[:, 0]
+    least = gains.mean() - 1.96 * gains.std(ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else 0.0
+    before, after = pairs.mean(axis=0).tolist()
+    return replace(rates, moves=bool(len(gains) >= _FEWEST_MOVED and least > 0), overlap=(before, after))
+
+
+def lines_of(checker: Checker, rates: CheckRates) -> Iterator[str]:
+    """What was measured, for people."""
+    yield f"{checker.name}, on questions {rates.questions}"
+    yield f"right moments called a match  {rates.right}"
+    yield f"wrong moments called a match  {rates.wrong}"
+    yield (
+        f"its word counts: match multiplies the odds by {rates.likelihood_ratio(matches=True):.2f}, no "
+        f"match by "
+        f"{rates.likelihood_ratio(matches=False):.2f}"
+        if rates.is_enough
+        else "too few moments: its word is shown and changes nothing"
+    )
+    if rates.unread:
+        yield f"{rates.unread} answers could not be read"
+    if rates.overlap is not None:
+        before, after = rates.overlap
+        better = "so its borders are used" if rates.moves else "so its borders are only shown"
+        yield f"borders it moved: mean IoU {before:.2f} before, {after:.2f} after, {better}"

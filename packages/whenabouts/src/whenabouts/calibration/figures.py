@@ -1,0 +1,63 @@
+"""How sure answers are: reliability, and risk over coverage, of a corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from whenabouts.confidence.outcomes import Outcome, RiskCoverage, bins, reliability_of, risk_coverage
+from whenabouts.drawing import BLUE, DASHED, GREY, new_figure, save_both
+
+
+def write_figures(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
+    """`reliability.svg`/`.png` and `risk_coverage.svg`/`.png` in a folder, which is made if need be.
+
+    The second only where there are known questions. Raises UsageError where matplotlib is missing,
+    FormatError where a file cannot be written.
+    """
+    with new_figure(4.6, 3.6) as figure:
+        _draw_bins(figure.subplots(), outcomes)
+        written = save_both(figure, folder / "reliability")
+    curve = risk_coverage(outcomes)
+    if curve is None:
+        return written
+    with new_figure(4.6, 3.6) as figure:
+        axes = figure.subplots()
+        draw_risk(axes, curve, "questions")
+        axes.set_title(
+            "Half of the questions have their video taken out; "
+            f"area {curve.area:.3f} (best {curve.ideal:.3f})",
+            fontsize=8,
+        )
+        return [*written, *save_both(figure, folder / "risk_coverage")]
+
+
+def draw_as_claimed(axes: Any) -> None:
+    """The diagonal on which claims come true."""
+    axes.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle=DASHED, label="as claimed")
+
+
+def draw_risk(axes: Any, curve: RiskCoverage, what: str) -> None:
+    """Risk over coverage, without a title; `what` is answered, in the plural."""
+    axes.plot(curve.coverage, curve.risk, color=BLUE, drawstyle="steps-post")
+    axes.set(xlabel=f"coverage: share of {what} answered, surest first", xlim=(0, 1), ylim=(0, 1))
+    axes.set_ylabel("risk: share of these answered wrongly")
+
+
+def _draw_bins(axes: Any, outcomes: Sequence[Outcome]) -> None:
+    """Right answers beside what their confidence states."""
+    rows = bins(outcomes)
+    draw_as_claimed(axes)
+    if rows:
+        stated = np.array([row.stated for row in rows])
+        shares = np.array([row.right.share or 0.0 for row in rows])
+        limits = np.array([row.right.interval for row in rows])
+        spread = np.abs(limits.T - shares)
+        axes.errorbar(stated, shares, spread, fmt="o", color=BLUE, ecolor=GREY, capsize=3, linewidth=1)
+    axes.set(xlabel="confidence", xlim=(0, 1), ylabel="first answers that are right", ylim=(0, 1))
+    error = reliability_of(outcomes).error
+    stated_error = "" if error is None else f"; expected calibration error {error:.3f}"
+    axes.set_title(f"Questions with an answer{stated_error}", fontsize=9)

@@ -1,0 +1,528 @@
+"""What scores mean on one corpus: measured with questions whose answer is certain, kept with the corpus.
+
+Three quantities are measured. The first two are measured for each group of a stream, the videos whose words
+are in one language (`banks.py`), so that a translation changes nothing for its original.
+
+- The *scale* of the encoder: the cosines of unrelated sentences with its clips. With it a cosine is counted
+  in spreads above chance and added to what full text scores.
+- *Chance*: what such sentences, in the language of the group, score best in a whole search. It is the first
+  feature of how probable an answer is.
+- The *answers*: how often "match" and "no match" are wrong. This is measured with unrelated sentences, each
+  judged by a chance that was fitted without it, and with questions whose answer is known (`questions.py`),
+  with their true video in and taken out. Where people gave these questions, they also move the probabilities
+  of this corpus (`Adjustment`); made ones do not, because they are easier than people's.
+
+All are measured again once a stream has changed by a tenth.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from whenabouts.calibration.banks import LEANING, Bank, Banks, banks_of, note_of
+from whenabouts.calibration.questions import CalibrationQuestion, made_from, read_questions
+from whenabouts.confidence.chance import LEAST_IN_FIVE, fit_chance, stands_out
+from whenabouts.confidence.outcomes import (
+    Kind,
+    Outcome,
+    adjusted_by_halves,
+    adjustment_of,
+    bins,
+    charts,
+    rates_of,
+    reliability_of,
+    risk_coverage,
+)
+from whenabouts.confidence.probability import PROBABLE, Features, general
+from whenabouts.index.store import Store
+from whenabouts.moments.fusion import Scale, measure_scale
+from whenabouts.search.answer_probability import LISTED, Spoken, features_of, most_spoken, spoken_at
+from whenabouts.search.query_language import ALIGNED
+from whenabouts.search.ranked_streams import ChanceOf, ranked
+from whenabouts.search.search import Searcher
+from whenabouts.search.stored_calibration import Calibration, GroupMeasures, StreamMeasures
+from whenabouts.search.stream_answer import EncodedQuery, StreamAnswer
+from whenabouts.search.verdict import literal_in
+from whenabouts.streams import stream as stream_named
+from whenabouts.streams.protocol import QueryEncoder
+from whenabouts.types import Moment, ScoredMoment, UsageError
+
+if TYPE_CHECKING:
+    from whenabouts.corpus import Corpus
+
+# Share of a stream's clips that may be new before it is measured again.
+REMEASURED_AT = 0.1
+# A corpus with fewer clips than this is asked fewer sentences: they find the same few again.
+FEWEST_CLIPS = 10
+# Questions that are made of the corpus at the end of an index run; `whenabouts calibrate` asks more:
+MADE_AT_END_OF_RUN = 80
+# enough for intervals of some 5 points either way.
+MADE_ON_REQUEST = 400
+# Clips that unrelated sentences are compared with; more change the second digit no more.
+_SAMPLED_CLIPS = 20_000
+_SAMPLED_VIDEOS = 100
+# Each unrelated sentence is judged by a chance that was fitted to the others, in so many parts.
+_PARTS = 5
+# Moments of each stream that are kept of a question: some may be copies or translations of others.
+_KEPT = 2 * LISTED
+# Of these, so many of each stream are compared with the question word by word.
+_COMPARED = 3
+# Scales of chance below this are due to few clips, in which a sentence finds nothing or the same again.
+_LEAST_SCALE = 0.5
+# Seconds around a moment in which the words of a question are looked for, at most.
+_AROUND = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A calibration and the outcomes behind it.
+
+    `made`: the questions were made of the corpus itself. `notes`: what was done to those that were given.
+    """
+
+    calibration: Calibration
+    outcomes: tuple[Outcome, ...]
+    made: bool
+    notes: tuple[str, ...] = ()
+
+    @property
+    def not_measured(self) -> str:
+        """Why nobody knows how well confidences hold; "" if it was measured."""
+        calibration = self.calibration
+        if not calibration.calibrated:
+            return calibration.withheld or "unrelated sentences find nothing here"
+        if not any(outcome.kind == "known" for outcome in self.outcomes):
+            return "no words to make questions of, so misses are not known; give some with --queries"
+        if reliability_of(self.outcomes).error is not None:
+            return ""
+        why = calibration.withheld or "what unrelated sentences score there is not known"
+        return f"no answer to a known question has a confidence: {why}"
+
+    def summary(self) -> dict[str, Any]:
+        """The rates for programs, as they are kept with the corpus."""
+        outcomes = self.outcomes
+        return {
+            **rates_of(outcomes).to_json(),
+            "questions": "made of the corpus" if self.made else "given",
+            "queries": sum(outcome.kind != "taken_out" for outcome in outcomes),
+            "answered_elsewhere": sum(not outcome.counts for outcome in outcomes),
+            **PROBABLE.to_json(),
+            **reliability_of(outcomes).to_json(),
+            "not_measured": self.not_measured or None,
+            "adjustment": self.calibration.adjustment.to_json(),
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs: the summary (null where nothing is calibrated), the diagram and the curve."""
+        curve = risk_coverage(self.outcomes)
+        return {
+            "calibration": self.summary() if self.calibration.calibrated else None,
+            "not_measured": self.not_measured or None,
+            "notes": list(self.notes),
+            "streams": {
+                name: {"clips": stream.clips, "calibrated": name in self.calibration.calibrated}
+                for name, stream in self.calibration.streams.items()
+            },
+            "reliability": [
+                {"from": row.low, "to": row.high, "stated": row.stated, **row.right.to_json()}
+                for row in bins(self.outcomes)
+            ],
+            "risk_coverage": None if curve is None else curve.to_json(),
+        }
+
+    def write(self, folder: Path) -> list[Path]:
+        """The figures and `calibration.json` in a folder; what was written. Raises UsageError."""
+        from whenabouts.calibration.figures import write_figures
+
+        written = write_figures(self.outcomes, folder) if self.outcomes else []
+        target, aside = folder / "calibration.json", folder / f".calibration.{os.getpid()}.json"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            aside.write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
+            aside.replace(target)
+        except OSError as error:
+            raise UsageError(
+                f"{folder} cannot be written: {error.strerror or error}; name another"
+            ) from error
+        return [*written, target]
+
+    def lines(self) -> list[str]:
+        """For people: the rates, the reliability diagram and the risk-coverage curve."""
+        lines = [*self.notes, *([self.calibration.note] if self.calibration.note else [])]
+        if self.not_measured:
+            lines.append(f"calibration error and AUROC: - ({self.not_measured})")
+        if not self.calibration.calibrated:
+            return lines
+        lines += [
+            f"a match from {PROBABLE.match_at:.0%} on, or a name that is said",
+            f"no match where one of the first five is right with a probability below {LEAST_IN_FIVE:.0%}",
+            *rates_of(self.outcomes).lines(),
+        ]
+        return [*lines, "", *charts(self.outcomes)]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a ranking is judged by: the chance of a stream among videos like one, and videos' languages."""
+
+    chance_of: ChanceOf
+    language_of: Callable[[str], str]
+
+    @classmethod
+    def of(cls, store: Store, calibration: Calibration) -> Measured:
+        """What was measured of a corpus."""
+        language_of = languages_in(store)
+        return cls(
+            lambda name, video_id: calibration.group(name, language_of(video_id)).chance,
+            language_of,
+        )
+
+
+def languages_in(store: Store) -> Callable[[str], str]:
+    """The language of a video's words by its id; "" where that is not known."""
+    languages = {record.video_id: record.language for record in store.videos()}
+    return lambda video_id: languages.get(video_id, "")
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionResult:
+    """The first moments of each stream for one question, as the stream scores them.
+
+    `spoken` is how much of it is said in those that come first, by stream. `literal`: the best moment of a
+    stream has every word of the question. `near`: it or what is said around it has.
+    """
+
+    text: str
+    moments: tuple[ScoredMoment, ...]
+    spoken: Mapping[Moment, Mapping[str, Spoken]]
+    literal: bool
+    near: bool
+    streams: int
+
+    def first(self, measured: Measured, count: int = 1) -> tuple[list[ScoredMoment], list[Features]]:
+        """The moments of all streams in order, and the features of the first `count` (none: uncalibrated)."""
+        moments = ranked(self.moments, measured.chance_of, self.streams)
+        if not moments or moments[0].chance_percentile is None:
+            return moments, []
+        return moments, features_of(
+            self.text,
+            moments,
+            lambda row: self.said_at(moments[row]),
+            measured.language_of,
+            count,
+        )
+
+    def said_at(self, scored: ScoredMoment) -> Spoken | None:
+        """How much of it is said in one of the first moments, by what found that."""
+        return most_spoken(self.spoken.get(scored.moment, {}), scored)
+
+    def outcome(self, kind: Kind, measured: Measured, group: str, truth: Moment | None = None) -> Outcome:
+        """The outcome, judged by what chance scores; `truth` is where the answer is, if it is there."""
+        moments, features = self.first(measured)
+        right = bool(moments) and truth is not None and moments[0].moment.overlap(truth) > 0
+        there = self.said_at(moments[0]) if moments else None
+        confidence = general().of_first(features[0], has_words=there is not None) if features else None
+        in_five = general().of_five(features[0], has_words=there is not None) if features else None
+        is_name = there is not None and there.is_name
+        literal = self.literal or bool(moments and stands_out(moments[0].chance_percentile))
+        return Outcome(kind, confidence, bool(moments), right, literal, self.near, group, is_name, in_five)
+
+
+_Pair = tuple[CalibrationQuestion, QuestionResult, QuestionResult]
+"""A question, and its results with its true video in and without it."""
+
+
+def calibrate(
+    corpus: Corpus,
+    queries: str | os.PathLike[str] | None = None,
+    *,
+    made: int = MADE_ON_REQUEST,
+    wait: bool = False,
+    progress: Callable[[float], None] = lambda share: None,
+) -> Report:
+    """Measure anew how often the three answers are wrong, and keep it with the corpus.
+
+    `queries` is a file of JSON lines with `query`, `video`, `start` and `end`; without one, at most
+    `made` questions are made of what is said. `progress` is called with the share that is done.
+    Raises UsageError for a corpus that is empty and for a file that is not as it should be.
+    """
+    if made < 0:
+        raise UsageError(f"{made} questions: give 0 or more")
+
+    def resolve(name: str) -> tuple[str, float | None]:
+        record = corpus.resolve(name)
+        return record.video_id, record.duration
+
+    with corpus.writing(wait=wait):
+        corpus.check_filled()
+        questions, notes = read_questions(Path(queries), resolve) if queries else (None, [])
+        encoders = corpus.encoders.for_queries()
+        report = measure(corpus.store, encoders, progress=progress, questions=questions, made=made)
+    return replace(report, notes=tuple(notes))
+
+
+def is_due(store: Store, calibration: Calibration) -> bool:
+    """Whether a stream has changed by more than `REMEASURED_AT` since it was measured, or never was.
+
+    What was measured by a version that had no probabilities is due as well.
+    """
+    by_words = [name for name in store.streams if "text" in stream_named(name).meets]
+    measured = calibration.streams
+    if any(name not in measured or "" in measured[name].groups for name in by_words):
+        return True
+    with_words = {name for name in by_words if stream_named(name).has_words is not False}
+    spoken = {
+        (name, record.language) for record in store.videos() for name in with_words & set(record.streams)
+    }
+    if any(language not in measured[name].of_language for name, language in spoken):
+        return True
+    return any(
+        abs(count - measured[name].clips) > REMEASURED_AT * measured[name].clips
+        for name, count in _counts(store).items()
+        if name in measured
+    )
+
+
+def measure(
+    store: Store,
+    encoders: Mapping[str, QueryEncoder],
+    sentences: Sequence[str] | None = None,
+    progress: Callable[[float], None] = lambda share: None,
+    *,
+    questions: Sequence[CalibrationQuestion] | None = None,
+    made: int = MADE_AT_END_OF_RUN,
+) -> Report:
+    """Measure all streams of a corpus and keep the result with it; `progress` is called with the share done.
+
+    `sentences` are unrelated to the corpus; None: ours, in its language (`banks.py`). Without `questions`,
+    `made` are made of the corpus itself.
+    """
+    encoders = {name: encoder for name, encoder in encoders.items() if "text" in stream_named(name).meets}
+    counts = _counts(store)
+    most = ALIGNED if sum(counts.values()) < FEWEST_CLIPS else None
+    banks = _shortened(banks_of(store, encoders), most, sentences)
+    streams = {
+        name: StreamMeasures(
+            counts.get(name, 0),
+            _scales(store, name, own, encoders.get(name)),
+            own.of_language,
+            own.main,
+        )
+        for name, own in banks.items()
+    }
+    note, foreign = note_of(banks)
+    measured = Calibration(streams, note=note, foreign=foreign)
+    searcher = Searcher(store, encoders, measured)
+    groups = [bank for own in banks.values() for bank in own.groups.values()]
+    to_ask = made_from(store, made) if questions is None else list(questions)
+    to_ask = to_ask if any(not bank.withheld for bank in groups) else []
+    unrelated: dict[str, QuestionResult] = {}
+    to_compare = dict.fromkeys(sentence for bank in groups for sentence in bank.sentences)
+    total = len(to_compare) + len(to_ask)
+    for row, sentence in enumerate(to_compare):
+        progress(row / total)
+        unrelated[sentence] = _result(sentence, searcher, searcher.encode(sentence, searcher.streams))
+    pairs: list[_Pair] = []
+    for row, question in enumerate(to_ask):
+        progress((len(to_compare) + row) / total)
+        pairs.append((question, *results_with_and_without(searcher, question)))
+    progress(1.0)
+    report = _report(store, measured, banks, unrelated, pairs, made=questions is None)
+    _keep(store, report)
+    return report
+
+
+def _shortened(
+    banks: Mapping[str, Banks], most: int | None, sentences: Sequence[str] | None
+) -> dict[str, Banks]:
+    """The banks with at most so many sentences each (None: all), or with other `sentences` in their place."""
+
+    def shortened(bank: Bank) -> Bank:
+        return replace(bank, sentences=tuple((bank.sentences if sentences is None else sentences)[:most]))
+
+    return {
+        name: replace(own, groups={group: shortened(bank) for group, bank in own.groups.items()})
+        for name, own in banks.items()
+    }
+
+
+def _report(
+    store: Store,
+    measured: Calibration,
+    banks: Mapping[str, Banks],
+    unrelated: Mapping[str, QuestionResult],
+    pairs: Sequence[_Pair],
+    *,
+    made: bool,
+) -> Report:
+    """Chance, outcomes and adjustment from the results of questions."""
+    language_of = languages_in(store)
+    own = {
+        (name, group): [unrelated[sentence] for sentence in bank.sentences]
+        for name, own in banks.items()
+        for group, bank in own.groups.items()
+        if not bank.withheld
+    }
+    # The false alarms of the sentences of the first stream's main group are counted.
+    counted = next(((name, banks[name].main) for name in banks if (name, banks[name].main) in own), None)
+    calibration = _with_chances(measured, own, language_of)
+    outcomes: tuple[Outcome, ...] = ()
+    if counted is not None:
+        several = sum(bool(record.streams) for record in store.videos()) > 1
+        outcomes = (
+            *_unrelated_outcomes(store, calibration, own, counted),
+            *_known_outcomes(pairs, Measured.of(store, calibration), several=several, made=made),
+        )
+        if not made:
+            calibration = replace(calibration, adjustment=adjustment_of(outcomes, general()))
+            outcomes = adjusted_by_halves(outcomes, general())
+    return Report(calibration, outcomes, made)
+
+
+def results_with_and_without(
+    searcher: Searcher, question: CalibrationQuestion
+) -> tuple[QuestionResult, QuestionResult]:
+    """The results of a question with its true video in the corpus, and without it.
+
+    A clip's score does not hang on other videos' clips, so leaving out the true video's moments is
+    taking it out, but for what its words add to how common they are, for one more candidate video, and far
+    down the list for moments that get a second look in place of the ones that went.
+    """
+    encoded = searcher.encode(question.text, searcher.streams)
+    answers = [searcher.search_stream(stream, encoded) for stream in searcher.streams]
+    others = [_without(answer, question.answer.video_id) for answer in answers]
+    around = min(question.answer.duration, _AROUND)
+    return _kept(encoded.text, searcher, answers, around), _kept(encoded.text, searcher, others, around)
+
+
+def _result(text: str, searcher: Searcher, query: EncodedQuery) -> QuestionResult:
+    """What all streams find for a question that has no answer."""
+    return _kept(text, searcher, [searcher.search_stream(stream, query) for stream in searcher.streams], 0.0)
+
+
+def _kept(text: str, searcher: Searcher, answers: Sequence[StreamAnswer], around: float) -> QuestionResult:
+    """The little of the streams' answers that is needed; `around` is in seconds."""
+    moments = tuple(
+        answer.scored(row) for answer in answers for row in range(min(_KEPT, len(answer.moments)))
+    )
+    rarity = searcher.rarity([answer.stream for answer in answers])
+    first = [answer.scored(row) for answer in answers for row in range(min(_COMPARED, len(answer.moments)))]
+    spoken = {scored.moment: spoken_at(text, scored, answers, rarity) for scored in first}
+    literal = literal_in(text, answers) is not None
+    near = literal or any(answer.says_near(0, text, around) for answer in answers if len(answer.moments))
+    return QuestionResult(text, moments, spoken, literal, near, len(answers))
+
+
+def _without(answer: StreamAnswer, video_id: str) -> StreamAnswer:
+    """What a stream found in other videos."""
+    others = np.array([name != video_id for name in answer.block.video_ids], bool)
+    return replace(answer, moments=answer.moments.take(others[answer.moments.video]))
+
+
+_Results = Mapping[tuple[str, str], Sequence[QuestionResult]]
+"""The results of the unrelated sentences of each stream and group."""
+
+
+def _with_chances(
+    calibration: Calibration, results: _Results, language_of: Callable[[str], str]
+) -> Calibration:
+    """What was measured with the chance of each stream and group from the results of its sentences.
+
+    A sentence that finds nothing in a group scores 0 there.
+    """
+    streams = dict(calibration.streams)
+    for (name, group), own in results.items():
+        stream = streams[name]
+
+        def is_own(scored: ScoredMoment, name: str = name, group: str = group) -> bool:
+            return name in scored.evidence and streams[name].group_of(language_of(scored.video_id)) == group
+
+        best = [max((m.score for m in result.moments if is_own(m)), default=0.0) for result in own]
+        chance = fit_chance(best)
+        if chance is not None:
+            chance = replace(chance, scale=max(chance.scale, _LEAST_SCALE))
+            groups = {**stream.groups, group: replace(stream.groups[group], chance=chance)}
+            streams[name] = replace(stream, groups=groups)
+    return replace(calibration, streams=streams)
+
+
+def _unrelated_outcomes(
+    store: Store, calibration: Calibration, results: _Results, counted: tuple[str, str]
+) -> Iterator[Outcome]:
+    """The outcomes of one group's unrelated sentences, each judged by a chance that was fitted without it."""
+    language_of = languages_in(store)
+    for part in range(_PARTS):
+        others = {
+            id: [result for row, result in enumerate(own) if row % _PARTS != part]
+            for id, own in results.items()
+        }
+        measured = Measured.of(store, _with_chances(calibration, others, language_of))
+        for row, result in enumerate(results[counted]):
+            if row % _PARTS == part:
+                yield result.outcome("unrelated", measured, f"{row:06d}")
+
+
+def _known_outcomes(
+    pairs: Sequence[_Pair], measured: Measured, *, several: bool, made: bool
+) -> Iterator[Outcome]:
+    """The outcomes of questions whose answer is known, with their true video in and taken out."""
+    for question, result, without in pairs:
+        video_id = question.answer.video_id
+        outcome = result.outcome("known", measured, video_id, question.answer)
+        # Words that were taken from a passage are as true wherever they are said (a copy of the video).
+        yield replace(outcome, right=outcome.right or (made and outcome.near))
+        if several:
+            yield without.outcome("taken_out", measured, video_id)
+
+
+def _keep(store: Store, report: Report) -> None:
+    calibration = report.calibration
+    shared: dict[str, Any] = {"note": calibration.note} if calibration.note else {}
+    shared |= {"foreign": list(calibration.foreign)} if calibration.foreign else {}
+    shared |= {"answers": report.summary()} if calibration.calibrated else {}
+    for name, stream in calibration.streams.items():
+        store.keep_fact(f"calibration:{name}", stream.to_json() | shared)
+
+
+def _counts(store: Store) -> dict[str, int]:
+    """Clips of each stream."""
+    return {name: stats.clips for name, stats in store.stats().streams.items()}
+
+
+def _scales(
+    store: Store, stream: str, banks: Banks, encoder: QueryEncoder | None
+) -> dict[str, GroupMeasures]:
+    """What is measured of each group of a stream, without chances yet."""
+    ids: dict[str, list[str]] = {group: [] for group in banks.groups}
+    for record in store.videos():
+        if stream in record.streams:
+            ids[banks.of_language.get(record.language, banks.main)].append(record.video_id)
+    return {
+        group: GroupMeasures(
+            None if encoder is None else _scale(store, stream, ids[group], bank, encoder),
+            withheld=bank.withheld,
+            foreign=bank.foreign,
+        )
+        for group, bank in banks.groups.items()
+    }
+
+
+def _scale(store: Store, stream: str, ids: Sequence[str], bank: Bank, encoder: QueryEncoder) -> Scale | None:
+    """The scale of an encoder in a group, from clips of videos all over it.
+
+    Where it does not know the language, cosines are to count less beside words: the spread is widened.
+    """
+    step = max(1, len(ids) // _SAMPLED_VIDEOS)
+    vectors = store.clips_of(stream, ids[::step][:_SAMPLED_VIDEOS]).vectors
+    if not len(vectors):
+        return None
+    vectors = vectors[:: max(1, len(vectors) // _SAMPLED_CLIPS)]
+    scale = measure_scale(vectors @ encoder.encode_text(bank.sentences).T)
+    return replace(scale, spread=LEANING * scale.spread) if bank.foreign else scale

@@ -1,0 +1,197 @@
+"""Questions whose answer is certain: made from what is said in a corpus, or read from a file.
+
+A corpus comes without labels. But words that are spoken in it make questions: some words of a passage, the
+rarer ones, in another order. The true place is where they were taken from. People ask in words of their
+own, so such questions are easier than theirs; `docs/confidence.md` says by how much where both were
+measured.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from whenabouts.index.lookup import query_words
+from whenabouts.index.store import Store
+from whenabouts.intake.opening import read_regular
+from whenabouts.streams import answering
+from whenabouts.types import Moment, UsageError, number_of
+
+FEWEST_WORDS, MOST_WORDS = 4, 8
+"""Words of a question that is made of a passage. With these, answers to made questions and to titles that
+people give are a match, unsure and no match about as often (docs/confidence.md)."""
+
+# A question is made of a stretch with at least so many different words, so that some can be left out.
+_WORDS_OF_STRETCH = 12
+# Videos that questions are taken from; each is read whole.
+_MOST_VIDEOS = 200
+# Times that are given may be rounded up to whole seconds: that needs no note.
+_PAST_END_SECONDS = 1.0
+# Runs of signs without spaces are cut, so that a question is not a whole sentence of Chinese.
+_LONGEST_WORD = 20
+_SIGNS = 4
+_MOST_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationQuestion:
+    """A question and the moment that answers it."""
+
+    text: str
+    answer: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Neighbouring passages with enough words, and when they are said."""
+
+    moment: Moment
+    words: tuple[str, ...]
+
+
+def made_from(store: Store, count: int, seed: int = 0) -> list[CalibrationQuestion]:
+    """At most `count` questions of words that are said, from as many videos as there are; shuffled.
+
+    The same corpus and seed give the same questions. Fewer where little is said, none without words.
+    """
+    rng = random.Random(seed)
+    stretches = _stretches(store, rng)
+    common = Counter(word for own in stretches for stretch in own for word in set(stretch.words))
+    made: list[CalibrationQuestion] = []
+    for own in stretches:
+        rng.shuffle(own)
+    for turn in range(max(map(len, stretches), default=0)):
+        for own in stretches:
+            if turn < len(own) and len(made) < count:
+                made.append(CalibrationQuestion(_question(own[turn].words, common, rng), own[turn].moment))
+    rng.shuffle(made)
+    return made
+
+
+def _stretches(store: Store, rng: random.Random) -> list[list[_Stretch]]:
+    """The stretches of each of some videos."""
+    ids = [record.video_id for record in store.videos() if record.streams]
+    chosen = rng.sample(ids, min(len(ids), _MOST_VIDEOS))
+    stretches: list[list[_Stretch]] = []
+    for stream in answering(store.streams):
+        for video_id in chosen:
+            block = store.clips_of(stream, [video_id], vectors=False)
+            if any(block.text):
+                rows = zip(block.start.tolist(), block.end.tolist(), block.text, strict=True)
+                stretches.append(list(_stretches_of(video_id, rows)))
+    return [own for own in stretches if own]
+
+
+def _stretches_of(video_id: str, passages: Iterator[tuple[float, float, str]]) -> Iterator[_Stretch]:
+    """Passages gathered until they have words enough; what is left over at the end is left out."""
+    words: dict[str, None] = {}
+    begin, latest = 0.0, 0.0
+    for start, end, text in passages:
+        begin, latest = (start, end) if not words else (begin, max(latest, end))
+        words.update(dict.fromkeys(_words(text)))
+        if len(words) >= _WORDS_OF_STRETCH:
+            yield _Stretch(Moment(video_id, begin, latest), tuple(words))
+            words = {}
+
+
+def _words(text: str) -> Iterator[str]:
+    for word in query_words(text)[0]:
+        if len(word) <= _LONGEST_WORD and word.isascii():
+            yield word
+        else:
+            step = len(word) if len(word) <= _LONGEST_WORD // 2 else _SIGNS
+            yield from (word[i : i + step] for i in range(0, len(word), step))
+
+
+def _question(words: Sequence[str], common: Counter[str], rng: random.Random) -> str:
+    """Some of the rarer half of the words, in another order than in the passage."""
+    count = rng.randint(FEWEST_WORDS, MOST_WORDS)
+    rarer = sorted(words, key=lambda word: (common[word], word))[: max(count, len(words) // 2)]
+    chosen = rng.sample(rarer, count)
+    if chosen == [word for word in words if word in set(chosen)]:
+        chosen.reverse()
+    return " ".join(chosen)
+
+
+def read_questions(
+    path: Path, resolve: Callable[[str], tuple[str, float | None]]
+) -> tuple[list[CalibrationQuestion], list[str]]:
+    """Questions from a file of JSON lines (`query`, `video`, `start`, `end` in seconds), and notes on these.
+
+    `resolve` turns what a line calls its video into the id and the duration in seconds (None: not known);
+    its UsageError is raised again with the line. A time behind the video's end is cut off there; what starts
+    behind it is left out; the notes count both. Raises UsageError for a file that cannot be read, holds no
+    question within a video, or has a line that is none of the kind.
+    """
+    try:
+        lines = read_regular(path, _MOST_BYTES).decode("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}; give a text file of JSON lines") from error
+    questions: list[CalibrationQuestion] = []
+    cut, behind = [], []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        question, duration = _parsed(line, f"{path}, line {number}", resolve)
+        answer = question.answer
+        if duration is not None and answer.start >= duration:
+            behind.append(number)
+            continue
+        if duration is not None and answer.end > duration:
+            cut += [number] if answer.end > duration + _PAST_END_SECONDS else []
+            question = replace(question, answer=replace(answer, end=duration))
+        questions.append(question)
+    notes = [
+        *_note(cut, "cut off at the end of the video"),
+        *_note(behind, "left out: behind the end of the video"),
+    ]
+    if not questions:
+        why = "".join(f" ({note})" for note in notes)
+        raise UsageError(
+            f"{path} holds no questions{why}; write a JSON line of query, video, start, end for each"
+        )
+    return questions, notes
+
+
+def _note(lines: Sequence[int], done: str) -> list[str]:
+    """What was done to the questions of some lines; nothing for none."""
+    if not lines:
+        return []
+    first = ", ".join(map(str, lines[:5])) + (", …" if len(lines) > 5 else "")
+    return [f"{number_of(len(lines), 'question')} {done} (line {first})"]
+
+
+def _parsed(
+    line: str, where: str, resolve: Callable[[str], tuple[str, float | None]]
+) -> tuple[CalibrationQuestion, float | None]:
+    """A question, and the duration of its video."""
+    try:
+        value: Any = json.loads(line)
+    except ValueError as error:
+        raise UsageError(f"{where}: no JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise UsageError(f"{where}: {line[:60]!r} is no object; write query, video, start and end")
+    missing = [key for key in ("query", "video", "start", "end") if key not in value]
+    if missing:
+        raise UsageError(f"{where}: lacks {', '.join(missing)}; a line has query, video, start and end")
+    query, video = value["query"], value["video"]
+    if not isinstance(query, str) or not query.strip():
+        raise UsageError(f"{where}: query is {query!r}; give the words to ask")
+    times = [value["start"], value["end"]]
+    if not isinstance(video, str) or any(
+        isinstance(t, bool) or not isinstance(t, int | float) for t in times
+    ):
+        raise UsageError(
+            f"{where}: video is {video!r}, start and end are {times}; give a name and two seconds"
+        )
+    try:
+        video_id, duration = resolve(video)
+        answer = Moment(video_id, float(times[0]), float(times[1]))
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from error
+    return CalibrationQuestion(query, answer), duration

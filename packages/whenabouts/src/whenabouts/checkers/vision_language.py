@@ -1,0 +1,121 @@
+"""Checkers from `transformers`: any model that takes pictures and words and writes words, by name or folder.
+
+Whatever `AutoModelForImageTextToText` opens and whose processor has a chat template works; no model's name is
+looked at. The model computes on this machine.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from whenabouts.checkers.protocol import PROMPT, Checker, CheckerError, CheckerUnavailable, Part
+from whenabouts.encoders import EncoderSettings, EncoderUnavailable, _torch, _weights
+from whenabouts.intake.hub import ModelCard
+
+ORDER = 50
+MODELS = (
+    ModelCard("HuggingFaceTB/SmolVLM2-500M-Video-Instruct", "--check, small"),
+    ModelCard("Qwen/Qwen3-VL-2B-Instruct", "--check, better"),
+)
+"""What `whenabouts models list` shows of these."""
+_NEEDS = ("torch", "transformers", "PIL")
+_MOST_TOKENS = 200
+
+
+def recognises(name: str) -> bool:
+    """True for a folder, and for what may be a hub's name."""
+    return _weights.local_folder(name) is not None or _weights.is_hub_name(name)
+
+
+def open(name: str, *, send_frames: bool) -> Checker:
+    """The checker of that name or folder; CheckerUnavailable says what to install or fetch."""
+    try:
+        _weights.require(name, _NEEDS, "vision")
+        folder = _weights.locate(name)
+        with _weights.loading(name, "vision"):
+            return VisionLanguageChecker(folder, EncoderSettings())
+    except EncoderUnavailable as error:
+        raise CheckerUnavailable(str(error)) from error
+
+
+class VisionLanguageChecker:
+    """A vision-language model with its processor; asked by one thread at a time."""
+
+    runs_here = True
+
+    def __init__(self, folder: _weights.ModelFolder, settings: EncoderSettings) -> None:
+        from transformers import AutoModelForImageTextToText, AutoProcessor
+
+        self._folder = folder.path
+        self.name = folder.path.name if _weights.local_folder(folder.name) else folder.name
+        self._turn = threading.Lock()
+        self._device = _torch.choose_device(settings)
+        own: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+        with _torch.quiet_transformers():
+            self._processor = AutoProcessor.from_pretrained(str(folder.path), **own)
+            model, loading = AutoModelForImageTextToText.from_pretrained(
+                str(folder.path),
+                dtype=_torch.choose_dtype(settings, self._device),
+                use_safetensors=True,
+                output_loading_info=True,
+                **own,
+            )
+        if missing := sorted(loading["missing_keys"]):
+            raise EncoderUnavailable(
+                f"{self.name}: the weights lack {missing[0]}; are they of another model?"
+            )
+        if not getattr(self._processor, "chat_template", None):
+            raise EncoderUnavailable(
+                f"{self.name}: has no chat template, so it cannot be asked; give a chat model"
+            )
+        self._model = model.to(self._device).eval()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """See `Checker`: the hash of the weights, wherever they lie."""
+        weights = _weights.weights_hash(_weights.safetensors_files(self._folder))
+        return f"transformers prompt={PROMPT} model={type(self._model).__name__} weights={weights}"
+
+    def answer(self, instructions: str, parts: Sequence[Part], seconds: float) -> str:
+        """See `Checker`."""
+        with self._turn:
+            try:
+                return self._generated(instructions, parts, seconds)
+            except (RuntimeError, MemoryError, ValueError, TypeError, IndexError, KeyError) as error:
+                if _weights.is_out_of_memory(error):
+                    raise CheckerUnavailable(
+                        f"{self.name} needs more memory than there is; give a smaller model, or one behind "
+                        f"an "
+                        "address"
+                    ) from error
+                cause = str(error).strip().splitlines()[:1] or [type(error).__name__]
+                raise CheckerError(f"{self.name} cannot answer ({cause[0][:200]})") from error
+
+    def _generated(self, instructions: str, parts: Sequence[Part], seconds: float) -> str:
+        import torch
+        from PIL import Image
+
+        content: list[dict[str, Any]] = [
+            {"type": "text", "text": part}
+            if isinstance(part, str)
+            else {"type": "image", "image": Image.open(io.BytesIO(part)).convert("RGB")}
+            for part in parts
+        ]
+        messages = [
+            {"role": "system", "content": [{"type": "text", "text": instructions}]},
+            {"role": "user", "content": content},
+        ]
+        inputs = self._processor.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
+        ).to(self._device, self._model.dtype)
+        with torch.inference_mode():
+            written = self._model.generate(
+                **inputs, max_new_tokens=_MOST_TOKENS, do_sample=False, max_time=max(1.0, seconds)
+            )
+        own = written[:, inputs["input_ids"].shape[1] :]
+        text: str = self._processor.batch_decode(own, skip_special_tokens=True)[0]
+        return text.strip()

@@ -1,0 +1,329 @@
+"""Looking twice: a model sees the best moments of an answer, and its word counts as much as it is worth.
+
+A model that looks is often wrong: of published ones, 30 to 63 % of what they say of a moment is right. So
+what it says is taken as a test whose errors are known. `calibrate --check` measures on the corpus which
+share of right moments it calls a match, and which share of wrong ones. By Bayes' rule the odds that a
+moment is right are then multiplied by the first share over the second where it says match, and by what is
+left of the first over what is left of the second where it does not. Without that measurement its word is
+shown and changes neither order nor confidence.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.budget import check_budget
+from whenabouts.checkers.protocol import Checker, CheckerError, CheckerUnavailable, View, look
+from whenabouts.confidence.chance import answer_for
+from whenabouts.confidence.probability import PROBABLE
+from whenabouts.confidence.rates import Rate
+from whenabouts.index.lookup import query_words, says
+from whenabouts.index.records import VideoRecord
+from whenabouts.search.search_result import CheckReport, SearchResult
+from whenabouts.search.verdict import doubt_of
+from whenabouts.types import Moment, ScoredMoment, UsageError, Verdict, WhenaboutsError, number_of
+
+if TYPE_CHECKING:
+    from whenabouts.corpus import Corpus
+    from whenabouts.index.store import Store
+
+FEWEST = 15
+"""Right and wrong moments (of so many independent questions each) that a checker must have been shown."""
+
+_FRAMES_INSIDE = 6
+PIXELS_WIDE = 448
+"""Width of the frames that a checker is shown."""
+# How far before and behind a moment a checker sees, and may move its borders to.
+_LEAST_AROUND, _MOST_AROUND = 2.0, 10.0
+# No measured share is taken for certain.
+_DOUBT = 0.5
+
+Picture = Callable[[VideoRecord, float], bytes]
+"""Gives the picture of a video at an instant, as JPEG."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRates:
+    """How a checker was measured on a corpus.
+
+    `right` is the share of right moments that it called a match, `wrong` that of wrong ones; `unread` how
+    many of its answers could not be read. `questions` says what they came from ("given", "made of the
+    corpus").
+    `moves` says whether the borders that it gave were better than those that it was shown (given questions
+    only), and `overlap` the mean IoU with the truth before and after.
+    """
+
+    right: Rate
+    wrong: Rate
+    questions: str
+    unread: int = 0
+    moves: bool = False
+    overlap: tuple[float, float] | None = None
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether so many moments were shown that its word may count."""
+        return min(self.right.effective, self.wrong.effective) >= FEWEST
+
+    def likelihood_ratio(self, *, matches: bool) -> float:
+        """By what the odds of a moment are multiplied; 1 where its word tells right and wrong not apart.
+
+        Shares are pulled half a moment towards a half, so that no word is ever taken for certain.
+        """
+        if not self.is_enough:
+            return 1.0
+        at_right, at_wrong = _share(self.right), _share(self.wrong)
+        if at_right <= at_wrong:
+            return 1.0
+        return at_right / at_wrong if matches else (1 - at_right) / (1 - at_wrong)
+
+    @property
+    def line(self) -> str:
+        """How often it is wrong, for people."""
+        text = f"of right moments it called {self.right} a match, of wrong ones {self.wrong}"
+        return text if self.is_enough else f"{text}: too few to count on"
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs and for the corpus's description."""
+        return {
+            "right": self.right.to_json(),
+            "wrong": self.wrong.to_json(),
+            "questions": self.questions,
+            "unread": self.unread,
+            "moves": self.moves,
+            "overlap": None if self.overlap is None else list(self.overlap),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> CheckRates:
+        """Back from the corpus's description."""
+        overlap = value["overlap"]
+        return cls(
+            Rate.from_json(value["right"]),
+            Rate.from_json(value["wrong"]),
+            str(value["questions"]),
+            int(value["unread"]),
+            bool(value["moves"]),
+            None if overlap is None else (float(overlap[0]), float(overlap[1])),
+        )
+
+
+def _share(rate: Rate) -> float:
+    """A measured share at the number of independent questions (Jeffreys' prior)."""
+    hits = rate.effective * rate.count / rate.of
+    return (hits + _DOUBT) / (rate.effective + 2 * _DOUBT)
+
+
+def rates_of(store: Store, checker: Checker) -> CheckRates | None:
+    """How a checker of this very name and revision was measured on a corpus; None where it was not."""
+    fact = store.fact(_key(checker))
+    return None if fact is None else CheckRates.from_json(fact["rates"])
+
+
+def keep_rates(store: Store, checker: Checker, rates: CheckRates) -> None:
+    """Keep what was measured with the corpus."""
+    store.put_fact(_key(checker), {"model": checker.name, "rates": rates.to_json()})
+
+
+def _key(checker: Checker) -> str:
+    return f"check:{blake2b(checker.fingerprint.encode(), digest_size=12).hexdigest()}"
+
+
+def picture_of(record: VideoRecord, at: float) -> bytes:
+    """A picture of a video whose file is as it was indexed. Raises WhenaboutsError or OSError."""
+    from whenabouts.video.objects import source_path
+    from whenabouts.video.thumbnails import thumbnail
+
+    status = source_path(record.path).stat()
+    if (status.st_size, status.st_mtime_ns) != (record.size, record.modified_ns):
+        raise UsageError(f"{Path(record.path).name} has changed since it was indexed")
+    return thumbnail(source_path(record.path), at, PIXELS_WIDE)
+
+
+def view_of(
+    corpus: Corpus, record: VideoRecord, moment: Moment, picture: Picture = picture_of
+) -> View | None:
+    """What a checker is shown of a moment: frames inside, one before and one behind, and the words in it.
+
+    None where there is neither; a file that is gone or damaged has no frames.
+    """
+    around = min(_MOST_AROUND, max(_LEAST_AROUND, moment.duration / 2))
+    low = max(0.0, moment.start - around)
+    high = max(moment.end, min(record.duration or moment.end, moment.end + around))
+    frames: list[tuple[float, bytes]] = []
+    if record.has_picture:
+        try:
+            frames = [(at, picture(record, at)) for at in _instants(moment, low, high)]
+        except (WhenaboutsError, OSError):
+            frames = []
+    words = " ".join(line.text for line in corpus.words(record, moment))
+    return View(moment, frames, words, low, high) if frames or words else None
+
+
+def _instants(moment: Moment, low: float, high: float) -> list[float]:
+    """When frames are taken: evenly inside, and in the middle of what lies before and behind."""
+    step = moment.duration / _FRAMES_INSIDE
+    inside = [moment.start + step * (number + 0.5) for number in range(_FRAMES_INSIDE)]
+    before = [(low + moment.start) / 2] if low < moment.start else []
+    behind = [(high + moment.end) / 2] if high > moment.end else []
+    return [*before, *inside, *behind]
+
+
+def checked(
+    corpus: Corpus,
+    result: SearchResult,
+    checker: Checker,
+    *,
+    best: int,
+    seconds: float,
+    min_confidence: float = 0.0,
+    by_streams: bool = True,
+    picture: Picture = picture_of,
+) -> SearchResult:
+    """An answer whose `best` first moments a checker has looked at, within about so many seconds.
+
+    Where it was measured on this corpus, confidence, order and answer follow what it said; not where a
+    trained system found the moments (`by_streams` false), whose wrong ones are of another kind. What keeps it
+    from answering becomes a note.
+    """
+    verdicts, notes = _verdicts(corpus, result, checker, best, seconds, picture)
+    rates = rates_of(corpus.store, checker)
+    shown = tuple(replace(scored, verdict=verdicts.get(row)) for row, scored in enumerate(result.moments))
+    counts = (
+        rates is not None and rates.is_enough and by_streams and all(m.confidence is not None for m in shown)
+    )
+    report = CheckReport(
+        checker.name,
+        len(verdicts),
+        counts,
+        _line(checker, rates, by_streams),
+        None if rates is None else rates.to_json(),
+    )
+    result = replace(result, moments=shown, notes=(*result.notes, *notes), check=report)
+    if not counts or rates is None or not verdicts:
+        return result
+    return _combined(result, rates, min_confidence)
+
+
+def _line(checker: Checker, rates: CheckRates | None, by_streams: bool) -> str:
+    """How often a checker is wrong, or that nobody knows."""
+    if rates is None:
+        return (
+            f"how often {checker.name} is wrong has not been measured on this corpus (`whenabouts calibrate "
+            "--check`), so its word changes neither order nor confidence"
+        )
+    if not by_streams:
+        return f"{checker.name}, only shown, for it was measured on moments of the streams: {rates.line}"
+    return f"{checker.name}: {rates.line}"
+
+
+def _verdicts(
+    corpus: Corpus, result: SearchResult, checker: Checker, best: int, seconds: float, picture: Picture
+) -> tuple[dict[int, Verdict], list[str]]:
+    """What was said of the first moments, by place in the list, and notes on the others."""
+    verdicts: dict[int, Verdict] = {}
+    notes: list[str] = []
+    until = time.monotonic() + seconds
+    for row, scored in enumerate(result.moments[:best]):
+        check_budget()
+        left = until - time.monotonic()
+        if left <= 0:
+            count = number_of(min(best, len(result.moments)), "moment")
+            notes.append(f"{checker.name} looked at {len(verdicts)} of {count} within {seconds:g} s")
+            break
+        view = view_of(corpus, result.videos[scored.video_id], scored.moment, picture)
+        if view is None:
+            notes.append(f"moment {row + 1} was not checked: it has neither pictures nor words here")
+            continue
+        try:
+            verdicts[row] = look(checker, result.query, view, left)
+        except CheckerUnavailable as error:
+            notes.append(
+                f"the moments were not checked: {error}" if not verdicts else f"not all checked: {error}"
+            )
+            break
+        except CheckerError as error:
+            notes.append(f"moment {row + 1} was not checked: {checker.name}: {error}")
+    return verdicts, notes
+
+
+def _combined(result: SearchResult, rates: CheckRates, min_confidence: float) -> SearchResult:
+    """The answer with the probabilities that the verdicts leave, in their order."""
+    before = result.moments
+    after = [_updated(scored, rates) for scored in before]
+    order = sorted(range(len(after)), key=lambda row: -(after[row].confidence or 0.0))
+    # Scores order moments, so the first keeps the highest; what a stream scored stands in its evidence.
+    scores = sorted((scored.score for scored in before), reverse=True)
+    ranked = [replace(after[row], score=score) for row, score in zip(order, scores, strict=True)]
+    kept = tuple(scored for scored in ranked if (scored.confidence or 0.0) >= min_confidence)
+    if not kept:
+        return replace(result, moments=(), answer="no_match", doubt="", interval=None)
+    first, old = kept[0], before[0]
+    interval = _shifted(result.interval, old.confidence or 0.0, first.confidence or 0.0)
+    is_name = result.answer == "match" and (old.confidence or 0.0) < PROBABLE.match_at and order[0] == 0
+    answer = answer_for(
+        first.confidence,
+        has_moments=True,
+        stands_out=_is_literal(result),
+        is_name=is_name,
+        thresholds=PROBABLE,
+    )
+    doubt = doubt_of(first.confidence, interval, "") if answer == "unsure" else ""
+    return replace(result, moments=kept, answer=answer, doubt=doubt, interval=interval)
+
+
+def _is_literal(result: SearchResult) -> bool:
+    """Whether the answer must not become "no match": its words are said, or it was spared before."""
+    first = result.moments[0]
+    was_spared = result.answer == "unsure" and (first.confidence or 0.0) < PROBABLE.no_match_below
+    words = set(query_words(result.query)[0])
+    return was_spared or (bool(words) and any(says(scored.text, words) for scored in result.moments[:1]))
+
+
+def _updated(scored: ScoredMoment, rates: CheckRates) -> ScoredMoment:
+    """A moment as its verdict leaves it: its probability by Bayes' rule, and its borders where they count."""
+    verdict = scored.verdict
+    if verdict is None or scored.confidence is None:
+        return scored
+    odds = _log_odds(scored.confidence) + math.log(rates.likelihood_ratio(matches=verdict.matches))
+    moved = replace(scored, confidence=_probability(odds))
+    if not rates.moves or verdict.start is None or verdict.end is None:
+        return moved
+    return replace(moved, moment=Moment(scored.video_id, verdict.start, verdict.end))
+
+
+def _log_odds(probability: float) -> float:
+    inside = min(max(probability, 1e-6), 1 - 1e-6)
+    return math.log(inside / (1 - inside))
+
+
+def _probability(log_odds: float) -> float:
+    return 1 / (1 + math.exp(-log_odds))
+
+
+def _shifted(interval: tuple[float, float] | None, before: float, after: float) -> tuple[float, float] | None:
+    """An interval moved as the probability in it was, in log odds."""
+    if interval is None:
+        return None
+    shift = _log_odds(after) - _log_odds(before)
+    low, high = (_probability(_log_odds(bound) + shift) for bound in interval)
+    return low, high
+
+
+def moments_by_truth(
+    moments: Sequence[ScoredMoment], truth: Moment
+) -> tuple[ScoredMoment | None, ScoredMoment | None]:
+    """The first moment that shares time with the truth, and the first that does not.
+
+    What says the same as the right one is a copy of its recording, and not wrong.
+    """
+    right = next((scored for scored in moments if scored.moment.overlap(truth) > 0), None)
+    own = right.text if right is not None else ""
+    others = (scored for scored in moments if scored.moment.overlap(truth) == 0)
+    return right, next((scored for scored in others if not own or scored.text != own), None)

@@ -1,0 +1,155 @@
+"""`whenabouts cut`: moments as files of their own."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.cli.moments import add_moments, chosen_moments
+from whenabouts.cli.options import add_force, add_format, add_verb, counting_bar, print_either, print_notes
+from whenabouts.types import UsageError
+
+if TYPE_CHECKING:
+    from whenabouts.export.moments import FileMoment
+    from whenabouts.video.cut import Cut
+
+Show = Callable[[int, int], None]
+
+_EPILOG = """\
+examples:
+  whenabouts cut "a red flower opens" --corpus my.corpus -k 1 --out clips
+  whenabouts cut --from results.json --join --out best.mp4
+  whenabouts cut --moment ~/Videos/friday.mp4@0:01-0:03.5 --out clips
+  whenabouts cut "sunset" --corpus my.corpus -k 3 --copy --out clips"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb."""
+    parser = add_verb(
+        verbs,
+        "cut",
+        run,
+        description="Cut moments out of their videos: one file each, or joined into one. Exact to the frame "
+        "(H.264 and AAC in MP4); size, frame times, rotation and sound are kept.",
+        epilog=_EPILOG,
+    )
+    add_moments(parser, k=1)
+    parser.add_argument(
+        "--out", metavar="DIR", default=".", help="folder for the files, or a file for one (default: here)"
+    )
+    parser.add_argument("--join", action="store_true", help="all moments one after the other in one file")
+    parser.add_argument(
+        "--copy",
+        action="store_true",
+        help="take what is stored as it is: quick and without loss, but from the key frame before the start",
+    )
+    add_force(parser)
+    add_format(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Cut and say what was cut; 0 with moments, 1 without."""
+    if options.join and options.copy:
+        raise UsageError("--copy cannot join: parts must be encoded alike; leave out --copy or --join")
+    chosen = chosen_moments(options)
+    if not chosen.moments:
+        print_notes(chosen.notes)
+        return 1
+    with counting_bar("cutting, %") as show:
+        cuts = (_joined if options.join else _each)(options, chosen.moments, show)
+    print_either(
+        options,
+        lambda: {"cuts": [cut.to_json() for cut in cuts]},
+        lambda: (line for cut in cuts for line in _lines(cut)),
+    )
+    print_notes(chosen.notes)
+    return 0
+
+
+def _each(options: argparse.Namespace, moments: list[FileMoment], show: Show) -> list[Cut]:
+    from whenabouts.video.aside import check_free
+    from whenabouts.video.cut import cut
+    from whenabouts.video.objects import source_path
+
+    targets = _targets(options, moments)
+    for target in targets:
+        check_free(target, force=options.force, sources=[moment.path for moment in moments])
+
+    def progress_of(number: int) -> Callable[[float], None]:
+        return lambda share: show(int(100 * (number + share) / len(moments)), 100)
+
+    return [
+        cut(
+            source_path(moment.path),
+            moment.start,
+            moment.end,
+            target,
+            copy=options.copy,
+            force=options.force,
+            progress=progress_of(number),
+        )
+        for number, (moment, target) in enumerate(zip(moments, targets, strict=True))
+    ]
+
+
+def _joined(options: argparse.Namespace, moments: list[FileMoment], show: Show) -> list[Cut]:
+    from whenabouts.video.cut import join, suffix_for
+    from whenabouts.video.objects import source_path
+
+    out = Path(options.out)
+    if not _names_file(out):
+        out = _folder(out) / f"joined{suffix_for(source_path(moments[0].path))}"
+    parts = [(source_path(moment.path), moment.start, moment.end) for moment in moments]
+    return join(parts, out, force=options.force, progress=lambda share: show(int(100 * share), 100))
+
+
+def _targets(options: argparse.Namespace, moments: list[FileMoment]) -> list[Path]:
+    """A file for each moment."""
+    from whenabouts.video.cut import cut_name, suffix_for
+    from whenabouts.video.objects import source_path
+
+    out = Path(options.out)
+    if _names_file(out):
+        if len(moments) > 1:
+            raise UsageError(f"{options.out}: one file for {len(moments)} moments; give a folder, or --join")
+        return [out]
+    folder = _folder(out)
+    taken: dict[str, None] = {}
+    for moment in moments:
+        suffix = suffix_for(source_path(moment.path), copy=options.copy)
+        taken[cut_name(moment.name, moment.start, moment.end, suffix, taken)] = None
+    return [folder / name for name in taken]
+
+
+def _names_file(out: Path) -> bool:
+    """Whether a place is meant to be a file: it has a suffix that cuts have, and is no folder."""
+    from whenabouts.video.encoding import is_written
+
+    return is_written(out) and not out.is_dir()
+
+
+def _folder(out: Path) -> Path:
+    """A folder that is there, made where it was not."""
+    from whenabouts.video.aside import write_error
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UsageError(
+            f"{out}: a file stands there; --out takes a folder, or a name such as clip.mp4"
+        ) from None
+    except OSError as error:
+        raise write_error(out, error) from None
+    return out
+
+
+def _lines(cut: Cut) -> list[str]:
+    from whenabouts.times import format_time
+    from whenabouts.video.files import printable
+
+    frames = f", {cut.frames} frames" if cut.frames else ""
+    span = f"{format_time(cut.start)} - {format_time(cut.end)}"
+    head = f"{printable(cut.path)}: {printable(cut.source)} {span} ({cut.duration:.3f} s{frames})"
+    return [head, *(f"  {note}" for note in cut.notes)]

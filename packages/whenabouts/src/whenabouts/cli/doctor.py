@@ -1,0 +1,56 @@
+"""`whenabouts doctor`: what is installed and usable, and why a known moment was or was not found."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from whenabouts.cli.configuration import configuration_files
+from whenabouts.cli.options import add_corpus, add_format, add_verb, open_corpus, print_either
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb, with `why` under it."""
+    parser = add_verb(
+        verbs,
+        "doctor",
+        run,
+        description="What is installed and which encoders work offline. `doctor why` explains one answer.",
+    )
+    add_corpus(parser)
+    add_format(parser)
+    topics = parser.add_subparsers(dest="topic", metavar="why")
+    why = topics.add_parser(
+        "why",
+        help="why a known moment was or was not found",
+        description="Explain one answer step by step: the rank of the video, the moment that was localized "
+        "in it, and the moments that ranked before it.",
+    )
+    why.add_argument("query", metavar="QUERY", help="what was searched")
+    why.add_argument("moment", metavar="VIDEO@START-END", help="the moment that should have been found")
+    # SUPPRESS: a default here would overwrite what was given before `why`.
+    why.add_argument("--corpus", metavar="DIR", default=argparse.SUPPRESS, help="folder of the corpus")
+    why.add_argument(
+        "-k", type=int, default=10, metavar="N", help="length of the list it should be in (default 10)"
+    )
+    why.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="JSON")
+    why.add_argument("--table", action="store_true", default=argparse.SUPPRESS, help="text for people")
+    why.set_defaults(run=run_why)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show the state of the installation, and of a corpus if one is named."""
+    from whenabouts.diagnosis import examine
+
+    report = examine(options.corpus, [] if options.no_config else configuration_files())
+    print_either(options, report.to_json, report.lines)
+    return 0 if report.healthy else 2
+
+
+def run_why(options: argparse.Namespace) -> int:
+    """Explain one answer; 0 if the moment is in the list, 1 if not."""
+    from whenabouts.why import why
+
+    answer = why(open_corpus(options), options.query, options.moment, options.k)
+    print_either(options, answer.to_json, answer.lines)
+    return 0 if answer.is_listed else 1

@@ -1,0 +1,99 @@
+"""What a command says, and its exit code, when it does not come to its end: the one place for all errors.
+
+An error of ours names its cause and its remedy already, and a package that is not installed the extra that
+brings it. Any other is a fault of the program; it is said in a line all the same, with exit code 2, for 1
+means "no match". `--debug` or WHENABOUTS_DEBUG=1 show the trace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+import whenabouts
+from whenabouts.cli.options import for_terminal
+from whenabouts.extras import lacking
+from whenabouts.types import WhenaboutsError
+
+MATCH, NO_MATCH, WRONG = 0, 1, 2
+INTERRUPTED = 130
+DEBUG_VARIABLE = "WHENABOUTS_DEBUG"
+_MOST_LETTERS = 500
+_OWN_FOLDER = Path(whenabouts.__file__).parent
+
+
+def open_outputs() -> None:
+    """Let output that the caller has closed go nowhere; Python has no stream for it at all."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 (for good)
+
+
+def exit_code_of(error: BaseException, arguments: Sequence[str]) -> int:
+    """The exit code for an error that ended a command, after it was said on standard error."""
+    if isinstance(error, BrokenPipeError) and _reader_left():
+        # The reader of a pipe has seen enough; nothing is left to say to it.
+        _drop_output()
+        return MATCH
+    if "--debug" in arguments or os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0"):
+        with contextlib.suppress(OSError, ValueError):
+            traceback.print_exception(error)
+    with contextlib.suppress(OSError, ValueError):
+        print("whenabouts: " + "\n".join(map(for_terminal, message_of(error).splitlines())), file=sys.stderr)
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        _drop_output()  # what cannot be written now cannot at the program's end
+    return INTERRUPTED if isinstance(error, KeyboardInterrupt) else WRONG
+
+
+def message_of(error: BaseException) -> str:
+    """An error in words: what happened, and what to do."""
+    if isinstance(error, WhenaboutsError):
+        return str(error)
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped"
+    if lack := lacking(error):
+        return lack
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return "there is not enough memory for this; give it less at once, or free some memory"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return (
+            f"{error.filename or 'output'}: the disk is full; free some space and run the same command again"
+        )
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror}; check that it is there and that you may use it"
+    text = " ".join(str(error).split())[:_MOST_LETTERS]
+    return (
+        f"a fault of the program: {type(error).__name__}{f': {text}' if text else ''}{_place(error)}; "
+        "`whenabouts --debug VERB …` shows more, which a report of it should have"
+    )
+
+
+def _place(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(_OWN_FOLDER)]
+    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+
+
+def _reader_left() -> bool:
+    """Whether standard output is a pipe that nobody reads from."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        look = select.poll()
+        look.register(sys.stdout.fileno(), 0)
+        return any(events & select.POLLERR for _, events in look.poll(0))
+    return False
+
+
+def _drop_output() -> None:
+    """Let all further output go nowhere."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

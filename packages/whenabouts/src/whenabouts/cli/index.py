@@ -1,0 +1,387 @@
+"""`whenabouts index`: videos, sound files and transcripts into a corpus."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from whenabouts.cli.encoder_offer import offer_encoder
+from whenabouts.cli.options import (
+    add_corpus,
+    add_format,
+    add_max_pixels,
+    add_retriever,
+    add_segments,
+    add_verb,
+    allow_pixels,
+    console,
+    corpus_name,
+    encoded_with,
+    for_terminal,
+    open_corpus,
+    print_json,
+    wants_json,
+)
+from whenabouts.streams import index_options
+from whenabouts.types import UsageError, WhenaboutsError, number_of
+
+if TYPE_CHECKING:
+    from whenabouts.corpus import Corpus
+    from whenabouts.index.lock import Holder
+    from whenabouts.index.plan import Plan
+    from whenabouts.index.progress import Progress
+
+_EPILOG = """\
+Running it again takes only what is new or changed, follows files that were renamed, and goes on where an
+earlier run was stopped. The corpus can be searched while it runs.
+
+examples:
+  whenabouts index ~/Videos --corpus my.corpus --dry-run
+  whenabouts index ~/Videos --corpus my.corpus
+  whenabouts index ~/Videos --corpus my.corpus --vision openai/clip-vit-base-patch32
+  whenabouts index talks/ --corpus my.corpus --transcribe
+  whenabouts index talks/ --corpus my.corpus --transcribe small --meta speaker="Ada L."
+  whenabouts index --corpus my.corpus --retry
+  whenabouts index --corpus my.corpus --model runs/xml
+  whenabouts index --corpus my.corpus --model runs/xml --segments 4"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb."""
+    parser = add_verb(
+        verbs,
+        "index",
+        run,
+        description="Find videos, sound files and transcripts under PATH and make them searchable.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument(
+        "paths", nargs="*", metavar="PATH", help="files, or folders with all folders below them"
+    )
+    add_corpus(parser)
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
+    parser.add_argument("--retry", action="store_true", help="take only the files that failed before")
+    _add_choice_of_files(parser)
+    _add_streams(parser)
+    parser.add_argument(
+        "--meta",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a fact about these videos, for search --where",
+    )
+    parser.add_argument(
+        "--meta-file", metavar="FILE", help='JSON lines: {"path": "talk.mp4", "title": "…", any key}'
+    )
+    parser.add_argument(
+        "--processes", type=int, metavar="N", help="reader processes (default: one a core, at most 8)"
+    )
+    parser.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="read and encode on a Ray cluster: HOST:PORT of its head, auto for the one that this machine is "
+        "part of, or local to start one here",
+    )
+    add_max_pixels(parser)
+    parser.add_argument(
+        "--model",
+        metavar="RUN",
+        help="also encode the videos with this trained system, for search --model (without PATH: only that)",
+    )
+    add_retriever(parser)
+    add_segments(parser)
+    parser.add_argument("--wait", action="store_true", help="wait while another indexer works on this corpus")
+    add_format(parser)
+
+
+def _add_streams(parser: argparse.ArgumentParser) -> None:
+    """What is read of the files, and by which models."""
+    for option in index_options():
+        takes: dict[str, Any] = {"metavar": option.metavar, "type": option.type}
+        if option.metavar is None:
+            takes = {"action": "store_const", "const": True}
+        elif option.is_optional:
+            takes |= {"metavar": option.metavar.strip("[]"), "nargs": "?", "const": True}
+        parser.add_argument(option.flag, help=option.help, **takes)
+    parser.add_argument(
+        "--or-without",
+        action="store_true",
+        help="where a model cannot be loaded, go on without it, with a note",
+    )
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="STREAM",
+        help="leave this stream out of the run, such as screen_text, though the corpus has it (repeat for "
+        "more); what is indexed stays",
+    )
+    parser.add_argument(
+        "--shots",
+        action="store_true",
+        help="find shots (stretches without a cut) even if frames are not searched",
+    )
+    parser.add_argument(
+        "--transcribe",
+        metavar="MODEL",
+        nargs="?",
+        const=True,
+        help="recognise speech where there are no subtitles: by a faster-whisper model, its name (which "
+        "`whenabouts models get` has fetched) or folder, or without MODEL by the one that a package carries "
+        "(offline, English)",
+    )
+    parser.add_argument(
+        "--language",
+        metavar="CODE",
+        help="where there are subtitles in several languages, search these from now on, such as en (default: "
+        "a file without a language, else the language of the sound, else English)",
+    )
+    parser.add_argument(
+        "--sound-track",
+        metavar="N|CODE",
+        help="where there are several sound tracks, hear this one from now on: its number, from 1, or its "
+        "language, such as de (default: the first)",
+    )
+
+
+def _add_choice_of_files(parser: argparse.ArgumentParser) -> None:
+    """Which files of the paths are taken, left out or taken out again."""
+    parser.add_argument(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="leave out files that match, such as '*.tmp' or drafts/ (repeat for more); a .whenaboutsignore "
+        "file does so for its folder",
+    )
+    parser.add_argument(
+        "--follow", action=argparse.BooleanOptionalAction, default=True, help="follow links in folders"
+    )
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="also take files that were removed from the corpus, and subtitles whose recording is gone",
+    )
+    parser.add_argument("--prune", action="store_true", help="take out videos whose files are gone from PATH")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Plan, say the plan, index, say what came of it."""
+    allow_pixels(options)
+    if not options.paths and not options.retry:
+        if options.model:
+            return _encode(open_corpus(options), options)
+        taken = f"; {options.transcribe} was taken for the MODEL of --transcribe: write it before that"
+        raise UsageError(
+            "what shall be indexed? Give files or folders, or --retry for those that failed before"
+            + (taken if isinstance(options.transcribe, str) else "")
+        )
+    if options.processes is not None and options.processes < 1:
+        raise UsageError(f"--processes {options.processes}: give 1 or more")
+    if options.retriever and not options.model:
+        raise UsageError("--retriever chooses videos for a trained system; name that with --model as well")
+    if options.segments is not None and not options.model:
+        raise UsageError("--segments are chosen for a trained system; name that with --model as well")
+    with _corpus(options) as (corpus, is_new):
+        if options.dry_run:
+            return _dry_run(corpus, options)
+        # Planned while nobody else can write, so that the plan still fits when it is carried out.
+        with corpus.writing(wait=options.wait, on_wait=_say_holder):
+            try:
+                code = _run(corpus, options)
+            finally:
+                if is_new:
+                    _take_back_untouched(corpus)
+            if options.model and not code:
+                encoded_with(corpus, options.model, options.retriever, options.segments, wait=options.wait)
+            return code
+
+
+def _encode(corpus: Corpus, options: argparse.Namespace) -> int:
+    """Only let a trained system encode the videos that are there."""
+    if options.dry_run:
+        raise UsageError("--dry-run has nothing to plan without PATH; --model alone only encodes videos")
+    segments = options.segments
+    videos = encoded_with(corpus, options.model, options.retriever, segments, wait=options.wait)
+    if wants_json(options):
+        by = {} if segments is None else {"segments": segments}
+        print_json({"model": options.model, "videos": videos, **by})
+    else:
+        how = "" if segments is None else f", by segments of {segments:g} s"
+        _say([f"{number_of(videos, 'video')} can be searched with {options.model}{how}"], sys.stdout)
+    return 0
+
+
+@contextlib.contextmanager
+def _corpus(options: argparse.Namespace) -> Iterator[tuple[Corpus, bool]]:
+    """The corpus to write to, and whether its folder was made for this run.
+
+    A dry run without one plans against an empty one that is thrown away.
+    """
+    from whenabouts.corpus import Corpus
+    from whenabouts.index.records import NotACorpus
+
+    try:
+        corpus = Corpus(corpus_name(options))
+    except NotACorpus:
+        if options.retry:
+            raise
+    else:
+        yield corpus, False
+        return
+    if not options.dry_run:
+        is_new = not Path(corpus_name(options)).exists()
+        yield Corpus(corpus_name(options), create=True), is_new
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Corpus(folder, create=True), False
+
+
+def _take_back_untouched(corpus: Corpus) -> None:
+    """Remove the folder of a corpus into which nobody wrote: the options were wrong, or nothing was found."""
+    with contextlib.suppress(WhenaboutsError):
+        corpus.store.refresh()  # while this run waited for its turn, another may have written
+        if not corpus.store.streams and not corpus.store.videos():
+            shutil.rmtree(corpus.location, ignore_errors=True)
+
+
+def _plan(corpus: Corpus, options: argparse.Namespace) -> Plan:
+    from whenabouts.index.plan import parse_metadata
+    from whenabouts.indexing import plan_index
+
+    return plan_index(
+        corpus,
+        options.paths,
+        shots=options.shots,
+        transcribe=options.transcribe,
+        metadata=parse_metadata(options.meta),
+        metadata_file=options.meta_file,
+        retry=options.retry,
+        language=options.language,
+        sound_track=options.sound_track,
+        exclude=options.exclude,
+        follow=options.follow,
+        again=options.again,
+        prune=options.prune,
+        or_without=options.or_without,
+        without=options.without,
+        **{option.keyword: getattr(options, option.keyword) for option in index_options()},
+    )
+
+
+def _dry_run(corpus: Corpus, options: argparse.Namespace) -> int:
+    plan = _plan(corpus, options)
+    if wants_json(options):
+        print_json(plan.to_json())
+    else:
+        _say(plan.lines(), sys.stdout)
+    return _nothing(plan, options)
+
+
+def _run(corpus: Corpus, options: argparse.Namespace) -> int:
+    from whenabouts.indexing import run_index
+
+    is_quiet = wants_json(options)
+    if options.text is None and not corpus.store.streams and not is_quiet:
+        offer_encoder()
+    with _Display("looking at the files"):
+        plan = _plan(corpus, options)
+    if not is_quiet:
+        _say(plan.lines(), sys.stderr)
+    if code := _nothing(plan, options):
+        return code
+    with _Display() as display:
+        summary = run_index(corpus, plan, processes=options.processes, ray=options.ray, progress=display.show)
+    if is_quiet:
+        print_json(summary.to_json())
+    else:
+        shown = set(plan.lines())
+        _say([line for line in summary.lines() if line not in shown], sys.stdout)
+    if summary.interrupted:
+        return 130
+    # The summary lists files that failed; the command failed only if nothing can be searched.
+    return 2 if (summary.failed or summary.failed_before) and not summary.searchable else 0
+
+
+def _nothing(plan: Plan, options: argparse.Namespace) -> int:
+    """2, and a word on standard error, where the paths hold nothing that could be indexed."""
+    if plan.files or plan.gone or options.retry:
+        return 0
+    from whenabouts.video.files import printable
+
+    where = ", ".join(printable(Path(path)) for path in options.paths)
+    reason = "; ".join(why for _, why in plan.problems) or (
+        "there is no video, sound or subtitle file (folders are searched through; names with a leading dot "
+        "are left out)"
+    )
+    print(f"whenabouts: nothing to index in {where}: {reason}", file=sys.stderr)
+    return 2
+
+
+def _say_holder(holder: Holder | None) -> None:
+    print(f"waiting for another indexer ({holder or 'unknown'}) to finish …", file=sys.stderr)
+
+
+def _say(lines: list[str], stream: TextIO) -> None:
+    out = console(stream)
+    for line in lines:
+        out.print(for_terminal(line), markup=False, soft_wrap=True)
+
+
+class _Display:
+    """A progress bar with rate and time left on standard error; silent where nobody looks."""
+
+    def __init__(self, doing: str = "starting") -> None:
+        self._enabled, self._doing = sys.stderr.isatty(), doing
+        self._bar: Any = None
+        self._job: Any = None
+        self._step = ""
+
+    def __enter__(self) -> _Display:
+        if self._enabled:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+            self._bar = Progress(
+                SpinnerColumn("line"),
+                TextColumn("{task.fields[files]}"),
+                BarColumn(),
+                TextColumn("{task.fields[share]}  {task.fields[rate]}  {task.fields[left]}"),
+                TimeElapsedColumn(),
+                TextColumn("{task.fields[name]}", style="dim"),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._bar.start()
+            self._job = self._bar.add_task(
+                "", total=1.0, files=self._doing, share="", rate="", left="", name=""
+            )
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def show(self, progress: Progress) -> None:
+        """One step on."""
+        if self._bar is None:
+            return
+        if progress.step != self._step:
+            self._step = progress.step
+            self._bar.reset(self._job)
+        self._bar.update(
+            self._job,
+            completed=progress.fraction,
+            # Of a step that cannot say how far it is, only its name is shown.
+            share="" if progress.step and not progress.fraction else f"{100 * progress.fraction:>4.1f} %",
+            files=progress.step or f"{progress.files_done}/{progress.files_total} files",
+            rate=progress.rate_text,
+            left=progress.left_text,
+            name=progress.name[-40:].replace("[", "("),
+        )

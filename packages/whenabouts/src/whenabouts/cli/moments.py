@@ -1,0 +1,156 @@
+"""Which moments a command takes away: those of a search, of a file of answers, or named one by one."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whenabouts.cli.options import add_corpus, add_narrowing, add_places, open_corpus, searched
+from whenabouts.types import UsageError, WhenaboutsError
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from whenabouts.corpus import Corpus
+    from whenabouts.export.moments import FileMoment
+    from whenabouts.index.records import VideoRecord
+    from whenabouts.search.search_result import SearchResult
+
+_TAKE_ALL = "--all-moments takes all"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The moments, and notes for the user, which say why there are none."""
+
+    moments: list[FileMoment]
+    notes: tuple[str, ...] = ()
+
+
+def add_moments(parser: argparse.ArgumentParser, *, k: int) -> None:
+    """QUERY with the options of a search, --from and --moment: one of the three."""
+    parser.add_argument("query", nargs="?", metavar="QUERY", help="what to look for, in your own words")
+    add_corpus(parser)
+    add_places(parser, k=k)
+    parser.add_argument(
+        "--from", dest="from_", metavar="FILE", help="the moments that `whenabouts search --json` printed"
+    )
+    parser.add_argument(
+        "--moment",
+        action="append",
+        default=[],
+        metavar="VIDEO@START-END",
+        help="this moment of a video of the corpus or of a file (repeat for more)",
+    )
+    parser.add_argument(
+        "--unsure", action="store_true", help="take the best moments also where the search is not sure of any"
+    )
+    parser.add_argument(
+        "--all-moments",
+        action="store_true",
+        help="take all K moments that the search lists, also those that are no match (default: what matched)",
+    )
+    add_narrowing(parser)
+
+
+def chosen_moments(options: argparse.Namespace) -> Chosen:
+    """The moments that were asked for. Raises UsageError unless exactly one way was used."""
+    ways = [
+        options.query is not None or options.like is not None,
+        options.from_ is not None,
+        bool(options.moment),
+    ]
+    if sum(ways) != 1:
+        raise UsageError(
+            'which moments? Give one of "QUERY" (or --like), --from FILE, or --moment VIDEO@START-END'
+        )
+    if options.from_ is not None:
+        return _from_file(options)
+    if options.moment:
+        return Chosen(_named(options))
+    return _searched(options)
+
+
+def _searched(options: argparse.Namespace) -> Chosen:
+    from whenabouts.export.moments import check_unchanged, moments_of_result
+
+    result = searched(options)
+    notes = [*result.notes, *([f"not sure: {result.doubt}"] if result.doubt else [])]
+    is_all = options.all_moments
+    if not result.moments or (result.answer == "no_match" and not is_all):
+        closest = f"; `whenabouts search` shows the closest, {_TAKE_ALL}" if result.moments else ""
+        return Chosen([], (*notes, f"no match, so nothing was written{closest}"))
+    if result.answer == "unsure" and not (options.unsure or is_all):
+        remedy = f"look with `whenabouts search`; --unsure takes the best all the same, {_TAKE_ALL}"
+        return Chosen([], (*notes, f"so nothing was written; {remedy}"))
+    taken = result.moments if is_all else result.matched
+    for scored in taken:
+        check_unchanged(result.videos[scored.moment.video_id])
+    return Chosen(moments_of_result(result, all_moments=is_all), (*notes, *_left(result, len(taken))))
+
+
+def _left(result: SearchResult, taken: int) -> list[str]:
+    """What to say of moments that were found and are not taken."""
+    left = len(result.moments) - taken
+    return [f"{taken} of {len(result.moments)} moments matched; {_TAKE_ALL}"] if left else []
+
+
+def _from_file(options: argparse.Namespace) -> Chosen:
+    from whenabouts.export.json import read_moments
+    from whenabouts.export.moments import check_unchanged
+
+    moments = read_moments(options.from_, all_moments=options.all_moments)
+    if not moments:
+        return Chosen([], (f"{options.from_}: no match, so nothing was written; {_TAKE_ALL}",))
+    if options.corpus:
+        corpus = open_corpus(options)
+        for moment in moments:
+            try:
+                record = corpus.resolve(moment.path)
+            except UsageError:
+                continue  # of another corpus, or of none
+            check_unchanged(record)
+    return Chosen(moments)
+
+
+def _named(options: argparse.Namespace) -> list[FileMoment]:
+    corpus = open_corpus(options) if options.corpus else None
+    return [_named_moment(corpus, moment, rank) for rank, moment in enumerate(options.moment, 1)]
+
+
+def _named_moment(corpus: Corpus | None, moment: str, rank: int) -> FileMoment:
+    from whenabouts.export.moments import check_unchanged, moment_of_file, moment_of_record
+    from whenabouts.times import parse_moment
+    from whenabouts.video.frame_times import frame_rate
+    from whenabouts.video.objects import source_path
+
+    def rate_of(video: str) -> Fraction | None:
+        place = _video(corpus, video)
+        return frame_rate(place if isinstance(place, Path) else source_path(place.path))
+
+    name, start, end = parse_moment(moment, rate_of)
+    video = _video(corpus, name)
+    if isinstance(video, Path):
+        return moment_of_file(video, start, end, rank)
+    check_unchanged(video)
+    return moment_of_record(video, start, end, rank)
+
+
+def _video(corpus: Corpus | None, name: str) -> VideoRecord | Path:
+    """A video of the corpus, or a file that is in none."""
+    from whenabouts.video.objects import source_path
+
+    place = source_path(name)
+    if corpus is not None:
+        try:
+            return corpus.resolve(name)
+        except WhenaboutsError:
+            if not place.is_file():
+                raise
+    elif not place.exists():
+        raise UsageError(
+            f"{name!r}: there is no such file; check the path, or give --corpus DIR to name a video of it"
+        )
+    return place

@@ -1,0 +1,96 @@
+"""`whenabouts people`: who speaks and who is seen; naming, merging and forgetting them."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from whenabouts.cli.options import add_corpus, add_format, add_verb, open_corpus, print_either
+from whenabouts.times import format_time
+from whenabouts.types import number_of
+
+_EPILOG = """\
+examples:
+  whenabouts people --corpus my.corpus
+  whenabouts people name "voice 1 (talk-00ff00ff)" "Ada Lovelace" --corpus my.corpus
+  whenabouts people merge "Ada Lovelace" "A. Lovelace" --corpus my.corpus
+  whenabouts people undo --corpus my.corpus
+  whenabouts people forget "Ada Lovelace" --corpus my.corpus
+  whenabouts search "the analytical engine" --where "speaker=Ada Lovelace" --corpus my.corpus"""
+
+_NOBODY = (
+    "nobody is known here: no speakers and no faces were found. `whenabouts index … --speakers` finds "
+    "names in subtitles, with --speakers MODEL also voices; --faces MODEL finds faces"
+)
+_ARGUMENTS = {
+    "PERSON": "as the list calls the person",
+    "OTHER": "as the list calls the other one",
+    "NAME": "what to call the person from now on",
+}
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb."""
+    parser = add_verb(
+        verbs,
+        "people",
+        run,
+        description="Who speaks and who is seen, and in which videos. They can be named and merged, which "
+        "`undo` takes back, and forgotten: then their clips and vectors leave the disk for good.",
+        epilog=_EPILOG,
+    )
+    _add_options(parser)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", help="without one: list everybody")
+    for name, arguments, summary in (
+        ("name", ("PERSON", "NAME"), "give a person another name"),
+        ("merge", ("PERSON", "OTHER"), "OTHER is PERSON: make one person of both"),
+        ("undo", (), "take the last change of names back"),
+        ("forget", ("PERSON",), "take a person out for good, with all clips and vectors"),
+    ):
+        action = actions.add_parser(name, help=summary, description=summary)
+        for argument in arguments:
+            action.add_argument(argument.lower(), metavar=argument, help=_ARGUMENTS[argument])
+        _add_options(action, inner=True)
+
+
+def _add_options(parser: argparse.ArgumentParser, *, inner: bool = False) -> None:
+    """Options that stand before or behind the action."""
+    add_corpus(parser)
+    parser.add_argument("--wait", action="store_true", help="wait while an indexer works on this corpus")
+    add_format(parser)
+    if inner:  # what was given before the action stays
+        for option in parser._actions:
+            option.default = argparse.SUPPRESS
+
+
+def run(options: argparse.Namespace) -> int:
+    """List, or do what the action says and say what was done."""
+    corpus = open_corpus(options)
+    people, action = corpus.people, options.action
+    if action is None:
+        listed = people.listed()
+        print_either(
+            options,
+            lambda: [person.to_json() for person in listed],
+            lambda: map(_line, listed) if listed else [_NOBODY],
+        )
+        return 0 if listed else 1
+    with corpus.writing(wait=options.wait):
+        if action == "name":
+            streams = people.name(options.person, options.name)
+            done, facts = f"{options.person} is {options.name}", {"streams": streams}
+        elif action == "merge":
+            streams = people.merge(options.person, options.other)
+            done, facts = f"{options.other} is {options.person}", {"streams": streams}
+        elif action == "undo":
+            done, facts = f"undone: {people.undo()}", {}
+        else:
+            clips = people.forget(options.person)
+            done, facts = f"forgot {options.person}: {number_of(clips, 'clip')} erased", {"clips": clips}
+    print_either(options, lambda: {"done": done, **facts}, lambda: [done])
+    return 0
+
+
+def _line(person: Any) -> str:
+    videos = number_of(len(person.videos), "video")
+    return f"{format_time(person.seconds):>12}  {person.stream:<8}  {videos:>10}  {person.name}"

@@ -1,0 +1,51 @@
+"""`whenabouts remove`: take videos out of a corpus; the files themselves are left alone."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from whenabouts.cli.options import add_corpus, add_format, add_verb, open_corpus, print_either
+from whenabouts.types import UsageError
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb."""
+    parser = add_verb(
+        verbs,
+        "remove",
+        run,
+        description="Take videos, or a stream of all videos, out of a corpus. The files themselves are left "
+        "alone; `index` takes them again only with --again.",
+    )
+    parser.add_argument(
+        "videos", nargs="*", metavar="VIDEO", help="id, file name or path of a video in the corpus"
+    )
+    parser.add_argument(
+        "--stream", metavar="NAME", help="take a whole stream out of all videos, such as all faces, for good"
+    )
+    add_corpus(parser)
+    parser.add_argument("--wait", action="store_true", help="wait while an indexer works on this corpus")
+    add_format(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Remove and say what was removed."""
+    if bool(options.videos) == bool(options.stream):
+        raise UsageError("what shall be removed? Give videos, or --stream NAME")
+    corpus = open_corpus(options)
+    if options.stream:
+        corpus.remove_stream(options.stream, wait=options.wait)
+        print_either(
+            options,
+            lambda: {"removed_stream": options.stream},
+            lambda: [f"removed stream {options.stream} from all videos"],
+        )
+        return 0
+    removed = corpus.remove(*options.videos, wait=options.wait)
+    print_either(
+        options,
+        lambda: {"removed": [video.id for video in removed]},
+        lambda: (f"removed {video.id} ({video.path})" for video in removed),
+    )
+    return 0

@@ -1,0 +1,172 @@
+"""`whenabouts serve`: the page and the REST routes of a corpus."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from whenabouts.cli.options import (
+    add_check,
+    add_corpus,
+    add_max_pixels,
+    add_verb,
+    allow_pixels,
+    encoded_with,
+    open_corpus,
+)
+from whenabouts.intake.opening import read_regular
+from whenabouts.types import UsageError
+
+_MOST_TOKEN_BYTES = 4096
+_EPILOG = """\
+examples:
+  whenabouts serve --corpus my.corpus
+  whenabouts serve --corpus my.corpus --model runs/xml
+  WHENABOUTS_TOKEN=$(openssl rand -hex 16) whenabouts serve --corpus my.corpus --host 0.0.0.0"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb."""
+    parser = add_verb(
+        verbs,
+        "serve",
+        run,
+        description="Search in a browser: results with pictures, a player, match curves. And REST for "
+        "programs (/openapi.json). Only this machine can reach it, unless --host and a token say otherwise.",
+        epilog=_EPILOG,
+    )
+    add_corpus(parser, several=True)
+    _add_access(parser)
+    parser.add_argument(
+        "--cache",
+        metavar="DIR",
+        type=Path,
+        help="folder for thumbnails and clips (default: ~/.cache/whenabouts/serve)",
+    )
+    parser.add_argument(
+        "--cache-size", metavar="MB", type=int, default=2048, help="how large it may become (default 2048)"
+    )
+    _add_limits(parser)
+    parser.add_argument(
+        "--files",
+        metavar="PATH",
+        type=Path,
+        action="append",
+        default=[],
+        help="serve only videos under this folder (repeat for more; default: the folders that were indexed)",
+    )
+    parser.add_argument(
+        "--show-paths",
+        action=argparse.BooleanOptionalAction,
+        help="whether clients see where files lie (default: only at a local address without a token)",
+    )
+    parser.add_argument(
+        "--change-people",
+        action=argparse.BooleanOptionalAction,
+        help="whether clients may name, merge and forget people (default: only at a local address without a "
+        "token)",
+    )
+    parser.add_argument(
+        "--model",
+        metavar="RUN",
+        action="append",
+        default=[],
+        help="let people search with this trained system as well: a folder, or owner/name on a hub (repeat "
+        "for more)",
+    )
+    add_check(parser, "let people have the best moments looked at once more by this model, and by no other")
+
+
+def _add_access(parser: argparse.ArgumentParser) -> None:
+    """Where the server listens, and what its clients must send."""
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen at (default 127.0.0.1; others need a token)"
+    )
+    parser.add_argument("--port", type=int, default=8765, help="port (default 8765; 0: any that is free)")
+    parser.add_argument(
+        "--token",
+        default=None,
+        help="secret that clients must send (default: $WHENABOUTS_TOKEN, which `ps` does not show to others)",
+    )
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        type=Path,
+        help="read that secret from a file, as systemd, Compose and Kubernetes hand secrets over",
+    )
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    """What the server may take of its machine."""
+    parser.add_argument(
+        "--processes",
+        metavar="N",
+        type=int,
+        default=1,
+        help="serve with so many processes, for many clients at once (default 1; a core each, memory each)",
+    )
+    parser.add_argument(
+        "--memory",
+        metavar="MB",
+        type=int,
+        help="how much memory the server may have, decoding included; requests that could exceed it are "
+        "refused (default: three quarters of the machine's)",
+    )
+    parser.add_argument(
+        "--time-limit",
+        metavar="SECONDS",
+        type=float,
+        default=60.0,
+        help="end a search that takes longer (default 60)",
+    )
+    add_max_pixels(parser)
+
+
+def _token(options: argparse.Namespace) -> str:
+    """The secret: of the command line, else of a file, else of the environment."""
+    if options.token is not None and options.token_file is not None:
+        raise UsageError("--token and --token-file name two secrets; give one of them")
+    if options.token_file is None:
+        return os.environ.get("WHENABOUTS_TOKEN", "") if options.token is None else str(options.token)
+    try:
+        token = read_regular(options.token_file, _MOST_TOKEN_BYTES).decode("ascii", "replace").strip()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--token-file {options.token_file}: {error}") from error
+    if not token:
+        raise UsageError(f"--token-file {options.token_file} is empty; `openssl rand -hex 16` makes a token")
+    return token
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until stopped."""
+    allow_pixels(options)
+    from whenabouts.server.run import serve
+    from whenabouts.server.settings import Limits, Settings, default_cache, named_models
+
+    memory = {} if options.memory is None else {"memory_bytes": options.memory << 20}
+    settings = Settings(
+        host=options.host,
+        port=options.port,
+        token=_token(options),
+        cache=options.cache or default_cache(),
+        cache_bytes=options.cache_size << 20,
+        models=named_models(options.model),
+        files=tuple(options.files),
+        show_paths=options.show_paths,
+        change_people=options.change_people,
+        limits=Limits(job_seconds=options.time_limit, **memory),
+        check=options.check or "",
+        send_frames=options.send_frames,
+    )
+    corpus = open_corpus(options)
+    for model in options.model:
+        encoded_with(corpus, model)
+    serve(corpus, settings, lambda line: print(_shown(line, options), flush=True), options.processes)
+    return 0
+
+
+def _shown(line: str, options: argparse.Namespace) -> str:
+    """The line with the address, which logs of a service keep: without a secret that came from a file."""
+    return line if options.token_file is None else line.partition("?token=")[0]

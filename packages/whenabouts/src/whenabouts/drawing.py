@@ -1,0 +1,89 @@
+"""How figures are drawn: one set of settings and colours for matplotlib, and files that appear whole.
+
+Needs matplotlib (the extra `report`). The same numbers give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from whenabouts.intake.files import write_atomically
+from whenabouts.types import UsageError
+
+BLUE, ORANGE, GREY = "#1f5fa8", "#c2571a", "#767676"
+COLOURS: Final = (BLUE, ORANGE, "#2f7d4f", "#8a3f8f", "#a8861f", "#3b8ea5", "#b03a48", GREY)
+"""Of lines in one chart, which stay apart."""
+DASHED: Final = (0, (2, 2))
+
+SETTINGS: Final[dict[Any, Any]] = {
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "whenabouts",  # the ids in an SVG would be drawn by chance
+    "text.parse_math": False,  # a dollar in a name is a dollar
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+# What matplotlib writes into each kind of file besides the figure, and what must be left out of that: the
+# time and its own version.
+_METADATA: Final[dict[str, dict[str, None]]] = {
+    ".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None},
+}  # fmt: skip
+PICTURES: Final = tuple(_METADATA)
+"""What the name of a picture may end in."""
+BOTH: Final = (".svg", ".png")
+"""The kinds that `save_both` writes."""
+
+
+def check_picture(path: Path, *, accepted: Sequence[str] = PICTURES) -> None:
+    """Raise UsageError where no picture of that name can be written: its suffix, or matplotlib missing."""
+    if path.suffix.lower() not in accepted:
+        raise UsageError(f"{path}: no kind of picture; its name must end in {', '.join(accepted)}")
+    require_matplotlib()
+
+
+def require_matplotlib() -> None:
+    """Raise UsageError, naming the remedy, where matplotlib is not installed."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise UsageError(
+            "pictures need matplotlib, which is not installed: pip install 'whenabouts[report]'; "
+            "or leave out the picture"
+        ) from error
+
+
+@contextmanager
+def figure_settings() -> Iterator[None]:
+    """A context in which figures are drawn and saved with our settings; UsageError without matplotlib."""
+    require_matplotlib()
+    import matplotlib
+
+    with matplotlib.rc_context(SETTINGS):
+        yield
+
+
+@contextmanager
+def new_figure(width: float, height: float) -> Iterator[Any]:
+    """A figure of so many inches to draw on and to save within the context; UsageError as above."""
+    with figure_settings():
+        from matplotlib.figure import Figure
+
+        yield Figure(figsize=(width, height), layout="constrained")
+
+
+def save_figure(figure: Any, path: Path, *, dpi: int = 160) -> None:
+    """Write a figure, whose kind its suffix says. Raises FormatError where it cannot be written."""
+    kind = path.suffix.lower()
+    with write_atomically(path) as stream:
+        figure.savefig(stream, format=kind[1:], dpi=dpi, metadata=_METADATA[kind])
+
+
+def save_both(figure: Any, stem: Path) -> list[Path]:
+    """Write a figure as SVG and PNG, `stem` with both suffixes. Raises FormatError as `save_figure` does."""
+    files = [stem.with_name(stem.name + suffix) for suffix in BOTH]
+    for path in files:
+        save_figure(figure, path)
+    return files

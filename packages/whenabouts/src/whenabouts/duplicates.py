@@ -1,0 +1,139 @@
+"""Which stretches of videos are seen again: the same pictures in another video, even of a changed file.
+
+Two videos show the same where their frames, taken in step, look alike for some seconds. Frames are compared
+by the vectors of a stream whose clips are frames; `LEAST` was chosen on one half of the videos of
+`benchmarks/likeness.py` and measured on the other half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.index.records import ClipBlock
+from whenabouts.streams import stream as stream_named
+from whenabouts.types import Moment, UsageError
+
+if TYPE_CHECKING:
+    from whenabouts.corpus import Corpus
+
+LEAST = 0.7
+"""Frames that look at least so much alike (cosine) count as the same; `benchmarks/likeness.py` chose it."""
+LEAST_SECONDS = 3.0
+"""What is seen again for a shorter time is no repeat."""
+# Videos that are read and compared at a time: bounds the memory.
+_BLOCK = 16
+# A frame in the middle may fail, such as at a cut that falls between two frames.
+_GAP = 1
+
+Floats = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """A moment whose pictures are seen again in another video; `similarity` is their mean cosine."""
+
+    moment: Moment
+    again: Moment
+    similarity: float
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs; times in seconds."""
+        moments = {"moment": self.moment, "again": self.again}
+        spans = {
+            name: {"video_id": own.video_id, "start": round(own.start, 3), "end": round(own.end, 3)}
+            for name, own in moments.items()
+        }
+        return {**spans, "similarity": round(self.similarity, 4)}
+
+
+def duplicates(corpus: Corpus, videos: Sequence[str] = (), *, least: float = LEAST) -> list[Repeat]:
+    """Where the pictures of some videos (none: of all) are seen again in another video, longest first.
+
+    Every frame is compared with every frame of the other videos. Raises UsageError where the corpus has no
+    frames to compare, and for a video that it does not have.
+    """
+    if not 0 < least <= 1:
+        raise UsageError(f"the least similarity is {least:g}; give a number above 0, and 1 at most")
+    corpus.refresh()
+    stream = _frames_of(corpus)
+    chosen = [record.video_id for record in corpus.resolve_all(videos)]
+    all_ids = [record.video_id for record in corpus.records() if stream_named(stream).holds(record)]
+    repeats: list[Repeat] = []
+    for first in _blocks(chosen or all_ids):
+        own = corpus.store.clips_of(stream, first)
+        for others in _blocks(all_ids):
+            repeats += _between(own, corpus.store.clips_of(stream, others), least, is_ordered=not chosen)
+    return sorted(repeats, key=lambda repeat: (-repeat.moment.duration, repeat.moment, repeat.again))
+
+
+def _blocks(video_ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(video_ids), _BLOCK):
+        yield video_ids[start : start + _BLOCK]
+
+
+def _between(own: ClipBlock, other: ClipBlock, least: float, *, is_ordered: bool) -> Iterator[Repeat]:
+    """The repeats between the videos of two blocks; each pair once where all are compared with all."""
+    for place, video_id in enumerate(own.video_ids):
+        for again, other_id in enumerate(other.video_ids):
+            if video_id == other_id or (is_ordered and video_id > other_id):
+                continue
+            rows, others = own.rows(place), other.rows(again)
+            cosines = own.vectors[rows] @ other.vectors[others].T
+            for first, second, length in stretches(cosines, least):
+                moment = _span(own, video_id, rows.start + first, length)
+                if moment.duration < LEAST_SECONDS:
+                    continue
+                similarity = float(np.diagonal(cosines[first:, second:])[:length].mean())
+                yield Repeat(moment, _span(other, other_id, others.start + second, length), similarity)
+
+
+def _span(block: ClipBlock, video_id: str, first: int, length: int) -> Moment:
+    return Moment(video_id, float(block.start[first]), float(block.end[first + length - 1]))
+
+
+def stretches(cosines: Floats, least: float) -> list[tuple[int, int, int]]:
+    """Where two videos are alike in step: first frame of each, and how many frames; longest first.
+
+    `cosines` (A, B) of the frames of both. Each frame of the first video is in one stretch at most: a video
+    that stands still is alike in step wherever it is laid.
+    """
+    alike = cosines >= least
+    if not alike.any():
+        return []
+    runs = [run for step in range(1 - alike.shape[0], alike.shape[1]) for run in _runs(alike, cosines, step)]
+    runs.sort(key=lambda run: (-run[2], -run[3], run[0], run[1]))
+    taken = np.zeros(alike.shape[0], np.bool_)
+    kept = []
+    for first, second, length, _ in runs:
+        if not taken[first : first + length].any():
+            taken[first : first + length] = True
+            kept.append((first, second, length))
+    return kept
+
+
+def _runs(alike: NDArray[np.bool_], cosines: Floats, step: int) -> Iterator[tuple[int, int, int, float]]:
+    """Runs of one diagonal: first frame of each video, how many frames, and their mean cosine."""
+    places = np.flatnonzero(np.diagonal(alike, step))
+    if not len(places):
+        return
+    values = np.diagonal(cosines, step)
+    for run in np.split(places, np.flatnonzero(np.diff(places) > 1 + _GAP) + 1):
+        start, end = int(run[0]), int(run[-1]) + 1
+        yield start + max(0, -step), start + max(0, step), end - start, float(values[start:end].mean())
+
+
+def _frames_of(corpus: Corpus) -> str:
+    """The stream whose clips are frames with vectors; the one for likeness alone where there are two."""
+    able = [name for name, info in corpus.store.streams.items() if _are_frames(name) and info.dimension]
+    if not able:
+        raise UsageError(f"{corpus.location} has no frames to compare; index with --likeness")
+    return min(able, key=lambda name: ("text" in stream_named(name).meets, name))
+
+
+def _are_frames(name: str) -> bool:
+    return "picture" in stream_named(name).meets

@@ -1,0 +1,127 @@
+"""The encoders of a corpus: opened by name when they are needed, kept, and never mixed up."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from whenabouts.index.records import StreamInfo
+from whenabouts.streams import stream
+from whenabouts.types import WhenaboutsError
+
+if TYPE_CHECKING:
+    from whenabouts.encoders.protocol import TextEncoder
+    from whenabouts.index.store import Store
+
+AnyEncoder = TypeVar("AnyEncoder", bound="TextEncoder")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCheck:
+    """Whether a stream can be searched: what made it, what is wrong ("": nothing), and the remedy."""
+
+    name: str
+    made_by: str
+    problem: str = ""
+    remedy: str = ""
+
+
+class EncoderRegistry:
+    """Opens the encoders that a corpus was made with, or takes them from those that were given.
+
+    A stream's vectors and the query's must come from one encoder; any other raises EncoderMismatch.
+    """
+
+    def __init__(self, store: Store, encoders: Iterable[TextEncoder] = ()) -> None:
+        self._store = store
+        self._encoders: dict[str, TextEncoder] = {encoder.fingerprint: encoder for encoder in encoders}
+
+    def beside(self, store: Store) -> EncoderRegistry:
+        """The same encoders for another handle on the corpus."""
+        registry = EncoderRegistry(store)
+        registry._encoders = self._encoders
+        return registry
+
+    def encoder_of(self, info: StreamInfo) -> TextEncoder:
+        """The encoder that a stream was made with. Raises EncoderUnavailable, EncoderMismatch."""
+        from whenabouts.encoders import EncoderUnavailable
+
+        if info.fingerprint in self._encoders:
+            return self._encoders[info.fingerprint]
+        try:
+            encoder: TextEncoder = stream(info.name).open_encoder(info.encoder)
+        except EncoderUnavailable as error:
+            raise EncoderUnavailable(
+                f"{self._store.place}: stream {info.name} was made with {info.encoder}, "
+                f"which cannot be used here: {error}"
+            ) from error
+        return self.adopt(encoder, info)
+
+    def by_name(self, name: str | None) -> TextEncoder:
+        """The text encoder of that name, None for the offline default. Raises EncoderUnavailable."""
+        from whenabouts.encoders import DEFAULT_TEXT_ENCODER, open_text_encoder
+
+        for encoder in self._encoders.values():
+            if encoder.name == (name or DEFAULT_TEXT_ENCODER):
+                return encoder
+        return self.adopt(open_text_encoder(name), None)
+
+    def of_tokens(self, first: Collection[str]) -> Iterator[TextEncoder]:
+        """The encoders of streams that encode words one by one, those of the streams `first` before others.
+
+        One that cannot be used here is left out.
+        """
+        from whenabouts.encoders import TokenEncoder
+
+        for name, info in sorted(self._store.streams.items(), key=lambda item: item[0] not in first):
+            if info.dimension and stream(name).meets:
+                with suppress(WhenaboutsError):
+                    encoder = self.encoder_of(info)
+                    if isinstance(encoder, TokenEncoder):
+                        yield encoder
+
+    def for_queries(self) -> dict[str, TextEncoder]:
+        """What queries are encoded with, for each stream that has vectors.
+
+        Raises EncoderUnavailable, EncoderMismatch.
+        """
+        usable, broken = self.usable()
+        if broken:
+            raise next(iter(broken.values()))
+        return usable
+
+    def usable(self) -> tuple[dict[str, TextEncoder], dict[str, WhenaboutsError]]:
+        """The encoders of the streams that have vectors, and why others cannot be used here."""
+        usable: dict[str, TextEncoder] = {}
+        broken: dict[str, WhenaboutsError] = {}
+        for name, info in self._store.streams.items():
+            if info.dimension and stream(name).meets:
+                try:
+                    usable[name] = self.encoder_of(info)
+                except WhenaboutsError as error:
+                    broken[name] = error
+        return usable, broken
+
+    def check(self) -> list[StreamCheck]:
+        """Whether each stream can be searched."""
+        return [self._check(info) for name, info in self._store.streams.items() if stream(name).meets]
+
+    def _check(self, info: StreamInfo) -> StreamCheck:
+        made_by = f"{info.encoder}, {info.dimension} dimensions"
+        if not info.dimension:
+            problem = "searched by letter only, not by meaning"
+            return StreamCheck(info.name, made_by, problem, stream(info.name).letters_only)
+        try:
+            self.encoder_of(info)
+        except WhenaboutsError as error:
+            return StreamCheck(info.name, made_by, "its encoder cannot be used here", str(error))
+        return StreamCheck(info.name, made_by)
+
+    def adopt(self, encoder: AnyEncoder, info: StreamInfo | None) -> AnyEncoder:
+        """Keep an encoder; EncoderMismatch where the corpus's stream was made with another one."""
+        if info is not None and info.dimension:
+            self._store.check_stream(info.name, encoder.fingerprint, encoder.name)
+        self._encoders[encoder.fingerprint] = encoder
+        return encoder

@@ -1,0 +1,167 @@
+"""Frames and sentences to vectors; one file per family, and the folder is the registry.
+
+Every module here whose name does not begin with an underscore is a family (see `protocol.Family`);
+a new family is a new file and nothing else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts import plugins
+from whenabouts.encoders import _weights
+from whenabouts.encoders.protocol import (
+    ClipEncoder,
+    EncoderSettings,
+    EncoderStatus,
+    EncoderUnavailable,
+    ImageEncoder,
+    PassageEncoder,
+    PictureEncoder,
+    SoundEncoder,
+    TextEncoder,
+    TokenEncoder,
+    WordPieces,
+    token_fingerprint,
+)
+from whenabouts.intake.hub import ModelCard
+from whenabouts.video.voices import Diarizer, VoiceEncoder
+
+__all__ = [
+    "DEFAULT_TEXT_ENCODER",
+    "ClipEncoder",
+    "EncoderSettings",
+    "EncoderStatus",
+    "EncoderUnavailable",
+    "ImageEncoder",
+    "PictureEncoder",
+    "SoundEncoder",
+    "TextEncoder",
+    "TokenEncoder",
+    "WordPieces",
+    "encode_passages",
+    "encode_tokens",
+    "encoder_report",
+    "known_models",
+    "open_image_encoder",
+    "open_picture_encoder",
+    "open_sound_encoder",
+    "open_text_encoder",
+    "open_voice_encoder",
+    "token_fingerprint",
+]
+
+DEFAULT_TEXT_ENCODER = "minilm"
+_NO_FAMILY = {"protocol"}
+
+
+def open_text_encoder(name: str | None = None, settings: EncoderSettings | None = None) -> TextEncoder:
+    """The text encoder of that name or path; None is the one that needs no download.
+
+    Raises EncoderUnavailable, saying what to install, fetch or give instead.
+    """
+    encoder: TextEncoder = _open("open_text", DEFAULT_TEXT_ENCODER if name is None else name, settings)
+    return encoder
+
+
+def open_image_encoder(name: str, settings: EncoderSettings | None = None) -> ImageEncoder:
+    """The picture encoder of that hub name (`owner/name@revision`), local path or `prefix:name`.
+
+    One that watches clips as well is a `ClipEncoder`. Raises EncoderUnavailable, saying what to install,
+    fetch or give instead.
+    """
+    encoder: ImageEncoder = _open("open_images", name, settings)
+    return encoder
+
+
+def open_sound_encoder(name: str, settings: EncoderSettings | None = None) -> SoundEncoder:
+    """The encoder of sounds of that hub name (`owner/name@revision`), local path or `prefix:name`.
+
+    Raises EncoderUnavailable, saying what to install, fetch or give instead.
+    """
+    encoder: SoundEncoder = _open("open_sound", name, settings)
+    return encoder
+
+
+def open_picture_encoder(name: str, settings: EncoderSettings | None = None) -> PictureEncoder:
+    """The encoder of pictures alone that has that name. Raises EncoderUnavailable, saying what to install."""
+    encoder: PictureEncoder = _open("open_pictures", name, settings)
+    return encoder
+
+
+def open_voice_encoder(name: str, settings: EncoderSettings | None = None) -> VoiceEncoder | Diarizer:
+    """What tells voices apart, of that hub name (`owner/name@revision`), ONNX file or folder.
+
+    Raises EncoderUnavailable, saying what to install, fetch or give instead.
+    """
+    encoder: VoiceEncoder | Diarizer = _open("open_voices", name, settings)
+    return encoder
+
+
+def encode_passages(encoder: TextEncoder, texts: Sequence[str]) -> NDArray[np.float32]:
+    """(N, D) unit vectors of texts to be searched, whether or not the encoder treats them apart from
+    queries."""
+    if isinstance(encoder, PassageEncoder):
+        return encoder.encode_passages(texts)
+    return encoder.encode_text(texts)
+
+
+def encode_tokens(encoder: TextEncoder, texts: Sequence[str]) -> list[NDArray[np.float32]]:
+    """For each query (L, D) features of its word pieces (see `TokenEncoder`).
+
+    Raises EncoderUnavailable for an encoder of whole sentences alone.
+    """
+    if not isinstance(encoder, TokenEncoder):
+        raise EncoderUnavailable(
+            f"{encoder.name} encodes whole sentences only, and a trained system reads word by word; give "
+            f"{DEFAULT_TEXT_ENCODER}, a BERT by folder, or sentence-transformers:NAME"
+        )
+    return encoder.encode_tokens(texts)
+
+
+def encoder_report() -> list[EncoderStatus]:
+    """Which families work here, in the order of their precedence; for `doctor`."""
+    return [family.status() for family in _families()]
+
+
+def known_models() -> list[ModelCard]:
+    """The models that the families name themselves; any other of their kind works as well."""
+    return [model for family in _families() for model in getattr(family, "MODELS", ())]
+
+
+def _families() -> Iterator[Any]:
+    """The modules of this folder that declare a family, in the order of their precedence.
+
+    `Any` because a family has only those of the open functions that it can honour.
+    """
+    names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names if name not in _NO_FAMILY]
+    modules += plugins.loaded("encoders").values()
+    yield from sorted(modules, key=lambda module: (module.ORDER, module.__name__))
+
+
+def _open(way: str, name: str, settings: EncoderSettings | None) -> Any:
+    """The first family that recognises the name and can open it this way opens it."""
+    if not name.strip() or not name.isprintable():
+        raise EncoderUnavailable(f"{name!r} is no name of an encoder; give a name, a hub name or a folder")
+    able = [family for family in _families() if hasattr(family, way)]
+    prefix, _, rest = name.partition(":")
+    for family in able:
+        if rest and prefix == family.PREFIX:
+            return getattr(family, way)(rest, settings or EncoderSettings())
+    for family in able:
+        if family.recognises(name):
+            return getattr(family, way)(name, settings or EncoderSettings())
+    other = (
+        "the model in this folder is of another kind" if _weights.local_folder(name) else "no such encoder"
+    )
+    raise EncoderUnavailable(
+        f"{name!r}: {other}. Give a hub name (owner/name), the path of a folder that holds "
+        f"a model, or one of the prefixes {', '.join(f'{family.PREFIX}:' for family in able)}"
+    )

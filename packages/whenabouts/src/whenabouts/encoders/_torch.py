@@ -1,0 +1,103 @@
+"""Where and how PyTorch computes: device, precision, and silence while weights are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.encoders._weights import is_out_of_memory, out_of_memory
+from whenabouts.encoders.protocol import EncoderSettings, EncoderUnavailable, unit_length
+
+if TYPE_CHECKING:
+    import torch
+
+
+def choose_device(settings: EncoderSettings) -> torch.device:
+    """The device of the settings, or the best one there is: CUDA, then Apple's, then the CPU.
+
+    Sets PyTorch's thread count to `settings.threads` if that is set; it is one number per process.
+    """
+    import torch
+
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    if settings.device is None:
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(settings.device)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        cause = str(error).strip().splitlines()[0]
+        raise EncoderUnavailable(
+            f"device {settings.device!r} cannot be used ({cause}); "
+            "give cpu, cuda, cuda:N or mps, or leave it out"
+        ) from error
+    return device
+
+
+def choose_dtype(settings: EncoderSettings, device: torch.device) -> torch.dtype:
+    """float16 if the settings say so, or on CUDA if they say nothing; else float32."""
+    import torch
+
+    half = device.type == "cuda" if settings.half_precision is None else settings.half_precision
+    return torch.float16 if half else torch.float32
+
+
+def in_batches(
+    encode: Callable[[Any], torch.Tensor], items: Sequence[Any], size: int, width: int, *, remedy: str
+) -> NDArray[np.float32]:
+    """(N, D) unit vectors of items, `size` of them at a time; fewer at a time where memory does not suffice.
+
+    Raises EncoderOutOfMemory with the `remedy` where one at a time is too much.
+    """
+    import torch
+
+    vectors, start = np.empty((len(items), width), dtype=np.float32), 0
+    while start < len(items):
+        part = items[start : start + size]
+        try:
+            with torch.inference_mode():
+                features = encode(part).float().cpu().numpy()
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            if len(part) == 1:
+                raise out_of_memory(error, remedy) from error
+            size = len(part) // 2
+        else:
+            vectors[start : start + len(part)] = unit_length(features)
+            start += len(part)
+    return vectors
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """No progress bars and no notes of `transformers` on the terminal while a model is loaded."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def tokenized(tokenizer: Any, texts: list[str], padding: str, most: int) -> Any:
+    """The tokens of some texts as tensors, each cut at `most`; `padding` is "longest" or "max_length"."""
+    return tokenizer(texts, padding=padding, truncation=True, max_length=most, return_tensors="pt")
+
+
+def pooled(output: Any) -> torch.Tensor:
+    """The vectors, which transformers gives bare before version 5 and as `pooler_output` since."""
+    features: torch.Tensor = getattr(output, "pooler_output", output)
+    return features

@@ -1,0 +1,312 @@
+"""Where a model's files are, and what they are: hub names, local folders, hashes. No pickles."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from whenabouts.encoders.protocol import EncoderOutOfMemory, EncoderStatus, EncoderUnavailable, Role
+from whenabouts.intake import hub
+from whenabouts.intake.opening import open_regular
+
+_log = logging.getLogger(__name__)
+_INPUT_FILES = (
+    "preprocessor_config.json",
+    "processor_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+)
+# What libraries say in words only; the processor's allocator of PyTorch has the last two.
+_OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """A model on this disk: its folder, and the name under which a person opens it again."""
+
+    path: Path
+    name: str
+
+
+E5_PROMPTS = ("query: ", "passage: ")
+"""What E5 models read before a query, and before what is searched."""
+
+
+def looks_like_path(name: str) -> bool:
+    """True for what can only be meant as a path, whether or not something is there."""
+    return name.startswith(("/", "./", "../", "~", ".\\", "..\\")) or name in (".", "..")
+
+
+def local_folder(name: str) -> Path | None:
+    """The folder that `name` means, or None where there is none."""
+    try:
+        path = Path(name).expanduser()
+        return path.resolve() if path.is_dir() else None
+    except (OSError, ValueError, RuntimeError):
+        return None
+
+
+def is_hub_name(name: str) -> bool:
+    """True for `name`, `owner/name` and both with `@revision`."""
+    return not looks_like_path(name) and hub.is_name(name)
+
+
+def locate(name: str) -> ModelFolder:
+    """The folder of a model given by path, or by hub name with or without `@revision`.
+
+    The network is never asked: what is not in the hub's cache is fetched by `whenabouts models get`.
+    EncoderUnavailable names what is missing: the folder, the revision, or weights in the safetensors format.
+    """
+    folder = local_folder(name)
+    if folder is not None:
+        _require_safetensors(folder, name)
+        return ModelFolder(folder, str(folder))
+    if not is_hub_name(name):
+        raise EncoderUnavailable(
+            f"{name!r}: there is no such folder, and it is no name of a model either "
+            "(owner/name or owner/name@revision)"
+        )
+    return ModelFolder(_from_hub(name), name)
+
+
+def folder_at_hand(name: str) -> Path | None:
+    """The folder of a model given by path, or by a hub name that is on this machine; None without one."""
+    if (folder := local_folder(name)) is not None or not is_hub_name(name):
+        return folder
+    try:
+        return hub.folder_of(name, _has_model)
+    except hub.HubError:
+        return None
+
+
+def _from_hub(name: str) -> Path:
+    """The snapshot folder of a hub name, from the cache."""
+    try:
+        folder = hub.folder_of(name, _has_model)
+    except hub.HubError as error:
+        raise EncoderUnavailable(str(error)) from error
+    _require_safetensors(folder, name)
+    return folder
+
+
+def _has_model(folder: Path) -> bool:
+    return any((folder / file).is_file() for file in ("config.json", "modules.json"))
+
+
+def hub_file(repository: str, file: str, name: str) -> Path:
+    """One file of a repository from the hub's cache; `name` is for the message."""
+    try:
+        return hub.folder_of(repository, lambda folder: (folder / file).is_file()) / file
+    except hub.HubError as error:
+        raise EncoderUnavailable(
+            f"{name}: its weights are not on this machine, and nothing is downloaded unasked; `whenabouts "
+            f"models "
+            f"get {repository} --file {file}` fetches them, or give a .safetensors file"
+        ) from error
+
+
+def needs_e5_prompts(known_as: str) -> bool:
+    """Whether a model is an E5 by its name or folder: it wants prompts, and its files seldom carry them.
+
+    See https://arxiv.org/abs/2402.05672. The instructed ones want others, which their files do carry.
+    """
+    return re.search(r"(?:^|[^a-z0-9])e5-(?:small|base|large)(?!.*instruct)", known_as.lower()) is not None
+
+
+def safetensors_files(folder: Path) -> list[Path]:
+    """The weight files of a model folder, sorted by name."""
+    return sorted(folder.glob("model*.safetensors"))
+
+
+def model_config(folder: Path) -> dict[str, Any] | None:
+    """A model's config.json; None where there is none that can be read."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return config if isinstance(config, dict) else None
+
+
+def _require_safetensors(folder: Path, name: str) -> None:
+    if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
+        raise EncoderUnavailable(f"{name}: {folder} has no config.json; give the folder that holds a model")
+    if safetensors_files(folder):
+        return
+    pickles = sorted(file.name for pattern in _PICKLES for file in folder.glob(pattern))
+    if pickles:
+        raise EncoderUnavailable(
+            f"{name}: {folder} has only {', '.join(pickles)}, which can run code when it is opened. "
+            "Convert it to model.safetensors, or take a revision that has one"
+        )
+    raise EncoderUnavailable(f"{name}: {folder} has no model*.safetensors; the weights are missing")
+
+
+def dual_model(folder: ModelFolder, dtype: Any, side: str, remedy: str) -> Any:
+    """A model of `transformers` with a text side and another ("image", "audio"), every weight from the file.
+
+    EncoderUnavailable for another kind, with the `remedy`, and where weights are missing: transformers would
+    make them up at random.
+    """
+    from transformers import AutoModel
+
+    model, missing = opened_model(AutoModel, folder, dtype)
+    if not (hasattr(model, "get_text_features") and hasattr(model, f"get_{side}_features")):
+        raise EncoderUnavailable(
+            f"{folder.name}: a {type(model).__name__} has not both a text and an {side} side; {remedy}"
+        )
+    refuse_missing(folder, missing)
+    return model
+
+
+def opened_model(kind: Any, folder: ModelFolder, dtype: Any) -> tuple[Any, list[str]]:
+    """A model of `transformers`, opened by one of its Auto classes, and the weights that the file lacks."""
+    model, loading = kind.from_pretrained(
+        str(folder.path),
+        dtype=dtype,
+        use_safetensors=True,
+        local_files_only=True,
+        trust_remote_code=False,
+        output_loading_info=True,
+    )
+    return model, sorted(loading["missing_keys"])
+
+
+def refuse_missing(folder: ModelFolder, missing: Sequence[str]) -> None:
+    """Raise EncoderUnavailable where weights are missing: transformers would make them up at random."""
+    if missing:
+        raise EncoderUnavailable(
+            f"{folder.name}: the weights lack {missing[0]}"
+            + (f" and {len(missing) - 1} more" if len(missing) > 1 else "")
+            + "; the download may be incomplete, or the configuration belongs to another model"
+        )
+
+
+def cache_folder() -> Path:
+    """Where whenabouts may keep what it can compute again: WHENABOUTS_CACHE, else the user's cache folder."""
+    own = os.environ.get("WHENABOUTS_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(own).expanduser() if own else Path(base).expanduser() / "whenabouts"
+
+
+def weights_hash(files: Sequence[Path]) -> str:
+    """SHA-256 of one file, or of the hashes of several; remembered by path, size and time of change."""
+    if len(files) == 1:
+        return _remembered_hash(files[0])
+    together = hashlib.sha256()
+    for file in files:
+        together.update(f"{file.name} {_remembered_hash(file)}\n".encode())
+    return together.hexdigest()
+
+
+def content_mark(files: Iterable[Path]) -> str:
+    """16 hex digits that change when one of these small files does; absent files count as empty."""
+    digest = hashlib.blake2b(digest_size=8)
+    for file in files:
+        content = file.read_bytes() if file.is_file() else b""
+        digest.update(len(content).to_bytes(8, "little") + content)
+    return digest.hexdigest()
+
+
+def inputs_mark(folder: Path) -> str:
+    """The mark of the files that say how a model of `transformers` is given its words, pictures or sounds."""
+    return content_mark(folder / name for name in _INPUT_FILES)
+
+
+def _remembered_hash(file: Path) -> str:
+    real = file.resolve()
+    state = real.stat()
+    key = hashlib.blake2b(f"{real}|{state.st_size}|{state.st_mtime_ns}".encode(), digest_size=16).hexdigest()
+    note = cache_folder() / "weights" / key
+    try:
+        remembered = note.read_text(encoding="ascii")
+        if re.fullmatch("[0-9a-f]{64}", remembered):
+            return remembered
+    except (OSError, ValueError):
+        pass  # not computed yet, or the note is damaged: compute it
+    with open_regular(real) as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    _remember(note, digest)
+    return digest
+
+
+def _remember(note: Path, digest: str) -> None:
+    """Write a note whole or not at all; a cache that cannot be written is no fault."""
+    try:
+        note.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=note.parent, delete=False, encoding="ascii") as draft:
+            draft.write(digest)
+        Path(draft.name).replace(note)
+    except OSError as error:
+        _log.debug("the hash of the weights is not remembered: %s", error)
+
+
+def require(name: str, modules: Sequence[str], extra: str) -> None:
+    """Raise EncoderUnavailable where a package is missing, before anything heavy is imported."""
+    if missing := _missing(modules):
+        raise EncoderUnavailable(
+            f"{name}: needs {missing}, not installed here; `pip install 'whenabouts[{extra}]'`"
+        )
+
+
+def status(
+    name: str, roles: tuple[Role, ...], modules: Sequence[str], extra: str, detail: str
+) -> EncoderStatus:
+    """A family's line of `doctor`: `detail` where its packages are here, else how to install them."""
+    missing = _missing(modules)
+    remedy = f"{missing} missing: `pip install 'whenabouts[{extra}]'`"
+    return EncoderStatus(name, roles, not missing, remedy if missing else detail)
+
+
+def _missing(modules: Sequence[str]) -> str:
+    """The names of the modules that are not installed; imports none of them."""
+    return ", ".join(module for module in modules if importlib.util.find_spec(module) is None)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a library's error says that memory ran out, of the machine or of its GPU."""
+    is_one = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return is_one or any(words in str(error).lower() for words in _OUT_OF_MEMORY)
+
+
+def out_of_memory(error: BaseException, remedy: str) -> EncoderOutOfMemory:
+    """What is raised where memory ran out: its first line, and the remedy."""
+    cause = next(iter(str(error).strip().splitlines()), "no memory")
+    return EncoderOutOfMemory(f"out of memory ({cause}); {remedy}")
+
+
+@contextmanager
+def loading(name: str, extra: str) -> Iterator[None]:
+    """Turn what goes wrong while a model is loaded into an EncoderUnavailable that says what to do.
+
+    Nothing is downloaded inside, whatever a library would like to.
+    """
+    try:
+        with hub.nothing_downloaded():
+            yield
+    except EncoderUnavailable:
+        raise
+    except ImportError as error:
+        raise EncoderUnavailable(
+            f"{name}: {error.name or error} cannot be imported ({error}); `pip install 'whenabouts[{extra}]'`"
+        ) from error
+    except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, MemoryError) as error:
+        if is_out_of_memory(error):
+            raise EncoderUnavailable(
+                f"{name}: needs more memory than there is; name a smaller model, or end other programs"
+            ) from error
+        raise EncoderUnavailable(f"{name}: the model cannot be loaded: {error}") from error
+    except Exception as error:
+        if type(error).__module__.startswith(("safetensors", "huggingface_hub", "onnxruntime", "builtins")):
+            raise EncoderUnavailable(f"{name}: the model cannot be loaded: {error}") from error
+        raise

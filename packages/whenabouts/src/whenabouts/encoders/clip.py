@@ -1,0 +1,169 @@
+"""CLIP, SigLIP and their like from `transformers`: pictures and sentences in one space.
+
+Whatever `AutoModel` opens and has `get_text_features` and `get_image_features` works; no model's name is
+looked at. Pictures go through the model's own processor (its Pillow form, so that torchvision is not needed).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.encoders import _torch, _weights
+from whenabouts.encoders._dual import DualEncoder
+from whenabouts.encoders.protocol import (
+    EncoderSettings,
+    EncoderStatus,
+    ImageEncoder,
+    TextEncoder,
+    check_texts,
+    fingerprint,
+)
+from whenabouts.intake.hub import ModelCard
+
+if TYPE_CHECKING:
+    import torch
+    from PIL import Image
+
+PREFIX = "clip"
+ORDER = 60
+_NEEDS = ("torch", "transformers", "PIL")
+MODELS = (
+    ModelCard("openai/clip-vit-base-patch32", "pictures, small"),
+    ModelCard("google/siglip2-base-patch16-224", "pictures, better, many languages"),
+)
+"""What `whenabouts models list` shows of these; any other CLIP or SigLIP works by name as well."""
+
+
+def recognises(name: str) -> bool:
+    """True for a hub name, and for a folder whose configuration has a text and a vision part."""
+    folder = _weights.local_folder(name)
+    if folder is None:
+        return _weights.is_hub_name(name)
+    return {"vision_config", "text_config"} <= (_weights.model_config(folder) or {}).keys()
+
+
+def open_images(name: str, settings: EncoderSettings) -> ImageEncoder:
+    """The encoder of that hub name or folder; EncoderUnavailable says what to install, fetch or give."""
+    _weights.require(name, _NEEDS, "vision")
+    folder = _weights.locate(name)
+    with _weights.loading(name, "vision"):
+        return ClipEncoder(folder, settings)
+
+
+def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
+    """The same encoder, for its sentences only."""
+    return open_images(name, settings)
+
+
+def status() -> EncoderStatus:
+    """Whether the packages are here; a model needs its weights as well."""
+    detail = "any CLIP or SigLIP model by name (`whenabouts models get`) or by path"
+    return _weights.status("CLIP and SigLIP models", ("images", "text"), _NEEDS, "vision", detail)
+
+
+class ClipEncoder(DualEncoder):
+    """A dual encoder of `transformers` with its tokenizer and its image processor."""
+
+    def __init__(self, folder: _weights.ModelFolder, settings: EncoderSettings) -> None:
+        from transformers import AutoImageProcessor, AutoTokenizer
+
+        super().__init__(folder.name, settings)
+        self._folder = folder.path
+        with _torch.quiet_transformers():
+            self._model = (
+                _weights.dual_model(folder, self._dtype, "image", "give a CLIP or SigLIP model")
+                .to(self._device)
+                .eval()
+            )
+            own: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+            self._tokenizer = AutoTokenizer.from_pretrained(str(folder.path), **own)
+            self._processor = AutoImageProcessor.from_pretrained(str(folder.path), backend="pil", **own)
+        self._tokens = int(self._model.config.text_config.max_position_embeddings)
+        self.image_size = _image_size(self._processor, self._model.config.vision_config)
+        self.dimension = int(self._padded_features([""], "max_length").shape[1])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """See `DualEncoder`."""
+        return fingerprint(
+            "clip",
+            model=type(self._model).__name__,
+            weights=_weights.weights_hash(_weights.safetensors_files(self._folder)),
+            inputs=_weights.inputs_mark(self._folder),
+            dimension=self.dimension,
+            pooling="own",
+            normalisation="l2",
+            dtype="float32",
+            pixels=self.image_size,
+        )
+
+    @cached_property
+    def _padding(self) -> str:
+        """How to pad: "longest" where that does not move a vector (CLIP), else "max_length" (SigLIP)."""
+        # One short text: beside a long one it would be padded either way.
+        full, short = (self._padded_features(["a"], padding).float() for padding in ("max_length", "longest"))
+        scale = float(full.norm(dim=-1).max())
+        return "longest" if float((full - short).abs().max()) <= 1e-5 * scale else "max_length"
+
+    def _text_features(self, texts: list[str]) -> torch.Tensor:
+        return self._padded_features(texts, self._padding)
+
+    def _padded_features(self, texts: list[str], padding: str) -> torch.Tensor:
+        import torch
+
+        tokens = _torch.tokenized(self._tokenizer, texts, padding, self._tokens)
+        with torch.inference_mode():
+            return _torch.pooled(self._model.get_text_features(**self._on_device(tokens)))
+
+    def encode_tokens(self, texts: Sequence[str]) -> list[NDArray[np.float32]]:
+        """See `TokenEncoder`: behind the text model's last LayerNorm, before the projection to sentences.
+
+        Beginning and end of the text are tokens too. It is what the DETR family reads of a query.
+        """
+        check_texts(texts)
+        parts = range(0, len(texts), self._batch_size)
+        return [row for at in parts for row in self._token_features(list(texts[at : at + self._batch_size]))]
+
+    def _token_features(self, texts: list[str]) -> list[NDArray[np.float32]]:
+        import torch
+
+        tokens = _torch.tokenized(self._tokenizer, texts, self._padding, self._tokens)
+        lengths = [
+            len(ids) for ids in self._tokenizer(texts, truncation=True, max_length=self._tokens)["input_ids"]
+        ]
+        with torch.inference_mode():
+            hidden = self._model.text_model(**self._on_device(tokens)).last_hidden_state.float().cpu().numpy()
+        return [row[:length] for row, length in zip(hidden, lengths, strict=True)]
+
+    def word_pieces(self, texts: Sequence[str]) -> list[list[str]]:
+        """See `WordPieces`: as the tokenizer writes them."""
+        check_texts(texts)
+        rows = self._tokenizer(list(texts), truncation=True, max_length=self._tokens)["input_ids"]
+        return [list(self._tokenizer.convert_ids_to_tokens(ids)) for ids in rows]
+
+    def _image_features(self, pictures: list[Image.Image]) -> torch.Tensor:
+        pixels = self._processor(images=pictures, return_tensors="pt")
+        return _torch.pooled(self._model.get_image_features(**self._on_device(pixels)))
+
+    def _on_device(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {
+            name: tensor.to(self._device, self._dtype if tensor.is_floating_point() else tensor.dtype)
+            for name, tensor in inputs.items()
+        }
+
+
+def _image_size(processor: Any, vision: Any) -> int:
+    """Pixels of the shorter edge: from the processor's crop or size, else from the number of patches."""
+    for size in (getattr(processor, "crop_size", None), getattr(processor, "size", None)):
+        for key in ("height", "shortest_edge"):
+            value = getattr(size, key, None) if not isinstance(size, Mapping) else size.get(key)
+            if value:
+                return int(value)
+    fixed = getattr(vision, "image_size", None)
+    return int(fixed) if fixed else int(math.isqrt(vision.num_patches) * vision.patch_size)

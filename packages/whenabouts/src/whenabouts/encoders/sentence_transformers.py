@@ -1,0 +1,208 @@
+"""Any sentence-transformers model by hub name or path, through PyTorch, with the prompts that it carries.
+
+A model without `modules.json` does not say how a sentence is made of its words; sentence-transformers then
+takes their mean. SimCSE (Gao et al., EMNLP 2021; papers 001, 002 and 004 compare sentences with it) is one
+and takes the first token: behind its pooling layer where it was trained on pairs ("sup-simcse-…"), before
+that layer where it was trained without ("unsup-simcse-…"). The name of the hub or of the folder tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.encoders import _torch, _weights
+from whenabouts.encoders._weights import E5_PROMPTS
+from whenabouts.encoders.protocol import (
+    EncoderSettings,
+    EncoderStatus,
+    TextEncoder,
+    check_texts,
+    fingerprint,
+    unit_length,
+)
+from whenabouts.intake.hub import ModelCard
+from whenabouts.intake.opening import regular_name
+
+if TYPE_CHECKING:
+    import torch
+
+PREFIX = "sentence-transformers"
+ORDER = 50
+_BATCH = 32
+MODELS = (ModelCard("intfloat/multilingual-e5-small", "words in 100 languages"),)
+"""What `whenabouts models list` shows of these; any other sentence-transformers model works as well."""
+
+
+def recognises(name: str) -> bool:
+    """True for a hub name, and for a folder that holds a text model."""
+    folder = _weights.local_folder(name)
+    if folder is None:
+        return _weights.is_hub_name(name)
+    if (folder / "modules.json").is_file():
+        return True
+    config = _weights.model_config(folder)
+    return config is not None and "vision_config" not in config
+
+
+def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
+    """The encoder of that name or folder; EncoderUnavailable says what to install or fetch."""
+    _weights.require(name, ("sentence_transformers",), "sentence-transformers")
+    model = _weights.locate(name)
+    if _weights.local_folder(name):  # another family may recognise the bare path
+        model = replace(model, name=f"{PREFIX}:{model.name}")
+    with _weights.loading(name, "sentence-transformers"):
+        device = _torch.choose_device(settings)
+        loaded = load(model.path, device, _torch.choose_dtype(settings, device))
+        if not (model.path / "modules.json").is_file() and "simcse" in _known_as(name, model.path):
+            loaded = _of_first_token(
+                loaded, model.path, supervised="unsup" not in _known_as(name, model.path)
+            )
+    carried = [prompt for prompt in (loaded.prompts or {}).values() if prompt]
+    prompts = () if carried or not _weights.needs_e5_prompts(_known_as(name, model.path)) else E5_PROMPTS
+    if prompts:
+        loaded.prompts = dict(zip(("query", "document"), prompts, strict=True))
+    return SentenceTransformersEncoder(model, loaded, settings.batch_size or _BATCH, prompts)
+
+
+def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
+    """The model in a folder; its weights are safetensors, and none of its own code runs."""
+    import sentence_transformers
+
+    with _torch.quiet_transformers():
+        return sentence_transformers.SentenceTransformer(
+            str(folder),
+            device=str(device),
+            local_files_only=True,
+            trust_remote_code=False,
+            model_kwargs={"use_safetensors": True, "dtype": dtype},
+        )
+
+
+def _known_as(name: str, folder: Path) -> str:
+    """What a model is called, in small letters: its hub name or folder, and the name it was saved under."""
+    config = _weights.model_config(folder) or {}
+    own = name.rpartition("/")[2] if _weights.local_folder(name) is None else folder.name
+    return f"{own} {config.get('_name_or_path', '')}".lower()
+
+
+def _of_first_token(loaded: Any, folder: Path, *, supervised: bool) -> Any:
+    """The model with the first token's vector for a sentence's; `supervised`: behind the pooling layer.
+
+    Where the weights have no pooling layer, before it: transformers would make one up.
+    """
+    from safetensors import safe_open
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Dense, Pooling
+
+    words = loaded[0]
+    width = int(words.get_embedding_dimension())
+    modules = [words, Pooling(width, "cls")]
+    weights: dict[str, Any] = {}
+    for file in _weights.safetensors_files(folder):
+        with regular_name(file) as name, safe_open(name, "pt") as stored:
+            named = [key for key in stored.keys() if "pooler.dense." in key]  # noqa: SIM118
+            weights |= {key.rpartition("pooler.")[2]: stored.get_tensor(key) for key in named}
+    if supervised and weights.keys() >= {"dense.weight", "dense.bias"}:
+        dense = Dense(width, width, init_weight=weights["dense.weight"], init_bias=weights["dense.bias"])
+        modules.append(dense.to(loaded.dtype))
+    return SentenceTransformer(modules=modules, device=str(loaded.device))
+
+
+def status() -> EncoderStatus:
+    """Whether the package is here; a model needs its weights as well."""
+    detail = "any model by name (`whenabouts models get`) or by path"
+    modules, extra = ("sentence_transformers",), "sentence-transformers"
+    return _weights.status("sentence-transformers models", ("text",), modules, extra, detail)
+
+
+class SentenceTransformersEncoder:
+    """A sentence-transformers model; vectors are brought to unit length if the model does not."""
+
+    def __init__(
+        self, model: _weights.ModelFolder, loaded: Any, batch_size: int, prompts: Sequence[str] = ()
+    ) -> None:
+        self.name = model.name
+        self.dimension = int(loaded.get_embedding_dimension())
+        self._folder = model.path
+        # Those that its files lack.
+        self._added = {"prompts": "e5"} if prompts else {}
+        self._model = loaded
+        self._batch_size = batch_size
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """See `TextEncoder`; pooling and prompts are part of the mark over the configuration files."""
+        settings = [
+            "modules.json",
+            "config_sentence_transformers.json",
+            "sentence_bert_config.json",
+            "tokenizer.json",
+        ]
+        modules = sorted(self._folder.glob("*_*/config.json"))
+        weights = [
+            *_weights.safetensors_files(self._folder),
+            *sorted(self._folder.glob("*/model*.safetensors")),
+        ]
+        pooling = [getattr(module, "pooling_mode", None) for module in self._model]
+        return fingerprint(
+            "sentence-transformers",
+            model="+".join(type(module).__name__ for module in self._model),
+            weights=_weights.weights_hash(weights),
+            inputs=_weights.content_mark([*(self._folder / Path(name) for name in settings), *modules]),
+            dimension=self.dimension,
+            pooling=next((str(mode) for mode in pooling if mode), "own"),
+            normalisation="l2",
+            dtype="float32",
+            tokens=self._model.max_seq_length,
+            **self._added,
+        )
+
+    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(N, D) unit vectors of queries, with the model's query prompt if it has one."""
+        return self._encode(self._model.encode_query, texts)
+
+    def encode_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(N, D) unit vectors of what is searched, with the model's document prompt if it has one."""
+        return self._encode(self._model.encode_document, texts)
+
+    def encode_tokens(self, texts: Sequence[str]) -> list[NDArray[np.float32]]:
+        """See `TokenEncoder`: for each query (L, D) of the transformer, before any pooling."""
+        check_texts(texts)
+        if not texts:
+            return []
+        rows = self._model.encode_query(
+            list(texts),
+            output_value="token_embeddings",
+            batch_size=self._batch_size,
+            convert_to_numpy=False,
+            show_progress_bar=False,
+        )
+        return [row.detach().float().cpu().numpy() for row in rows]
+
+    def word_pieces(self, texts: Sequence[str]) -> list[list[str]]:
+        """See `WordPieces`: as the tokenizer writes them."""
+        check_texts(texts)
+        prompt = (self._model.prompts or {}).get("query") or ""
+        tokenizer = self._model.tokenizer
+        limit = self._model.max_seq_length
+        rows = (
+            tokenizer(prompt + text, truncation=limit is not None, max_length=limit)["input_ids"]
+            for text in texts
+        )
+        return [list(tokenizer.convert_ids_to_tokens(ids)) for ids in rows]
+
+    def _encode(self, way: Callable[..., Any], texts: Sequence[str]) -> NDArray[np.float32]:
+        check_texts(texts)
+        if not texts:
+            return np.empty((0, self.dimension), dtype=np.float32)
+        vectors = way(
+            list(texts), batch_size=self._batch_size, convert_to_numpy=True, show_progress_bar=False
+        )
+        return unit_length(vectors)

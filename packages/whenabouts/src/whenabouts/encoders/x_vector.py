@@ -1,0 +1,125 @@
+"""Speaker models of `transformers` with an X-vector head: windows of speech to vectors of voices.
+
+WavLM, Wav2Vec2, UniSpeechSat, Data2VecAudio and what else `AutoModelForAudioXVector` opens; no model's
+name is looked at. A window goes through the model's own feature extractor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.encoders import _torch, _weights
+from whenabouts.encoders.protocol import EncoderSettings, EncoderStatus, EncoderUnavailable, fingerprint
+from whenabouts.video.voices import LEAST_SECONDS, RATE, WINDOW_SECONDS, VoiceEncoder
+
+if TYPE_CHECKING:
+    import torch
+
+PREFIX = "x-vector"
+ORDER = 90
+_NEEDS = ("torch", "transformers")
+_BATCH_ON_CPU, _BATCH_ON_ACCELERATOR = 8, 64
+# Heads that only training reads.
+_OF_TRAINING = ("objective.", "classifier.")
+_GIVE = "give a speaker model with an X-vector head, such as a WavLM that was trained to verify speakers"
+
+
+def recognises(name: str) -> bool:
+    """True for a hub name and for every folder: that a model knows no voices is said when it is opened."""
+    return _weights.local_folder(name) is not None or _weights.is_hub_name(name)
+
+
+def open_voices(name: str, settings: EncoderSettings) -> VoiceEncoder:
+    """The model of that hub name or folder; EncoderUnavailable says what to install, fetch or give."""
+    _weights.require(name, _NEEDS, "vision")
+    _weights.require(name, ["faster_whisper"], "people")
+    folder = _weights.locate(name)
+    with _weights.loading(name, "vision"):
+        return XVectorEncoder(folder, settings)
+
+
+def status() -> EncoderStatus:
+    """Whether the packages are here; a model needs its weights as well."""
+    detail = "speaker models with an X-vector head, by name or by path"
+    return _weights.status("X-vector models", ("voices",), _NEEDS, "vision", detail)
+
+
+class XVectorEncoder(VoiceEncoder):
+    """A model with an X-vector head (Snyder et al., ICASSP 2018) and its feature extractor."""
+
+    # What transformers' own examples take; "the optimal threshold is dataset-dependent".
+    same_voice = 0.7
+
+    def __init__(self, folder: _weights.ModelFolder, settings: EncoderSettings) -> None:
+        from transformers import AutoFeatureExtractor
+
+        self.name = folder.name
+        self._folder = folder.path
+        self._device = _torch.choose_device(settings)
+        self._dtype = _torch.choose_dtype(settings, self._device)
+        default = _BATCH_ON_CPU if self._device.type == "cpu" else _BATCH_ON_ACCELERATOR
+        self._batch_size = settings.batch_size or default
+        with _torch.quiet_transformers():
+            self._model = _load(folder, self._dtype).to(self._device).eval()
+            self._extractor = AutoFeatureExtractor.from_pretrained(
+                str(folder.path), local_files_only=True, trust_remote_code=False
+            )
+        self.dimension = int(self._model.config.xvector_output_dim)
+        if (rate := int(self._extractor.sampling_rate)) != RATE:
+            raise EncoderUnavailable(f"{self.name}: hears {rate} samples a second, not {RATE}; {_GIVE}")
+        rng = np.random.default_rng(0)
+        for seconds in (WINDOW_SECONDS, LEAST_SECONDS):
+            self.embed([rng.standard_normal(int(seconds * RATE), np.float32)])
+
+    @cached_property
+    def fingerprint(self) -> str:  # type: ignore[override]
+        """What made a vector; equal for two copies of one model."""
+        return fingerprint(
+            "x-vector",
+            model=type(self._model).__name__,
+            weights=_weights.weights_hash(_weights.safetensors_files(self._folder)),
+            inputs=_weights.inputs_mark(self._folder),
+            dimension=self.dimension,
+            normalisation="l2",
+            dtype="float32",
+        )
+
+    def embed(self, pieces: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+        """See `VoiceEncoder`. Raises EncoderUnavailable for weights that give no finite numbers."""
+        remedy = f"take a smaller model than {self.name}, or a device with more memory"
+        vectors = _torch.in_batches(self._embeddings, pieces, self._batch_size, self.dimension, remedy=remedy)
+        if not np.isfinite(vectors).all():
+            raise EncoderUnavailable(
+                f"{self.name}: gives numbers that are not finite for {len(pieces[0]) / RATE:g} s of sound; "
+                "its weights may be damaged"
+            )
+        return vectors
+
+    def _embeddings(self, pieces: Sequence[NDArray[np.float32]]) -> torch.Tensor:
+        inputs = self._extractor(list(pieces), sampling_rate=RATE, return_tensors="pt")
+        given = {
+            key: value.to(self._device, self._dtype) if value.is_floating_point() else value.to(self._device)
+            for key, value in inputs.items()
+        }
+        embeddings: torch.Tensor = self._model(**given).embeddings
+        return embeddings
+
+
+def _load(folder: _weights.ModelFolder, dtype: torch.dtype) -> Any:
+    """The model. Raises EncoderUnavailable for one without the head, and where weights are missing."""
+    from transformers import AutoModelForAudioXVector
+
+    config = _weights.model_config(folder.path) or {}
+    kinds = [str(kind) for kind in config.get("architectures") or ()]
+    if not any(kind.endswith("ForXVector") for kind in kinds):
+        kind = ", ".join(kinds) or str(config.get("model_type", "unknown"))
+        raise EncoderUnavailable(f"{folder.name}: a model of type {kind} tells no voices apart; {_GIVE}")
+    model, lacking = _weights.opened_model(AutoModelForAudioXVector, folder, dtype)
+    missing = [key for key in lacking if not key.startswith(_OF_TRAINING)]
+    _weights.refuse_missing(folder, missing)
+    return model

@@ -1,0 +1,125 @@
+"""Moments as lists for editors and players: one file per format, and the folder is the registry.
+
+Every module here that declares a `NAME` is a format; a new format is a new file and nothing else. It has
+`NAME`, `SUFFIXES`, `MEDIA_TYPE` and `write(moments, out, options) -> notes`, which writes to a binary stream
+and returns notes for the user. Programs call `whenabouts.export.write(moments, path)`.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Protocol
+
+from whenabouts.plugins import modules_declaring
+from whenabouts.types import UsageError, WhenaboutsError
+
+if TYPE_CHECKING:
+    from whenabouts.export.moments import FileMoment
+    from whenabouts.export.options import Options
+
+
+class Format(Protocol):
+    """What a module of this folder has if it is a format."""
+
+    NAME: str
+    SUFFIXES: tuple[str, ...]
+    MEDIA_TYPE: str
+
+    def write(self, moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
+        """Write moments in their order; notes for the user. Raises WhenaboutsError otherwise."""
+        ...
+
+
+def _formats() -> tuple[Format, ...]:
+    modules: tuple[Format, ...] = modules_declaring(__name__, "NAME", "exports")
+    return modules
+
+
+def format_names() -> tuple[str, ...]:
+    """The names of all formats."""
+    return tuple(module.NAME for module in _formats())
+
+
+def format_of(name: str | None, path: str | Path | None = None) -> Format:
+    """The format of that name, or where there is none, the one that a path's suffix means.
+
+    Raises UsageError, saying which there are.
+    """
+    if name is not None:
+        for module in _formats():
+            if name == module.NAME:
+                return module
+        raise UsageError(f"{name!r} is no format; choose one of {', '.join(format_names())}")
+    suffix = Path(path).suffix.lower() if path is not None else ""
+    for module in _formats():
+        if suffix in module.SUFFIXES:
+            return module
+    what = f"{Path(path).name!r} does not tell the format" if path is not None else "which format?"
+    raise UsageError(f"{what}; give --format, one of {', '.join(format_names())}")
+
+
+def render(
+    moments: Sequence[FileMoment],
+    format: str | None,
+    options: Options | None = None,
+    *,
+    path: str | Path | None = None,
+) -> tuple[bytes, list[str]]:
+    """A list as bytes, and notes for the user."""
+    from whenabouts.export.options import Options
+
+    module = format_of(format, path)
+    if not moments:
+        raise UsageError("nothing to export: no moment was found or given")
+    chosen = options or Options()
+    inside, notes = _inside_files(moments, chosen)
+    out = io.BytesIO()
+    format_notes = module.write(inside, out, chosen)
+    return out.getvalue(), [*notes, *(note for note in format_notes if note not in notes)]
+
+
+def _inside_files(moments: Sequence[FileMoment], options: Options) -> tuple[list[FileMoment], list[str]]:
+    """The moments with ends that lie in their files, where these can be read, and what was moved.
+
+    Raises UsageError for a moment that starts behind the end of its file.
+    """
+    from whenabouts.export.timeline import ended
+
+    inside: list[FileMoment] = []
+    notes: dict[str, None] = {}
+    for moment in moments:
+        try:
+            source = options.sources[moment.path]
+        except WhenaboutsError:
+            inside.append(moment)  # a transcript, or a file that is gone: the format says what it lacks
+            continue
+        moved, move_notes = ended(moment, source)
+        inside.append(moved)
+        notes |= dict.fromkeys(move_notes)
+    return inside, list(notes)
+
+
+def write(
+    moments: Sequence[FileMoment],
+    path: str | Path,
+    format: str | None = None,
+    options: Options | None = None,
+    *,
+    force: bool = False,
+) -> list[str]:
+    """Write moments to a file in a format (None: that of its suffix); notes for the user.
+
+    Nothing half-written is left. Raises UsageError for an unknown format, no moments, or a file that is there
+    already (unless `force`); WhenaboutsError where a source cannot be read or the file cannot be written.
+    """
+    from whenabouts.video.aside import check_free, written_aside
+
+    place = Path(path)
+    format_of(format, place)
+    check_free(place, force=force, sources=[moment.path for moment in moments])
+    data, notes = render(moments, format, options, path=place)
+    with written_aside(place, force=force) as aside:
+        aside.write_bytes(data)
+    return notes

@@ -1,0 +1,61 @@
+"""CSV (RFC 4180): a row a moment, for spreadsheets and scripts."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import IO
+
+from whenabouts.export._text import clock, number, one_line, share
+from whenabouts.export.moments import FileMoment
+from whenabouts.export.options import Options
+from whenabouts.export.source import shown_path
+from whenabouts.export.timeline import frame_numbers
+
+NAME = "csv"
+SUFFIXES = (".csv",)
+MEDIA_TYPE = "text/csv; charset=utf-8"
+COLUMNS = (
+    "rank", "video_id", "name", "path", "start", "end", "start_time", "end_time",
+    "first_frame", "end_frame", "frame_rate", "score", "confidence", "query", "text",
+)  # fmt: skip
+# Spreadsheets take a cell that begins so for a formula, and run it.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
+
+
+def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
+    """A heading and a row a moment."""
+    notes: list[str] = []
+    text = io.StringIO(newline="")
+    rows = csv.writer(text, lineterminator="\r\n")
+    rows.writerow(COLUMNS)
+    for moment in moments:
+        frames = frame_numbers(moment, options, notes)
+        rows.writerow(
+            (
+                moment.rank,
+                *map(defused, (moment.video_id, moment.name, shown_path(moment.path))),
+                f"{moment.start:.3f}",
+                f"{moment.end:.3f}",
+                clock(moment.start),
+                clock(moment.end),
+                *(("", "", "") if frames is None else (frames.first, frames.end, frames.rate)),
+                number(moment.score, 6),
+                share(moment.confidence, 6),
+                defused(moment.query),
+                defused(moment.text),
+            )
+        )
+    out.write(text.getvalue().encode())
+    return notes
+
+
+def defused(text: str) -> str:
+    """Text on one line that no spreadsheet takes for a formula: a quotation mark stands before it.
+
+    >>> defused('=HYPERLINK("http://x")'), defused("plain")
+    ('\\'=HYPERLINK("http://x")', 'plain')
+    """
+    plain = one_line(text)
+    return f"'{plain}" if plain.startswith(_FORMULA) else plain

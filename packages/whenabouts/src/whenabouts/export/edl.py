@@ -1,0 +1,107 @@
+"""CMX 3600: the edit decision list that every editor reads. One source an event, ends exclusive."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import IO
+
+from whenabouts.export._text import number, one_line, share
+from whenabouts.export.moments import FileMoment
+from whenabouts.export.options import Options
+from whenabouts.export.source import Source, shown_path
+from whenabouts.export.timeline import Event, Timeline, make_timeline
+from whenabouts.times import nominal
+from whenabouts.types import UsageError
+from whenabouts.video.timecode import timecode
+
+NAME = "edl"
+SUFFIXES = (".edl",)
+MEDIA_TYPE = "text/plain; charset=utf-8"
+_MOST_EVENTS = 999
+_REEL_LETTERS = 8
+# Reels of these names are black and an unnamed tape.
+_TAKEN_REELS = {"BL", "AX", "BLACK"}
+_HOURS = 24
+_LONGEST_TITLE = 70
+_USUAL_NOMINAL = 30
+
+
+def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
+    """The events in order, cut after cut. Raises UsageError for more than 999."""
+    if len(moments) > _MOST_EVENTS:
+        raise UsageError(
+            f"{len(moments)} moments: an EDL counts {_MOST_EVENTS} events; choose fewer, or --format otio"
+        )
+    timeline = make_timeline(moments, options, rates="one")
+    reels = reel_names([event.source.path for event in timeline.events])
+    lines = [f"TITLE: {one_line(timeline.title, _LONGEST_TITLE)}"]
+    lines += [f"FCM: {'DROP FRAME' if timeline.drop else 'NON-DROP FRAME'}", ""]
+    for event_number, event in enumerate(timeline.events, 1):
+        lines += _event(event_number, event, timeline, reels[event.source.path])
+    out.write("\r\n".join([*lines, ""]).encode())
+    notes = list(timeline.notes)
+    if nominal(timeline.rate) > _USUAL_NOMINAL:
+        notes.append(
+            f"time codes count {nominal(timeline.rate)} frames a second; "
+            "older editors read an EDL at 30 at most"
+        )
+    return notes
+
+
+def _event(event_number: int, event: Event, timeline: Timeline, reel: str) -> list[str]:
+    offset = event.source.start_frame
+    places = (
+        event.first + offset,
+        event.first + event.length + offset,
+        event.record,
+        event.record + event.length,
+    )
+    codes = " ".join(_code(place, timeline) for place in places)
+    moment = event.moment
+    lines = [f"{event_number:03d}  {reel:<8} {_track(event.source):<5} C        {codes}"]
+    lines.append(f"* FROM CLIP NAME: {one_line(moment.name)}")
+    lines.append(f"* SOURCE FILE: {one_line(shown_path(moment.path))}")
+    facts = [
+        ("QUERY", one_line(moment.query)),
+        ("SCORE", number(moment.score)),
+        ("CONFIDENCE", share(moment.confidence)),
+    ]
+    lines += [f"* COMMENT: {name} {value}" for name, value in facts if value]
+    return [*lines, ""]
+
+
+def _code(frame: int, timeline: Timeline) -> str:
+    """A time code of the day: hours go on from 0 after 23."""
+    code = timecode(frame, timeline.rate, drop=timeline.drop)
+    hours, _, rest = code.partition(":")
+    return f"{int(hours) % _HOURS:02d}:{rest}"
+
+
+def _track(source: Source) -> str:
+    sound = "AA" if source.channels > 1 else "A"
+    if source.times is None:
+        return sound
+    return {0: "V", 1: "B"}.get(source.channels, f"{sound}/V")
+
+
+def reel_names(paths: Sequence[str]) -> dict[str, str]:
+    """A reel for each path: at most eight capitals and digits of its name, no two alike.
+
+    >>> reel_names(["/a/holiday film.mp4", "/b/holiday film.mp4"])
+    {'/a/holiday film.mp4': 'HOLIDAYF', '/b/holiday film.mp4': 'HOLIDAY2'}
+    """
+    chosen: dict[str, str] = {}
+    taken = set(_TAKEN_REELS)
+    for path in dict.fromkeys(paths):
+        plain = unicodedata.normalize("NFKD", PurePath(path).stem).encode("ascii", "ignore").decode().upper()
+        stem = re.sub(r"[^A-Z0-9]", "", plain)[:_REEL_LETTERS] or "REEL"
+        name, count = stem, 1
+        while name in taken:
+            count += 1
+            name = f"{stem[: _REEL_LETTERS - len(str(count))]}{count}"
+        taken.add(name)
+        chosen[path] = name
+    return chosen

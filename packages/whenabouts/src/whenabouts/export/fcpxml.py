@@ -1,0 +1,149 @@
+"""FCPXML 1.10: Final Cut Pro's interchange, which DaVinci Resolve reads too. Times are N/Ds, on frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import IO
+from xml.etree import ElementTree
+
+from whenabouts.export._text import number, one_line, share
+from whenabouts.export.moments import FileMoment
+from whenabouts.export.options import Options
+from whenabouts.export.source import Source
+from whenabouts.export.timeline import Event, Timeline, make_timeline
+from whenabouts.times import can_drop
+
+NAME = "fcpxml"
+SUFFIXES = (".fcpxml",)
+MEDIA_TYPE = "application/xml"
+_VERSION = "1.10"
+_DEFAULT_SIZE = (1920, 1080)
+_LONGEST_NOTE = 1000
+
+
+def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
+    """A project whose spine holds the moments, one asset clip each."""
+    timeline = make_timeline(moments, options, rates="standard")
+    root = ElementTree.Element("fcpxml", version=_VERSION)
+    resources = ElementTree.SubElement(root, "resources")
+    formats = _Formats(resources)
+    pictured = next((event.source for event in timeline.events if event.source.times is not None), None)
+    size = _DEFAULT_SIZE if pictured is None else (pictured.width, pictured.height)
+    own = formats.id_of(*size, timeline.rate)
+    assets = _assets(resources, timeline, formats)
+    library = ElementTree.SubElement(root, "library")
+    event = ElementTree.SubElement(library, "event", name=one_line(timeline.title))
+    project = ElementTree.SubElement(event, "project", name=one_line(timeline.title))
+    sequence = ElementTree.SubElement(
+        project,
+        "sequence",
+        format=own,
+        duration=_seconds(timeline.frames / timeline.rate),
+        tcStart=_seconds(timeline.start / timeline.rate),
+        tcFormat="DF" if timeline.drop else "NDF",
+    )
+    spine = ElementTree.SubElement(sequence, "spine")
+    for placed in timeline.events:
+        _asset_clip(spine, placed, timeline, assets[placed.source.path, placed.rate], formats)
+    ElementTree.indent(root)
+    body = ElementTree.tostring(root, encoding="unicode")
+    out.write(f'<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE fcpxml>\n{body}\n'.encode())
+    return list(timeline.notes)
+
+
+class _Formats:
+    """The formats of a document: one for each size and rate."""
+
+    def __init__(self, resources: ElementTree.Element) -> None:
+        self._resources = resources
+        self._ids: dict[tuple[int, int, Fraction], str] = {}
+
+    def id_of(self, width: int, height: int, rate: Fraction) -> str:
+        """The id of a format, which is made where there is none yet."""
+        key = (width, height, rate)
+        if key not in self._ids:
+            self._ids[key] = f"f{len(self._ids) + 1}"
+            ElementTree.SubElement(
+                self._resources,
+                "format",
+                id=self._ids[key],
+                frameDuration=_seconds(1 / rate),
+                width=str(width),
+                height=str(height),
+            )
+        return self._ids[key]
+
+
+def _assets(
+    resources: ElementTree.Element, timeline: Timeline, formats: _Formats
+) -> dict[tuple[str, Fraction], str]:
+    """An asset for each file, and its id."""
+    made: dict[tuple[str, Fraction], str] = {}
+    for event in timeline.events:
+        key = (event.source.path, event.rate)
+        if key not in made:
+            made[key] = f"a{len(made) + 1}"
+            _asset(resources, made[key], event, formats)
+    return made
+
+
+def _asset(resources: ElementTree.Element, name: str, event: Event, formats: _Formats) -> None:
+    source = event.source
+    facts = {
+        "id": name,
+        "name": one_line(event.moment.name),
+        "start": _seconds(source.start_frame / event.rate),
+        "duration": _seconds(source.frames(event.rate) / event.rate),
+    }
+    if source.times is not None:
+        facts |= {"hasVideo": "1", "videoSources": "1", "format": _format_of(source, event.rate, formats)}
+    if source.channels:
+        facts |= {
+            "hasAudio": "1",
+            "audioSources": "1",
+            "audioChannels": str(source.channels),
+            "audioRate": str(source.sound_rate),
+        }
+    asset = ElementTree.SubElement(resources, "asset", facts)
+    ElementTree.SubElement(asset, "media-rep", kind="original-media", src=source.url)
+
+
+def _format_of(source: Source, rate: Fraction, formats: _Formats) -> str:
+    return formats.id_of(source.width, source.height, rate)
+
+
+def _asset_clip(
+    spine: ElementTree.Element, event: Event, timeline: Timeline, asset: str, formats: _Formats
+) -> None:
+    moment, source = event.moment, event.source
+    facts = {
+        "ref": asset,
+        "name": one_line(moment.name),
+        "offset": _seconds(event.record / timeline.rate),
+        "start": _seconds((event.first + source.start_frame) / event.rate),
+        "duration": _seconds(event.length / timeline.rate),
+        "tcFormat": "DF" if timeline.drop and can_drop(event.rate) else "NDF",
+    }
+    if source.times is not None:
+        facts["format"] = _format_of(source, event.rate, formats)
+    else:
+        facts["audioRole"] = "dialogue"
+    element = ElementTree.SubElement(spine, "asset-clip", facts)
+    texts = [one_line(moment.query), one_line(moment.text), _scores(moment)]
+    if note := one_line(" | ".join(filter(None, texts)), _LONGEST_NOTE):
+        ElementTree.SubElement(element, "note").text = note
+
+
+def _scores(moment: FileMoment) -> str:
+    facts = [("score", number(moment.score)), ("confidence", share(moment.confidence))]
+    return " ".join(f"{name} {value}" for name, value in facts if value)
+
+
+def _seconds(value: Fraction) -> str:
+    """Rational seconds as FCPXML writes them.
+
+    >>> _seconds(Fraction(1001, 30000)), _seconds(Fraction(2))
+    ('1001/30000s', '2s')
+    """
+    return f"{value.numerator}s" if value.denominator == 1 else f"{value.numerator}/{value.denominator}s"

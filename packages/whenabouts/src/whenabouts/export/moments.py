@@ -1,0 +1,117 @@
+"""Moments of files, as lists and cuts take them: of a search result, of a record, or of a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.export.source import shown_path
+from whenabouts.types import Moment, UsageError
+from whenabouts.video.files import content_hash
+from whenabouts.video.objects import source_path
+from whenabouts.video.probe import MediaError
+
+if TYPE_CHECKING:
+    # The nouns of rooms above this one: what is handed in, never what is called.
+    from whenabouts.index.records import VideoRecord
+    from whenabouts.search.search_result import SearchResult
+
+
+@dataclass(frozen=True, slots=True)
+class FileMoment:
+    """A moment of a file: [start, end) in float seconds of the source's own clock, from 0 at its first frame.
+
+    `path` is where the file lies, absolute; `name` is what to call it. `score` and `confidence` are None for
+    a moment that somebody named instead of searching for it; `query` is then empty.
+    """
+
+    rank: int
+    video_id: str
+    path: str
+    name: str
+    start: float
+    end: float
+    score: float | None = None
+    confidence: float | None = None
+    text: str = ""
+    query: str = ""
+
+    @property
+    def duration(self) -> float:
+        """Length in seconds."""
+        return self.end - self.start
+
+
+def moments_of_result(result: SearchResult, *, all_moments: bool = False) -> list[FileMoment]:
+    """The moments of a search result that match (`SearchResult.matched`), or all of them; best first."""
+    return [
+        _of_record(
+            result.videos[scored.moment.video_id],
+            scored.moment,
+            rank=rank,
+            score=scored.score,
+            confidence=scored.confidence,
+            text=scored.text,
+            query=result.question,
+        )
+        for rank, scored in enumerate(result.moments if all_moments else result.matched, 1)
+    ]
+
+
+def moment_of_record(record: VideoRecord, start: float, end: float, rank: int = 1) -> FileMoment:
+    """A moment of a video of a corpus, named by a person."""
+    return _of_record(record, Moment(record.video_id, start, end), rank=rank)
+
+
+def moment_of_file(path: str | Path, start: float, end: float, rank: int = 1) -> FileMoment:
+    """A moment of a file that need not be in any corpus. Raises UsageError where there is no such file."""
+    place = Path(path).absolute()
+    if not place.exists():
+        raise UsageError(f"{shown_path(str(path))}: there is no such file; check the path")
+    Moment(place.name, start, end)
+    return FileMoment(
+        rank=rank,
+        video_id=shown_path(place.stem),
+        path=str(place),
+        name=shown_path(place.name),
+        start=start,
+        end=end,
+    )
+
+
+def _of_record(record: VideoRecord, moment: Moment, *, rank: int, **facts: Any) -> FileMoment:
+    return FileMoment(
+        rank=rank,
+        video_id=moment.video_id,
+        path=record.path,
+        name=shown_path(Path(record.path).name) or moment.video_id,
+        start=moment.start,
+        end=moment.end,
+        **facts,
+    )
+
+
+def check_unchanged(record: VideoRecord) -> None:
+    """Raise MediaError where the file is gone, or is another one than was indexed.
+
+    As `index` does: size and time tell, and where the time alone differs, the content.
+    """
+    path = source_path(record.path)
+    name = shown_path(record.path)
+    try:
+        status = path.stat()
+        if (status.st_size, status.st_mtime_ns) == (record.size, record.modified_ns):
+            return
+        is_same = status.st_size == record.size and content_hash(path) == record.content_hash
+    except FileNotFoundError:
+        raise MediaError(
+            f"{name}: is no longer there; put it back, or take it out with `whenabouts remove`"
+        ) from None
+    except OSError as error:
+        raise MediaError(f"{name}: cannot be read ({error.strerror}); check its permissions") from None
+    if not is_same:
+        raise MediaError(
+            f"{name}: has changed since it was indexed, so the moment may be elsewhere; "
+            "run `whenabouts index` on it again"
+        )

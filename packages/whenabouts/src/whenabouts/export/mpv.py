@@ -1,0 +1,23 @@
+"""A list for mpv (its own EDL): the moments play one after the other as one film."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import IO
+
+from whenabouts.export.moments import FileMoment
+from whenabouts.export.options import Options
+
+NAME = "mpv"
+SUFFIXES = (".mpv-edl",)
+MEDIA_TYPE = "text/plain; charset=utf-8"
+
+
+def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
+    """A line a moment; names are counted out in bytes, so that no letter in them means anything."""
+    out.write(b"# mpv EDL v0\n")
+    for moment in moments:
+        name = os.fsencode(moment.path)
+        out.write(b"%%%d%%%s,%.6f,%.6f\n" % (len(name), name, moment.start, moment.duration))
+    return []

@@ -1,0 +1,65 @@
+"""WebVTT: a cue a moment, as chapters of a player; what they scored stands in notes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import IO
+
+from whenabouts.export._text import clock, number, one_line, share
+from whenabouts.export.moments import FileMoment
+from whenabouts.export.options import Options
+from whenabouts.export.source import shown_path
+
+NAME = "vtt"
+SUFFIXES = (".vtt",)
+MEDIA_TYPE = "text/vtt; charset=utf-8"
+_LONGEST_TITLE = 200
+_SEVERAL = (
+    "the moments lie in several videos: the times are those of one file in which they follow one another, "
+    "as `whenabouts cut --join` makes it"
+)
+
+
+def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
+    """Moments of one video at their times in it; of several, one after the other, as in a joined cut."""
+    is_one = len({moment.path for moment in moments}) == 1
+    notes = [] if is_one else [_SEVERAL]
+    lines = ["WEBVTT", ""]
+    lines += _note("chapters: " + ("times of " + shown_path(moments[0].path) if is_one else notes[0]))
+    at = 0.0
+    for moment in sorted(moments, key=lambda moment: (moment.start, moment.end)) if is_one else moments:
+        start, end = (moment.start, moment.end) if is_one else (at, at + moment.duration)
+        at += moment.duration
+        lines += _note(_facts(moment))
+        lines += [str(moment.rank), f"{clock(start)} --> {_later(start, end)}", _title(moment), ""]
+    out.write("\n".join(lines).encode("utf-8", "backslashreplace"))
+    return notes
+
+
+def _later(start: float, end: float) -> str:
+    """The end, at least a millisecond behind the start: a cue must not be empty."""
+    return clock(max(end, start + 0.001))
+
+
+def _note(text: str) -> list[str]:
+    return [f"NOTE {_without_arrow(one_line(text))}", ""]
+
+
+def _facts(moment: FileMoment) -> str:
+    facts = [
+        ("rank", str(moment.rank)),
+        ("score", number(moment.score)),
+        ("confidence", share(moment.confidence)),
+    ]
+    shown = " ".join(f"{name}={value}" for name, value in facts if value)
+    return f"{shown} source={shown_path(moment.path)}#t={moment.start:.3f},{moment.end:.3f}"
+
+
+def _title(moment: FileMoment) -> str:
+    text = one_line(moment.text or moment.query or moment.name, _LONGEST_TITLE) or f"moment {moment.rank}"
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _without_arrow(text: str) -> str:
+    """An arrow would begin a cue."""
+    return text.replace("-->", "->")

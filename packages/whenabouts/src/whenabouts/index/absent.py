@@ -1,0 +1,151 @@
+"""Files that an index run misses or leaves out: gone from the disk, or taken out by the corpus's owner."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.index.records import VideoRecord
+from whenabouts.video.files import Findings, SourceFile, printable, sidecars_of
+from whenabouts.video.objects import source_path
+
+if TYPE_CHECKING:
+    from whenabouts.index.store import Store
+
+_FACT = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedFile:
+    """A file that was taken out of the corpus, as it was then; without a hash only its subtitles stay out."""
+
+    path: str
+    size: int
+    modified_ns: int
+    content_hash: str
+
+
+def removed_files(store: Store) -> list[RemovedFile]:
+    """What was taken out of a corpus and has not been taken again."""
+    fact: Mapping[str, Any] = store.fact(_FACT) or {}
+    return [RemovedFile(**row) for row in fact.get("files", ())]
+
+
+def remember_removed(store: Store, files: Iterable[RemovedFile]) -> None:
+    """Add to what was taken out; a path counts once."""
+    merged = {file.path: file for file in [*removed_files(store), *files]}
+    store.put_fact(_FACT, {"files": [asdict(file) for file in merged.values()]})
+
+
+def forget_removed(store: Store, files: Iterable[RemovedFile]) -> None:
+    """Take files from that list: they are in the corpus again."""
+    paths = {file.path for file in files}
+    kept = [asdict(file) for file in removed_files(store) if file.path not in paths]
+    store.put_fact(_FACT, {"files": kept})
+
+
+def as_removed(record: VideoRecord) -> RemovedFile:
+    """A video that its owner takes out: the file does not come back unasked."""
+    return RemovedFile(record.path, record.size, record.modified_ns, record.content_hash)
+
+
+def as_pruned(record: VideoRecord) -> RemovedFile:
+    """A video whose file is gone: the file may come back, its subtitles alone are no recording."""
+    return RemovedFile(record.path, -1, 0, "")
+
+
+class AbsentFiles:
+    """What of the ledger is not on disk, and what of the disk stays out of the corpus.
+
+    `gone` are rows at or under the paths of `findings` whose files are not there. With `again`, nothing
+    stays out.
+    """
+
+    def __init__(
+        self,
+        findings: Findings,
+        ledger: Sequence[VideoRecord],
+        removed: Sequence[RemovedFile],
+        *,
+        again: bool,
+    ) -> None:
+        searched = set(findings.searched)
+        self.gone = [
+            record for record in ledger if _is_under(record.path, searched) and _is_gone(record.path)
+        ]
+        self.readmitted: list[RemovedFile] = []
+        self._again = again
+        self._removed_by_size: dict[int, list[RemovedFile]] = defaultdict(list)
+        self._left_by: dict[Path, set[Path]] = defaultdict(set)
+        for file in removed:
+            self._removed_by_size[file.size].append(file)
+        media = [record.path for record in self.gone if record.kind == "media"]
+        for path in map(source_path, [*media, *(file.path for file in removed if _is_gone(file.path))]):
+            self._left_by[path.parent].add(path)
+        self._captions: list[tuple[Path, Path]] = []
+
+    def is_removed(self, file: SourceFile, hash_of: Callable[[Path], str | None]) -> bool:
+        """Whether a file was taken out of the corpus by its owner, and stays out."""
+        for removed in self._removed_by_size[file.size]:
+            is_same = (str(file.path), file.modified_ns) == (removed.path, removed.modified_ns)
+            if is_same or (removed.content_hash and hash_of(file.path) == removed.content_hash):
+                if not self._again:
+                    return True
+                self.readmitted.append(removed)
+        return False
+
+    def is_caption_left_behind(self, file: SourceFile) -> bool:
+        """Whether a transcript is that of a recording that is gone, and no recording of its own."""
+        if self._again or file.kind != "transcript":
+            return False
+        owner = next(
+            (media for media in self._left_by[file.path.parent] if sidecars_of(media, [file.path])), None
+        )
+        if owner is not None:
+            self._captions.append((file.path, owner))
+        return owner is not None
+
+    def notes(self, findings: Findings) -> list[str]:
+        """What was left out, for people."""
+        notes = [
+            f"{printable(path)}: subtitles of {printable(Path(media.name))}, which is gone; left out "
+            "(--again takes them as a transcript)"
+            for path, media in self._captions
+        ]
+        if findings.ignored:
+            notes.append(
+                f"{findings.ignored} files or folders are left out by --exclude or .whenaboutsignore"
+            )
+        return notes
+
+
+def safely_pruned(gone: Sequence[VideoRecord], findings: Findings) -> tuple[list[VideoRecord], list[str]]:
+    """Rows of files that are gone, but not of folders that are empty: their disk may not be connected."""
+    filled = {place for file in findings.files for place in (file.path, *file.path.parents)}
+    empty = {path for path in findings.searched if path not in filled and path.is_dir()}
+    pruned = [record for record in gone if not _is_under(record.path, empty)]
+    if len(pruned) == len(gone):
+        return pruned, []
+    names = ", ".join(sorted(printable(path) for path in empty))
+    return pruned, [
+        f"{len(gone) - len(pruned)} videos of {names} were not taken out: there is no file at all, so its "
+        "disk may not be connected; `whenabouts remove` takes them out"
+    ]
+
+
+def _is_under(path: str, places: set[Path]) -> bool:
+    place = source_path(path)
+    return bool(places) and (place in places or not places.isdisjoint(place.parents))
+
+
+def _is_gone(path: str) -> bool:
+    try:
+        source_path(path).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False  # it may be there: nobody can say
+    return False

@@ -1,0 +1,203 @@
+"""Where the files of an index run are read and encoded: the interface, and this machine's own processes.
+
+`ray_executor.py` is the other implementation. Both do the same steps with the same functions: `read_file` in
+a process that a hostile file may bring down, `FileEncoder` where the models are.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from whenabouts.index.plan import Work
+from whenabouts.index.reading import FileRead, FrameBatch, ReadVideo, SoundBatch, read_file
+from whenabouts.index.records import ClipColumns
+from whenabouts.index.transcripts import Recognise
+from whenabouts.index.workers import Failed, Finished, Message, Part, ReaderPool, available_cores
+from whenabouts.intake.remote_faults import StoreAway
+from whenabouts.types import WhenaboutsError
+from whenabouts.video.cues import CueTrack
+from whenabouts.video.files import printable
+from whenabouts.video.speech import PartialTranscript
+
+if TYPE_CHECKING:
+    from whenabouts.streams.protocol import StreamRun
+
+_log = logging.getLogger(__name__)
+
+Take = Callable[[Message], None]
+"""What an executor gives its messages to, in the thread that called `run`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clips:
+    """The clips of a file, by stream: what `Executor.clips` was asked for."""
+
+    columns: dict[str, ClipColumns]
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechTask:
+    """Speech to recognise: by which model, as which language its sound is marked, what is `earlier` done."""
+
+    model: str
+    marked_as: str | None
+    earlier: PartialTranscript | None
+    sound_track: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """How far the speech of a file is recognised, in seconds of the file."""
+
+    seconds: float
+
+
+class Executor(Protocol):
+    """Reads and encodes the files of a run, wherever that is."""
+
+    def run(self, work: Sequence[Work], take: Take) -> None:
+        """Read all files, and give `take` what comes of each.
+
+        Of a file that is `Reached` now and then and one `FileRead`, each in a `Part`. Whoever takes the
+        `FileRead` may call `speech`, and whoever takes that or the speech `clips`; then `Clips` follow. Its
+        last message is `Finished` or `Failed`. What `take` raises ends the run.
+        """
+        ...
+
+    def speech(self, work: Work, task: SpeechTask) -> None:
+        """Have the speech of a file recognised; to be called while its `FileRead` is taken.
+
+        Of it come `Recognised` and `PartialTranscript` now and then, and at last one `CueTrack`.
+        """
+        ...
+
+    def clips(self, work: Work, video: ReadVideo) -> None:
+        """Have the clips made of a file; to be called while its `FileRead` or its `CueTrack` is taken."""
+        ...
+
+
+class FileEncoder:
+    """What streams make of files: frames and sound encoded as they come, clips once a file is read."""
+
+    def __init__(self, streams: Sequence[StreamRun]) -> None:
+        self._streams = streams
+        self._kept: dict[int, defaultdict[str, list[Any]]] = {}
+
+    def _runs(self, work: Work) -> list[StreamRun]:
+        return [run for run in self._streams if run.name in work.streams]
+
+    def take(self, work: Work, batch: FrameBatch | SoundBatch) -> None:
+        """Let each stream encode what it reads: vectors wait for the rest of the file, pixels do not."""
+        of_file = self._kept.setdefault(work.task.number, defaultdict(list))
+        for run in self._runs(work):
+            reads = run.reads.sound if isinstance(batch, SoundBatch) else run.reads.frames
+            if reads == batch.settings:
+                kept = of_file[run.name]
+                encoded = run.stream.encode(batch, run, tuple(kept))
+                kept[-1:] = [run.stream.settled(last) for last in kept[-1:]]
+                kept.append(encoded)
+
+    def clips(self, work: Work, video: ReadVideo) -> dict[str, ClipColumns]:
+        """The clips of a file by stream; `video.clips` are those that an earlier run wrote."""
+        batches = self._kept.pop(work.task.number, defaultdict(list))
+        columns: dict[str, ClipColumns] = {}
+        for run in self._runs(work):
+            clips = {name: (columns | dict(video.clips))[name] for name in run.stream.reads_clips_of}
+            columns[run.name] = run.stream.clips(replace(video, clips=clips), batches[run.name], run)
+            record = video.record
+            streams = {**record.streams, run.name: run.fingerprint}
+            video = replace(video, record=replace(record, streams=streams))
+        return columns
+
+    def drop(self, number: int) -> None:
+        """Forget what is kept of a file."""
+        self._kept.pop(number, None)
+
+
+def failure(work: Work, error: Exception) -> Failed:
+    """What is told of a file whose data made a stream, an encoder or a table fail."""
+    _log.error("%s", printable(work.task.path), exc_info=error)
+    cause = error if isinstance(error, WhenaboutsError) else f"{type(error).__name__}: {error}"
+    return Failed(work.task.number, " ".join(str(cause).split()), again=isinstance(error, StoreAway))
+
+
+def recognised(
+    recognise: Recognise, work: Work, task: SpeechTask, tell: Callable[[PartialTranscript | Recognised], None]
+) -> CueTrack:
+    """The speech of a file; how far it is, and what is recognised until then, is told."""
+    return recognise(
+        work.task.path,
+        task.model,
+        marked_as=task.marked_as,
+        progress=lambda seconds: tell(Recognised(seconds)),
+        earlier=task.earlier,
+        keep=tell,
+        **({"sound_track": task.sound_track} if task.sound_track else {}),
+    )
+
+
+class LocalExecutor:
+    """Reads in processes of their own on this machine; encodes, and recognises speech, in this process."""
+
+    def __init__(self, streams: Sequence[StreamRun], processes: int, recognise: Recognise) -> None:
+        self._encoder = FileEncoder(streams)
+        self._processes, self._recognise = processes, recognise
+        self._read: dict[int, FileRead] = {}
+        self._ended: set[int] = set()
+        self._take: Take = lambda message: None
+
+    def run(self, work: Sequence[Work], take: Take) -> None:
+        """As `Executor` says."""
+        self._take = take
+        # The readers share the cores among them.
+        threads = max(1, available_cores() // max(1, min(self._processes, len(work))))
+        tasks = [replace(each.task, threads=threads) for each in work]
+        with ReaderPool(read_file, self._processes) as pool:
+            for message in pool.run(tasks):
+                if message.number not in self._ended:
+                    self._pass_on(work[message.number], message)
+
+    def _pass_on(self, work: Work, message: Message) -> None:
+        number = work.task.number
+        if isinstance(message, Part) and isinstance(message.content, FrameBatch | SoundBatch):
+            try:
+                self._encoder.take(work, message.content)
+            except Exception as error:
+                self._end(failure(work, error))
+        elif isinstance(message, Part) and isinstance(message.content, FileRead):
+            self._read[number] = message.content
+        elif isinstance(message, Part):
+            self._take(message)
+        elif isinstance(message, Finished):
+            self._take(Part(number, self._read.pop(number)))
+            if number not in self._ended:
+                self._end(message)
+        else:
+            self._end(message)
+
+    def _end(self, message: Message) -> None:
+        self._ended.add(message.number)
+        self._read.pop(message.number, None)
+        self._encoder.drop(message.number)
+        self._take(message)
+
+    def speech(self, work: Work, task: SpeechTask) -> None:
+        """As `Executor` says."""
+
+        def tell(content: CueTrack | PartialTranscript | Recognised) -> None:
+            self._take(Part(work.task.number, content))
+
+        tell(recognised(self._recognise, work, task, tell))
+
+    def clips(self, work: Work, video: ReadVideo) -> None:
+        """As `Executor` says."""
+        try:
+            clips = Clips(self._encoder.clips(work, video))
+        except Exception as error:
+            self._end(failure(work, error))
+        else:
+            self._take(Part(work.task.number, clips))

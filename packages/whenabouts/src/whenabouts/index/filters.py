@@ -1,0 +1,194 @@
+"""One filter for every stream: which videos may answer, by what is known of them.
+
+A filter is worked out over the ledger first and becomes a set of video ids; each stream's search then
+takes that set. So no stream can forget a condition.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+from whenabouts.budget import check_budget
+from whenabouts.index.records import VideoRecord
+from whenabouts.times import parse_date
+from whenabouts.types import UsageError
+from whenabouts.video.files import folded_name
+
+Operator = Literal["=", "!=", ">=", "<=", ">", "<"]
+_CONDITION = re.compile(r"\s*+([\w.\- ]++)\s*+(!=|>=|<=|=|>|<)(.*)", re.DOTALL)
+
+# Where a recording's date may stand, best first.
+DATE_KEYS = ("recorded", "creation_time", "date")
+
+# What every video has, whatever its metadata say.
+_ALWAYS = ("duration", "name", "path")
+_MOST_KEYS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """`key operator value` over a video's metadata; `path`, `name` and `duration` are always there."""
+
+    key: str
+    operator: Operator
+    value: str
+
+    @classmethod
+    def parse(cls, text: str) -> Condition:
+        """Read `key=value`.
+
+        >>> Condition.parse("camera!=drone*")
+        Condition(key='camera', operator='!=', value='drone*')
+        """
+        match = _CONDITION.fullmatch(text)
+        if not match or not match.group(1).strip():
+            raise UsageError(f"{text!r} is no condition; write KEY=VALUE, KEY!=VALUE, KEY>=N or KEY<=N")
+        key, operator, value = match.group(1).strip(), match.group(2), match.group(3).strip()
+        is_pattern = operator in ("=", "!=") and any(sign in value for sign in "*?[")
+        if key == "duration" and not is_pattern and not math.isfinite(_number(value)):
+            raise UsageError(
+                f"{text!r}: {value!r} is no number; durations are in seconds, such as duration{operator}90"
+            )
+        return cls(key, operator, value)  # type: ignore[arg-type]
+
+    def names(self, name: str) -> bool:
+        """Whether a name is the one that is asked for; of `!=` whether it is the one to be left out."""
+        return _alike(name, self.value)
+
+    def accepts(self, facts: Mapping[str, Any]) -> bool:
+        """Whether facts about a video fit; a video that lacks the key fits only `!=`."""
+        fact = facts.get(self.key)
+        if fact is None:
+            return self.operator == "!="
+        values = fact if isinstance(fact, list | tuple) else [fact]
+        if self.operator == "!=":
+            return not any(_alike(value, self.value) for value in values)
+        if self.operator == "=":
+            return any(_alike(value, self.value) for value in values)
+        return any(_compare(value, self.operator, self.value) for value in values)
+
+
+def _alike(fact: Any, value: str) -> bool:
+    text, sought = folded_name(str(fact)), folded_name(value)
+    if text == sought or fnmatchcase(text, sought):
+        return True
+    return isinstance(fact, int | float) and fact == _number(value)
+
+
+def _number(text: str) -> float:
+    """The number that a text is, NaN where it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _compare(fact: Any, operator: str, value: str) -> bool:
+    """Numbers as numbers, all else (ISO dates too) as text."""
+    left: Any
+    right: Any
+    try:
+        left, right = float(fact), float(value)
+    except (TypeError, ValueError):
+        left, right = str(fact), value
+    order = (left > right) - (left < right)
+    return bool({">": order > 0, "<": order < 0, ">=": order >= 0, "<=": order <= 0}[operator])
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which videos may answer. Empty: all of them.
+
+    `within` holds resolved video ids; `after` (included) and `before` (excluded) are dates of recording.
+    """
+
+    within: tuple[str, ...] = ()
+    after: datetime | None = None
+    before: datetime | None = None
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """True where every video may answer."""
+        return not (self.within or self.after or self.before or self.conditions)
+
+    def choose(self, videos: Iterable[VideoRecord]) -> list[str]:
+        """Ids of the videos that fit, in their order."""
+        within = set(self.within)
+        return [
+            video.video_id
+            for video in videos
+            if (not within or video.video_id in within)
+            and self._fits_dates(video)
+            and self._fits_facts(video)
+        ]
+
+    def parted(self, keys: Collection[str]) -> tuple[Filter, tuple[Condition, ...]]:
+        """The filter without conditions on some keys, and these."""
+        taken = tuple(condition for condition in self.conditions if condition.key in keys)
+        left = tuple(condition for condition in self.conditions if condition.key not in keys)
+        return replace(self, conditions=left), taken
+
+    def notes(self, videos: Sequence[VideoRecord], more: Iterable[str] = ()) -> list[str]:
+        """Notes on keys of the conditions that none of all `videos` has, and on those there are.
+
+        `more` are keys that can be asked for beside those of the videos.
+        """
+        listed = sorted({*_ALWAYS, *more, *(key for video in videos for key in video.metadata)})
+        keys = dict.fromkeys(condition.key for condition in self.conditions)
+        unknown = [key for key in keys if key not in listed]
+        others = f" and {len(listed) - _MOST_KEYS} more" if len(listed) > _MOST_KEYS else ""
+        fields = ", ".join(listed[:_MOST_KEYS]) + others
+        return [f"no video has a field {key!r}; known fields: {fields}" for key in unknown]
+
+    def _fits_dates(self, video: VideoRecord) -> bool:
+        if self.after is None and self.before is None:
+            return True
+        date = recorded_at(video)
+        return (self.after is None or date >= self.after) and (self.before is None or date < self.before)
+
+    def _fits_facts(self, video: VideoRecord) -> bool:
+        if not self.conditions:
+            return True
+        check_budget()
+        name = re.split(r"[/\\]", video.path)[-1]
+        facts = {**video.metadata, "path": video.path, "name": name, "duration": video.duration}
+        return all(condition.accepts(facts) for condition in self.conditions)
+
+
+def recorded_at(video: VideoRecord) -> datetime:
+    """When a video was recorded: its metadata say, or else its file's modification time (UTC)."""
+    return recorded(video)[0]
+
+
+def recorded(video: VideoRecord) -> tuple[datetime, str]:
+    """The same, and the key of the metadata that says so; "modified" is the file's modification time."""
+    for key in DATE_KEYS:
+        value = video.metadata.get(key)
+        if isinstance(value, str):
+            try:
+                return parse_date(value.replace("Z", "+00:00")), key
+            except UsageError:
+                continue
+    return datetime.fromtimestamp(video.modified_ns / 1e9, UTC), "modified"
+
+
+def make_filter(
+    within: Sequence[str] = (),
+    after: str | datetime | None = None,
+    before: str | datetime | None = None,
+    where: Sequence[str] = (),
+) -> Filter:
+    """A filter from what people type."""
+    return Filter(
+        tuple(within),
+        parse_date(after) if isinstance(after, str) else after,
+        parse_date(before) if isinstance(before, str) else before,
+        tuple(Condition.parse(text) for text in where),
+    )

@@ -1,0 +1,422 @@
+"""A corpus that is open: its LanceDB tables, what describes them, and which state of them is read.
+
+Tables: `corpus` (format version, streams, and the writer's lease on object stores), `videos` (the ledger:
+one row per video) and one table `clips_<stream>` per stream (one row per clip: id, times, words, vector).
+Others may keep tables beside these that have a column `video_id` (`SideTable`; what trained systems made of
+the videos, see `keys.py`): they are cared for as these are, and forget a video when it is taken out.
+
+Why a table per stream and not one table with a nullable vector column per stream: streams have grids
+of their own, so nearly every row would hold one vector and nulls. LanceDB 0.40 does search and index
+nullable columns correctly (no null is ever returned, recall as without, a new column costs 2 ms), but it
+stores the nulls at full width. Measured with 2 streams x 100,000 clips x 384, float16: one table 329 MB and
+264 ms per exact search; two tables 2 x 78 MB and 107 ms. float32 takes twice the disk and twice the time
+of float16 at equal recall.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+
+import whenabouts
+from whenabouts.budget import check_budget
+from whenabouts.index import checksums, lookup
+from whenabouts.index import lock as locks
+from whenabouts.index.conditional_put import check_conditional_put
+from whenabouts.index.lance import (
+    LANCE_ERRORS,
+    check_scheme,
+    connect,
+    explained,
+    folder_of,
+    is_of_storage,
+    is_panic,
+    is_remote,
+    open_table,
+    refuse_links,
+    speaking,
+)
+from whenabouts.index.ledger import LedgerMemory
+from whenabouts.index.lookup import literal
+from whenabouts.index.memory import ClipMemory
+from whenabouts.index.records import (
+    EncoderMismatch,
+    NewerCorpus,
+    NotACorpus,
+    StoreError,
+    StoreRefused,
+    StreamInfo,
+    description_schema,
+    ledger_schema,
+)
+from whenabouts.index.upkeep import Distance, VectorIndex
+from whenabouts.index.whole import LedgerState, LedgerWatch
+from whenabouts.index.word_statistics import WordsByLanguage
+from whenabouts.locking import is_shared
+from whenabouts.types import UsageError
+
+FORMAT_VERSION = 1
+# A file of an old version may go between the look at the newest version and the reading of it: a reader that
+# loses this race looks again, and loses again only if the next clean-up ends just then.
+_READ_ATTEMPTS = 10
+_READ_PAUSE_SECONDS = 0.02
+# A video is written within some tenths of a second; who cannot keep the state before waits that long.
+_WHOLE_ATTEMPTS, _WHOLE_PAUSE_SECONDS = 25, 0.02
+_LEASE_KEY = "writer"
+# File systems with the coarsest clocks count in two seconds.
+_SETTLED_NS = 3_000_000_000
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class SideTable:
+    """A table beside the clips; `vectors` says how its column `vector` is compared, None without one."""
+
+    name: str
+    vectors: Distance | None = None
+
+
+class Handle:
+    """One corpus, opened: what its tables are and which state of them is read, as of `refresh`.
+
+    `moves` counts how often another state took its place: where it did so between two reads, because a
+    writer's clean-up took the files of the first, what was read is of two states.
+    """
+
+    def __init__(
+        self, place: str, db: Any, description: Any, storage_options: Mapping[str, str] | None = None
+    ) -> None:
+        self.place = place
+        self._folder = None if is_remote(place) else folder_of(place)
+        self._options = storage_options
+        self._db = db
+        self._description = description
+        self._tables: dict[str, Any] = {}
+        self._streams: dict[str, StreamInfo] = {}
+        self._indices: dict[str, VectorIndex] = {}
+        self._sides: dict[str, SideTable] = {}
+        self._facts: dict[str, str] = {}
+        self.description_version = -1
+        self._memory, self._ledger = ClipMemory(), LedgerMemory()
+        self._lock = self._new_lock()
+        self._depth = 0
+        self._checksums: checksums.Checksums = {}
+        self._versions: dict[str, int] = {}
+        self._seen: list[tuple[int, int]] | None = None
+        self._searchable: dict[tuple[str, int], bool] = {}
+        self._words_by_language: dict[str, tuple[Hashable, WordsByLanguage | None]] = {}
+        self._one_thread = threading.RLock()
+        self._watch, self._state_read = LedgerWatch(lambda: open_table(db, "videos")), LedgerState(-1)
+        self.moves = 0
+        _repeated(place, "open the corpus", self._look_again)
+
+    @classmethod
+    def open(
+        cls,
+        location: str | os.PathLike[str],
+        *,
+        create: bool = False,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Open a corpus in a folder or under an object store's URI; make it first where `create` is true.
+
+        Raises `NotACorpus` where there is none (or, with `create`, where other files lie), `NewerCorpus` for
+        one that was written by a later format, `StoreError` for what cannot be read.
+        """
+        place = os.fspath(location)
+        check_scheme(place)
+        if not is_remote(place):
+            _check_folder(place, create)
+        with speaking(place, "open the corpus"):
+            refuse_links(place)
+            if not is_remote(place):
+                checksums.verify(place, folder_of(place))
+            db = connect(place, storage_options)
+            description = _repeated(place, "open the corpus", lambda: open_table(db, "corpus"))
+            if description is None and create:
+                if is_remote(place):
+                    check_conditional_put(place, storage_options)
+                description = _create(db)
+        if description is None:
+            raise NotACorpus(f"{place} holds no corpus; {_how_to_make(place)}")
+        return cls(place, db, description, storage_options)
+
+    def beside(self) -> Self:
+        """Another handle for another thread: tables of its own, caches and clips in memory shared."""
+        opened = _repeated(self.place, "open the corpus", lambda: open_table(self._db, "corpus"))
+        store = type(self)(self.place, self._db, opened, self._options)
+        store._memory, store._ledger = self._memory, self._ledger
+        return store
+
+    def drop_kept(self) -> None:
+        """Let go of clips, ledger rows and words in memory, for all handles."""
+        self._memory.drop()
+        self._ledger.drop()
+        lookup.drop_words()
+
+    @property
+    def version(self) -> int:
+        """A number that grows with every change of the ledger."""
+        return self._read("read the corpus", lambda: self._version("videos"))
+
+    def refresh(self) -> None:
+        """See what has been written since the corpus was opened or refreshed (about 1 ms, or no time)."""
+        now = self._written_at()
+        if now is None or now != self._seen or self._depth:
+            is_newest = _repeated(self.place, "read the corpus", lambda: self._move(must=False))
+            # A clock of coarse ticks may give the next write the same time: it is too early to rely on it.
+            settled = now is not None and max(at for at, _ in now) < time.time_ns() - _SETTLED_NS
+            self._seen = now if settled and is_newest else None
+
+    def _written_at(self) -> list[tuple[int, int]] | None:
+        """When a version was last added to each open table; None where only the tables know (object stores).
+
+        A commit puts a file into the folder of versions, which changes the folder's time. Reading that is a
+        thousandth of the work of asking LanceDB, which is much for a server with many clients.
+        """
+        if self._folder is None:
+            return None
+        try:
+            states = [
+                (self._folder / f"{name}.lance" / "_versions").stat() for name in ("corpus", *self._tables)
+            ]
+        except OSError:
+            return None
+        return [(status.st_mtime_ns, status.st_ino) for status in states]
+
+    def _version(self, table: str) -> int:
+        """The version of a table that is read now."""
+        if self._depth or table not in self._versions:
+            self._versions[table] = int(self._table(table).version)
+        return self._versions[table]
+
+    def _look_again(self) -> None:
+        self._move(must=True)
+
+    def _move(self, *, must: bool) -> bool:
+        """Move all tables to the newest whole state (`whole.py`); whether there was one.
+
+        Where there is none yet, the state that is read now is kept, unless there `must` be another.
+        """
+        if self._depth:
+            moves, before = self.moves, self._ledger_read()
+            self._move_tables()
+            if before is not None and self._ledger_read() == before:
+                self.moves = moves  # nobody else wrote: what is kept of a search does not have it asked again
+            return True
+        for attempts_left in reversed(range(_WHOLE_ATTEMPTS)):
+            ahead = self._watch.newest()
+            if ahead.unfinished - self._state_read.unfinished and attempts_left:
+                if not must and self._state_read.version >= 0:
+                    return False
+                time.sleep(_WHOLE_PAUSE_SECONDS)
+                continue
+            self._move_tables()
+            after = self._watch.newest()
+            if after == ahead:
+                break
+            must = True  # a writer came between: the state that was read before is gone
+        # Where no attempt met a whole state, what was unfinished before or after is hidden.
+        self._state_read = LedgerState(ahead.version, ahead.unfinished | after.unfinished)
+        return True
+
+    def _ledger_read(self) -> int | None:
+        """The version of the ledger that is read; None where it is not open."""
+        return int(self._tables["videos"].version) if "videos" in self._tables else None
+
+    def _move_tables(self) -> None:
+        self._versions.clear()
+        self.moves += 1
+        self._description.checkout_latest()
+        if self._description.version != self.description_version:
+            self._read_description()
+        for name, table in list(self._tables.items()):
+            try:
+                table.checkout_latest()
+            except LANCE_ERRORS:  # its stream was removed; opened again when it is needed again
+                del self._tables[name]
+
+    def _read_description(self) -> None:
+        version = self._description.version
+        rows = self._description.search().limit(10_000).to_arrow()
+        facts = dict(zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True))
+        form = json.loads(facts.get("format", '{"version": 0}'))
+        if form["version"] > FORMAT_VERSION:
+            raise NewerCorpus(
+                f"{self.place} has corpus format {form['version']} (written by whenabouts "
+                f"{form.get('whenabouts', form.get('cuepoint', '?'))}); this is whenabouts "
+                f"{whenabouts.__version__}, which reads up to format {FORMAT_VERSION}: upgrade whenabouts"
+            )
+        streams = [json.loads(value) for key, value in facts.items() if key.startswith("stream:")]
+        self._streams = {fact["name"]: StreamInfo(**fact) for fact in streams}
+        self._indices = {
+            key.removeprefix("index:"): VectorIndex(**json.loads(value))
+            for key, value in facts.items()
+            if key.startswith("index:")
+        }
+        sides = [json.loads(value) for key, value in facts.items() if key.startswith("table:")]
+        self._sides = {fact["name"]: SideTable(**fact) for fact in sides}
+        self._facts = {
+            key.removeprefix("fact:"): value for key, value in facts.items() if key.startswith("fact:")
+        }
+        self.description_version = version
+
+    def fact(self, key: str) -> Mapping[str, Any] | None:
+        """A small fact kept with the corpus (JSON values), or None."""
+        return json.loads(self._facts[key]) if key in self._facts else None
+
+    def facts(self, prefix: str) -> dict[str, Mapping[str, Any]]:
+        """All small facts whose key begins so, by key."""
+        return {key: json.loads(value) for key, value in self._facts.items() if key.startswith(prefix)}
+
+    @property
+    def streams(self) -> Mapping[str, StreamInfo]:
+        """The streams of the corpus by name."""
+        return dict(self._streams)
+
+    def stream(self, name: str) -> StreamInfo:
+        """One stream; raises `UsageError` that names those there are."""
+        if name not in self._streams:
+            raise UsageError(
+                f"{self.place} has no stream {name!r}; it has {', '.join(sorted(self._streams)) or 'none'}"
+            )
+        return self._streams[name]
+
+    def check_stream(self, name: str, fingerprint: str, encoder: str = "") -> StreamInfo:
+        """The stream, if its vectors were made with `fingerprint`; else `EncoderMismatch` naming both."""
+        info = self.stream(name)
+        if info.fingerprint != fingerprint:
+            raise EncoderMismatch(
+                f"{self.place}: stream {name} was made with {info.encoder} ({info.fingerprint}), not with "
+                f"{encoder or 'this encoder'} ({fingerprint}); use the first, or index into a new corpus"
+            )
+        return info
+
+    @property
+    def sides(self) -> Mapping[str, SideTable]:
+        """The tables that others keep beside the clips, by name."""
+        return dict(self._sides)
+
+    def _table(self, name: str) -> Any:
+        if name not in self._tables:
+            table = _repeated(self.place, f"open table {name}", lambda: open_table(self._db, name))
+            if table is None:
+                raise StoreError(
+                    f"{self.place} lacks its table {name}; restore it from a copy, or index again"
+                )
+            self._tables[name] = table
+            if not self._depth and self._watch.newest() != self._state_read:
+                self._look_again()  # it was opened as it is now, and the others were read before
+        return self._tables[name]
+
+    def _clips(self, stream: str) -> Any:
+        self.stream(stream)
+        return self._table(f"clips_{stream}")
+
+    def _read(self, action: str, read: Callable[[], Result]) -> Result:
+        """Read; again from the newest version if files of an older one were cleaned up meanwhile."""
+        return _repeated(self.place, action, read, self._look_again)
+
+    def _new_lock(self) -> locks.WriterLock:
+        lease = locks.LeaseLock(_DescriptionLease(self._description), locks.LEASE_SECONDS)
+        if is_remote(self.place):
+            return lease
+        folder = folder_of(self.place)
+        lock = locks.FolderLock(folder)
+        return locks.SharedFolderLock(lock, lease) if is_shared(folder) else lock
+
+
+def _repeated(
+    place: str, action: str, read: Callable[[], Result], renew: Callable[[], None] | None = None
+) -> Result:
+    """What `read` gives, tried again (after `renew`) while a writer's clean-up takes files away under it."""
+    attempt = 0
+    while True:
+        check_budget()
+        try:
+            if attempt and renew is not None:
+                renew()
+            return read()
+        except BaseException as error:
+            if not is_of_storage(error):
+                raise
+            attempt += 1
+            reason = explained(place, action, error)
+            # LanceDB has asked a store that refuses several times already.
+            if attempt == _READ_ATTEMPTS or is_panic(error) or isinstance(reason, StoreRefused):
+                raise reason from error
+            time.sleep((attempt - 1) * _READ_PAUSE_SECONDS)
+
+
+class _DescriptionLease:
+    """The lease of a writer: a row of table `corpus`, swapped by a conditional update."""
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def swap(self, lease: locks.Lease, seen: locks.Lease) -> bool:
+        """Store `lease` if what stands there has the owner and the stamp of `seen`; True if stored."""
+        same = f"owner = {literal(seen.owner)} AND expires = {seen.stamp!r}"
+        where = f"key = {literal(_LEASE_KEY)} AND {same}"
+        values = {"owner": lease.owner, "value": lease.value, "expires": lease.stamp}
+        self._table.checkout_latest()
+        return bool(self._table.update(where=where, values=values).rows_updated)
+
+    def read(self) -> locks.Lease:
+        """What was stored last."""
+        self._table.checkout_latest()
+        rows = self._table.search().where(f"key = {literal(_LEASE_KEY)}").limit(1).to_arrow().to_pylist()
+        return locks.Lease(*(rows[0][name] for name in ("owner", "value", "expires")))
+
+
+def _check_folder(place: str, create: bool) -> None:
+    """Refuse what cannot be a corpus before LanceDB makes folders or hides the cause."""
+    folder = folder_of(place)
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise NotACorpus(f"{place} is a file; a corpus is a folder")
+        names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else None
+        if names is None and create:
+            folder.mkdir(parents=True)
+    except OSError as error:
+        raise StoreError(
+            f"{place} cannot be used: {error.strerror}; check its name and permissions"
+        ) from error
+    if names is None and not create:
+        raise NotACorpus(f"{place} is not there; {_how_to_make(place)}")
+    if names and create and "corpus.lance" not in names:
+        strange = names - {"videos.lance", locks.LOCK_FILE, locks.HOLDER_FILE}
+        if strange:
+            raise NotACorpus(
+                f"{place} holds other files ({min(strange)!r}) and no corpus; name a new or an empty folder"
+            )
+
+
+def _how_to_make(place: str) -> str:
+    return (
+        f"make a corpus with `whenabouts index PATH… --corpus {place}`, or from Python with "
+        f"Corpus({place!r}, create=True)"
+    )
+
+
+def _create(db: Any) -> Any:
+    """Make the tables; the description last, so that a folder is a corpus only when it is whole."""
+    import pyarrow as pa
+
+    form = {"version": FORMAT_VERSION, "whenabouts": whenabouts.__version__}
+    facts = [("format", json.dumps(form)), (_LEASE_KEY, "")]
+    rows = [{"key": key, "value": value, "owner": "", "expires": 0.0} for key, value in facts]
+    db.create_table("videos", schema=ledger_schema(), exist_ok=True)
+    try:
+        return db.create_table("corpus", pa.Table.from_pylist(rows, schema=description_schema()))
+    except LANCE_ERRORS:  # another process was quicker
+        description = open_table(db, "corpus")
+        if description is None:
+            raise
+        return description

@@ -1,0 +1,218 @@
+"""LanceDB as the store needs it: a lean import, connections, errors that speak.
+
+`import lancedb` takes about one second of processor time, half of it for the generated REST client of
+namespaces, whose API classes nothing here (nor in an embedded LanceDB) touches. `import_lancedb` leaves
+that package's body to be run by whoever first asks it for a name; measured 1.07 s -> 0.55 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from whenabouts.index.records import DiskFull, NewerCorpus, NotACorpus, StoreError, StoreRefused
+from whenabouts.intake.remote_faults import why_refused
+from whenabouts.types import WhenaboutsError
+from whenabouts.video.files import printable
+
+_DEFERRED = "lance_namespace_urllib3_client"
+# The kinds of exceptions that LanceDB raises for what happens on disk or in the network, panics aside.
+LANCE_ERRORS = (RuntimeError, OSError, ValueError)
+# Others that LanceDB knows ask an address of a cloud for a token before anything is read.
+_SCHEMES = ("file", "s3")
+
+
+def import_lancedb() -> ModuleType:
+    """The `lancedb` module, imported without the REST client it does not need here."""
+    if "lancedb" not in sys.modules:
+        # Rust logs notes on empty partitions to standard error; nothing is printed from a library.
+        os.environ.setdefault("LANCEDB_LOG", "error")
+        _defer(_DEFERRED)
+    return importlib.import_module("lancedb")
+
+
+def _defer(name: str) -> None:
+    """Let package `name` be there, and run its body only when a name in it is used."""
+    spec = None if name in sys.modules else importlib.util.find_spec(name)
+    if spec is None or spec.loader is None:
+        return
+    loader = spec.loader
+    module = importlib.util.module_from_spec(spec)
+
+    def load_and_get(attribute: str) -> Any:
+        if attribute.startswith("__"):
+            raise AttributeError(f"module {name!r} has no attribute {attribute!r}")
+        module.__dict__.pop("__getattr__", None)
+        loader.exec_module(module)
+        return getattr(module, attribute)
+
+    module.__dict__["__getattr__"] = load_and_get
+    sys.modules[name] = module
+
+
+def check_scheme(place: str) -> None:
+    """Refuse a place of which the kind of storage was never tried, before any network is touched."""
+    scheme, colon, _ = place.partition("://")
+    if "\0" in place:
+        raise NotACorpus(f"{place!r} names no folder: it holds a NUL character")
+    if colon and scheme not in _SCHEMES and "/" not in scheme:
+        raise NotACorpus(
+            f"{place}: storage of the kind {scheme}:// is not opened; name a folder, or s3://bucket/prefix"
+        )
+
+
+def is_remote(place: str) -> bool:
+    """Whether `place` is an object store's URI and not a folder."""
+    return place.startswith("s3://")
+
+
+def folder_of(place: str) -> Path:
+    """The folder of a local place, absolute and without `..`; `file://` is understood."""
+    folder = Path(place.removeprefix("file://"))
+    with contextlib.suppress(RuntimeError):  # no such user: a folder whose name begins with a tilde
+        folder = folder.expanduser()
+    # LanceDB panics on a path with more `..` than there are folders above it.
+    return Path(os.path.realpath(folder))
+
+
+def links_below(folder: Path) -> Iterator[Path]:
+    """The links in a folder and the folders in it, none of them followed. Raises OSError."""
+    waiting = [folder]
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    yield Path(entry.path)
+                elif entry.is_dir(follow_symlinks=False):
+                    waiting.append(Path(entry.path))
+
+
+def refuse_links(place: str) -> None:
+    """Raise NotACorpus for a corpus in a folder that holds links: clean-up would delete what they lead to."""
+    if is_remote(place):
+        return
+    folder = folder_of(place)
+    if not os.path.lexists(folder / "corpus.lance"):
+        return
+    # A writer's clean-up may take a folder away meanwhile: it held no link then either.
+    with contextlib.suppress(FileNotFoundError):
+        for link in links_below(folder):
+            raise NotACorpus(
+                f"{place} holds a link, {printable(link)}, and a corpus has none of its own: what it leads "
+                "to could be deleted as left over. Replace it by what it leads to, or delete it"
+            )
+
+
+def connect(place: str, storage_options: Mapping[str, str] | None) -> Any:
+    """A LanceDB connection to a folder that is there, or to an object store."""
+    lancedb = import_lancedb()
+    options = dict(storage_options) if storage_options else None
+    return lancedb.connect(place if is_remote(place) else str(folder_of(place)), storage_options=options)
+
+
+def open_table(db: Any, name: str) -> Any | None:
+    """A table, or None where it is not there."""
+    try:
+        return db.open_table(name)
+    except ValueError as error:
+        if "not found" in str(error):
+            return None
+        raise
+
+
+def rows_of_query(table: Any, query: Callable[[Any], Any]) -> Any:
+    """The rows, as an Arrow table, of what `query` makes of a table's asynchronous twin.
+
+    Asked of the table itself, a search goes to LanceDB's thread and back four times, and asks for the schema
+    twice: 1 to 2 ms of processor time.
+    """
+    return rows_of_queries(table, [query])[0]
+
+
+def rows_of_queries(table: Any, queries: Sequence[Callable[[Any], Any]]) -> list[Any]:
+    """Those of several queries, asked at the same time."""
+    from lancedb.background_loop import LOOP
+
+    async def together() -> list[Any]:
+        return await asyncio.gather(*(query(table._table).to_arrow() for query in queries))
+
+    rows: list[Any] = LOOP.run(together())
+    return rows
+
+
+@contextlib.contextmanager
+def speaking(place: str, action: str) -> Iterator[None]:
+    """Turn what LanceDB and the system raise into errors that name the corpus, the cause and the remedy."""
+    try:
+        yield
+    except BaseException as error:
+        if not is_of_storage(error):
+            raise
+        raise explained(place, action, error) from error
+
+
+def is_of_storage(error: BaseException) -> bool:
+    """Whether an error is one that LanceDB or the system raised, and not yet one for people."""
+    return not isinstance(error, WhenaboutsError) and (isinstance(error, LANCE_ERRORS) or is_panic(error))
+
+
+def is_panic(error: BaseException) -> bool:
+    """Whether an error is that of Rust code that gave up.
+
+    `pyo3_runtime.PanicException` is no Exception, `pyo3_async_runtimes.RustPanic` is one; neither can be
+    imported by its name.
+    """
+    return type(error).__name__ in ("PanicException", "RustPanic")
+
+
+def explained(place: str, action: str, error: BaseException) -> StoreError:
+    """An error of LanceDB or of the system as one that names the corpus, the cause and the remedy."""
+    cause = _cause(error)
+    if "Read-only file system" in cause or "os error 30" in cause:
+        return StoreError(
+            f"{place}: the disk can only be read now; what was indexed before is kept. Mount it for writing "
+            "(after an error a system may do this by itself: check the disk), and run the same command again"
+        )
+    if "No space left" in cause or "os error 28" in cause or "StorageFull" in cause:
+        return DiskFull(
+            f"{place}: the disk is full{_room(place)}; what was indexed before is kept. "
+            "Free some space and run the same command again"
+        )
+    if is_remote(place) and (reason := why_refused(str(error))):
+        # An answer that broke off is worth another try; one that was given is not.
+        kind = StoreError if "IncompleteBody" in str(error) else StoreRefused
+        return kind(f"{place}: cannot {action}: {reason}")
+    if "feature" in cause and "upgrade" in cause.lower():
+        return NewerCorpus(
+            f"{place}: a newer version of Lance wrote its tables: upgrade whenabouts ({cause})"
+        )
+    if "Permission denied" in cause or "os error 13" in cause:
+        return StoreError(f"{place}: cannot {action}: permission denied; check who owns the folder")
+    if is_panic(error):
+        cause = (
+            f"LanceDB gave up ({cause}); the corpus may be damaged: restore it from a copy, or index again"
+        )
+    return StoreError(f"{place}: cannot {action}: {cause}")
+
+
+def _cause(error: BaseException) -> str:
+    """The first lines of an error, without the source positions of the Rust code."""
+    text = " ".join(str(error).split())
+    return text.split(", /", 1)[0][:600]
+
+
+def _room(place: str) -> str:
+    if is_remote(place):
+        return ""
+    with contextlib.suppress(OSError):
+        return f" ({shutil.disk_usage(folder_of(place)).free / 1e6:.1f} MB free)"
+    return ""

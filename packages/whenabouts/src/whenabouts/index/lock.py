@@ -1,0 +1,360 @@
+"""One writer per corpus: a POSIX record lock for folders, a lease for object stores.
+
+A folder is held through open descriptors (`locking.py`): the system lets go of them the moment the process
+dies, however it dies, so nothing is ever stale, and deleting `writer.lock` lets nobody in. That file is
+locked with `lockf`, as earlier versions do. A record lock does not exclude two writers inside one process, so
+a set of held paths does. The holder's name stands in a second file, because closing any descriptor of the
+locked file would release the lock.
+
+An object store has no locks. There a row of the `corpus` table is leased by compare-and-set (an update
+with a condition; the table's own commits, each a conditional put, make it atomic) and renewed by a thread.
+Whoever finds it taken watches it: a renewal shows that its holder lives, none for `LEASE_SECONDS` that it is
+dead. A folder that several machines mount has both: there the system's locks may be each machine's own, and
+two writers at once would take away each other's files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Protocol
+
+from whenabouts import locking
+from whenabouts.index.records import StoreError
+from whenabouts.locking import HeldFolder
+
+LOCK_FILE = "writer.lock"
+HOLDER_FILE = "writer.json"
+LEASE_SECONDS = 60.0
+_RENEWALS = 6
+"""How often a lease is renewed while it lasts: a living holder is known by the first."""
+_POLL_SECONDS = 0.1
+_LEASE_POLL_SECONDS = 1.0
+
+_held: set[str] = set()
+_held_guard = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who writes: process, machine, and since when (seconds since 1970)."""
+
+    pid: int
+    host: str
+    since: float
+
+    def __str__(self) -> str:
+        minutes = max(0.0, time.time() - self.since) / 60
+        return f"process {self.pid} on {self.host}, for {minutes:.0f} min"
+
+
+class CorpusBusy(StoreError):
+    """Another writer is at work; `holder` says who, where that is known."""
+
+    def __init__(self, place: str, holder: Holder | None) -> None:
+        self.holder = holder
+        super().__init__(
+            f"{place} is being written by {holder or 'another process'}; "
+            "wait until it is finished, or stop it (what it finished so far is kept)"
+        )
+
+
+class WriterLock(Protocol):
+    """The right to write to one corpus.
+
+    `is_undecided` is true while it is not known whether who has it is alive; `poll_seconds` is how long to
+    wait between two tries.
+    """
+
+    is_undecided: bool
+    poll_seconds: float
+
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free; True when it is ours."""
+
+    def holder(self) -> Holder | None:
+        """Who has it, as far as that is known."""
+
+    def is_lost(self) -> bool:
+        """Whether another writer may have taken what was ours."""
+
+    def release(self) -> None:
+        """Give it back; does nothing when it is not ours."""
+
+
+def acquire(
+    lock: WriterLock, place: str, wait: float = 0.0, on_wait: Callable[[Holder | None], None] | None = None
+) -> None:
+    """Take `lock`, waiting up to `wait` seconds; `on_wait` is called once with who is waited for.
+
+    Where it is not known yet whether the holder is alive, waits until it is. Raises `CorpusBusy` when the
+    time is over.
+    """
+    deadline = time.monotonic() + wait
+    is_announced = False
+    while not lock.try_acquire():
+        if on_wait is not None and not is_announced and (wait > 0 or lock.is_undecided):
+            on_wait(lock.holder())
+            is_announced = True
+        if time.monotonic() >= deadline and not lock.is_undecided:
+            raise CorpusBusy(place, lock.holder())
+        time.sleep(lock.poll_seconds)
+
+
+class FolderLock:
+    """The writer's lock of a corpus in a folder of this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._key = str(folder.resolve())
+        self._hold: HeldFolder | None = None
+        self.is_undecided = False
+        self.poll_seconds = _POLL_SECONDS
+
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free; True when it is ours. `StoreError` if nothing may be written."""
+        with _held_guard:
+            if self._key in _held:
+                return False
+            try:
+                hold = locking.hold(self._folder, LOCK_FILE, fcntl.lockf)
+            except OSError as error:
+                remedy = "mount it for writing" if error.errno == errno.EROFS else "check its permissions"
+                raise StoreError(f"{self._folder} cannot be written: {error.strerror}; {remedy}") from error
+            if hold is None:
+                return False
+            _held.add(self._key)
+        self._hold = hold
+        self._sign()
+        return True
+
+    def _sign(self) -> None:
+        """Say who holds the lock. Only for messages: a full disk must not stop a writer here."""
+        text = json.dumps(asdict(Holder(os.getpid(), socket.gethostname(), time.time())))
+        draft = self._folder / f"{HOLDER_FILE}.{os.getpid()}"
+        with contextlib.suppress(OSError):
+            draft.write_text(text, encoding="utf-8")
+            draft.replace(self._folder / HOLDER_FILE)
+
+    def holder(self) -> Holder | None:
+        """Who has it, as far as that is known."""
+        try:
+            return Holder(**json.loads((self._folder / HOLDER_FILE).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def is_lost(self) -> bool:
+        """False: the system keeps it for this process."""
+        return False
+
+    def release(self) -> None:
+        """Give it back; does nothing when it is not ours."""
+        if self._hold is None:
+            return
+        with contextlib.suppress(OSError):
+            (self._folder / HOLDER_FILE).unlink()
+        with _held_guard:
+            self._hold.release()
+            self._hold = None
+            _held.discard(self._key)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What stands in the place of a lease: whose it is ("" where it is free), who that is, and a stamp.
+
+    Each renewal changes `stamp`. It is the time at which the holder's clock says that the lease ends, which
+    is for earlier versions; here stamps are held against each other and never against a clock.
+    """
+
+    owner: str
+    value: str
+    stamp: float
+
+
+class LeaseTable(Protocol):
+    """Where a lease is kept: a place with an atomic compare-and-set."""
+
+    def swap(self, lease: Lease, seen: Lease) -> bool:
+        """Store `lease` if what stands there has the owner and the stamp of `seen`; True if stored."""
+
+    def read(self) -> Lease:
+        """What was stored last."""
+
+
+class LeaseLock:
+    """The writer's lock of a corpus on an object store: a lease, renewed while this process lives.
+
+    Whether another holder is alive is seen by its renewals: one that has not renewed while `seconds` passed
+    here, by this process's own clock, is dead, and its lease is taken over. The clocks of two machines are
+    never compared, so they may be hours apart.
+    """
+
+    def __init__(self, table: LeaseTable, seconds: float) -> None:
+        self._table = table
+        self._seconds = seconds
+        self._owner = f"{socket.gethostname()}:{os.getpid()}:{os.urandom(6).hex()}"
+        self._stop = threading.Event()
+        self._swapping = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._since = 0.0
+        self._mine = Lease("", "", 0.0)
+        self._renewed = 0.0
+        self._other: Lease | None = None
+        self._first_seen = 0.0
+        self._lost = False
+        self.is_undecided = False
+        self.poll_seconds = min(_LEASE_POLL_SECONDS, seconds / (2 * _RENEWALS))
+
+    def try_acquire(self) -> bool:
+        """Take the lease if it is free, or its holder dead; True when it is ours."""
+        if self._thread is not None:
+            return False
+        there, now = self._table.read(), _now()
+        if there.owner and not self._is_dead(there, now):
+            return False
+        self._since, self._other, self.is_undecided = time.time(), None, False
+        if not self._swap(there):
+            return False
+        self._stop.clear()
+        self._lost = False
+        self._thread = threading.Thread(target=self._renew, name="whenabouts-lease", daemon=True)
+        self._thread.start()
+        return True
+
+    def _is_dead(self, there: Lease, now: float) -> bool:
+        """Whether a holder was seen to do nothing for as long as a lease lasts."""
+        if self._other is None or self._other.owner != there.owner:
+            self._other, self._first_seen, self.is_undecided = there, now, True
+        elif self._other.stamp != there.stamp:
+            self._other, self._first_seen, self.is_undecided = there, now, False
+        return now - self._first_seen >= self._seconds
+
+    def _swap(self, seen: Lease) -> bool:
+        value = json.dumps(asdict(Holder(os.getpid(), socket.gethostname(), self._since)))
+        started = _now()
+        stamp = max(time.time() + self._seconds, seen.stamp + 0.001)
+        lease = Lease(self._owner, value, stamp)
+        if not self._table.swap(lease, seen):
+            return False
+        self._mine, self._renewed = lease, started
+        return True
+
+    def _renew(self) -> None:
+        while not self._stop.wait(self._seconds / _RENEWALS):
+            with contextlib.suppress(RuntimeError, OSError, ValueError):  # a network that is away comes back
+                self._renew_now()
+
+    def _renew_now(self) -> None:
+        with self._swapping:
+            if not self._swap(self._mine):
+                there = self._table.read()
+                # A commit whose answer was lost on the way is ours all the same.
+                self._lost = there.owner != self._owner
+                self._mine = self._mine if self._lost else there
+
+    def is_lost(self) -> bool:
+        """Whether another writer may have the lease: it was taken, or not renewed for as long as it lasts.
+
+        Asks the store where the last renewal is some time ago, so that a process that was halted (a machine
+        that slept) finds out before it writes. Raises what the table raises.
+        """
+        if not self._lost and _now() - self._renewed > 2 * self._seconds / _RENEWALS:
+            self._renew_now()
+        return self._lost
+
+    def holder(self) -> Holder | None:
+        """Who has it, as far as that is known."""
+        try:
+            return Holder(**json.loads(self._table.read().value))
+        except (ValueError, TypeError):
+            return None
+
+    def release(self) -> None:
+        """Give it back; does nothing when it is not ours."""
+        if self._thread is None:
+            return
+        self._stop.set()
+        self._thread.join()
+        self._thread = None
+        self._table.swap(Lease("", self._mine.value, 0.0), self._mine)
+
+
+class SharedFolderLock:
+    """The writer's lock of a corpus in a folder that several machines mount: the folder's, and a lease."""
+
+    def __init__(self, folder: FolderLock, lease: LeaseLock) -> None:
+        self._folder, self._lease = folder, lease
+        self.is_undecided = False
+        self.poll_seconds = lease.poll_seconds
+
+    def try_acquire(self) -> bool:
+        """Take both if they are free; True when they are ours."""
+        self.is_undecided = is_ours = False
+        if not self._folder.try_acquire():
+            return False
+        try:
+            is_ours = self._lease.try_acquire()
+            self.is_undecided = self._lease.is_undecided
+        finally:
+            if not is_ours:
+                self._folder.release()
+        return is_ours
+
+    def holder(self) -> Holder | None:
+        """Who has it, as far as that is known."""
+        return self._lease.holder() or self._folder.holder()
+
+    def is_lost(self) -> bool:
+        """Whether another writer may have the lease."""
+        return self._lease.is_lost()
+
+    def release(self) -> None:
+        """Give both back; does nothing where they are not ours."""
+        try:
+            self._lease.release()
+        finally:
+            self._folder.release()
+
+
+def _now() -> float:
+    """Seconds that go on while the machine sleeps, where the system counts them."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait until the block is done; a second one does not wait.
+
+    LanceDB writes in a thread of its own: an interrupt would leave the write going on while this thread
+    believes that it has ended, and begins another.
+    """
+    previous = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(previous):
+        yield
+        return
+    interrupts: list[FrameType | None] = []
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        if interrupts:
+            previous(number, frame)
+        interrupts.append(frame)
+
+    signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    if interrupts:
+        previous(signal.SIGINT, interrupts[0])

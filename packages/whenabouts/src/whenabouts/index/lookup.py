@@ -1,0 +1,514 @@
+"""Searching a table of clips: nearest vectors, matching words, all clips of some videos."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.budget import check_budget
+from whenabouts.index.lance import rows_of_queries, rows_of_query
+from whenabouts.index.records import EXTRA_COLUMNS, ClipBlock, ClipHits, printable
+from whenabouts.index.stemming import as_indexed, stemmed
+
+if TYPE_CHECKING:
+    from whenabouts.index.upkeep import Distance, VectorIndex
+
+CLIP_COLUMNS = ["video_id", "index", "start", "end"]
+HitsAt = Callable[[NDArray[np.uint64], NDArray[np.float32], int], ClipHits]
+"""Rows of a table by their numbers and their scores, as the best so many hits."""
+HitsAmong = Callable[[NDArray[np.uint64], NDArray[np.float32], int], ClipHits]
+"""Rows of a table by their numbers: so many of them that are nearest to a vector."""
+
+JOINED_WEIGHT = 0.5
+"""What a match of two joined neighbours counts beside one of a single word. At 0, 0.25, 0.5, 0.75 and 1 there
+are 52.1, 53.4, 54.6, 53.0 and 51.8 % found first: in long questions joined words must not lead."""
+
+# Joined words longer than this are no compound that anybody writes.
+_LONGEST_JOINED = 40
+# Letters and digits with the marks that stand on them, which `\w` leaves out.
+MARKS = (
+    "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u0711\u0730-\u074a"
+    "\u0900-\u0963\u0966-\u0df3\u0e31-\u0e3a\u0e47-\u0e4e\u0eb1-\u0ebc\u0ec8-\u0ece\u0f18-\u0f39\u0f71-\u0fbc\u102b-\u103e"
+    "\u1056-\u109d\u135d-\u135f\u1712-\u1734\u17b4-\u17d3\u1a17-\u1aff\u1b00-\u1be7\u1dc0-\u1dff\u200c\u200d\u20d0-\u20f0"
+    "\u3099\u309a\ufe20-\ufe2f"
+)
+WORD = re.compile(rf"[^\W_](?:[^\W_]|[{MARKS}])*")
+# Scripts that write a word in one or two signs: a sign weighs as much as three letters.
+DENSE_SCRIPT = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
+
+EXACT_ROWS = 20_000
+"""Filters that leave at most so many clips are searched exactly: about 1 ms per thousand."""
+
+PROBED_SHARE = 0.1
+"""Share of an index's partitions looked into: recall@200 of 0.99 at 1 M clips."""
+
+LEAST_PROBES = 60
+"""Partitions that are looked into at least. Over 60,000 to 200,000 clips recall@200 is 0.99 to 1; with 20 it
+was 0.93, for 1 to 2.5 ms of processor time less."""
+# A filter also breaks up the neighbourhoods that partitions are made of, so it is given half as much again.
+_FILTER_MARGIN = 1.5
+# A filter given as a long list of ids costs 5 us an id. One that leaves most videos is cheaper tried on
+# the answers: a search `_WIDER` times as deep, without it, holds enough of them nearly always.
+_LONG_LIST = 1_000
+_MOST_VIDEOS = 0.4
+_WIDER = 4
+_MOST_QUERY_WORDS = 200
+# Passages that are candidates of many queries are taken apart once.
+_LONGEST_KEPT = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How hard an index is searched: `share` of its partitions for so many `answers`, more for more of them.
+
+    `refine` times as many candidates are scored by their own vectors; None: by the index's 8 bits.
+    """
+
+    share: float
+    answers: int
+    refine: int | None
+
+
+CLIPS_EFFORT = Effort(PROBED_SHARE, 200, 2)
+KEYS_EFFORT = Effort(0.4, 800, None)
+"""Keys choose videos, which are then scored exactly; scoring keys by their own vectors found no more of them,
+in three times as long (1 M keys of XML). Of its ten best moments 0.5 and 0.3 of the partitions found all,
+0.2 found 99.5 %, 0.12 found 99.1 %."""
+
+
+def literal(value: str) -> str:
+    """A string as an SQL literal; quotes cannot end it.
+
+    >>> print(literal("Bob's"))
+    'Bob''s'
+    """
+    return "'" + value.replace("'", "''") + "'"
+
+
+def among(column: str, values: Iterable[str]) -> str:
+    """The condition that a text column is one of `values` (at least one)."""
+    return f"{column} IN ({', '.join(literal(value) for value in values)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """Which clips may answer: those of `video_ids` that share time with [after, before); None: no limit.
+
+    `kind`: of keys, those with that number in the column of the same name.
+    """
+
+    video_ids: Sequence[str] | None = None
+    after: float | None = None
+    before: float | None = None
+    kind: int | None = None
+
+    @property
+    def impossible(self) -> bool:
+        """Whether nothing can pass."""
+        return self.video_ids is not None and len(self.video_ids) == 0
+
+    @property
+    def by_time(self) -> bool:
+        """Whether it looks at the clips' times."""
+        return self.after is not None or self.before is not None
+
+    @property
+    def sql(self) -> str | None:
+        """The condition as SQL, None without one."""
+        parts = [] if self.video_ids is None else [among("video_id", self.video_ids)]
+        parts += [] if self.after is None else [f'"end" > {float(self.after)!r}']
+        parts += [] if self.before is None else [f'"start" < {float(self.before)!r}']
+        parts += [] if self.kind is None else [f"kind = {int(self.kind)}"]
+        return " AND ".join(parts) or None
+
+    def leaves_most_of(self, videos: int) -> bool:
+        """Whether it is a long list of ids that leaves a good part of so many videos."""
+        listed = 0 if self.video_ids is None else len(self.video_ids)
+        return not self.by_time and listed > _LONG_LIST and listed >= _MOST_VIDEOS * videos
+
+
+def nearest(
+    table: Any,
+    query: NDArray[np.float32],
+    k: int,
+    *,
+    narrowing: Narrowing,
+    index: VectorIndex | None,
+    videos: Callable[[], int],
+    distance: Distance = "cosine",
+    effort: Effort = CLIPS_EFFORT,
+    choose: HitsAmong | None = None,
+) -> ClipHits:
+    """The k nearest clips; exact where `index` is None. `videos` counts those that the corpus holds.
+
+    The score is the cosine, or ("dot", and "l2" of unit vectors) the dot product. `choose` chooses among an
+    index's candidates; None: by their vectors on disk, as the effort says.
+    """
+    if narrowing.impossible:
+        return no_hits()
+    search = _VectorQuery(table, query, distance, effort.refine, choose)
+    if index is not None and narrowing.video_ids is not None and narrowing.leaves_most_of(videos()):
+        others = replace(narrowing, video_ids=None)
+        probes = _probes(table, index, _WIDER * k, others, effort)
+        hits = _among(search.nearest(_WIDER * k, others.sql, probes), narrowing)
+        if len(hits) >= k:
+            return _first(hits, k)
+    return search.nearest(
+        k, narrowing.sql, None if index is None else _probes(table, index, k, narrowing, effort)
+    )
+
+
+def nearest_of_each(
+    table: Any, queries: Sequence[NDArray[np.float32]], k: int, *, index: VectorIndex, choose: HitsAmong
+) -> list[ClipHits]:
+    """What `nearest` finds for each of some queries in all clips; an index is asked once for all of them.
+
+    Over a million clips that is 3 ms of processor time a query for 16, and 9 for one.
+    """
+    search = _VectorQuery(table, queries, "cosine", CLIPS_EFFORT.refine, choose)
+    return search.nearest_of_each(k, _probes(table, index, k, Narrowing(), CLIPS_EFFORT))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _VectorQuery:
+    """One or more query vectors asked of a table; `refine` and `choose` are those of `nearest`."""
+
+    table: Any
+    query: Any
+    distance: Distance
+    refine: int | None
+    choose: HitsAmong | None
+
+    def nearest(self, k: int, condition: str | None, probes: int | None) -> ClipHits:
+        """The k nearest under a condition; `probes` are the partitions looked into, None: all is compared."""
+        if self.choose is not None and probes is not None:
+            rows = self._rows(k * (self.refine or 1), condition, probes, ["_distance"])
+            return self.choose(rows["_rowid"].to_numpy(), self.query, k)
+        rows = self._rows(k, condition, probes, [*CLIP_COLUMNS, "_distance"], self.refine)
+        return hits_of(rows, _score(rows["_distance"].to_numpy(), self.query, self.distance), k)
+
+    def nearest_of_each(self, k: int, probes: int | None) -> list[ClipHits]:
+        """The k nearest of each of several queries."""
+        assert self.choose is not None
+        rows = self._rows(k * (self.refine or 1), None, probes, ["_distance"])
+        numbers, owner = rows["_rowid"].to_numpy(), rows["query_index"].to_numpy()
+        return [self.choose(numbers[owner == own], query, k) for own, query in enumerate(self.query)]
+
+    def _rows(
+        self,
+        count: int,
+        condition: str | None,
+        probes: int | None,
+        columns: list[str],
+        refine: int | None = None,
+    ) -> Any:
+        def query(table: Any) -> Any:
+            search = table.query().nearest_to(self.query).column("vector").distance_type(self.distance)
+            search = search.limit(count).with_row_id().select(columns)
+            search = search if condition is None else search.where(condition)
+            if probes is None:
+                return search.bypass_vector_index()
+            search = search.nprobes(probes)
+            return search if refine is None else search.refine_factor(refine)
+
+        return rows_of_query(self.table, query)
+
+
+def _score(
+    distances: NDArray[np.float32], query: NDArray[np.float32], distance: Distance
+) -> NDArray[np.float32]:
+    """Distances (N,) as scores, the greater the nearer."""
+    score = 1.0 - distances if distance != "l2" else (1.0 + query @ query - distances) / 2
+    return np.asarray(score, np.float32)
+
+
+def _probes(table: Any, index: VectorIndex, k: int, narrowing: Narrowing, effort: Effort) -> int | None:
+    """How many partitions of the index to look into; None for an exact search."""
+    share = effort.share * max(1.0, math.sqrt(k / effort.answers))
+    if narrowing.by_time:  # counting by time would read the times of all clips
+        share = 1.0
+    elif narrowing.sql is not None:
+        matching = int(table.count_rows(narrowing.sql))
+        if matching <= EXACT_ROWS:
+            return None
+        share *= _FILTER_MARGIN * table.count_rows() / matching
+    return min(index.partitions, max(LEAST_PROBES, math.ceil(share * index.partitions)))
+
+
+def _among(hits: ClipHits, narrowing: Narrowing) -> ClipHits:
+    allowed = set(narrowing.video_ids or ())
+    return rows_of(hits, np.array([video_id in allowed for video_id in hits.video_ids], dtype=np.bool_))
+
+
+def _first(hits: ClipHits, k: int) -> ClipHits:
+    return rows_of(hits, np.arange(len(hits)) < k)
+
+
+def rows_of(hits: ClipHits, kept: NDArray[np.bool_]) -> ClipHits:
+    """Only some of the hits, in their order."""
+    names = [video_id for video_id, keep in zip(hits.video_ids, kept, strict=True) if keep]
+    return ClipHits(names, hits.index[kept], hits.start[kept], hits.end[kept], hits.score[kept])
+
+
+def match(
+    table: Any,
+    query: str,
+    k: int,
+    narrowing: Narrowing,
+    languages: Sequence[str] = (),
+    read: HitsAt | None = None,
+) -> ClipHits:
+    """The k clips whose words match best by BM25; nothing for a query without words.
+
+    `languages` are those of the clips: words are also looked for as their stems in these. `read` reads
+    rows of the table; None: from the disk, which takes as long as the search.
+
+    Words and their joined neighbours are two searches, which are added up: LanceDB leaves out what
+    cannot reach the best k only while it works on one list of words. Over 200,000 clips that is 7 ms
+    against 89 for one question made of both. A clip among the best k of one list only counts by that one.
+    """
+    words, joined = words_searched(query, languages)
+    if not words or narrowing.impossible:
+        return no_hits()
+    (rows, score), *of_joined = matching_each(table, [words, joined] if joined else [words], k, narrowing)
+    for others, weight in of_joined:
+        rows, place = np.unique(np.concatenate([rows, others]), return_inverse=True)
+        score = np.bincount(place, np.concatenate([score, JOINED_WEIGHT * weight])).astype(np.float32)
+    if len(rows) > k:  # ties with the last stay in
+        best = score >= np.partition(score, len(rows) - k)[len(rows) - k]
+        rows, score = rows[best], score[best]
+    return (read or partial(hits_at, table))(rows, score, k)
+
+
+def words_searched(query: str, languages: Sequence[str] = ()) -> tuple[list[str], list[str]]:
+    """The words of a query and its joined neighbours as they are looked for, also as stems of languages."""
+    ways = [query_words(printable(query), language) for language in ("", *languages)]
+    words, joined = (
+        _each_once([word for way in ways for word in way[part]], len(ways) > 1)[:_MOST_QUERY_WORDS]
+        for part in (0, 1)
+    )
+    return words, joined
+
+
+def _each_once(words: Sequence[str], several: bool) -> list[str]:
+    """The words, each once; where there are `several` ways to write them, what the index writes alike."""
+    return list({as_indexed(word) if several else word: word for word in reversed(words)}.values())[::-1]
+
+
+def matching(
+    table: Any, words: Sequence[str], k: int, narrowing: Narrowing
+) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
+    """The best k rows for a list of words, by their numbers in the table, and what each scores."""
+    return matching_each(table, [words], k, narrowing)[0]
+
+
+def matching_each(
+    table: Any, lists: Sequence[Sequence[str]], k: int, narrowing: Narrowing
+) -> list[tuple[NDArray[np.uint64], NDArray[np.float32]]]:
+    """What `matching` gives for each of some lists of words."""
+    from lancedb.query import MatchQuery
+
+    def query(words: Sequence[str], table: Any) -> Any:
+        search = table.query().nearest_to_text(MatchQuery(" ".join(words), "context")).limit(k)
+        search = search if narrowing.sql is None else search.where(narrowing.sql)
+        return search.with_row_id().select(["_score"])
+
+    matches = rows_of_queries(table, [partial(query, words) for words in lists])
+    return [(own["_rowid"].to_numpy(), own["_score"].to_numpy().astype(np.float32)) for own in matches]
+
+
+def hits_at(table: Any, rows: NDArray[np.uint64], score: NDArray[np.float32], limit: int) -> ClipHits:
+    """Rows of a table by their numbers, read from the disk, as hits."""
+    if not len(rows):
+        return no_hits()
+    columns = table.take_row_ids(rows.tolist()).with_row_id().select(CLIP_COLUMNS).to_arrow()
+    order = np.argsort(rows)
+    place = order[np.searchsorted(rows, columns["_rowid"].to_numpy(), sorter=order)]
+    return hits_of(columns, score[place], limit)
+
+
+def summed_hits(first: ClipHits, second: ClipHits, k: int) -> ClipHits:
+    """The best k of two lists of hits; a clip in both scores their sum."""
+    import pyarrow as pa
+
+    if not (len(first) and len(second)):
+        return first if len(first) else second
+    columns = ("index", "start", "end", "score")
+    numbers = {name: np.concatenate([getattr(hits, name) for hits in (first, second)]) for name in columns}
+    both = pa.table({"video_id": first.video_ids + second.video_ids, **numbers})
+    summed = both.group_by(CLIP_COLUMNS, use_threads=False).aggregate([("score", "sum")])
+    return hits_of(summed, summed["score_sum"].to_numpy().astype(np.float32), k)
+
+
+def within_time(hits: ClipHits, narrowing: Narrowing) -> ClipHits:
+    """Those hits that share time with the stretch of a narrowing."""
+    after = -math.inf if narrowing.after is None else narrowing.after
+    before = math.inf if narrowing.before is None else narrowing.before
+    return rows_of(hits, (hits.end > after) & (hits.start < before))
+
+
+def best_hits(lists: Sequence[ClipHits], k: int) -> ClipHits:
+    """The best k of several lists, in total order: score, video id, index."""
+    ids = np.array([name for hits in lists for name in hits.video_ids], dtype=np.str_)
+    index, start, end, score = (
+        np.concatenate([getattr(hits, name) for hits in lists]) for name in ("index", "start", "end", "score")
+    )
+    order = np.lexsort((index, ids, -score))[:k]
+    return ClipHits(ids[order].tolist(), index[order], start[order], end[order], score[order])
+
+
+def doubled(table: Any) -> list[str]:
+    """Ids of the videos that have a row twice: in a table of clips one of the same index."""
+    key = [name for name in ("video_id", "index") if name in table.schema.names]
+    rows = table.search().limit(None).select(key).to_arrow()
+    counts = rows.group_by(key, use_threads=False).aggregate([([], "count_all")])
+    twice = counts.filter(counts["count_all"].to_numpy() > 1)
+    return sorted(set(twice["video_id"].to_pylist()))
+
+
+def has_index(table: Any, column: str) -> bool:
+    """Whether a column is indexed."""
+    return any(index.columns == [column] for index in table.list_indices())
+
+
+def clips_of(table: Any, video_ids: Sequence[str], dimension: int) -> ClipBlock:
+    """All clips of some videos (each named once), with vectors of width `dimension` (0: without)."""
+    condition = among("video_id", video_ids) if video_ids else "false"
+    columns = [*CLIP_COLUMNS, "text", *(["vector"] if dimension else []), *extra_columns(table)]
+    rows = table.search().where(condition).limit(None).select(columns).to_arrow()
+    return block_of(rows, video_ids, dimension)
+
+
+def search_words(text: str, language: str = "") -> str:
+    """A text as the full-text index holds it: its words, and each two neighbours joined.
+
+    In a `language` that is stemmed here (`stemming.py`), all as stems.
+
+    Joined, "block space" is found by "blockspace", "OP_VAULT" by "op vault", "on-chain" by "onchain", and
+    words that stand together in the question count more where they stand together in what is said. No
+    word is left out for being common: that would need a list for every language.
+
+    >>> search_words("On-chain fees")
+    'on chain fees onchain chainfees'
+    """
+    words, joined = query_words(text, language)
+    return " ".join(words + joined)
+
+
+def query_words(text: str, language: str = "") -> tuple[list[str], list[str]]:
+    """The words of a question and its joined neighbours; these are to weigh `JOINED_WEIGHT` of those.
+
+    >>> query_words("On-chain fees")
+    (['on', 'chain', 'fees'], ['onchain', 'chainfees'])
+    """
+    words = [stemmed(word, language) for word in words_of(text)] if language else words_of(text)
+    pairs = [first + second for first, second in itertools.pairwise(words)]
+    return words, [pair for pair in pairs if len(pair) <= _LONGEST_JOINED]
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text in lower case, in order."""
+    check_budget()  # all loops over what is said come by here
+    return list(_words_of_passage(text)) if len(text) <= _LONGEST_KEPT else WORD.findall(text.lower())
+
+
+@lru_cache(maxsize=1 << 14)
+def _words_of_passage(text: str) -> tuple[str, ...]:
+    # Interned: the words of a corpus are few, and the passages that are kept many.
+    return tuple(map(sys.intern, WORD.findall(text.lower())))
+
+
+def drop_words() -> None:
+    """Forget the words of passages that were taken apart."""
+    _words_of_passage.cache_clear()
+
+
+def says(text: str, words: Collection[str]) -> bool:
+    """Whether each of some lower-case words stands in a text as it is, also inside a run of Chinese signs.
+
+    >>> says("On-chain fees rise.", ["fees", "chain"]), says("On-chain fees rise.", ["fee"])
+    (True, False)
+    """
+    lowered = text.lower()
+    if not all(word in lowered for word in words):
+        return False
+    there = set(WORD.findall(lowered))
+    return all(word in there or DENSE_SCRIPT.search(word) for word in words)
+
+
+# What was read, as values ----------------------------------------------------------------------------
+
+
+def hits_of(table: Any, score: NDArray[np.float32], limit: int) -> ClipHits:
+    """Rows that were found, with their scores, in total order: score, video id, index."""
+    ids = np.asarray(table["video_id"].to_pylist(), dtype=np.str_)
+    index = table["index"].to_numpy()
+    order = np.lexsort((index, ids, -score))[:limit]
+    return ClipHits(
+        video_ids=ids[order].tolist(),
+        index=index[order].astype(np.int32),
+        start=table["start"].to_numpy()[order],
+        end=table["end"].to_numpy()[order],
+        score=score[order],
+    )
+
+
+def no_hits() -> ClipHits:
+    """The answer that holds nothing."""
+    none = np.zeros(0)
+    return ClipHits([], none.astype(np.int32), none, none, none.astype(np.float32))
+
+
+def block_of(table: Any, video_ids: Sequence[str], dimension: int) -> ClipBlock:
+    """Rows of some videos, sorted into the order of `video_ids` and of the clips' index."""
+    place = {video_id: position for position, video_id in enumerate(video_ids)}
+    column = table["video_id"].combine_chunks().dictionary_encode()
+    names = np.array([place[name] for name in column.dictionary.to_pylist()], dtype=np.int64)
+    owner = names[column.indices.to_numpy()] if len(names) else np.zeros(0, np.int64)
+    index = table["index"].to_numpy()
+    order = np.lexsort((index, owner))
+    counts = np.bincount(owner, minlength=len(video_ids))
+    return ClipBlock(
+        video_ids=list(video_ids),
+        offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        index=index[order].astype(np.int32),
+        start=table["start"].to_numpy()[order],
+        end=table["end"].to_numpy()[order],
+        text=table["text"].combine_chunks().take(order).to_pylist(),
+        vectors=matrix_of(table, "vector", dimension)[order],
+        box=matrix_of(table, "box", 4, np.nan)[order] if "box" in table.schema.names else None,
+        recognised=_numbers(table, "recognised")[order] if "recognised" in table.schema.names else None,
+    )
+
+
+def extra_columns(table: Any) -> list[str]:
+    """Those of EXTRA_COLUMNS that a table of clips has."""
+    return [name for name in table.schema.names if name in EXTRA_COLUMNS]
+
+
+def _numbers(table: Any, name: str) -> NDArray[np.float32]:
+    """A column of numbers as (n,) float32, NaN where a row has none."""
+    import pyarrow.compute as pc
+
+    filled = pc.fill_null(table[name], float("nan")).combine_chunks()
+    return np.asarray(filled.to_numpy(zero_copy_only=False), np.float32)
+
+
+def matrix_of(table: Any, name: str, width: int, absent: float = 0.0) -> NDArray[np.float32]:
+    """A column of lists as (n, width) float32; rows without one are `absent`."""
+    matrix = np.full((len(table), width), absent, np.float32)
+    if width == 0:
+        return matrix
+    column = table[name].combine_chunks()
+    there = column.is_valid().to_numpy(zero_copy_only=False)
+    matrix[there] = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
+    return matrix

@@ -1,0 +1,282 @@
+"""Clips kept in memory: a corpus that is searched again and again is not read from its files each time.
+
+Of 27,424 clips (227 hours of words) an exact search took 26 ms and reading the candidates' clips 68 ms a
+query; most of both is saved. A small stream is read whole (0.1 s) when it is searched for the second time
+unchanged, so that a single question and an index run pay nothing. A large one is read after as many searches
+as save what reading costs, while there is room for it: its index on disk then names candidates by their
+numbers alone, and all that is read of them is here. Vectors are in half precision, as on disk.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.index.lookup import CLIP_COLUMNS, EXACT_ROWS, Narrowing, block_of, extra_columns, matrix_of
+from whenabouts.index.records import ClipBlock, ClipHits
+from whenabouts.index.upkeep import INDEX_ROWS
+from whenabouts.resident import machine_bytes, release
+
+MOST_BYTES = 64 << 20
+"""A stream of less than `INDEX_ROWS` clips whose vectors take no more is small."""
+
+SHARE_OF_MEMORY = 1 / 8
+"""Part of the machine's memory that large streams take at most, in each process; a server sets its own."""
+
+ROWS_A_SEARCH = 10_000
+"""A large stream is read after a search for each so many clips: reading a million took 4 s, and saves 40 ms
+a search."""
+
+# Text, times and numbers of a clip, roughly: passages have some 150 letters.
+_BYTES_BESIDE_VECTOR = 300
+# Vectors turned into full precision at a time.
+_PIECE = 4096
+_NONE = np.zeros(0, np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSize:
+    """How many clips a stream has, and how wide their vectors are."""
+
+    rows: int
+    dimension: int
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is kept as soon as it is searched again."""
+        return self.rows < INDEX_ROWS and 2 * self.rows * self.dimension <= MOST_BYTES
+
+    @property
+    def bytes(self) -> int:
+        """About how much memory it takes."""
+        return self.rows * (2 * self.dimension + _BYTES_BESIDE_VECTOR)
+
+    @property
+    def searches(self) -> int:
+        """After how many searches it pays to read it."""
+        return 1 if self.is_small else max(1, self.rows // ROWS_A_SEARCH)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WholeStream:
+    """All clips of one stream, videos in order of their ids; their `vectors` (n, D) stand beside the block.
+
+    `lengths` (n,) are those of the vectors, `rows` (n,) the clips' numbers in the table, rising, and `clips`
+    (n,) where each of these is in the block.
+    """
+
+    block: ClipBlock
+    vectors: NDArray[np.float16]
+    lengths: NDArray[np.float32]
+    places: dict[str, int]
+    rows: NDArray[np.uint64]
+    clips: NDArray[np.int64]
+
+    @classmethod
+    def read(cls, table: Any, size: StreamSize) -> WholeStream:
+        """Read a table of clips; vectors come in batches, so that they are there once."""
+        import pyarrow as pa
+
+        columns = [*CLIP_COLUMNS, "text", *extra_columns(table)]
+        read = table.search().limit(None).with_row_id(True).select(columns).to_arrow()
+        in_order = read.sort_by([("video_id", "ascending"), ("index", "ascending")])
+        ids = in_order["video_id"].unique().to_pylist()
+        block, rows = block_of(in_order, ids, 0), in_order["_rowid"].to_numpy()
+        clips = np.argsort(rows)
+        rising = rows[clips]
+        vectors = np.zeros((len(rows), size.dimension), np.float16)
+        lengths = np.zeros(len(rows), np.float32)
+        for batch in table.search().limit(None).with_row_id(True).select(["vector"]).to_batches():
+            own = matrix_of(pa.Table.from_batches([batch]), "vector", size.dimension)
+            places = clips[np.searchsorted(rising, batch["_rowid"].to_numpy())]
+            vectors[places], lengths[places] = own, np.sqrt(np.einsum("ij,ij->i", own, own))
+        places_of = {video_id: place for place, video_id in enumerate(ids)}
+        if not size.is_small:
+            release()
+        return cls(block, vectors, lengths, places_of, rising, clips)
+
+    def hits_at(self, rows: NDArray[np.uint64], score: NDArray[np.float32], limit: int) -> ClipHits:
+        """Clips by their numbers in the table, as hits."""
+        return self._best(self._clips_at(rows), score, limit)
+
+    def nearest_among(self, rows: NDArray[np.uint64], query: NDArray[np.float32], k: int) -> ClipHits:
+        """Of the clips with these numbers in the table the k of the greatest cosine, as `nearest`."""
+        clips = self._clips_at(rows)
+        clips = clips[(self.lengths[clips] > 0) & bool(query.any())]
+        return self._best(clips, self._cosines(clips, query), k)
+
+    def _clips_at(self, rows: NDArray[np.uint64]) -> NDArray[np.int64]:
+        return self.clips[np.searchsorted(self.rows, rows)]
+
+    def _best(self, clips: NDArray[np.int64], score: NDArray[np.float32], k: int) -> ClipHits:
+        order = np.lexsort((clips, -score))[:k]
+        return self._hits(clips[order], score[order])
+
+    def clips_of(self, video_ids: Sequence[str], *, vectors: bool = True) -> ClipBlock:
+        """All clips of some videos, as `lookup.clips_of` gives them."""
+        whole, rows = self.block, self._rows(video_ids)
+        counts = [part.stop - part.start for part in rows]
+
+        def taken(column: NDArray[Any]) -> NDArray[Any]:
+            return np.concatenate([column[:0], *(column[part] for part in rows)])
+
+        return ClipBlock(
+            list(video_ids),
+            np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            taken(whole.index),
+            taken(whole.start),
+            taken(whole.end),
+            [text for part in rows for text in whole.text[part]],
+            in_full(taken(self.vectors if vectors else self.vectors[:, :0])),
+            None if whole.box is None else taken(whole.box),
+            None if whole.recognised is None else taken(whole.recognised),
+        )
+
+    def cosines(self, video_ids: Sequence[str], query: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The products of all clips of some videos with a vector (D,)."""
+        parts = (self.vectors[rows] for rows in self._rows(video_ids))
+        return _products(np.concatenate([self.vectors[:0], *parts]), query)
+
+    def _rows(self, video_ids: Sequence[str]) -> list[slice]:
+        places = [self.places.get(video_id) for video_id in video_ids]
+        return [slice(0, 0) if place is None else self.block.rows(place) for place in places]
+
+    def nearest(self, query: NDArray[np.float32], k: int, narrowing: Narrowing) -> ClipHits:
+        """The k clips of the greatest cosine, best first, ties by video id and index; all are compared."""
+        clips = np.flatnonzero(self._allowed(narrowing) & (self.lengths > 0) & bool(query.any()))
+        score = self._cosines(clips, query)
+        if len(clips) > k:  # ties with the last stay in
+            best = score >= np.partition(score, len(clips) - k)[len(clips) - k]
+            clips, score = clips[best], score[best]
+        return self._best(clips, score, k)
+
+    def leaves_few(self, narrowing: Narrowing) -> bool:
+        """Whether so few clips may answer that all of them are compared sooner than an index is asked."""
+        return narrowing.sql is not None and int(self._allowed(narrowing).sum()) <= EXACT_ROWS
+
+    def _cosines(self, clips: NDArray[np.int64], query: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Those of some clips, each once, with a query."""
+        vectors = self.vectors
+        if len(clips) == len(vectors):
+            dots = _products(vectors, query)[clips]
+        else:
+            pieces = (vectors[clips[at : at + _PIECE]] for at in range(0, len(clips), _PIECE))
+            dots = np.concatenate([_NONE, *(_products(piece, query) for piece in pieces)])
+        return dots / (self.lengths[clips] * np.float32(np.linalg.norm(query)))
+
+    def _hits(self, clips: NDArray[np.int64], score: NDArray[np.float32]) -> ClipHits:
+        block = self.block
+        owner = np.searchsorted(block.offsets, clips, side="right") - 1
+        names = [block.video_ids[place] for place in owner.tolist()]
+        return ClipHits(names, block.index[clips], block.start[clips], block.end[clips], score)
+
+    def _allowed(self, narrowing: Narrowing) -> NDArray[np.bool_]:
+        block = self.block
+        allowed = np.ones(len(block), np.bool_)
+        if narrowing.video_ids is not None:
+            allowed[:] = False
+            for place in {self.places[name] for name in narrowing.video_ids if name in self.places}:
+                allowed[block.rows(place)] = True
+        if narrowing.after is not None:
+            allowed &= block.end > narrowing.after
+        if narrowing.before is not None:
+            allowed &= block.start < narrowing.before
+        return allowed
+
+
+def _products(vectors: NDArray[np.float16], query: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The product of each vector with a query.
+
+    Row by row: a product of matrices may round equal rows differently, and ties must stay ties.
+    """
+    pieces = (in_full(vectors[at : at + _PIECE]) for at in range(0, len(vectors), _PIECE))
+    return np.concatenate([_NONE, *(np.einsum("ij,j->i", piece, query) for piece in pieces)])
+
+
+def in_full(halves: NDArray[np.float16]) -> NDArray[np.float32]:
+    """Finite numbers of half precision as float32, exact: in a sixth of the time that `astype` takes.
+
+    The bits of a half are put where a float32 has them; its exponent is then too small by 112.
+    """
+    bits = halves.view(np.int16).astype(np.int32)
+    np.left_shift(bits, 13, out=bits)
+    np.bitwise_and(bits, np.int32(-0x70000001), out=bits)
+    numbers: NDArray[np.float32] = bits.view(np.float32)
+    return np.multiply(numbers, np.float32(2.0**112), out=numbers)
+
+
+@dataclass(slots=True, eq=False)
+class _Kept:
+    """A stream in one state: after how many searches it is read (-1: never), and the stream once it was."""
+
+    state: Hashable
+    size: StreamSize
+    searches: int
+    whole: WholeStream | None = None
+
+
+class ClipMemory:
+    """Streams read whole, each for as long as it does not change; several threads may share one.
+
+    Large streams take `most_bytes` together at most.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._streams: dict[str, _Kept] = {}
+        self.most_bytes = int(SHARE_OF_MEMORY * machine_bytes())
+
+    def drop(self) -> None:
+        """Keep nothing."""
+        with self._lock:
+            self._streams = {}
+
+    def keep_at_most(self, count: int) -> None:
+        """Let large streams take so many bytes together from now on; those that were read stay."""
+        with self._lock:
+            self.most_bytes = count
+            self._streams = {name: kept for name, kept in self._streams.items() if kept.whole is not None}
+
+    def stream(self, name: str, state: Hashable) -> WholeStream | None:
+        """The stream, if it is kept in the state it is in now."""
+        kept = self._streams.get(name)
+        return kept.whole if kept is not None and kept.state == state else None
+
+    def searched(
+        self,
+        name: str,
+        state: Hashable,
+        size: Callable[[], StreamSize],
+        read: Callable[[StreamSize], WholeStream],
+    ) -> WholeStream | None:
+        """The same; read now if this state was searched often enough. Other threads do not wait for that."""
+        with self._lock:
+            kept = self._streams.get(name)
+            if kept is None or kept.state != state:
+                self._streams.pop(name, None)
+                now = size()
+                self._streams[name] = _Kept(state, now, now.searches if self._has_room(now) else -1)
+                return None
+            if kept.whole is not None or kept.searches < 0:
+                return kept.whole
+            kept.searches -= 1
+            if kept.searches > 0:
+                return None
+            kept.searches = -1
+        try:
+            kept.whole = read(kept.size)
+        except BaseException:
+            kept.searches = kept.size.searches  # it is tried again
+            raise
+        return kept.whole
+
+    def _has_room(self, size: StreamSize) -> bool:
+        if size.is_small:
+            return True
+        large = (kept.size for kept in self._streams.values() if not kept.size.is_small)
+        return size.bytes + sum(own.bytes for own in large if own is not size) <= self.most_bytes

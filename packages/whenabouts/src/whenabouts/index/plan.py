@@ -1,0 +1,581 @@
+"""What an index run will do: files on disk compared with the ledger, before anything is read in full."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.index.absent import AbsentFiles, RemovedFile, safely_pruned
+from whenabouts.index.estimate import Estimate, estimated
+from whenabouts.index.reading import ReadTask
+from whenabouts.index.records import SOUND_TRACK, SOUND_TRACKS, VideoRecord, unambiguous
+from whenabouts.index.workers import available_cores
+from whenabouts.intake.opening import read_regular
+from whenabouts.types import UsageError, number_of
+from whenabouts.video.files import Findings, SourceFile, content_hash, printable
+from whenabouts.video.objects import source_path
+from whenabouts.video.probe import chosen_sound
+
+if TYPE_CHECKING:
+    from whenabouts.streams.protocol import StreamRun
+
+_METADATA_FILE_LIMIT = 256 * 1024 * 1024
+
+
+# For these the whole file is read; what an earlier run found in it does not count.
+_WHOLE = frozenset({"new", "changed", "retry"})
+_SHOWN_DUPLICATES, _SHOWN_PROBLEMS = 5, 20
+NO_SOUND = "no sound"
+"""Where the words of a video would come from that was to be transcribed and has no sound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How videos are read, whatever streams are made of them.
+
+    `shots`: find shots also where no stream reads frames. `transcribe` names a speech model for what has no
+    subtitles. `language` (such as "en") is that of the subtitles that are searched where there are several,
+    None for the likeliest; `sound_track` the number (from 1) or language of the sound that is heard where
+    there are several, "" for the first. `metadata` is of all files, `metadata_of` of single ones by stem,
+    name, end of the path, or path.
+    """
+
+    shots: bool = False
+    transcribe: str | None = None
+    language: str | None = None
+    sound_track: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata_of: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def metadata_for(self, path: Path) -> dict[str, Any]:
+        """The metadata of one file: of all files, of its stem, its name, its path; the most exact wins.
+
+        >>> Settings(metadata_of={"a/b.mp4": {"year": 2020}}).metadata_for(Path("/videos/a/b.mp4"))
+        {'year': 2020}
+        """
+        metadata: dict[str, Any] = dict(self.metadata)
+        if not self.metadata_of:
+            return with_source_of_language(metadata)
+        parts = path.parts
+        ends = [str(Path(*parts[start:])) for start in range(len(parts) - 1, -1, -1)]
+        for key in (path.stem, *ends):
+            metadata.update(self.metadata_of.get(key, {}))
+        return with_source_of_language(metadata)
+
+
+GIVEN_LANGUAGE = "language_from"
+"""The key of a video's metadata that says that a person gave its language."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One file that will be read: the task, why, the streams made of it, its ledger row if it has one.
+
+    `words_signature` is what the subtitle files beside it look like; `supersedes` are ids of those that
+    stood alone before their recording turned up.
+    """
+
+    task: ReadTask
+    reasons: tuple[str, ...]
+    file: SourceFile
+    metadata: dict[str, Any]
+    streams: tuple[str, ...] = ()
+    record: VideoRecord | None = None
+    words_signature: str = ""
+    supersedes: tuple[str, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing of an earlier run is kept but the video's id."""
+        return not _WHOLE.isdisjoint(self.reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What will be done, in the order in which it will be done.
+
+    `records` are ledger rows to be written at once: of files that were renamed or touched, or of which
+    the metadata have changed. `obsolete` are ids of rows that a crash left beside a newer one of the same
+    file. `taken` are all ids of the ledger. `problems` are (path, what is wrong with it): left out.
+    `streams` are made of the files as their work says, each after those that it reads. `gone` are rows
+    whose files are not there any more, `pruned` those of them that are to be taken out; `readmitted` are
+    files that were removed once and are taken again. `searched` are the folders and files that were given.
+    """
+
+    work: tuple[Work, ...]
+    records: tuple[VideoRecord, ...] = ()
+    renamed: tuple[tuple[Path, Path], ...] = ()
+    described: int = 0
+    obsolete: tuple[str, ...] = ()
+    duplicates: tuple[tuple[Path, Path], ...] = ()
+    problems: tuple[tuple[Path, str], ...] = ()
+    unchanged: int = 0
+    failed_before: int = 0
+    removed_before: int = 0
+    gone: tuple[VideoRecord, ...] = ()
+    pruned: tuple[VideoRecord, ...] = ()
+    readmitted: tuple[RemovedFile, ...] = ()
+    estimate: Estimate = field(default_factory=Estimate)
+    media_files: int = 0
+    transcripts: int = 0
+    streams: tuple[StreamRun, ...] = ()
+    transcribe: str = ""
+    language: str = ""
+    sound_track: str = ""
+    taken: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+    searched: tuple[Path, ...] = ()
+
+    @property
+    def files(self) -> int:
+        """How many files were found."""
+        return self.media_files + self.transcripts
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan for programs."""
+        return {
+            "files": self.files,
+            "hours": round(self.estimate.hours, 4),
+            "estimated_seconds": round(self.estimate.seconds, 1),
+            "estimated_processor_seconds": round(self.estimate.processor_seconds, 1),
+            "estimated_bytes": round(self.estimate.disk_bytes),
+            "unchanged": self.unchanged,
+            "failed_before": self.failed_before,
+            "removed_before": self.removed_before,
+            "gone": [unambiguous(record.path) for record in self.gone],
+            "pruned": [unambiguous(record.path) for record in self.pruned],
+            "work": [
+                {"path": unambiguous(w.task.path), "reason": w.reasons[0], "reasons": list(w.reasons)}
+                for w in self.work
+            ],
+            "renamed": [{"from": unambiguous(a), "to": unambiguous(b)} for a, b in self.renamed],
+            "duplicates": [{"path": unambiguous(a), "same_as": unambiguous(b)} for a, b in self.duplicates],
+            "problems": [{"path": unambiguous(p), "why": why} for p, why in self.problems],
+            "notes": list(self.notes),
+        }
+
+    def lines(self) -> list[str]:
+        """The plan for people."""
+        files = number_of(self.media_files, "video or sound file")
+        transcripts = number_of(self.transcripts, "transcript")
+        lines = [f"found {files}, {transcripts}; to do: {self._to_do()}"]
+        if self.work:
+            estimate = self.estimate
+            lines.append(
+                f"about {estimate.hours:.2f} hours of recordings, {_duration(estimate.processor_seconds)} of "
+                f"processor time (at best {_duration(estimate.seconds)} on "
+                f"{number_of(available_cores(), 'core')}), {_size(estimate.disk_bytes)} of disk"
+            )
+        same = [f"same content: {printable(a)} is {printable(b)}; taken once" for a, b in self.duplicates]
+        out = [f"left out: {why}" for _, why in self.problems]
+        lines += _first(same, _SHOWN_DUPLICATES) + _first(out, _SHOWN_PROBLEMS)
+        return lines + [f"note: {note}" for note in self.notes]
+
+    def _to_do(self) -> str:
+        reasons = Counter(reason for work in self.work for reason in work.reasons)
+        parts = [f"{number} {reason}" for reason, number in reasons.items()]
+        for number, name in (
+            (len(self.renamed), "renamed"),
+            (self.described, "described anew"),
+            (self.unchanged, "unchanged"),
+            (self.failed_before, "left out because they failed before (--retry takes them)"),
+            (self.removed_before, "left out because they were removed (--again takes them)"),
+            (len(self.gone) - len(self.pruned), "gone (--prune takes them out)"),
+            (len(self.pruned), "gone and taken out"),
+        ):
+            if number:
+                parts.append(f"{number} {name}")
+        return ", ".join(parts) or "nothing"
+
+
+def make_plan(
+    findings: Findings,
+    ledger: Iterable[VideoRecord],
+    settings: Settings,
+    streams: Sequence[StreamRun],
+    *,
+    retry: bool = False,
+    removed: Sequence[RemovedFile] = (),
+    again: bool = False,
+    prune: bool = False,
+    notes: Sequence[str] = (),
+) -> Plan:
+    """Hold the files that were found against the ledger.
+
+    A file is unchanged if its size and time are; else if its content is. A new path with the content of a
+    ledger row whose own file is gone is that video under a new name. `retry` takes only rows that failed.
+    What is in `removed` is left out, as are subtitles whose recording is gone, unless `again`. `prune` takes
+    rows out whose files are gone.
+    """
+    records = list(ledger)
+    planner = _Planner(records, settings, streams, AbsentFiles(findings, records, removed, again=again))
+    # Of copies that are new, one with subtitles beside it is taken.
+    for file in sorted(findings.files, key=lambda file: not file.sidecars):
+        planner.place(file, retry=retry)
+    gone = [] if retry else planner.mark_gone()
+    pruned, prune_notes = safely_pruned(gone, findings) if prune else ([], [])
+    for record in pruned:
+        planner.records.pop(record.video_id, None)
+    order = {file.path: n for n, file in enumerate(findings.files)}
+    by_path = sorted(planner.work, key=lambda job: order[job.file.path])
+    work = [replace(w, task=replace(w.task, number=n)) for n, w in enumerate(by_path)]
+    return Plan(
+        work=tuple(work),
+        records=tuple(planner.records.values()),
+        renamed=tuple(planner.renamed),
+        described=planner.described,
+        obsolete=tuple(planner.obsolete),
+        duplicates=tuple(planner.duplicates),
+        problems=findings.problems,
+        unchanged=planner.unchanged,
+        failed_before=planner.failed_before,
+        removed_before=planner.removed_before,
+        gone=tuple(gone),
+        pruned=tuple(pruned),
+        readmitted=tuple(planner.absent.readmitted),
+        estimate=estimated(work, streams, settings.transcribe or "", in_corpus=len(records)),
+        media_files=sum(f.kind == "media" for f in findings.files),
+        transcripts=sum(f.kind == "transcript" for f in findings.files),
+        streams=tuple(streams),
+        transcribe=settings.transcribe or "",
+        language=settings.language or "",
+        sound_track=settings.sound_track,
+        taken=frozenset(record.video_id for record in records),
+        notes=(
+            *notes,
+            *(why for _, why in findings.notes),
+            *prune_notes,
+            *planner.absent.notes(findings),
+            *planner.notes(),
+        ),
+        searched=findings.searched,
+    )
+
+
+class _Planner:
+    """Sorts files into what is to be done with them."""
+
+    def __init__(
+        self,
+        ledger: list[VideoRecord],
+        settings: Settings,
+        streams: Sequence[StreamRun],
+        absent: AbsentFiles,
+    ) -> None:
+        self._settings = settings
+        self.absent = absent
+        self._streams = streams
+        self._by_path: dict[str, VideoRecord] = {}
+        self.obsolete: list[str] = []
+        for record in sorted(ledger, key=lambda record: record.state != "failed"):
+            earlier = self._by_path.get(record.path)
+            if earlier is not None and earlier.state == "failed":
+                self.obsolete.append(earlier.video_id)
+            self._by_path[record.path] = record
+        self._by_size: dict[int, list[VideoRecord]] = defaultdict(list)
+        for record in ledger:
+            self._by_size[record.size].append(record)
+        self._new_by_size: dict[int, list[SourceFile]] = defaultdict(list)
+        self._hashes: dict[Path, str | None] = {}
+        self._moved: set[str] = set()
+        self.work: list[Work] = []
+        self.records: dict[str, VideoRecord] = {}
+        self.renamed: list[tuple[Path, Path]] = []
+        self.duplicates: list[tuple[Path, Path]] = []
+        self._unread: list[tuple[SourceFile, Path]] = []
+        self.unchanged = self.failed_before = self.removed_before = self.described = 0
+
+    def place(self, file: SourceFile, *, retry: bool) -> None:
+        """Decide on one file."""
+        record = self._by_path.get(str(file.path))
+        if retry:
+            if record is not None and record.state == "failed":
+                self._read_whole(file, record, "retry")
+        elif record is None:
+            self._place_new(file)
+        elif record.state == "failed" and _looks_alike(file, record):
+            self.failed_before += 1
+        elif record.state != "failed" and (
+            _looks_alike(file, record) or self._has_content_of(file.path, record)
+        ):
+            self._place_same(file, record)
+        else:
+            self._read_whole(file, record, "changed")
+
+    def _place_new(self, file: SourceFile) -> None:
+        """The path is not in the ledger: a new video, or one that was renamed, or a second copy."""
+        if self.absent.is_removed(file, self._hash):
+            self.removed_before += 1
+            return
+        if self.absent.is_caption_left_behind(file):
+            return
+        for record in self._by_size[file.size]:
+            if record.state != "failed" and self._has_content_of(file.path, record):
+                self._place_twin(file, record)
+                return
+        for other in self._new_by_size[file.size]:
+            if file.size and self._hash(file.path) and self._hash(other.path) == self._hash(file.path):
+                self.duplicates.append((file.path, other.path))
+                return
+        self._new_by_size[file.size].append(file)
+        self._read_whole(file, None, "new")
+
+    def _place_twin(self, file: SourceFile, record: VideoRecord) -> None:
+        """A file with the content of a ledger row: its new name, or a copy, or what it held before."""
+        old = source_path(record.path)
+        if record.video_id in self._moved:
+            self.duplicates.append((file.path, source_path(self.records[record.video_id].path)))
+        elif not old.exists():
+            self._moved.add(record.video_id)
+            self.renamed.append((old, file.path))
+            self._place_same(file, record)
+        elif self._has_content_of(old, record):
+            self.duplicates.append((file.path, old))
+            if file.sidecars and not record.words:
+                self._unread.append((file, old))
+        else:
+            self._read_whole(file, None, "new")
+
+    def _place_same(self, file: SourceFile, record: VideoRecord) -> None:
+        """The content is the same: but its path, its metadata, its cues or the streams to make may not be."""
+        metadata = self._settings.metadata_for(file.path)
+        now = replace(
+            record,
+            path=str(file.path),
+            size=file.size,
+            modified_ns=file.modified_ns,
+            state="done",
+            metadata={**record.metadata, **metadata},
+            title=str(metadata.get("title") or record.title),
+        )
+        is_described = dict(now.metadata) != dict(record.metadata)
+        if now != record:
+            self.records[record.video_id] = now
+        streams, reasons = self._missing(file, record)
+        if reasons:
+            self._add(file, now, reasons, streams)
+        elif record.video_id not in self._moved:
+            self.described += is_described
+            self.unchanged += not is_described
+
+    def notes(self) -> Iterator[str]:
+        """What to say of subtitles that are not read."""
+        for file, old in self._unread[:_SHOWN_DUPLICATES]:
+            yield (
+                f"the subtitles beside {printable(file.path)} are not read, because the same recording is "
+                f"indexed from {printable(old)}: put them beside that"
+            )
+
+    def mark_gone(self) -> list[VideoRecord]:
+        """Rows whose files were looked for and are not there, under no name; those not yet marked are now."""
+        gone = [record for record in self.absent.gone if record.video_id not in self._moved]
+        for record in gone:
+            if record.state == "done":
+                self.records[record.video_id] = replace(record, state="gone")
+        return gone
+
+    def _missing(self, file: SourceFile, record: VideoRecord) -> tuple[list[StreamRun], list[str]]:
+        """Streams to be made of a file whose content was read before, and why it is read again."""
+        is_media = file.kind == "media"
+        reasons: list[str] = []
+        if has_new_cues := is_media and record.words_signature != self._signature(file):
+            reasons.append("words changed")
+        lacks_speech = is_media and self._lacks_speech(record)
+        hears_another = is_media and self._hears_another(record)
+        missing: list[StreamRun] = []
+        for run in self._applicable(file):
+            if run.reads.frames and not record.has_picture:
+                continue
+            is_old = record.streams.get(run.name) != run.fingerprint
+            is_old |= bool(run.reads.sound) and hears_another
+            reads_anew = any(other.name in run.stream.reads_clips_of for other in missing)
+            if run.reads.cues and has_new_cues:
+                missing.append(run)
+            elif is_old or reads_anew or (run.reads.cues and lacks_speech):
+                missing.append(run)
+                reasons.append(f"{run.stream.title} added")
+        if not any(run.reads.frames for run in missing) and self._lacks_shots(record):
+            reasons.append("shots added")
+        return missing, reasons
+
+    def _applicable(self, file: SourceFile) -> list[StreamRun]:
+        """Streams that can be made of a file: of a transcript those of cues, and what reads their clips."""
+        runs: list[StreamRun] = []
+        for run in self._streams:
+            sources = run.stream.reads_clips_of
+            # What reads cues as well is made of them alone.
+            reads_file = not (sources or run.reads.cues) or bool(run.reads.frames)
+            reads_file = reads_file or bool(run.reads.sound and not run.reads.cues)
+            if file.kind == "media" or not (reads_file or set(sources) - {other.name for other in runs}):
+                runs.append(run)
+        return runs
+
+    def _lacks_shots(self, record: VideoRecord) -> bool:
+        return self._settings.shots and record.has_picture and record.shots is None
+
+    def _hears_another(self, record: VideoRecord) -> bool:
+        """Whether another of a video's sound tracks is to be heard than was."""
+        tracks = record.metadata.get(SOUND_TRACKS)
+        if not isinstance(tracks, list):
+            return False
+        return bool(
+            chosen_sound(tracks, self._settings.sound_track) + 1 != record.metadata.get(SOUND_TRACK, 1)
+        )
+
+    def _lacks_speech(self, record: VideoRecord) -> bool:
+        """Whether speech is to be recognised: there are no words, or those of another speech model."""
+        model = self._settings.transcribe
+        other = record.words.startswith("speech:") and record.words != f"speech:{model}"
+        return bool(model) and (not record.words or other)
+
+    def _signature(self, file: SourceFile) -> str:
+        return words_signature(file, self._settings.language, self._settings.sound_track)
+
+    def _has_content_of(self, path: Path, record: VideoRecord) -> bool:
+        return bool(record.content_hash) and self._hash(path) == record.content_hash
+
+    def _hash(self, path: Path) -> str | None:
+        """A file's content hash; None for one that cannot be read."""
+        if path not in self._hashes:
+            try:
+                self._hashes[path] = content_hash(path)
+            except OSError:
+                self._hashes[path] = None
+        return self._hashes[path]
+
+    def _read_whole(self, file: SourceFile, record: VideoRecord | None, reason: str) -> None:
+        self._add(file, record, [reason], self._applicable(file))
+
+    def _add(
+        self, file: SourceFile, record: VideoRecord | None, reasons: list[str], streams: list[StreamRun]
+    ) -> None:
+        is_media, is_whole = file.kind == "media", not _WHOLE.isdisjoint(reasons)
+        settled = "" if is_whole or record is None else record.content_hash
+        frames = dict.fromkeys(run.reads.frames for run in streams if run.reads.frames)
+        sound = dict.fromkeys(run.reads.sound for run in streams if run.reads.sound and is_media)
+        task = ReadTask(
+            number=0,
+            path=file.path,
+            kind=file.kind,
+            size=file.size,
+            identity=file.identity,
+            sidecars=file.sidecars,
+            frames=tuple(frames),
+            sound=tuple(sound),
+            shots=is_media and self._settings.shots and (is_whole or "shots added" in reasons),
+            packets=is_whole,
+            cues=is_whole or any(run.reads.cues for run in streams) or "words changed" in reasons,
+            content_hash=self._hashes.get(file.path) or settled,
+            language=self._settings.language,
+            sound_track=self._settings.sound_track,
+        )
+        beside = [self._by_path.get(str(sidecar)) for sidecar in file.sidecars]
+        self.work.append(
+            Work(
+                task=task,
+                reasons=tuple(reasons),
+                file=file,
+                metadata=self._settings.metadata_for(file.path),
+                streams=tuple(run.name for run in streams),
+                record=record,
+                words_signature=self._signature(file),
+                supersedes=tuple(row.video_id for row in beside if row and row.kind == "transcript"),
+            )
+        )
+
+
+def _looks_alike(file: SourceFile, record: VideoRecord) -> bool:
+    return (file.size, file.modified_ns) == (record.size, record.modified_ns)
+
+
+def words_signature(file: SourceFile, language: str | None = None, sound_track: str = "") -> str:
+    """What tells that the same words are searched as before: names, sizes and times of subtitle files.
+
+    And the language and the sound that were named, for there may be several in the video as well.
+    """
+    named = {"language": language, "sound_track": sound_track}
+    facts = [f"{key}:{value}" for key, value in named.items() if value and file.kind == "media"]
+    for sidecar in file.sidecars:
+        try:
+            status = sidecar.stat()
+        except OSError:
+            continue
+        facts.append(f"{unambiguous(sidecar.name)}:{status.st_size}:{status.st_mtime_ns}")
+    return ";".join(facts)
+
+
+def _first(lines: list[str], most: int) -> list[str]:
+    """The first few of many lines, and how many more there are."""
+    more = [f"… and {len(lines) - most} more like that"] if len(lines) > most else []
+    return lines[:most] + more
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 600:
+        return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+    if seconds < 5400:
+        return f"{round(seconds / 60)} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def _size(number: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 1000:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1000
+    return f"{number:.1f} TB"
+
+
+def with_source_of_language(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Metadata that a person gave, marked where they say the language: what is detected never replaces it."""
+    return metadata | {GIVEN_LANGUAGE: "given"} if metadata.get("language") else metadata
+
+
+def parse_metadata(pairs: Sequence[str]) -> dict[str, Any]:
+    """`key=value` pairs as a mapping.
+
+    >>> parse_metadata(["speaker=Ada L.", "year=2024"])
+    {'speaker': 'Ada L.', 'year': '2024'}
+    """
+    metadata: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not (key.strip() and equals):
+            raise UsageError(f"{pair!r} is no metadata; write KEY=VALUE")
+        metadata[key.strip()] = value.strip()
+    return metadata
+
+
+def read_metadata_file(path: Path) -> dict[str, dict[str, Any]]:
+    """Metadata by file: JSON lines, each with a `path` (or `video_id`: the file's stem) and any other key."""
+    try:
+        lines = read_regular(path, _METADATA_FILE_LIMIT).decode("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"{path}: the metadata file cannot be read ({error}); it must be JSON lines in UTF-8"
+        ) from None
+    metadata: dict[str, dict[str, Any]] = {}
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            name, facts = _read_line(line, f"{path}, line {number}")
+            metadata.setdefault(name, {}).update(facts)
+    return metadata
+
+
+def _read_line(line: str, where: str) -> tuple[str, dict[str, Any]]:
+    try:
+        facts = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise UsageError(f"{where}: no JSON ({error})") from None
+    name = (facts.pop("path", None) or facts.pop("video_id", None)) if isinstance(facts, dict) else None
+    if not isinstance(name, str):
+        raise UsageError(
+            f'{where}: each line needs "path" (or "video_id") with a file name, and any other keys'
+        )
+    return name, facts

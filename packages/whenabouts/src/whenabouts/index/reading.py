@@ -1,0 +1,321 @@
+"""What a reader process does with one file: probe it, read its cues, sample its frames and sound, find shots.
+
+One pass decodes frames for all streams that read some.
+
+It imports nothing heavier than the decoder, so that a process starts quickly and stays small; encoding is
+done by the parent, which has the models loaded once.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.clips import ClipGrid
+from whenabouts.video.cues import Cue, CueTrack, read_cue_file, words_of
+from whenabouts.video.files import content_hash, printable
+from whenabouts.video.frames import Frame, sample_frames
+from whenabouts.video.objects import refusals
+from whenabouts.video.packets import packet_damage
+from whenabouts.video.probe import MediaError, Probe, probe
+from whenabouts.video.shots import ShotFinder
+from whenabouts.video.sound import sound_pieces
+
+if TYPE_CHECKING:
+    from whenabouts.index.records import ClipColumns, VideoRecord
+    from whenabouts.streams.protocol import FrameSettings, SoundSettings
+
+# Frames a message carries: enough to keep the pipe cheap, few enough to keep memory small.
+_BATCH = 16
+# Sound a message carries: 2 MB of samples at 16 kHz.
+_SOUND_SECONDS = 30.0
+# Shots are placed to a quarter of a second; more frames cost more than the precision is worth.
+SHOT_RATE = 4.0
+_SHOT_SIZE = 64
+_SECONDS_BETWEEN_REPORTS = 1.0
+_ANY_DURATION = 1e9
+# A reader says nothing while it hashes a file or looks through it for subtitles: 2 MB/s is a very slow disk.
+_QUIET_SECONDS = 600.0
+_SLOWEST_BYTES_PER_SECOND = 2e6
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """What to read of one file.
+
+    `frames` and `sound` are the settings of all streams that read some. Where no frame is decoded, `packets`
+    are looked through for damage. `content_hash` is empty where it has yet to be computed. Of cues in several
+    languages those in `language` come first, of several sounds `sound_track` is heard; `threads` decode (0:
+    one for each core). `identity` is that of the file that was planned, whatever its name leads to by then.
+    """
+
+    number: int
+    path: Path
+    kind: Literal["media", "transcript"]
+    size: int = 0
+    identity: tuple[int, int] = (0, 0)
+    sidecars: tuple[Path, ...] = ()
+    frames: tuple[FrameSettings, ...] = ()
+    sound: tuple[SoundSettings, ...] = ()
+    shots: bool = False
+    packets: bool = True
+    cues: bool = True
+    content_hash: str = ""
+    language: str | None = None
+    threads: int = 0
+    sound_track: str = ""
+
+    @property
+    def quiet_seconds(self) -> float:
+        """How long the reader may be silent before the file is given up."""
+        return _QUIET_SECONDS + self.size / _SLOWEST_BYTES_PER_SECOND
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FrameBatch:
+    """Frames as some settings sample them: `clips` are indices on their grid, `images` (H, W, 3) RGB."""
+
+    settings: FrameSettings
+    clips: tuple[int, ...]
+    images: tuple[NDArray[np.uint8], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SoundBatch:
+    """Consecutive samples: (N,) float32 in [-1, 1], mono, from `start` seconds of the file on."""
+
+    settings: SoundSettings
+    start: float
+    samples: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far the reading of a file has come, from 0 to 1."""
+
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class FileRead:
+    """What was read of a file beside its frames and sound.
+
+    `tracks` is None where cues were not read; `shots` (seconds at which a new shot starts) is None where
+    they were not looked for. `end` is where the frames really end, or else what the file claims. `damage`
+    says what could not be read; `decoded` is whether frames were decoded to find that out.
+    """
+
+    content_hash: str
+    probe: Probe | None
+    tracks: tuple[CueTrack, ...] | None
+    shots: tuple[float, ...] | None
+    end: float
+    damage: str | None
+    decoded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadVideo:
+    """A video as a stream makes clips of it: its record so far, its end in seconds, its cues.
+
+    `clips` are those of the streams that the stream reads (`Stream.reads_clips_of`).
+    """
+
+    record: VideoRecord
+    end: float
+    cues: Sequence[Cue] = ()
+    clips: Mapping[str, ClipColumns] = field(default_factory=dict)
+
+
+Content = FrameBatch | SoundBatch | Reached | FileRead
+
+
+def read_file(task: ReadTask) -> Iterator[Content]:
+    """Read one file as its task says; the last thing yielded is a FileRead.
+
+    Raises MediaError for what cannot be read at all, and where another file was put in its place meanwhile.
+    What is damaged inside is read as far as it goes; StoreAway where it is the store that broke off.
+    """
+    yield Reached(0.0)
+    before = refusals.count
+    try:
+        for content in _contents(task):
+            if isinstance(content, FileRead):
+                _check_identity(task)
+                refusals.check(before, task.path)
+            yield content
+    except (MediaError, OSError):
+        refusals.check(before, task.path)
+        raise
+
+
+def _check_identity(task: ReadTask) -> None:
+    """Refuse what was read if its name leads to another file than was planned, such as by a link."""
+    try:
+        status = task.path.stat()
+    except OSError as error:
+        raise MediaError(f"{printable(task.path)}: gone while it was read ({error.strerror})") from None
+    if any(task.identity) and task.identity != (status.st_dev, status.st_ino):
+        raise MediaError(
+            f"{printable(task.path)}: another file was put in its place after the run was planned; "
+            "run the same command again"
+        )
+
+
+def _contents(task: ReadTask) -> Iterator[Content]:
+    _check_identity(task)
+    digest = task.content_hash or _hash(task.path)
+    if task.kind == "transcript":
+        track = read_cue_file(task.path)
+        yield FileRead(digest, None, (track,), None, max((cue.end for cue in track.cues), default=0.0), None)
+        return
+    probed = probe(task.path)
+    tracks = tuple(words_of(task.path, task.sidecars, probed, language=task.language)) if task.cues else None
+    end = probed.duration or 0.0
+    for settings in task.sound if probed.has_audio else ():
+        for piece in sound_pieces(task.path, _SOUND_SECONDS, rate=settings.rate, track=task.sound_track):
+            yield SoundBatch(settings, piece.start, piece.samples)
+    if probed.picture is None or not (task.frames or task.shots):
+        damage = _missing(probed) or (packet_damage(task.path) if task.packets else None)
+        yield FileRead(digest, probed, tracks, None, end, damage)
+        return
+    decoding = _FramePass(task, probed.duration)
+    yield from decoding.batches()
+    end = decoding.end or end
+    yield FileRead(digest, probed, tracks, decoding.shots, end, decoding.damage, decoded=True)
+
+
+def _missing(probed: Probe) -> str | None:
+    """What a header alone tells of a file that was broken off."""
+    if not probed.missing_bytes:
+        return None
+    return f"cut off: its last {probed.missing_bytes:,} bytes are missing; copy or download it again"
+
+
+def _hash(path: Path) -> str:
+    try:
+        return content_hash(path)
+    except OSError as error:
+        raise MediaError(
+            f"{printable(path)}: cannot be read ({error.strerror}); check its permissions and its disk"
+        ) from None
+
+
+class _FramePass:
+    """One pass over the frames of a video, for all streams and the shots together."""
+
+    def __init__(self, task: ReadTask, duration: float | None) -> None:
+        self._task = task
+        self._duration = duration
+        self.shots: tuple[float, ...] = ()
+        self.damage: str | None = None
+        self.end = 0.0
+
+    def batches(self) -> Iterator[FrameBatch | Reached]:
+        """Frames in batches for each of the settings, with a report now and then."""
+        finder = ShotFinder()
+        rate, size = _sampling(self._task.frames)
+        samplers = [_ClipSampler(settings, size) for settings in self._task.frames]
+        reported = time.monotonic()
+        with sample_frames(self._task.path, rate, size=size, threads=self._task.threads) as reader:
+            for frame in reader:
+                finder.add(frame)
+                for sampler in samplers:
+                    if sampler.add(frame):
+                        yield sampler.batch()
+                if time.monotonic() - reported > _SECONDS_BETWEEN_REPORTS:
+                    reported = time.monotonic()
+                    yield Reached(min(1.0, frame.seconds / self._duration) if self._duration else 0.0)
+            self.damage, self.end = reader.damage, reader.last_time
+        for sampler in samplers:
+            sampler.settle()
+        yield from (sampler.batch() for sampler in samplers if sampler.clips)
+        self.shots = tuple(finder.borders())
+
+
+def _sampling(frames: Sequence[FrameSettings]) -> tuple[float, int]:
+    """Frames a second and their size: enough for shots, and for one stream a whole number in each clip."""
+    if not frames:
+        return SHOT_RATE, _SHOT_SIZE
+    rates = (
+        max(2 if settings.at else 1, math.ceil(SHOT_RATE * settings.clip_seconds)) / settings.clip_seconds
+        for settings in frames
+    )
+    return max(rates), max(settings.size for settings in frames)
+
+
+class _ClipSampler:
+    """Takes of each clip the frame nearest to where its settings want it."""
+
+    def __init__(self, settings: FrameSettings, size: int) -> None:
+        # A file may run on behind the end that it claims, so the grid has room for any.
+        self._grid = ClipGrid(settings.clip_seconds, _ANY_DURATION)
+        self._settings = settings
+        self._is_larger = size > settings.size
+        self.clips: list[int] = []
+        self._images: list[NDArray[np.uint8]] = []
+        self._clip, self._apart = -1, math.inf
+        self._nearest: Frame | None = None
+
+    def add(self, frame: Frame) -> bool:
+        """Take a frame if its clip has none that is nearer; true when a batch is full."""
+        clip = self._grid.index_at(frame.seconds)
+        if clip > self._clip:
+            self.settle()
+            self._clip, self._apart = clip, math.inf
+        sought = self._grid.bounds(clip)[0] + self._settings.at * self._settings.clip_seconds
+        if clip == self._clip and abs(frame.seconds - sought) < self._apart:
+            self._nearest, self._apart = frame, abs(frame.seconds - sought)
+        return len(self.clips) >= _BATCH
+
+    def settle(self) -> None:
+        """No frame of the last clip comes any more."""
+        if self._nearest is None:
+            return
+        image = self._nearest.image
+        self.clips.append(self._clip)
+        self._images.append(shrunk(image, self._settings.size) if self._is_larger else image)
+        self._nearest = None
+
+    def batch(self) -> FrameBatch:
+        """What has been taken since the last batch."""
+        batch = FrameBatch(self._settings, tuple(self.clips), tuple(self._images))
+        self.clips, self._images = [], []
+        return batch
+
+
+def clip_frames(
+    path: Path, frames: Sequence[FrameSettings], start: float, end: float, threads: int = 0
+) -> list[FrameBatch]:
+    """The frames of a stretch of a video in one batch for each of the settings, as reading it all samples."""
+    rate, size = _sampling(frames)
+    samplers = [_ClipSampler(settings, size) for settings in frames]
+    with sample_frames(path, rate, size=size, threads=threads, start=start, end=end) as reader:
+        for frame in reader:
+            for sampler in samplers:
+                sampler.add(frame)
+    for sampler in samplers:
+        sampler.settle()
+    return [sampler.batch() for sampler in samplers if sampler.clips]
+
+
+def shrunk(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """An image (H, W, 3) with a short side of at most `size`, its shape kept to within a pixel."""
+    short = min(image.shape[:2])
+    if short <= size:
+        return image
+    from av import VideoFrame
+    from av.video.reformatter import Interpolation
+
+    height, width = (max(1, round(side * size / short)) for side in image.shape[:2])
+    smaller = VideoFrame.from_ndarray(np.ascontiguousarray(image), "rgb24").reformat(
+        width, height, interpolation=Interpolation.AREA
+    )
+    return np.asarray(smaller.to_ndarray(), np.uint8)

@@ -1,0 +1,468 @@
+"""Several corpora read as one: by period or by folder, on disks or object stores of their own.
+
+What a search takes from a store is merged exactly: the nearest clips, the words by counts over all tables
+(`word_statistics.py`), the ledger, facts. Only reading: each corpus is written by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from whenabouts.index.handle import SideTable
+from whenabouts.index.ledger import Ledger
+from whenabouts.index.lock import Holder
+from whenabouts.index.lookup import (
+    JOINED_WEIGHT,
+    Narrowing,
+    best_hits,
+    hits_at,
+    no_hits,
+    summed_hits,
+    words_searched,
+)
+from whenabouts.index.parts import SearchedTable
+from whenabouts.index.records import (
+    ClipBlock,
+    ClipHits,
+    EncoderMismatch,
+    StoreStats,
+    StreamInfo,
+    StreamStats,
+    VideoRecord,
+)
+from whenabouts.index.stemming import has_stems
+from whenabouts.index.store import Store
+from whenabouts.index.word_statistics import TableWords, UnitedWords
+from whenabouts.types import UsageError
+
+Result = TypeVar("Result")
+_ScoredRows = list[tuple[NDArray[np.uint64], NDArray[np.float32]]]
+
+
+class SideBySide(Store):
+    """Some stores, read as one. `kept` are facts of all of them together; they last as long as this object.
+
+    A video that is in several, by its id or its content, is that of the first of them.
+    Raises EncoderMismatch where two made a stream with different encoders.
+    """
+
+    def __init__(self, stores: Sequence[Store], kept: dict[str, Mapping[str, Any]] | None = None) -> None:
+        self.stores = tuple(stores)
+        self.place = ", ".join(store.place for store in stores)
+        self._kept = {} if kept is None else kept
+        self._merged: tuple[tuple[int, ...], Ledger, tuple[frozenset[str], ...]] | None = None
+        self._words: dict[tuple[str, int], tuple[Any, TableWords]] = {}
+        self._check()
+
+    def _check(self) -> None:
+        for name in self.streams:
+            infos = {store.streams[name].fingerprint: store for store in self._having(name)}
+            if len(infos) > 1:
+                first, other = list(infos.values())[:2]
+                made = " and with ".join(
+                    f"{store.streams[name].encoder} ({store.streams[name].fingerprint}) in {store.place}"
+                    for store in (first, other)
+                )
+                raise EncoderMismatch(
+                    f"stream {name} was made with {made}; index one of them again with the encoder of the "
+                    "other, or search each by itself"
+                )
+
+    def _having(self, stream: str) -> list[Store]:
+        return [store for store in self.stores if stream in store.streams]
+
+    def beside(self) -> SideBySide:
+        """Other handles for another thread."""
+        return SideBySide([store.beside() for store in self.stores], self._kept)
+
+    def drop_kept(self) -> None:
+        """Let go of what is kept in memory."""
+        for store in self.stores:
+            store.drop_kept()
+        self._merged, self._words = None, {}
+
+    def keep_at_most(self, count: int) -> None:
+        """Let large streams of all take at most so many bytes of memory."""
+        for store in self.stores:
+            store.keep_at_most(count // len(self.stores))
+
+    def refresh(self) -> None:
+        """See what has been written to any of them."""
+        before = self.description_version
+        for store in self.stores:
+            store.refresh()
+        if self.description_version != before:
+            self._check()
+
+    # One number each: they all grow, so a sum changes with any of them.
+
+    @property
+    def moves(self) -> int:  # type: ignore[override]
+        """How often any of them moved to another state."""
+        return sum(store.moves for store in self.stores)
+
+    @property
+    def version(self) -> int:
+        """A number that grows with every change of a ledger."""
+        return sum(store.version for store in self.stores)
+
+    @property
+    def description_version(self) -> int:  # type: ignore[override]
+        """A number that grows with every change of streams and facts."""
+        return sum(store.description_version for store in self.stores) + len(self._kept)
+
+    def state_of(self, stream: str) -> tuple[int, int]:
+        """What changes whenever the clips of a stream do."""
+        states = [store.state_of(stream) for store in self._having(stream)]
+        return sum(first for first, _ in states), sum(second for _, second in states)
+
+    # Facts and streams -----------------------------------------------------------------------------
+
+    @property
+    def streams(self) -> Mapping[str, StreamInfo]:
+        """The streams of any of them by name."""
+        return {name: info for store in reversed(self.stores) for name, info in store.streams.items()}
+
+    def stream(self, name: str) -> StreamInfo:
+        """One stream; raises `UsageError` that names those there are."""
+        if name not in self.streams:
+            there = ", ".join(sorted(self.streams)) or "none"
+            raise UsageError(f"{self.place} have no stream {name!r}; they have {there}")
+        return self.streams[name]
+
+    @property
+    def sides(self) -> Mapping[str, SideTable]:
+        """None: tables of trained systems are searched in each corpus by itself."""
+        return {}
+
+    def fact(self, key: str) -> Mapping[str, Any] | None:
+        """What is known of all together; else what each says, merged."""
+        if key in self._kept or key.startswith("calibration:"):
+            return self._kept.get(key)
+        facts = [fact for store in self.stores if (fact := store.fact(key)) is not None]
+        merged: Any = None
+        for fact in facts:
+            merged = _merged(merged, fact)
+        return None if merged is None else dict(merged)
+
+    def facts(self, prefix: str) -> dict[str, Mapping[str, Any]]:
+        """All small facts whose key begins so, by key."""
+        keys = dict.fromkeys(key for store in self.stores for key in store.facts(prefix))
+        return {key: fact for key in keys if (fact := self.fact(key)) is not None}
+
+    def keep_fact(self, key: str, value: Mapping[str, Any]) -> None:
+        """Keep what was measured of all of them together, in memory alone."""
+        self._kept[key] = dict(value)
+
+    def writing(  # type: ignore[override]
+        self, *, wait: float = 0.0, on_wait: Callable[[Holder | None], None] | None = None
+    ) -> AbstractContextManager[None]:
+        """Raise UsageError: what is searched side by side is written one by one."""
+        raise UsageError(f"{self.place} are searched side by side; change each of them by itself")
+
+    # The ledger ------------------------------------------------------------------------------------
+
+    def ledger(self) -> Ledger:
+        """The rows of all, in order of their id, each video once."""
+        return self._together()[0]
+
+    @property
+    def doubles(self) -> dict[str, int]:
+        """How many videos of each place are not shown, because one before it has them too."""
+        hidden = self._together()[1]
+        return {store.place: len(own) for store, own in zip(self.stores, hidden, strict=True) if own}
+
+    def _together(self) -> tuple[Ledger, tuple[frozenset[str], ...]]:
+        """The ledger of all, and for each store the ids of videos that one before it has too."""
+        ledgers = [store.ledger() for store in self.stores]
+        versions = tuple(store.version for store in self.stores)
+        if self._merged is None or self._merged[0] != versions:
+            rows: dict[str, VideoRecord] = {}
+            contents = set[str]()
+            hidden = []
+            for ledger in ledgers:
+                own = [row for row in ledger.records if row.video_id in rows or row.content_hash in contents]
+                hidden.append(frozenset(row.video_id for row in own))
+                rows |= {row.video_id: row for row in ledger.records if row.video_id not in hidden[-1]}
+                contents |= {row.content_hash for row in ledger.records if row.content_hash}
+            in_order = sorted(rows.values(), key=lambda row: row.video_id)
+            self._merged = versions, Ledger(tuple(in_order)), tuple(hidden)
+        return self._merged[1:]
+
+    def _hidden(self, store: Store) -> frozenset[str]:
+        return self._together()[1][self.stores.index(store)]
+
+    def _own(self, store: Store, video_ids: Sequence[str] | None) -> Sequence[str] | None:
+        """Which of some videos a store may answer with; None: all that it has."""
+        hidden = self._hidden(store)
+        if not hidden:
+            return video_ids
+        names = store.ledger().by_id if video_ids is None else video_ids
+        return [name for name in names if name not in hidden]
+
+    def videos(self, video_ids: Sequence[str] | None = None) -> list[VideoRecord]:
+        """Ledger rows in order of their id: all, or those of `video_ids` that are there."""
+        ledger = self.ledger()
+        return list(ledger.records) if video_ids is None else ledger.of(video_ids)
+
+    def stats(self) -> StoreStats:
+        """Numbers of all together."""
+        every, records = [store.stats() for store in self.stores], self.ledger().records
+        return StoreStats(
+            videos=len(records),
+            failed=sum(record.state == "failed" for record in records),
+            hours=sum(record.duration or 0.0 for record in records) / 3600,
+            streams={
+                name: _summed(
+                    [own.streams[name] for own in every if name in own.streams],
+                    sum(self._hidden_clips(store, name) for store in self._having(name)),
+                )
+                for name in self.streams
+            },
+            bytes=None if any(own.bytes is None for own in every) else sum(own.bytes or 0 for own in every),
+        )
+
+    def _hidden_clips(self, store: Store, stream: str) -> int:
+        hidden = self._hidden(store)
+        return sum(store.clip_counts(stream).get(name, 0) for name in hidden) if hidden else 0
+
+    # Searching -------------------------------------------------------------------------------------
+
+    def nearest(
+        self,
+        stream: str,
+        vector: ArrayLike,
+        k: int,
+        *,
+        video_ids: Sequence[str] | None = None,
+        after: float | None = None,
+        before: float | None = None,
+        exact: bool = False,
+    ) -> ClipHits:
+        """The k nearest clips of all, as `Store.nearest`."""
+        self.stream(stream)
+        near = [
+            store.nearest(
+                stream,
+                vector,
+                k,
+                video_ids=self._own(store, video_ids),
+                after=after,
+                before=before,
+                exact=exact,
+            )
+            for store in self._having(stream)
+        ]
+        return best_hits(near, k)
+
+    def nearest_of_each(self, stream: str, vectors: Sequence[ArrayLike], k: int) -> list[ClipHits] | None:
+        """What `nearest` gives for each of some vectors, found together where each store can; else None."""
+        if self.doubles:
+            return None
+        hits_of_each = [store.nearest_of_each(stream, vectors, k) for store in self._having(stream)]
+        there = [own for own in hits_of_each if own is not None]
+        return (
+            [best_hits(lists, k) for lists in zip(*there, strict=True)]
+            if len(there) == len(hits_of_each)
+            else None
+        )
+
+    def match_text(
+        self,
+        stream: str,
+        query: str,
+        k: int,
+        *,
+        video_ids: Sequence[str] | None = None,
+        after: float | None = None,
+        before: float | None = None,
+        parts: bool = False,
+    ) -> ClipHits:
+        """The k clips whose words match best, as `Store.match_text`; words are as rare as they are in all."""
+        self.stream(stream)
+        narrowing = Narrowing(video_ids, after, before)
+        languages = [name for name in self.ledger().languages if has_stems(name)]
+        stores = [store for store in self._having(stream) if store._has_words(stream)]
+        if k < 1 or narrowing.impossible or not stores:
+            return no_hits()
+        narrowings = [replace(narrowing, video_ids=self._own(store, video_ids)) for store in stores]
+        hits = self._matched(stream, stores, words_searched(query, languages), k, narrowings)
+        tables = [
+            SearchedTable(store._clips(stream), own, self._hidden_clips(store, stream))
+            for store, own in zip(stores, narrowings, strict=True)
+        ]
+        every = self._with_parts(hits, tables, query, k, languages, parts=parts)
+        for store in stores:
+            every = store._finished(every)
+        return every
+
+    def _matched(
+        self,
+        stream: str,
+        stores: Sequence[Store],
+        searched: tuple[list[str], list[str]],
+        k: int,
+        narrowings: Sequence[Narrowing],
+    ) -> ClipHits:
+        """What `lookup.match` finds in one table, in several."""
+        words, joined = searched
+        if not words:
+            return no_hits()
+        united = UnitedWords([self._table_words(stream, store) for store in stores])
+        lists = [_hits(stream, stores, united.best(words, k, narrowings), k)]
+        if joined:
+            scored = [
+                (rows, np.float32(JOINED_WEIGHT) * score)
+                for rows, score in united.best(joined, k, narrowings)
+            ]
+            lists.append(_hits(stream, stores, scored, k))
+        return summed_hits(lists[0], lists[1], k) if joined else lists[0]
+
+    def _table_words(self, stream: str, store: Store) -> TableWords:
+        """The counts of words of one table, made anew when it has changed."""
+        hidden = self._hidden(store)
+        key, state = (stream, self.stores.index(store)), (store.state_of(stream), hidden)
+        kept = self._words.get(key)
+        if kept is None or kept[0] != state:
+            kept = self._words[key] = state, TableWords.of(store._clips(stream), hidden)
+        return kept[1]
+
+    def clips_of(self, stream: str, video_ids: Sequence[str], *, vectors: bool = True) -> ClipBlock:
+        """All clips of some videos, as `Store.clips_of`."""
+        return self._gathered(
+            stream, video_ids, lambda store, ids: (store.clips_of(stream, ids, vectors=vectors), None)
+        )[0]
+
+    def compared(
+        self, stream: str, video_ids: Sequence[str], vector: NDArray[np.float32]
+    ) -> tuple[ClipBlock, NDArray[np.float32]]:
+        """All clips of some videos, and each vector's product with `vector`, as `Store.compared`."""
+        block, products = self._gathered(
+            stream, video_ids, lambda store, ids: store.compared(stream, ids, vector)
+        )
+        return block, np.zeros(0, np.float32) if products is None else products
+
+    def _gathered(
+        self,
+        stream: str,
+        video_ids: Sequence[str],
+        read: Callable[[Store, list[str]], tuple[ClipBlock, NDArray[np.float32] | None]],
+    ) -> tuple[ClipBlock, NDArray[np.float32] | None]:
+        """What each store reads of its own videos, in the order of `video_ids`."""
+        names, stores = list(dict.fromkeys(video_ids)), self._having(stream)
+        own = [
+            [name for name in self._own(store, names) or () if name in store.ledger().by_id]
+            for store in stores
+        ]
+        blocks, products = zip(
+            *(read(store, ids) for store, ids in zip(stores, own, strict=True)), strict=True
+        )
+        order = _order(names, own, blocks)
+        there = [product for product in products if product is not None]
+        return _joined(names, own, blocks, order), np.concatenate(there)[order] if there else None
+
+    def labels(self, stream: str) -> Any:
+        """Video, start, end and text of all clips of a stream, as an Arrow table."""
+        import pyarrow as pa
+
+        tables = []
+        for store in self._having(stream):
+            table, hidden = store.labels(stream), self._hidden(store)
+            shown = [name not in hidden for name in table["video_id"].to_pylist()] if hidden else None
+            tables.append(table if shown is None else table.filter(pa.array(shown)))
+        return pa.concat_tables(tables)
+
+    def clip_counts(self, stream: str) -> dict[str, int]:
+        """How many clips each video has in a stream."""
+        return {
+            name: count
+            for store in self._having(stream)
+            for name, count in store.clip_counts(stream).items()
+            if name not in self._hidden(store)
+        }
+
+
+def _merged(first: Any, second: Any) -> Any:
+    """Two facts as one: maps and lists are united, of all else the first counts."""
+    if isinstance(first, dict) and isinstance(second, dict):
+        return {**second, **{key: _merged(value, second.get(key)) for key, value in first.items()}}
+    if isinstance(first, list) and isinstance(second, list):
+        return [*first, *(item for item in second if item not in first)]
+    return second if first is None else first
+
+
+def _hits(stream: str, stores: Sequence[Store], scored: _ScoredRows, k: int) -> ClipHits:
+    """Rows of several tables as the best k hits."""
+    reads = [store._rows_of(stream) for store in stores]
+    lists = [
+        read(rows, score, len(rows))
+        if read is not None
+        else hits_at(store._clips(stream), rows, score, len(rows))
+        for store, read, (rows, score) in zip(stores, reads, scored, strict=True)
+    ]
+    return best_hits(lists, k)
+
+
+def _order(
+    names: Sequence[str], own: Sequence[Sequence[str]], blocks: Sequence[ClipBlock]
+) -> NDArray[np.int64]:
+    """The rows of blocks, one behind the other, in the order of the videos' names."""
+    first, rows = 0, dict[str, NDArray[np.int64]]()
+    for ids, block in zip(own, blocks, strict=True):
+        for position, name in enumerate(ids):
+            part = block.rows(position)
+            rows[name] = np.arange(first + part.start, first + part.stop)
+        first += len(block)
+    return np.concatenate([np.zeros(0, np.int64), *(rows[name] for name in names if name in rows)])
+
+
+def _joined(
+    names: Sequence[str], own: Sequence[Sequence[str]], blocks: Sequence[ClipBlock], order: NDArray[np.int64]
+) -> ClipBlock:
+    """Blocks of several stores as one, in the order of the names."""
+    counts = {
+        name: int(block.offsets[at + 1] - block.offsets[at])
+        for ids, block in zip(own, blocks, strict=True)
+        for at, name in enumerate(ids)
+    }
+    texts = [text for block in blocks for text in block.text]
+
+    def column(name: str) -> NDArray[Any]:
+        return np.concatenate([getattr(block, name) for block in blocks])[order]
+
+    def extra(name: str, width: tuple[int, ...]) -> NDArray[np.float32] | None:
+        values = [getattr(block, name) for block in blocks]
+        if all(value is None for value in values):
+            return None
+        filled = [
+            np.full((len(block), *width), np.nan, np.float32) if value is None else value
+            for block, value in zip(blocks, values, strict=True)
+        ]
+        return np.concatenate(filled)[order]
+
+    return ClipBlock(
+        list(names),
+        np.concatenate([[0], np.cumsum([counts.get(name, 0) for name in names])]).astype(np.int64),
+        column("index"),
+        column("start"),
+        column("end"),
+        [texts[row] for row in order.tolist()],
+        column("vectors"),
+        extra("box", (4,)),
+        extra("recognised", ()),
+    )
+
+
+def _summed(stats: Sequence[StreamStats], hidden: int) -> StreamStats:
+    return StreamStats(
+        sum(own.clips for own in stats) - hidden,
+        sum(own.fragments for own in stats),
+        sum(own.unindexed for own in stats),
+        any(own.vector_index for own in stats),
+    )

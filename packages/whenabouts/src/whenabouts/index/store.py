@@ -1,0 +1,406 @@
+"""A corpus on disk (or on an object store), read and written: LanceDB tables behind typed values.
+
+`handle.py` opens it, `reads.py` reads and searches; here is all that changes it.
+
+A put leaves no gap that a crash could hide in: the ledger row is first written without a description of
+its file, then the clips are replaced, then the row is written whole. After a crash between, the file
+looks changed and is done again; clips always have a ledger row, and ids are the same each time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from whenabouts.index import checksums
+from whenabouts.index import lock as locks
+from whenabouts.index.conditional_put import check_conditional_put
+from whenabouts.index.handle import SideTable
+from whenabouts.index.lance import LANCE_ERRORS, folder_of, is_remote, open_table, speaking
+from whenabouts.index.lookup import among, extra_columns
+from whenabouts.index.parts import index_parts
+from whenabouts.index.reads import Reads
+from whenabouts.index.records import (
+    EXTRA_COLUMNS,
+    ClipColumns,
+    StreamInfo,
+    VideoRecord,
+    clip_rows,
+    clips_schema,
+    description_schema,
+    extra_field,
+    ledger_rows,
+    vector_field,
+)
+from whenabouts.index.stemming import makes_compounds
+from whenabouts.index.upkeep import (
+    AFTER_RUN,
+    ALWAYS,
+    LEDGER_WHILE_WRITING,
+    WHILE_WRITING,
+    Distance,
+    Schedule,
+    index_ids,
+    index_kinds,
+    index_vectors,
+    index_words,
+    rewrite,
+    state_of,
+    tidy,
+)
+from whenabouts.index.whole import LedgerState
+
+# Facts that name streams which are to be written anew.
+_ERASING = "erasing:"
+
+_log = logging.getLogger(__name__)
+
+
+class Store(Reads):
+    """One corpus, to be read and written.
+
+    Writing takes the corpus's lock for the time of the call, or for longer with `writing`. A store does not
+    survive a fork (LanceDB has threads); processes that work beside it are to be spawned.
+    """
+
+    def _describe(self, key: str, value: Mapping[str, Any]) -> None:
+        import pyarrow as pa
+
+        row = {"key": key, "value": json.dumps(dict(value)), "owner": "", "expires": 0.0}
+        table = pa.Table.from_pylist([row], schema=description_schema())
+        _upsert(self._description, "key", table)
+        self._read_description()
+
+    def _forget(self, keys: Iterable[str]) -> None:
+        self._description.delete(among("key", keys))
+        self._read_description()
+
+    def put_fact(self, key: str, value: Mapping[str, Any]) -> None:
+        """Keep a small fact with the corpus; it replaces the one of the same key."""
+        with self.writing(), speaking(self.place, "write"):
+            self._describe(f"fact:{key}", value)
+
+    def keep_fact(self, key: str, value: Mapping[str, Any]) -> None:
+        """Keep what was measured of the corpus, as `put_fact`."""
+        self.put_fact(key, value)
+
+    def forget_fact(self, key: str) -> None:
+        """Keep a fact no longer."""
+        with self.writing(), speaking(self.place, "write"):
+            self._forget([f"fact:{key}"])
+
+    def add_side(self, side: SideTable, schema: Any) -> None:
+        """Make a table beside the clips; its schema has a column `video_id`."""
+        with self.writing(), speaking(self.place, f"add table {side.name}"):
+            self._db.drop_table(side.name, ignore_missing=True)  # left by a crash before it was declared
+            table = self._db.create_table(side.name, schema=schema)
+            index_ids(table)
+            if "kind" in table.schema.names:
+                index_kinds(table)
+            self._tables[side.name] = table
+            self._describe(f"table:{side.name}", asdict(side))
+
+    def remove_sides(self, names: Sequence[str]) -> None:
+        """Drop tables beside the clips."""
+        if not names:
+            return
+        with self.writing(), speaking(self.place, "remove tables"):
+            self._forget([f"{kind}:{name}" for name in names for kind in ("table", "index")])
+            for name in names:
+                self._db.drop_table(name, ignore_missing=True)
+                self._tables.pop(name, None)
+
+    def replace_in_side(self, name: str, video_ids: Sequence[str], rows: Any | None) -> None:
+        """Rows of some videos in a table beside the clips: the old ones go, then the new ones come."""
+        with self.writing(), speaking(self.place, "write"):
+            table = self._table(name)
+            table.delete(among("video_id", video_ids))
+            if rows is not None and len(rows):
+                table.add(rows, on_bad_vectors="null")
+
+    def add_stream(self, info: StreamInfo) -> None:
+        """Declare a stream; nothing happens when it is there with the same fingerprint.
+
+        A stream without vectors (dimension 0) takes the first encoder that comes. Any other change raises
+        `EncoderMismatch`; `remove_stream` makes room for it.
+        """
+        if self._streams.get(info.name) == info:
+            return
+        with self.writing(), speaking(self.place, f"add stream {info.name}"):
+            present = self._streams.get(info.name)
+            if present is not None and present.dimension:
+                self.check_stream(info.name, info.fingerprint, info.encoder)
+            elif present is not None and info.dimension:
+                self._add_vectors(info)
+            elif present is None:
+                self._create_clips(info)
+            self._describe(f"stream:{info.name}", asdict(replace(info, settings=dict(info.settings))))
+
+    def _create_clips(self, info: StreamInfo) -> None:
+        name = f"clips_{info.name}"
+        table = open_table(self._db, name)  # left by a crash before it was declared
+        if table is not None:
+            self._db.drop_table(name)
+        table = self._db.create_table(name, schema=clips_schema(info.dimension))
+        index_ids(table)
+        self._tables[name] = table
+
+    def _add_vectors(self, info: StreamInfo) -> None:
+        table = self._clips(info.name)
+        if "vector" in table.schema.names:  # left by a crash before it was declared
+            table.drop_columns(["vector"])
+        table.add_columns(_schema_of(vector_field(info.dimension)))
+
+    def remove_stream(self, name: str) -> None:
+        """Drop a stream with all its clips; the ledger forgets that it was made."""
+        self.stream(name)
+        with self.writing(), speaking(self.place, f"remove stream {name}"):
+            self._upsert_ledger(
+                [
+                    replace(
+                        record, streams={key: value for key, value in record.streams.items() if key != name}
+                    )
+                    for record in self.videos()
+                    if name in record.streams
+                ]
+            )
+            self._forget([f"stream:{name}", f"index:{name}", f"fact:calibration:{name}"])
+            self._db.drop_table(f"clips_{name}", ignore_missing=True)
+            self._tables.pop(f"clips_{name}", None)
+
+    def erase(
+        self, labels: Mapping[str, Collection[str]], facts: Mapping[str, Mapping[str, Any]] | None = None
+    ) -> int:
+        """Take the clips with some texts out of streams for good, and put facts in place; how many clips.
+
+        The tables are written anew without them and without what was deleted before, and all older versions
+        and indices go at once, those of the facts too: a deletion alone leaves vectors in the files for as
+        long as most rows of a file stay. Where a crash cuts this short, the next `optimize` finishes it.
+        """
+        gone = {stream: among("text", some) for stream, some in labels.items() if some}
+        with self.writing(), speaking(self.place, "erase clips"):
+            count = sum(int(self._clips(stream).count_rows(rows)) for stream, rows in gone.items())
+            for stream in labels:
+                self._describe(f"fact:{_ERASING}{stream}", {})
+                if stream in gone:
+                    self._clips(stream).delete(gone[stream])
+            for key, value in (facts or {}).items():
+                self._describe(f"fact:{key}", value)
+            self._finish_erasing()
+            tidy(self._description, self.place)
+        return count
+
+    def erase_later(self, streams: Iterable[str]) -> None:
+        """Let the next `optimize` write some streams anew: what is replaced until then leaves the disk."""
+        with self.writing(), speaking(self.place, "write"):
+            for stream in streams:
+                self._describe(f"fact:{_ERASING}{stream}", {})
+
+    def _finish_erasing(self) -> None:
+        """Write each stream anew of which something was to be erased."""
+        if not (erasing := self.facts(_ERASING)):
+            return
+        for stream in (key.removeprefix(_ERASING) for key in erasing):
+            if stream in self._streams:
+                rewrite(self._clips(stream), self.place)
+                self._index_text(stream)
+                self._forget([f"index:{stream}"])
+                vectors: Distance | None = "cosine" if self.stream(stream).dimension else None
+                self._optimize_table(f"clips_{stream}", stream, vectors, ALWAYS)
+        self._forget([f"fact:{key}" for key in erasing])
+
+    @contextlib.contextmanager
+    def writing(
+        self, *, wait: float = 0.0, on_wait: Callable[[locks.Holder | None], None] | None = None
+    ) -> Iterator[None]:
+        """Hold the corpus's writer lock; inside it, other writers wait or get `CorpusBusy`.
+
+        `wait` is how many seconds to wait for another writer; `on_wait` is called once with who that is.
+        Other threads that write through this store wait for their turn.
+        """
+        with self._one_thread:
+            if self._depth == 0:
+                with speaking(self.place, "lock the corpus"):
+                    if is_remote(self.place):
+                        check_conditional_put(self.place, self._options)
+                    locks.acquire(self._lock, self.place, wait, on_wait)
+                self._checksums = {} if is_remote(self.place) else checksums.begin(folder_of(self.place))
+            else:
+                with speaking(self.place, "write"):
+                    self._check_lease()
+            self._depth += 1
+            try:
+                if self._depth == 1:
+                    self.refresh()
+                yield
+            finally:
+                self._depth -= 1
+                if self._depth == 0:
+                    if not is_remote(self.place):
+                        checksums.finish(folder_of(self.place), self._checksums)
+                    self._versions.clear()
+                    self._state_read = LedgerState(-1)
+                    with contextlib.suppress(*LANCE_ERRORS):  # a lease that cannot be given back runs out
+                        self._lock.release()
+
+    def put_video(self, record: VideoRecord, clips: Mapping[str, ClipColumns]) -> None:
+        """Write one video: see `put_videos`."""
+        self.put_videos([(record, clips)])
+
+    def put_videos(self, entries: Iterable[tuple[VideoRecord, Mapping[str, ClipColumns]]]) -> None:
+        """Write videos: their clips in the given streams replace those there are, then their ledger rows.
+
+        Clips of streams that a record's `streams` does not name, and for which none are given, are removed.
+        Of two entries with one id the last counts. Raises `DiskFull`, `CorpusBusy`, `UsageError` (an
+        undeclared stream, vectors of another width: before anything is changed).
+        """
+        batch = {record.video_id: (record, clips) for record, clips in entries}
+        if not batch:
+            return
+        with self.writing(), speaking(self.place, "write"):
+            tables = {name: self._new_rows(name, batch) for name in _streams_in(batch)}
+            stale = {name: self._stale(name, batch) for name in self._streams}
+            if any(stale.values()) or any(len(rows) for rows in tables.values()):
+                self._upsert_ledger([without_file(record) for record, _ in batch.values()])
+            for name in self._streams:
+                if stale[name]:
+                    self._clips(name).delete(among("video_id", stale[name]))
+                if name in tables and len(tables[name]):
+                    self._add_clips(name, tables[name])
+            self._check_lease()
+            if self._table("videos").count_rows(among("video_id", batch)) > len(batch):
+                self._table("videos").delete(among("video_id", batch))
+            self._upsert_ledger([record for record, _ in batch.values()])
+            self._optimize_if_due(WHILE_WRITING)
+
+    def check_rows(self, record: VideoRecord, clips: Mapping[str, ClipColumns]) -> None:
+        """Raise what making the rows of a video would raise; nothing is written."""
+        ledger_rows([record])
+        for name, columns in clips.items():
+            clip_rows(self.stream(name), {record.video_id: columns})
+
+    def _new_rows(self, name: str, batch: Mapping[str, tuple[VideoRecord, Mapping[str, ClipColumns]]]) -> Any:
+        clips = {video_id: clips[name] for video_id, (_, clips) in batch.items() if name in clips}
+        info = self.stream(name)
+        given = {column for own in clips.values() for column in own.given_extra}
+        given.update(extra_columns(self._clips(name)))
+        return clip_rows(info, clips, [column for column in EXTRA_COLUMNS if column in given])
+
+    def _stale(
+        self, name: str, batch: Mapping[str, tuple[VideoRecord, Mapping[str, ClipColumns]]]
+    ) -> list[str]:
+        """Videos whose clips in a stream have to go, where there are any."""
+        going = [
+            video_id
+            for video_id, (record, clips) in batch.items()
+            if name in clips or name not in record.streams
+        ]
+        there = going and self._clips(name).count_rows(among("video_id", going))
+        return going if there else []
+
+    def _add_clips(self, name: str, rows: Any) -> None:
+        table = self._clips(name)
+        for column in set(extra_columns(rows)) - set(extra_columns(table)):
+            table.add_columns(_schema_of(extra_field(column)))
+        table.add(rows, on_bad_vectors="null")
+        if any(rows["context"].to_pylist()):
+            self._index_text(name)
+
+    def _index_text(self, name: str) -> None:
+        """Index the words of a stream, if it has some."""
+        table = self._clips(name)
+        if table.count_rows("context != ''"):
+            index_words(table)
+            compounds = any(map(makes_compounds, self.ledger().languages))
+            if compounds or self._streams[name].settings.get("parts_of_words"):
+                index_parts(table)
+
+    def put_records(self, records: Iterable[VideoRecord]) -> None:
+        """Write ledger rows only (a new path, metadata, a failure); clips stay as they are."""
+        rows = {record.video_id: record for record in records}
+        if rows:
+            with self.writing(), speaking(self.place, "write"):
+                self._upsert_ledger(list(rows.values()))
+
+    def remove_videos(self, video_ids: Sequence[str]) -> int:
+        """Take videos out, with all their clips; returns how many were there."""
+        if not video_ids:
+            return 0
+        with self.writing(), speaking(self.place, "remove videos"):
+            records = self.videos(video_ids)
+            self._upsert_ledger([without_file(record) for record in records])
+            for name in [*(f"clips_{stream}" for stream in self._streams), *self._sides]:
+                self._table(name).delete(among("video_id", video_ids))
+            if records:
+                self._table("videos").delete(among("video_id", [record.video_id for record in records]))
+            return len(records)
+
+    def _upsert_ledger(self, records: Sequence[VideoRecord]) -> None:
+        if records:
+            _upsert(self._table("videos"), "video_id", ledger_rows(records))
+
+    def _check_lease(self) -> None:
+        if self._lock.is_lost():
+            raise locks.CorpusBusy(self.place, self._lock.holder())
+
+    def optimize(self, *, force: bool = False) -> None:
+        """Merge small fragments, bring indices up to date, drop old versions; call at the end of a run.
+
+        Does only what has become due, unless `force`. A reader whose version goes away meanwhile reads
+        again from the newest.
+        """
+        with self.writing(), speaking(self.place, "optimize"):
+            self._finish_erasing()
+            self._optimize_if_due(ALWAYS if force else AFTER_RUN)
+
+    def _optimize_if_due(self, due: Schedule) -> None:
+        for stream, info in self._streams.items():
+            self._optimize_table(f"clips_{stream}", stream, "cosine" if info.dimension else None, due)
+        for side in self._sides.values():
+            self._optimize_table(side.name, side.name, side.vectors, due)
+        ledger = self._table("videos")
+        if (LEDGER_WHILE_WRITING if due is WHILE_WRITING else due).is_due(state_of(ledger)):
+            index_ids(ledger)
+            tidy(ledger, self.place)
+            tidy(self._description, self.place)
+
+    def _optimize_table(self, name: str, index: str, vectors: Distance | None, due: Schedule) -> None:
+        """Upkeep of one table whose vector index is kept under the key `index`."""
+        table = self._table(name)
+        if not due.is_due(state_of(table)):
+            return
+        started = time.monotonic()
+        trained = index_vectors(table, self._indices.get(index), vectors) if vectors else None
+        tidy(table, self.place)
+        if trained is not None:
+            self._describe(f"index:{index}", asdict(trained))
+        _log.info("%s: table %s optimized in %.1f s", self.place, name, time.monotonic() - started)
+
+
+def _upsert(table: Any, key: str, rows: Any) -> None:
+    table.merge_insert(key).when_matched_update_all().when_not_matched_insert_all().execute(rows)
+
+
+def _schema_of(field: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.schema([field])
+
+
+def _streams_in(batch: Mapping[str, tuple[VideoRecord, Mapping[str, ClipColumns]]]) -> list[str]:
+    return sorted({name for _, clips in batch.values() for name in clips})
+
+
+def without_file(record: VideoRecord) -> VideoRecord:
+    """The row while a video's clips are being written: it matches no file, so a crash is noticed."""
+    return replace(unlike_its_file(record), content_hash="", streams={})
+
+
+def unlike_its_file(record: VideoRecord) -> VideoRecord:
+    """The row as one that the next index run takes for changed."""
+    return replace(record, size=-1, modified_ns=0)

@@ -1,0 +1,236 @@
+"""Speech that was recognised once, kept with the corpus, and subtitles in languages that are not searched.
+
+A table `transcripts` beside the others, one row for the content of a file and a model (or a track), so that
+a rename, another sentence encoder or a run that failed later costs no second recognition, which takes hours.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from whenabouts.index.lance import connect, open_table, speaking
+from whenabouts.index.lock import uninterrupted
+from whenabouts.index.lookup import among, literal
+from whenabouts.video.cues import Cue, CueTrack, Word
+from whenabouts.video.speech import PartialTranscript
+
+_TABLE = "transcripts"
+_MOST_FRAGMENTS = 64
+# Stands in the place of a model, with the track's source; and before a model that is not through with a file.
+_TRACK, _PART = "track:", "part:"
+# Behind the name of a model: which of several sound tracks it heard.
+_SOUND = "#sound:"
+
+
+def heard_by(model: str, sound_track: str) -> str:
+    """What a transcript is kept under: its model, and the sound track where one was chosen."""
+    return f"{model}{_SOUND}{sound_track}" if sound_track else model
+
+
+class Transcripts:
+    """The transcripts of one corpus. Whoever keeps or forgets one holds the corpus's writer lock."""
+
+    def __init__(self, place: str, storage_options: Mapping[str, str] | None = None) -> None:
+        self._place = place
+        self._options = storage_options
+        self._db: Any = None
+        self._opened: Any = None
+        self._with_tracks: set[str] | None = None
+
+    def find(self, content_hash: str, model: str = "", sound_track: str = "") -> CueTrack | None:
+        """The transcript that `model` made of this content (where none is named: the last one made)."""
+        if self._table() is None:
+            return None
+        rows = [row for row in self._rows(content_hash) if not row["model"].startswith((_TRACK, _PART))]
+        rows = [row for row in rows if row["model"].partition(_SOUND)[2] == sound_track]
+        rows = [row for row in rows if not model or row["model"] == heard_by(model, sound_track)]
+        return _track_of(max(rows, key=lambda row: row["made_at"])) if rows else None
+
+    def tracks(self, content_hash: str) -> list[CueTrack]:
+        """The subtitles of a video that has them more than once, in the order of their files and streams."""
+        if self._table() is None:
+            return []
+        rows = [row for row in self._rows(content_hash) if row["model"].startswith(_TRACK)]
+        return [_track_of(row) for row in sorted(rows, key=lambda row: str(row["source"]))]
+
+    def languages_of_tracks(self) -> dict[str, dict[str, str]]:
+        """Of contents with several subtitles, the language of each by its source ("": unnamed)."""
+        if self._table() is None:
+            return {}
+        with speaking(self._place, "read transcripts"):
+            rows = self._table().search().where(f"model LIKE '{_TRACK}%'")
+            kept = rows.select(["content_hash", "source", "language"]).limit(None).to_arrow().to_pylist()
+        tracks: dict[str, dict[str, str]] = {}
+        for row in sorted(kept, key=lambda row: str(row["source"])):
+            tracks.setdefault(row["content_hash"], {})[row["source"]] = row["language"] or ""
+        return tracks
+
+    def _tracked(self) -> set[str]:
+        """Contents of which subtitles are kept; read once, for only its holder writes."""
+        if self._with_tracks is None:
+            self._with_tracks = set()
+            if self._table() is not None:
+                with speaking(self._place, "read transcripts"):
+                    rows = self._table().search().where(f"model LIKE '{_TRACK}%'").select(["content_hash"])
+                    self._with_tracks = set(rows.limit(None).to_arrow()["content_hash"].to_pylist())
+        return self._with_tracks
+
+    def _rows(self, content_hash: str) -> list[dict[str, Any]]:
+        condition = f"content_hash = {literal(content_hash)}"
+        with speaking(self._place, "read transcripts"):
+            rows: list[dict[str, Any]] = (
+                self._table().search().where(condition).limit(None).to_arrow().to_pylist()
+            )
+        return rows
+
+    def keep(self, content_hash: str, model: str, track: CueTrack) -> None:
+        """Keep a transcript; it replaces the one of the same model."""
+        self._write([_row(content_hash, model, track)])
+        with speaking(self._place, "write transcripts"), uninterrupted():
+            self._table().delete(f"id = {literal(f'{content_hash}:{_PART}{model}')}")
+
+    def keep_part(self, content_hash: str, model: str, part: PartialTranscript) -> None:
+        """Keep what a model has recognised of a content until now, until the whole is kept."""
+        rest = json.dumps([part.seconds, part.dropped, part.guess])
+        track = CueTrack(part.cues, f"speech:{model}", part.language, (rest,))
+        self._write([_row(content_hash, _PART + model, track)])
+
+    def part(self, content_hash: str, model: str) -> PartialTranscript | None:
+        """What a model had recognised of a content when it was interrupted; None where it was not."""
+        if self._table() is None:
+            return None
+        rows = [row for row in self._rows(content_hash) if row["model"] == _PART + model]
+        if not rows:
+            return None
+        track = _track_of(rows[0])
+        seconds, dropped, guess = json.loads(track.notes[0])
+        return PartialTranscript(seconds, tuple(track.cues), dropped, track.language, guess)
+
+    def keep_tracks(self, content_hash: str, tracks: Sequence[CueTrack]) -> None:
+        """Keep the subtitles of a video in place of those that it had."""
+        if content_hash in self._tracked():
+            condition = f"content_hash = {literal(content_hash)} AND model LIKE '{_TRACK}%'"
+            with speaking(self._place, "write transcripts"), uninterrupted():
+                self._table().delete(condition)
+            self._tracked().discard(content_hash)
+        if tracks:
+            self._tracked().add(content_hash)
+            self._write([_row(content_hash, _TRACK + track.source, track) for track in tracks])
+
+    def _write(self, values: list[dict[str, Any]]) -> None:
+        import pyarrow as pa
+
+        with speaking(self._place, "write transcripts"), uninterrupted():
+            if self._table() is None:
+                self._opened = self._database().create_table(_TABLE, schema=_schema(), exist_ok=True)
+            rows = pa.Table.from_pylist(values, schema=_schema())
+            merge = self._opened.merge_insert("id")
+            merge.when_matched_update_all().when_not_matched_insert_all().execute(rows)
+
+    def forget(self, content_hashes: Iterable[str]) -> None:
+        """Drop the transcripts of these contents."""
+        hashes = [name for name in content_hashes if name]
+        if hashes and self._table() is not None:
+            with speaking(self._place, "remove transcripts"), uninterrupted():
+                self._table().delete(among("content_hash", hashes))
+                # What was removed must not stay readable in old versions of the table.
+                self._tidy()
+
+    def tidy(self) -> None:
+        """Merge what single writes left, once there is much of it."""
+        if self._table() is None:
+            return
+        with speaking(self._place, "optimize transcripts"):
+            if self._table().stats()["fragment_stats"]["num_fragments"] >= _MOST_FRAGMENTS:
+                self._tidy()
+
+    def _tidy(self) -> None:
+        from whenabouts.index.upkeep import tidy
+
+        tidy(self._table(), self._place)
+
+    def _database(self) -> Any:
+        if self._db is None:
+            self._db = connect(self._place, self._options)
+        return self._db
+
+    def _table(self) -> Any:
+        if self._opened is None:
+            with speaking(self._place, "read transcripts"):
+                self._opened = open_table(self._database(), _TABLE)
+        return self._opened
+
+
+class Recognise(Protocol):
+    """What recognises speech: `video.speech.transcribe`."""
+
+    def __call__(
+        self,
+        path: Path,
+        model: str,
+        *,
+        marked_as: str | None = None,
+        progress: Callable[[float], None] | None = None,
+        earlier: PartialTranscript | None = None,
+        keep: Callable[[PartialTranscript], None] | None = None,
+        sound_track: str = "",
+    ) -> CueTrack:
+        """The words of a file whose sound is marked as a language; `progress` counts its seconds.
+
+        It goes on from the `earlier` part, and gives to `keep` what is recognised until then.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """The words that are spoken in files: what was `kept`, and the `model` and what else recognises the rest.
+
+    `model` is "" where none is to be recognised.
+    """
+
+    kept: Transcripts
+    model: str
+    recognise: Recognise
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    text = [(name, pa.string()) for name in ("id", "content_hash", "model", "language", "source", "track")]
+    return pa.schema([*text, ("made_at", pa.float64())])
+
+
+def _row(content_hash: str, model: str, track: CueTrack) -> dict[str, Any]:
+    cues = [
+        [cue.start, cue.end, cue.text, [[word.start, word.end, word.text] for word in cue.words]]
+        for cue in track.cues
+    ]
+    return {
+        "id": f"{content_hash}:{model}",
+        "content_hash": content_hash,
+        "model": model,
+        "language": track.language,
+        "source": track.source,
+        "track": json.dumps(
+            {"cues": cues, "notes": list(track.notes), "confidence": [cue.confidence for cue in track.cues]},
+            ensure_ascii=False,
+        ),
+        "made_at": time.time(),
+    }
+
+
+def _track_of(row: Mapping[str, Any]) -> CueTrack:
+    track = json.loads(row["track"])
+    # Transcripts that older versions kept do not say how sure the recogniser was.
+    confidence = track.get("confidence") or [None] * len(track["cues"])
+    cues = tuple(
+        Cue(start, end, text, tuple(Word(*word) for word in words), sure)
+        for (start, end, text, words), sure in zip(track["cues"], confidence, strict=True)
+    )
+    return CueTrack(cues, row["source"], row["language"], tuple(track["notes"]))

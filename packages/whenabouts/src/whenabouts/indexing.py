@@ -1,0 +1,330 @@
+"""An index run on a corpus: files and options -> plan -> clips of all streams -> upkeep and calibration."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from whenabouts import plugins
+from whenabouts.calibration import measuring
+from whenabouts.encoders.protocol import EncoderUnavailable
+from whenabouts.index.absent import as_pruned, forget_removed, remember_removed, removed_files
+from whenabouts.index.build import build
+from whenabouts.index.folders import remember_folders
+from whenabouts.index.plan import Plan, Settings, make_plan, read_metadata_file
+from whenabouts.index.progress import Heartbeat, Progress, Summary
+from whenabouts.index.records import EncoderMismatch
+from whenabouts.index.store import without_file
+from whenabouts.index.transcripts import Speech
+from whenabouts.index.workers import available_cores
+from whenabouts.search.choices import choices_of
+from whenabouts.search.stored_calibration import load_calibration
+from whenabouts.streams import all_streams, index_options
+from whenabouts.streams import stream as stream_named
+from whenabouts.streams.protocol import Setup, Stream, StreamRun
+from whenabouts.types import UsageError, WhenaboutsError, number_of
+from whenabouts.video import speech, speech_models
+from whenabouts.video.files import find_files
+from whenabouts.video.objects import check_place, source_path
+from whenabouts.video.probe import base_language
+
+if TYPE_CHECKING:
+    from whenabouts.corpus import Corpus
+    from whenabouts.index.records import VideoRecord
+
+_MOST_PROCESSES = 8
+_LANGUAGE = "subtitle language"
+_SOUND_TRACK = "sound track"
+_CODE = r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*"
+_NAMED_LANGUAGES = 5
+
+
+def plan_index(
+    corpus: Corpus,
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    shots: bool = False,
+    transcribe: str | bool | None = None,
+    metadata: Mapping[str, Any] = MappingProxyType({}),
+    metadata_file: str | os.PathLike[str] | None = None,
+    retry: bool = False,
+    language: str | None = None,
+    sound_track: str | int | None = None,
+    exclude: Sequence[str] = (),
+    follow: bool = True,
+    again: bool = False,
+    prune: bool = False,
+    or_without: bool = False,
+    without: Sequence[str] = (),
+    **options: Any,
+) -> Plan:
+    """What an index run would do; nothing is written.
+
+    `transcribe` names the speech model for what has no subtitles; True takes the one that a package carries.
+    `language` (such as "en") is that of the subtitles that are searched where there are several, from then on
+    ("" forgets it); `sound_track` the number (from 1) or language of the sound that is heard where there are
+    several, likewise. `exclude` are gitignore patterns of what is left out; with `follow` false so are links.
+    `again` takes what was removed from the corpus, and subtitles whose recording is gone; `prune` takes out
+    videos whose files are gone from the paths.
+    `options` are those of the streams (`streams.index_options`), such as `vision`, `text`, `clip_seconds`:
+    encoders by name, folder or as objects. Encoders are opened, so that errors come before anything is read.
+    Raises UsageError for a language that the speech model does not recognise, and
+    EncoderUnavailable for a named encoder that cannot be used; `or_without` leaves its stream out,
+    with a note. An encoder of the corpus that cannot be used any more costs its own stream alone. `without`
+    names streams that are left out of this run, though the corpus has them.
+    """
+    model, spoken = _speech_model(transcribe), _language(corpus, language)
+    _check_recognised(model, spoken)
+    settings = Settings(
+        shots=shots,
+        transcribe=model,
+        language=spoken,
+        sound_track=_sound_track(corpus, sound_track),
+        metadata=dict(metadata),
+        metadata_of=read_metadata_file(Path(metadata_file)) if metadata_file else {},
+    )
+    notes: list[str] = []
+    streams = _set_up(corpus, options, notes, or_without=or_without, without=without)
+    for path in paths:
+        check_place(os.fspath(path))
+    files = [source_path(path) for path in paths]
+    ledger = _ledger(corpus, notes)
+    if retry and not files:
+        files = [source_path(record.path) for record in ledger if record.state == "failed"]
+    return make_plan(
+        find_files(files, exclude=exclude, follow=follow),
+        ledger,
+        settings,
+        streams,
+        retry=retry,
+        removed=removed_files(corpus.store),
+        again=again,
+        prune=prune,
+        notes=notes,
+    )
+
+
+def _ledger(corpus: Corpus, notes: list[str]) -> list[VideoRecord]:
+    """The rows of the corpus as they are now; those of videos to be done again describe no file."""
+    corpus.store.refresh()
+    doubled = corpus.store.doubled()
+    if doubled:
+        notes.append(f"two indexers wrote {number_of(len(doubled), 'video')} at once; done again")
+    return [without_file(row) if row.video_id in doubled else row for row in corpus.store.videos()]
+
+
+def _set_up(
+    corpus: Corpus,
+    options: Mapping[str, Any],
+    notes: list[str],
+    *,
+    or_without: bool,
+    without: Collection[str],
+) -> list[StreamRun]:
+    """What each stream is made with, in the order in which streams are made; see `plan_index`."""
+    accepted = {option.keyword for option in index_options()}
+    if unknown := sorted(options.keys() - accepted):
+        raise UsageError(f"there is no option {unknown[0]!r}; streams take {', '.join(sorted(accepted))}")
+    given = {keyword: value for keyword, value in options.items() if value is not None}
+    runs: dict[str, StreamRun] = {}
+    left_out: WhenaboutsError | None = None
+    for name, stream in _chosen_streams(given, without).items():
+        if not set(stream.reads_clips_of) <= runs.keys() | corpus.store.streams.keys():
+            continue
+        info = corpus.store.streams.get(name)
+        try:
+            run = stream.setup(Setup(corpus.location, info, given, corpus.encoders, notes))
+        except (EncoderUnavailable, EncoderMismatch) as error:
+            is_named = any(option.keyword in given for option in stream.options)
+            if is_named and not (or_without and isinstance(error, EncoderUnavailable)):
+                raise
+            left_out = left_out or error
+            notes.append(
+                f"the {stream.title} of these videos are not indexed: {error}. Run the same command again "
+                "when the model is there; what is indexed stays as it is"
+            )
+        else:
+            runs |= {} if run is None else {name: run}
+    if left_out is not None and not runs:
+        raise left_out
+    return list(runs.values())
+
+
+def _chosen_streams(given: Mapping[str, Any], without: Collection[str]) -> dict[str, Stream]:
+    """The streams but those that are left out. Raises UsageError for one that is unknown or asked for too."""
+    streams = all_streams()
+    if unknown := [name for name in without if name not in streams]:
+        raise UsageError(f"there is no stream {unknown[0]!r} to leave out; there are {', '.join(streams)}")
+    for name in without:
+        flag = next((option.flag for option in streams[name].options if option.keyword in given), None)
+        if flag is not None:
+            raise UsageError(f"{flag} asks for {name}, and --without {name} leaves it out; give one of them")
+    chosen = {name: stream for name, stream in streams.items() if name not in without}
+    if not chosen:
+        raise UsageError("every stream is left out; there would be nothing to index")
+    return chosen
+
+
+def run_index(
+    corpus: Corpus,
+    plan: Plan,
+    *,
+    processes: int | None = None,
+    ray: str | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Summary:
+    """Carry out a plan, made inside `Corpus.writing` if another indexer may be at work.
+
+    `processes` read (default: one a core, at most 8). `ray` names a cluster that reads and encodes: "local",
+    "auto" or HOST:PORT (docs/scaling.md). `progress` is called at least every second, also from
+    another thread, never twice at once. Raises ClusterError where the cluster cannot, CorpusBusy, DiskFull,
+    and before anything is read SpeechUnavailableError.
+    """
+    if processes is not None and processes < 1:
+        raise UsageError(f"{processes} reader processes: give 1 or more")
+    cluster = None if ray is None else plugins.only("executors", f"--ray {ray}", "cluster")
+    if cluster is not None and plan.work:
+        cluster.check_address(ray)
+    spoken = Speech(corpus.transcripts, plan.transcribe, speech.transcribe)
+    model = plan.transcribe if _may_hear(plan) else ""
+    if model and ray is None:
+        speech_models.load_recogniser(model)
+    with corpus.writing(), Heartbeat(progress) as report:
+        for run in plan.streams:
+            if run.encoder is not None or run.name not in corpus.store.streams:
+                corpus.store.add_stream(run.info)
+        corpus.store.erase_later(_personal_again(corpus, plan))
+        count = processes or min(available_cores(), _MOST_PROCESSES)
+        executor = cluster and cluster.executor(plan.streams, ray, processes or 0, model)
+        summary = build(corpus.store, plan, spoken, processes=count, executor=executor, progress=report)
+        _take_out(corpus, plan)
+        remember_folders(corpus.store, plan.searched)
+        if plan.language != corpus_language(corpus):
+            corpus.store.put_fact(_LANGUAGE, {"language": plan.language})
+        if plan.sound_track != corpus_sound_track(corpus):
+            corpus.store.put_fact(_SOUND_TRACK, {"track": plan.sound_track})
+        _finish(corpus, summary, _steps(plan, report))
+    summary.notes.extend(plan.notes)
+    summary.choices = choices_of(corpus)
+    summary.searchable = sum(stream.clips for stream in corpus.store.stats().streams.values())
+    return summary
+
+
+def _personal_again(corpus: Corpus, plan: Plan) -> set[str]:
+    """The streams of vectors that tell people apart of which a plan replaces some."""
+    again = {
+        name
+        for work in plan.work
+        if work.record is not None
+        for name in work.record.streams
+        if work.is_whole or name in work.streams
+    }
+    return {name for name in again & set(corpus.store.streams) if stream_named(name).is_personal}
+
+
+def _take_out(corpus: Corpus, plan: Plan) -> None:
+    """Take out what a plan prunes, and remember which subtitles are no recordings of their own."""
+    if plan.pruned:
+        corpus.store.remove_videos([record.video_id for record in plan.pruned])
+        corpus.erase_personal(plan.pruned)
+        corpus.transcripts.forget([record.content_hash for record in plan.pruned])
+        remember_removed(corpus.store, map(as_pruned, plan.pruned))
+    if plan.readmitted:
+        forget_removed(corpus.store, plan.readmitted)
+
+
+def _may_hear(plan: Plan) -> bool:
+    """Whether the speech of a file of a plan may have to be recognised."""
+    return any(work.task.cues and work.task.kind == "media" for work in plan.work)
+
+
+def _finish(corpus: Corpus, summary: Summary, show: Callable[[str, float], None]) -> None:
+    """Upkeep and calibration: what is due, unless the run was told to stop."""
+    if summary.interrupted:
+        return
+    try:
+        corpus.people.link()
+        show("merging and indexing what is new", 0.0)
+        corpus.store.optimize()
+        corpus.transcripts.tidy()
+        if measuring.is_due(corpus.store, load_calibration(corpus.store)):
+            show_share = partial(show, "measuring what unrelated questions score")
+            show_share(0.0)
+            measuring.measure(corpus.store, corpus.encoders.for_queries(), progress=show_share)
+    except (EncoderUnavailable, EncoderMismatch) as error:
+        summary.notes.append(f"what unrelated questions score was not measured again: {error}")
+    except KeyboardInterrupt:
+        # Both are made up for at the end of the next run.
+        summary.interrupted = True
+
+
+def _steps(plan: Plan, progress: Callable[[Progress], None] | None) -> Callable[[str, float], None]:
+    """What reports the steps that come after a plan's files to `progress`, and how far each is."""
+
+    started: dict[str, float] = {}
+
+    def show(step: str, fraction: float) -> None:
+        passed = time.monotonic() - started.setdefault(step, time.monotonic())
+        if progress is not None:
+            progress(Progress.after_files(step, fraction, len(plan.work), passed))
+
+    return show
+
+
+def corpus_language(corpus: Corpus) -> str:
+    """The language of the subtitles that were named to be searched; "" where none was."""
+    return str((corpus.store.fact(_LANGUAGE) or {}).get("language", ""))
+
+
+def corpus_sound_track(corpus: Corpus) -> str:
+    """The number or language of the sound track that was named to be heard; "" where none was."""
+    return str((corpus.store.fact(_SOUND_TRACK) or {}).get("track", ""))
+
+
+def _sound_track(corpus: Corpus, named: str | int | None) -> str:
+    track = corpus_sound_track(corpus) if named is None else str(named)
+    if track and not re.fullmatch(rf"[1-9][0-9]?|{_CODE}", track):
+        raise UsageError(
+            f"--sound-track {track!r} is neither a number from 1 on nor the code of a language, such as de"
+        )
+    return track.lower()
+
+
+def _language(corpus: Corpus, named: str | None) -> str | None:
+    language = corpus_language(corpus) if named is None else named
+    if language and not re.fullmatch(_CODE, language):
+        raise UsageError(f"{language!r} is no language; write its code, such as en, de or pt-BR")
+    return language.lower() or None
+
+
+def _check_recognised(model: str | None, language: str | None) -> None:
+    """Raise UsageError where speech is to be recognised by a model that does not know the language."""
+    if not (model and language):
+        return
+    languages = speech_models.languages_of(model)
+    if base_language(language) in languages:
+        return
+    names = ", ".join(sorted(languages)) if len(languages) <= _NAMED_LANGUAGES else f"{len(languages)} others"
+    raise UsageError(
+        f"--language {language}: the speech model {model} does not recognise it (it knows {names}), so "
+        "nothing would be heard; name another model, such as --transcribe small (`whenabouts models get "
+        "small`, 99 languages), or leave out --transcribe, or forget the language with --language ''"
+    )
+
+
+def _speech_model(name: str | bool | None) -> str | None:
+    """The name of a speech model, a folder by its whole path; SpeechUnavailableError where none can run."""
+    if not name:
+        return None
+    from whenabouts.video.speech_models import PACKAGED, SpeechUnavailableError, why_unavailable
+
+    name = PACKAGED if name is True else name
+    if (reason := why_unavailable(name)) is not None:
+        raise SpeechUnavailableError(reason)
+    return str(Path(name).resolve()) if Path(name).is_dir() else name

@@ -1,0 +1,1 @@
+"""The one door for bytes from outside: files, hubs, replies, checkpoints become checked values here."""

@@ -1,0 +1,419 @@
+"""Files opened and written: gzip anywhere, one-line errors, nothing half-written."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import logging
+import os
+import re
+import tempfile
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any, cast
+
+from whenabouts.intake.opening import open_regular
+from whenabouts.types import WhenaboutsError
+
+_log = logging.getLogger("whenabouts")
+
+_GZIP = b"\x1f\x8b"
+LMDB_START = rb"(?s).{16}(?:.{8})?\xde\xc0\xef\xbe"
+"""How a file of LMDB begins (32 or 64 bits, little-endian), as a regular expression."""
+_HEAD_BYTES = 65_536
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|"|[\[\]{},]', re.DOTALL)
+_CLOSING = {"{": "}", "[": "]"}
+_DEEPEST = 100
+# What a gzip file may unpack to: text takes a tenth of its size in it, seldom less than a thirtieth.
+_FREELY_UNPACKED, _MOST_TIMES_PACKED = 64 << 20, 100
+_LARGEST_DOCUMENT = 1 << 30
+_MOST_VALUES = 24_000_000
+"""Of a JSON document that is read at once: each takes some 100 bytes of memory."""
+_REMEDY = "which is too much to be read at once; split it, or write it as JSON lines (docs/formats.md)"
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+ABSENT: Any = object()
+"""No value to show: None is one, JSON's null."""
+
+
+class FormatError(WhenaboutsError):
+    """A file that is not what it should be; one line names file, line, field, value and what is accepted."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        problem: str,
+        *,
+        line: int | None = None,
+        field: str | None = None,
+        value: Any = ABSENT,
+        accepted: str = "",
+    ) -> None:
+        where = f"{path}" + (f", line {line}" if line is not None else "")
+        what = f"{_in_line(field)}: " if field else ""
+        shown = "" if value is ABSENT else f" {_short(value)}"
+        remedy = f"; accepted: {accepted}" if accepted else ""
+        super().__init__(f"{where}: {what}{problem}{shown}{remedy}")
+
+
+class ReaderMissing(WhenaboutsError):
+    """A package that reads this layout is not installed; the message has the command that installs it."""
+
+    def __init__(self, path: Path, kind: str, package: str) -> None:
+        super().__init__(
+            f"{path}: reading {kind} needs the package {package}, which is not installed: "
+            "pip install 'whenabouts[features]'"
+        )
+
+
+def _in_line(field: str) -> str:
+    """A field's name, which may hold any key of a file, fit for one line."""
+    text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in field[:120])
+    return text if len(field) <= 120 else text + "..."
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+@dataclass(frozen=True)
+class Sign:
+    """How files of a format begin: what `FileHead.has` holds against a file."""
+
+    keys: str = ""
+    """Keys that its first JSON value has, all of them: "qid vid". "*/times" is a key of an entry of that
+    object or list, "*/*/times" of an entry of such an entry."""
+    without: str = ""
+    """Keys that it does not have."""
+    line: str = ""
+    """What its first line that is not blank begins with: a regular expression."""
+    start: bytes = b""
+    """What its bytes begin with: a regular expression."""
+
+
+@dataclass(frozen=True)
+class FileHead:
+    """The beginning of a file: enough to tell in which format it is."""
+
+    path: Path
+    head: bytes
+    whole: bool
+    """Whether `head` is all there is."""
+
+    @property
+    def suffix(self) -> str:
+        """The file's suffix in lower case, .gz set aside: ".jsonl"."""
+        name = self.path.name.lower()
+        return Path(name.removesuffix(".gz")).suffix
+
+    @cached_property
+    def first_line(self) -> str:
+        """The first line that is not blank, "" where there is none."""
+        for line in self.head.decode("utf-8", "replace").lstrip("\ufeff").splitlines():
+            if line.strip():
+                return line.strip()
+        return ""
+
+    @cached_property
+    def first_value(self) -> Any:
+        """The first JSON value; of one that reaches beyond the head, what is there of it.
+
+        None where the file does not begin with an object or a list.
+        """
+        text = self.head.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
+        if text[:1] not in ("{", "["):
+            return None
+        try:
+            return json.JSONDecoder().raw_decode(text)[0]
+        except (ValueError, RecursionError):
+            return None if self.whole else _completed(text)
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """Keys of the first JSON value, of its entries and of theirs, as `Sign.keys` writes them."""
+        levels, inner = set[str](), [self.first_value]
+        for depth in range(3):
+            levels |= {"*/" * depth + key for value in inner if isinstance(value, dict) for key in value}
+            inner = [entry for value in inner for entry in _entries(value)]
+        return frozenset(levels)
+
+    def has(self, sign: Sign) -> bool:
+        """Whether the file begins so."""
+        if sign.keys:
+            return self.keys.issuperset(sign.keys.split()) and self.keys.isdisjoint(sign.without.split())
+        if sign.line:
+            return re.match(sign.line, self.first_line) is not None
+        return re.match(sign.start, self.head) is not None
+
+    @property
+    def is_json_document(self) -> bool:
+        """Whether it begins like a JSON object or list."""
+        return self.first_line[:1] in ("{", "[")
+
+    def describe(self) -> str:
+        """The beginning, for an error message."""
+        return (
+            "an empty file"
+            if not self.head.strip()
+            else f"a file that begins with {_short(self.first_line[:60])}"
+        )
+
+
+def _completed(text: str) -> Any:
+    """The value that begins here, cut after its last whole member and closed."""
+    open_brackets: list[str] = []
+    keep, closing = 0, ""
+    for token in _TOKEN.finditer(text):
+        sign = token.group()
+        if sign == '"':  # a string that the cut goes through: what comes after this is prose
+            break
+        if sign in _CLOSING:
+            open_brackets.append(_CLOSING[sign])
+        elif sign in ("}", "]"):
+            if not open_brackets or open_brackets.pop() != sign:
+                return None
+        elif sign != ",":
+            continue
+        if len(open_brackets) < _DEEPEST:
+            keep = token.start() if sign == "," else token.end()
+            closing = "".join(reversed(open_brackets))
+    try:
+        return json.loads(text[:keep] + closing)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _entries(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def read_head(path: Path) -> FileHead:
+    """The beginning of a file, unpacked. Raises FormatError for what cannot be read."""
+    with open_unpacked(path) as stream:
+        head = stream.read(_HEAD_BYTES)
+        whole = len(head) < _HEAD_BYTES
+    return FileHead(path, head, whole)
+
+
+@contextmanager
+def open_unpacked(path: Path) -> Iterator[IO[bytes]]:
+    """The bytes of a file, unpacked where it is gzip, whatever its name says.
+
+    Raises FormatError for a file that is missing, unreadable, or a gzip file that is cut off, damaged, or
+    unpacks to more than a hundred times its size, also while it is read.
+    """
+    try:
+        with open_regular(path) as raw:
+            packed = raw.read(2) == _GZIP
+            raw.seek(0)
+            if packed:
+                size = os.fstat(raw.fileno()).st_size
+                most = max(_FREELY_UNPACKED, _MOST_TIMES_PACKED * size)
+                with gzip.open(raw, "rb") as stream:
+                    yield io.BufferedReader(_Bounded(path, cast(IO[bytes], stream), most), _HEAD_BYTES)
+            else:
+                yield raw
+    except EOFError:
+        raise FormatError(
+            path, "the gzip file is cut off: it ends before its end mark; fetch it again"
+        ) from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise FormatError(path, f"the gzip file is damaged ({error}); fetch it again") from None
+    except OSError as error:
+        raise FormatError(path, f"cannot be read: {error.strerror or error}") from None
+
+
+class _Bounded(io.RawIOBase):
+    """The bytes of a gzip file, up to a number that no honest file exceeds."""
+
+    def __init__(self, path: Path, stream: IO[bytes], most: int) -> None:
+        self._path, self._stream, self._most, self._left = path, stream, most, most
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._stream.read(len(buffer))
+        self._left -= len(piece)
+        if self._left < 0:
+            raise FormatError(
+                self._path,
+                f"the gzip file unpacks to more than {self._most >> 20} MiB, over a hundred times its size; "
+                "unpack it with gunzip if that is meant, and give the file that comes out",
+            )
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+def read_document(path: Path) -> bytes:
+    """All bytes of a file that is read at once, unpacked. Raises FormatError for one of more than 1 GiB."""
+    pieces, length = list[bytes](), 0
+    with open_unpacked(path) as stream:
+        while piece := stream.read(1 << 20):
+            pieces.append(piece)
+            length += len(piece)
+            if length > _LARGEST_DOCUMENT:
+                raise FormatError(path, f"is larger than {_LARGEST_DOCUMENT >> 20} MiB, {_REMEDY}")
+    return b"".join(pieces)
+
+
+@contextmanager
+def write_atomically(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write, gzip where its name ends in .gz: it appears whole under its name, or not at all.
+
+    A link is followed; what is there and is no file (a device, a pipe, a folder) is refused.
+    """
+    packed = path.name.endswith(".gz")
+    path = path.resolve() if path.is_symlink() else path
+    if path.exists() and not path.is_file():
+        raise FormatError(path, "is no file to write to; name one that is, or that is not there yet")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise FormatError(path, f"cannot be written: {error.strerror or error}") from None
+    try:
+        with os.fdopen(handle, "wb") as raw:
+            if packed:
+                # No name and no time in the header: the same content makes the same bytes.
+                with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
+                    yield cast(IO[bytes], stream)
+            else:
+                yield raw
+        mask = os.umask(0)
+        os.umask(mask)
+        Path(aside).chmod(0o666 & ~mask)
+        Path(aside).replace(path)
+    except OSError as error:
+        raise FormatError(path, f"cannot be written: {error.strerror or error}") from None
+    finally:
+        Path(aside).unlink(missing_ok=True)
+
+
+def is_lmdb(head: bytes) -> bool:
+    """Whether a file that begins like this is an LMDB environment's."""
+    return re.match(LMDB_START, head) is not None
+
+
+def lmdb_file_in(folder: Path) -> Path | None:
+    """The file of an LMDB environment that is a folder; None where it is no such folder."""
+    file = folder / "data.mdb"
+    return file if file.is_file() else None
+
+
+def sibling_file(path: Path, name: str) -> Path | None:
+    """The file of that name, or of that name and .gz, in the folder of `path`; None where there is none."""
+    names = (path.with_name(name), path.with_name(f"{name}.gz"))
+    return next((candidate for candidate in names if candidate.exists()), None)
+
+
+def read_json(path: Path) -> Any:
+    """The one JSON value of a file in which no object has a key twice.
+
+    Readers of JSON keep the last of two equal keys and say nothing; in an object of videos, the first one's
+    sentences would be gone. Raises FormatError for that, with the line where it stops being JSON, and for
+    more values than memory is to be filled with.
+    """
+    return parse_json(path, read_document(path))
+
+
+def parse_json(path: Path, data: bytes) -> Any:
+    """One JSON value of a file, under the rules of `read_json`."""
+    values = sum(data.count(sign) for sign in (b",", b"[", b"{"))
+    if values > _MOST_VALUES:
+        raise FormatError(path, f"has about {values:,} values, more than {_MOST_VALUES:,}, {_REMEDY}")
+    try:
+        # NaN and Infinity are left to the field that has them.
+        value = json.loads(
+            data.decode("utf-8-sig"), object_pairs_hook=lambda pairs: _without_repeats(path, pairs)
+        )
+    except (ValueError, RecursionError) as error:
+        raise json_error(path, error) from None
+    check_text(value, data, path)
+    return value
+
+
+def _without_repeats(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        twice = next(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
+        raise FormatError(path, "the key comes twice:", value=twice, accepted="each key once in its object")
+    return fields
+
+
+def check_text(value: Any, raw: bytes, path: Path, line: int | None = None) -> None:
+    """Refuse half of a surrogate pair, which JSON (`raw`, read as `value`) can name and UTF-8 cannot hold."""
+    if not _SURROGATE.search(raw):
+        return
+    waiting: list[tuple[str, Any]] = [("", value)]
+    while waiting:
+        field, inner = waiting.pop()
+        if isinstance(inner, dict):
+            waiting += [(field, key) for key in inner]
+            waiting += [(f"{field}.{key}" if field else key, member) for key, member in inner.items()]
+        elif isinstance(inner, list):
+            waiting += [(f"{field}[{number}]", member) for number, member in enumerate(inner)]
+        elif isinstance(inner, str) and any("\ud800" <= letter <= "\udfff" for letter in inner):
+            accepted = "text without lone surrogates"
+            raise FormatError(
+                path, "is no valid Unicode:", line=line, field=field, value=inner, accepted=accepted
+            )
+
+
+def json_error(
+    path: Path, error: ValueError | RecursionError, line: int | None = None, accepted: str = ""
+) -> FormatError:
+    """What kept a text from being read as JSON; `line` is given where the text is one line of the file."""
+    if isinstance(error, UnicodeDecodeError):
+        of_line = "" if line is None else " of the line"
+        return FormatError(path, f"is not UTF-8 text (byte {error.start}{of_line})", line=line)
+    if isinstance(error, json.JSONDecodeError):
+        problem = f"is not JSON ({error.msg}, column {error.colno})"
+        return FormatError(path, problem, line=error.lineno if line is None else line, accepted=accepted)
+    if isinstance(error, RecursionError):
+        return FormatError(path, "is nested too deeply to be read", line=line)
+    # Python refuses to read whole numbers of thousands of digits.
+    return FormatError(path, f"holds a number that cannot be read ({error})", line=line)
+
+
+@dataclass
+class Losses:
+    """What a format cannot hold of a run or of judgements; logged once a file is written."""
+
+    path: Path
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def count(self, what: str, times: int = 1) -> None:
+        """Note that something was lost `times` times."""
+        if times:
+            self.counts[what] = self.counts.get(what, 0) + times
+
+    def log(self) -> None:
+        """Write a warning for each loss."""
+        for what, times in self.counts.items():
+            _log.warning("%s: %d %s", self.path, times, what)
+
+
+def refuse_overwriting(target: Path, *sources: Path | str) -> None:
+    """Raise FormatError where a file to write is one of those that are read."""
+    for source in map(Path, sources):
+        with contextlib.suppress(OSError):
+            if target.samefile(source):
+                raise FormatError(target, "is read here and would be overwritten; write to another file")
+
+
+def line_containing(path: Path, text: str) -> int | None:
+    """The first line of a file that holds some text, None where none does: for messages about an id."""
+    forms = (text.encode(), json.dumps(text)[1:-1].encode())
+    with contextlib.suppress(WhenaboutsError), open_unpacked(path) as stream:
+        for number, line in enumerate(stream, 1):
+            if any(form in line for form in forms):
+                return number
+    return None

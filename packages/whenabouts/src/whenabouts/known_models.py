@@ -1,0 +1,116 @@
+"""The models that whenabouts can use by name: what each is for, and what is on this machine of it.
+
+Sizes are those of files here, licences what a package says of itself or the hub said when a model was
+fetched. Of a model that is not here nothing is claimed: `models get` asks the hub.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from whenabouts.checkers import check_models
+from whenabouts.encoders import known_models
+from whenabouts.intake import hub
+from whenabouts.intake.hub import ModelCard, Pin
+from whenabouts.video import speech_models
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModel:
+    """A line of `whenabouts models list`.
+
+    `size` (bytes) is None for what is not here, `licence` "" where it was not told, `revision` that which was
+    fetched ("": none was pinned).
+    """
+
+    model: ModelCard
+    size: int | None = None
+    licence: str = ""
+    revision: str = ""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is on this machine."""
+        return self.size is not None
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        model = self.model
+        return {
+            "name": model.name,
+            "alias": model.alias or None,
+            "purpose": model.purpose,
+            "megabytes": None if self.size is None else round(self.size / 1e6, 1),
+            "licence": self.licence or None,
+            "installed": self.is_here,
+            "revision": self.revision or None,
+            "from": "package" if model.packages else "hub",
+        }
+
+
+def listed_models() -> list[ListedModel]:
+    """All that are known by name, then what else was fetched."""
+    cards = _cards()
+    names = {model.name for model in cards}
+    others = [pin for pin in hub.pins() if pin.repository not in names]
+    return [*(_listed(model) for model in cards), *(_fetched(pin) for pin in others)]
+
+
+def resolved(name: str) -> ModelCard | None:
+    """The known model of a name or an alias."""
+    return next((model for model in _cards() if name in (model.name, model.alias)), None)
+
+
+def _cards() -> list[ModelCard]:
+    return [*known_models(), *speech_models.MODELS, *check_models()]
+
+
+def _listed(model: ModelCard) -> ListedModel:
+    if model.packages:
+        return _packaged(model)
+    pin = hub.pin_of(model.name)
+    try:
+        folder = hub.folder_of(model.name, lambda folder: any(folder.glob("model*")))
+    except hub.HubError:
+        return ListedModel(model)
+    if pin is None:  # another program fetched it
+        return ListedModel(model, _bytes(folder.rglob("*")))
+    return ListedModel(model, pin.size, pin.licence, pin.revision)
+
+
+def _packaged(model: ModelCard) -> ListedModel:
+    specs = ((name, importlib.util.find_spec(name)) for name in model.packages)
+    package, spec = next((pair for pair in specs if pair[1]), ("", None))
+    if spec is None:
+        return ListedModel(model)
+    places = [Path(place) for place in spec.submodule_search_locations or ()]
+    size = _bytes(file for place in places for file in place.rglob("*") if file.suffix != ".pyc")
+    names = _distributions().get(package, [])
+    return ListedModel(model, size, _licence(names[0]) if names else "")
+
+
+def _fetched(pin: Pin) -> ListedModel:
+    model = ModelCard(pin.repository, "fetched here")
+    return ListedModel(model, pin.size if hub.is_fetched(pin) else None, pin.licence, pin.revision)
+
+
+def _bytes(files: Iterable[Path]) -> int:
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def _licence(distribution: str) -> str:
+    """What a package says of its licence; "" where it says nothing."""
+    facts = importlib.metadata.metadata(distribution)
+    stated = next((facts[key] for key in ("License-Expression", "License") if key in facts), "UNKNOWN")
+    return "" if stated == "UNKNOWN" or "\n" in stated else stated
+
+
+@cache
+def _distributions() -> dict[str, list[str]]:
+    return dict(importlib.metadata.packages_distributions())

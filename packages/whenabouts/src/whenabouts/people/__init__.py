@@ -1,0 +1,1 @@
+"""Who speaks and who is seen, across the videos of a corpus."""

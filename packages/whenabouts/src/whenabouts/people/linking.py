@@ -1,0 +1,95 @@
+"""Joining labels of new videos to the people whose mean vectors are nearest."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.index.records import natural_key
+from whenabouts.index.store import Store
+from whenabouts.streams.protocol import label_in
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelVectors:
+    """Of a label: the sum (D,) of the unit vectors of its clips, and the videos that it is in."""
+
+    total: NDArray[np.float64]
+    videos: frozenset[str]
+
+
+def label_vectors(store: Store, stream: str) -> dict[str, LabelVectors]:
+    """The labels of a stream in their natural order; read in blocks of videos."""
+    sums: dict[str, NDArray[np.float64]] = {}
+    videos = defaultdict[str, set[str]](set)
+    ids = [record.video_id for record in store.ledger().listed if stream in record.streams]
+    for at in range(0, len(ids), 100):
+        block = store.clips_of(stream, ids[at : at + 100])
+        owner = np.repeat(np.arange(len(block.video_ids)), np.diff(block.offsets)).tolist()
+        labels, number = np.unique(np.array(block.text, object).astype(str), return_inverse=True)
+        added = np.zeros((len(labels), block.vectors.shape[1]))
+        np.add.at(added, number, block.vectors)
+        for place, label in enumerate(labels.tolist()):
+            sums[label] = sums.get(label, 0.0) + added[place]
+        for place, label in zip(owner, block.text, strict=True):
+            videos[label].add(block.video_ids[place])
+    return {
+        label: LabelVectors(sums[label], frozenset(videos[label])) for label in sorted(sums, key=natural_key)
+    }
+
+
+def join_labels(vectors: Mapping[str, LabelVectors], names: dict[str, str], least: float) -> int:
+    """Give each label without a name that of the nearest person; how many labels now have one.
+
+    `least` is the cosine from which two are one person. A label that its source names is a person of that
+    name; the others come in their order, so that the same videos give the same people.
+    """
+    people = _People(vectors)
+    for label in vectors:
+        if label in names:
+            people.add(label, names[label])
+    new = [label for label in vectors if label not in names]
+    unnamed = {label for label in new if _is_of_one_video(label, vectors[label].videos)}
+    for label in sorted(new, key=unnamed.__contains__):
+        person = people.nearest(label, least) if label in unnamed else None
+        names[label] = person or label
+        people.add(label, names[label])
+    return len(new)
+
+
+class _People:
+    """The people that labels are so far: their names, sums of vectors, and the videos they are in."""
+
+    def __init__(self, vectors: Mapping[str, LabelVectors]) -> None:
+        self._vectors = vectors
+        self._rows: dict[str, int] = {}
+        self._videos: list[set[str]] = []
+        width = len(next(iter(vectors.values())).total) if vectors else 0
+        self._sums = np.zeros((len(vectors), width))
+
+    def add(self, label: str, person: str) -> None:
+        """Let a label be a person's."""
+        row = self._rows.setdefault(person, len(self._rows))
+        if row == len(self._videos):
+            self._videos.append(set())
+        self._sums[row] += self._vectors[label].total
+        self._videos[row] |= self._vectors[label].videos
+
+    def nearest(self, label: str, least: float) -> str | None:
+        """The person of the largest cosine from `least` on who is in none of the label's videos."""
+        own = self._vectors[label]
+        sums = self._sums[: len(self._rows)]
+        lengths = np.linalg.norm(sums, axis=1) * np.linalg.norm(own.total)
+        cosine = np.where(lengths > 0, sums @ own.total / np.where(lengths > 0, lengths, 1), -1.0)
+        # The stream told two labels of one video apart.
+        cosine[[not videos.isdisjoint(own.videos) for videos in self._videos]] = -1.0
+        best = int(np.argmax(cosine)) if len(cosine) else -1
+        return list(self._rows)[best] if best >= 0 and cosine[best] >= least else None
+
+
+def _is_of_one_video(label: str, videos: frozenset[str]) -> bool:
+    return len(videos) == 1 and label.endswith(label_in("", *videos))

@@ -1,0 +1,87 @@
+"""Every seam of the product: what other distributions add to it, and where it is read.
+
+A distribution declares an entry point in one of the groups below; the product names none of them.
+
+| group | an entry is | read by |
+| --- | --- | --- |
+| `whenabouts.verbs` | a `cli.verbs.Verb`, named as the verb | `cli/main.py` |
+| `whenabouts.verb_options` | a `cli.verbs.VerbOptions`: more options of a verb | `cli/verbs.py` |
+| `whenabouts.streams` | a `streams.protocol.Stream` | `streams/__init__.py` |
+| `whenabouts.encoders` | a module like those of `encoders/` | `encoders/__init__.py` |
+| `whenabouts.moment_finders` | a `search.finder.FinderKind` | `corpus.py` |
+| `whenabouts.checkers` | a module like those of `checkers/` | `checkers/__init__.py` |
+| `whenabouts.executors` | `executor(address, seconds)`, named by its scheme | `indexing.py` |
+| `whenabouts.routes` | a FastAPI router | `server/app.py` |
+| `whenabouts.exports` | a module like those of `export/` | `export/__init__.py` |
+| `whenabouts.query_files` | a module with `read_queries`, `answers` and `write_run` | `cli/search.py`, `corpus.py` |
+| `whenabouts.formats`, `.datasets`, `.phrases` | a module like those of the folder | `whenabouts_bench` |
+| `whenabouts.features` | a module with `open_features` and `describe` | `whenabouts_bench` |
+| `whenabouts.models` | a module with `Config` and `Model` | `whenabouts_systems` |
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+from typing import Any
+
+from whenabouts.types import UsageError
+
+
+class PluginError(UsageError):
+    """A plugin cannot be loaded."""
+
+
+@cache
+def entries(group: str) -> dict[str, EntryPoint]:
+    """The entry points of a group by name, in the order of their names."""
+    found = {entry.name: entry for entry in reversed(tuple(entry_points(group=f"whenabouts.{group}")))}
+    return dict(sorted(found.items()))
+
+
+def load(group: str, name: str) -> Any:
+    """What the entry `name` of a group stands for. Raises PluginError, KeyError for a name that is not there."""
+    entry = entries(group)[name]
+    try:
+        return entry.load()
+    except (ImportError, AttributeError) as error:
+        package = entry.dist.name if entry.dist else entry.value
+        raise PluginError(
+            f"{package}: its plugin {name} ({entry.value}) cannot be loaded: {error}; "
+            f"mend it, or take it out: pip uninstall {package}"
+        ) from error
+
+
+def loaded(group: str) -> dict[str, Any]:
+    """All that a group has, by name. Raises PluginError."""
+    return {name: load(group, name) for name in entries(group)}
+
+
+def only(group: str, purpose: str, extra: str) -> Any:
+    """The first that a group has. Raises UsageError, naming the extra that brings one."""
+    for name in entries(group):
+        return load(group, name)
+    raise UsageError(f"{purpose} needs a package that is not installed: pip install 'whenabouts[{extra}]'")
+
+
+def modules_declaring(package: ModuleType | str, attribute: str, group: str | None = None) -> tuple[Any, ...]:
+    """The modules of a package that have `attribute`, in the order of their names, then those of a group.
+
+    Modules whose names begin with an underscore are not imported. The package's `__path__` is read in each
+    call, so a folder that is added to it counts at once. The type is `Any` because such modules have only
+    those functions that they can honour.
+    """
+    if isinstance(package, str):
+        package = importlib.import_module(package)
+    own = _modules_in(package.__name__, tuple(package.__path__), attribute)
+    return own if group is None else (*own, *loaded(group).values())
+
+
+@cache
+def _modules_in(package: str, folders: tuple[str, ...], attribute: str) -> tuple[Any, ...]:
+    names = sorted(entry.name for entry in pkgutil.iter_modules(folders) if not entry.name.startswith("_"))
+    modules = [importlib.import_module(f"{package}.{name}") for name in names]
+    return tuple(module for module in modules if hasattr(module, attribute))

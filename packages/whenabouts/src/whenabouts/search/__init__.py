@@ -1,0 +1,1 @@
+"""From a query to ranked moments of one corpus."""

@@ -1,0 +1,144 @@
+"""A query by example: what else looks, or reads, like a picture or like a moment of the corpus."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from whenabouts.index.records import VideoRecord, unambiguous
+from whenabouts.times import format_time, parse_instant, parse_moment
+from whenabouts.types import Moment, UsageError
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from numpy.typing import NDArray
+
+    from whenabouts.corpus import Corpus
+    from whenabouts.streams.protocol import QueryKind
+
+    Like: TypeAlias = "str | os.PathLike[str] | Moment | NDArray[np.uint8] | Example"
+    """What an example can be given as (`SearchOptions.like`)."""
+
+ASIDE_SECONDS = 2.0
+"""Around an instant that is an example, this much of its video is no answer: it shows the same."""
+PICTURE_SIZE = 768
+"""Pixels of the short side of a picture that is kept for comparison; encoders look at 512 at most."""
+# A moment has a length, so an instant is the moment that begins there and is this long.
+_SHORTEST_SECONDS = 1e-3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Example:
+    """A picture (H, W, 3), RGB, or a moment; `name` is what people call it.
+
+    What overlaps `apart` is no answer: the moment itself, and what is next to an instant.
+    """
+
+    name: str
+    picture: NDArray[np.uint8] | None = None
+    moment: Moment | None = None
+    apart: Moment | None = None
+
+    @property
+    def kind(self) -> QueryKind:
+        """The kind of query that it is."""
+        return "moment" if self.picture is None else "picture"
+
+
+def example_of(corpus: Corpus, like: Like) -> Example:
+    """The example that is meant: see `SearchOptions.like`.
+
+    Raises UsageError for a moment that the corpus does not have and for what is neither a file nor a moment;
+    MediaError for a file that is no picture or cannot be read.
+    """
+    if isinstance(like, Example):
+        return like
+    if isinstance(like, Moment):
+        record = corpus.resolve(like.video_id)
+        return _of_span(record, Moment(record.video_id, like.start, like.end))
+    if isinstance(like, np.ndarray):
+        return Example("a picture", picture=_checked(like))
+    if isinstance(like, str) and not Path(like).is_file() and "@" in like:
+        return example_at(like, corpus.resolve, corpus.rate_of)
+    return _of_file(corpus, Path(like))
+
+
+def example_at(
+    place: str,
+    resolve: Callable[[str], VideoRecord],
+    rate_of: Callable[[str], Fraction | None] = lambda video: None,
+) -> Example:
+    """The moment that is called VIDEO@TIME or VIDEO@START-END; `resolve` gives the record of a video's name.
+
+    Raises UsageError, and what `resolve` raises.
+    """
+    try:
+        video, start, end = parse_moment(place, rate_of)
+    except UsageError as error:
+        try:
+            video, at = parse_instant(place, rate_of)
+        except UsageError:
+            raise error from None
+        return _of_instant(resolve(video), at)
+    record = resolve(video)
+    return _of_span(record, Moment(record.video_id, start, end))
+
+
+def _of_span(record: VideoRecord, moment: Moment) -> Example:
+    _check_inside(record, moment.start)
+    name = f"{_name(record)}@{format_time(moment.start)}-{format_time(moment.end)}"
+    return Example(name, moment=moment, apart=moment)
+
+
+def _of_instant(record: VideoRecord, at: float) -> Example:
+    _check_inside(record, at)
+    around = Moment(record.video_id, max(0.0, at - ASIDE_SECONDS), at + ASIDE_SECONDS)
+    name = f"{_name(record)}@{format_time(at)}"
+    return Example(name, moment=Moment(record.video_id, at, at + _SHORTEST_SECONDS), apart=around)
+
+
+def _name(record: VideoRecord) -> str:
+    return unambiguous(record.path).rsplit("/", 1)[-1] or record.video_id
+
+
+def _check_inside(record: VideoRecord, at: float) -> None:
+    if record.duration is not None and at >= record.duration:
+        end = format_time(record.duration)
+        raise UsageError(
+            f"{_name(record)} ends at {end}, so there is nothing at {format_time(at)}; name an earlier time"
+        )
+
+
+def _of_file(corpus: Corpus, path: Path) -> Example:
+    from whenabouts.video.picture import KINDS, read_picture
+    from whenabouts.video.probe import MediaError
+
+    try:
+        return Example(path.name, picture=read_picture(path, PICTURE_SIZE))
+    except MediaError as error:
+        try:
+            name = _name(corpus.resolve(str(path)))
+        except UsageError:
+            if path.is_file():
+                raise error from None
+            raise UsageError(
+                f"{error}; an example is a {KINDS} file, or a moment of the corpus: VIDEO@TIME or "
+                "VIDEO@START-END"
+            ) from None
+        raise UsageError(
+            f"{name} is a video; say what of it the moments are to be like: {name}@TIME or {name}@START-END"
+        ) from None
+
+
+def _checked(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or not picture.size:
+        raise UsageError(
+            f"a picture of shape {picture.shape} and type {picture.dtype}; give RGB, (height, width, 3) uint8"
+        )
+    return picture

@@ -1,0 +1,227 @@
+"""Answers by what is said word for word: exact phrases of a query, and every place that says all of it."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from whenabouts.confidence.chance import answer_for
+from whenabouts.confidence.probability import MOST, PROBABLE
+from whenabouts.index.filters import Filter
+from whenabouts.index.records import natural_key, unambiguous
+from whenabouts.moments.zero_shot import Moments
+from whenabouts.search.allowed import Allowed
+from whenabouts.search.phrases import ParsedQuery, parsed_query
+from whenabouts.search.places import Place, never_said, places_in
+from whenabouts.search.ranked_streams import ranked
+from whenabouts.search.reranking import features_of, learned_reranking
+from whenabouts.search.search import MOST_K, MOST_PLACES, Searcher, SearchOptions, checked_query, gone_notes
+from whenabouts.search.search_result import Places, SearchResult
+from whenabouts.search.snippet import Weights, from_answer, shortened, weights_of
+from whenabouts.search.stream_answer import StreamAnswer
+from whenabouts.search.verdict import doubt_of
+from whenabouts.search.word_units import Rarity
+from whenabouts.streams import stream as stream_named
+from whenabouts.types import Answer, Evidence, ScoredMoment, UsageError
+
+# Places with the best clips that are looked at as closely as the moments of a search.
+_LOOKED_AT_TWICE = 200
+
+
+def search_words(
+    searcher: Searcher, text: str, options: SearchOptions, filter: Filter | None
+) -> SearchResult | None:
+    """The answer to a query that quotes, or that asks for all places; None for any other query.
+
+    Quoted phrases must all be said; the other words rank the places where they are. Raises UsageError for an
+    empty query, and where no stream that is searched has words.
+    """
+    most = MOST_PLACES if options.all else MOST_K
+    words, notes = checked_query(text, options.count, options.min_confidence, most)
+    query = parsed_query(words)
+    if not (options.all or query.phrases):
+        return None
+    allowed = searcher.allowed(filter)
+    request = _Request(searcher, text, query, allowed, _with_words(searcher, options.streams))
+    answered = _listed(request, options) if options.all else _ranked(request, options)
+    return replace(answered, notes=(*notes, *allowed.notes, *answered.notes))
+
+
+def with_note_on_quotes(result: SearchResult) -> SearchResult:
+    """An answer of a trained system or by example, with a note where the query quotes: that is not heeded."""
+    if not parsed_query(result.query).phrases:
+        return result
+    who = "a search by example" if result.like else "a trained system"
+    note = f"{who} does not look for exact phrases: what is quoted need not be said there"
+    return replace(result, notes=(*result.notes, note))
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A query by its parts, and where it is searched: streams with words, and what is allowed."""
+
+    searcher: Searcher
+    text: str
+    query: ParsedQuery
+    allowed: Allowed
+    streams: Sequence[str]
+
+    def places(self, query: ParsedQuery) -> list[Iterator[Place]]:
+        """Where all of a query is said, by stream."""
+        return [self._inside(name, query) for name in self.streams]
+
+    def _inside(self, stream: str, query: ParsedQuery) -> Iterator[Place]:
+        """The places of a stream that are allowed, cut to what is."""
+        spans = self.allowed.spans
+        for place in places_in(self.searcher.store, stream, query, self.allowed.videos):
+            if spans is None:
+                yield place
+            elif (moment := spans.cut(place.moment)) is not None:
+                yield replace(place, moment=moment)
+
+    def weights(self) -> Mapping[str, Weights]:
+        """What the words weigh that a snippet is to begin with, by stream."""
+        text = " ".join(self.query.phrases) or self.query.rest
+        rarity = self.searcher.rarity(self.streams)
+        return {name: weights_of(text, rarity[name]) for name in self.streams}
+
+    def result(self, answer: Answer, moments: Sequence[ScoredMoment], *notes: str) -> SearchResult:
+        """The answer with all that does not hang on how it was found."""
+        searcher = self.searcher
+        shown, videos = searcher.with_records(moments)
+        return SearchResult(
+            unambiguous(self.text),
+            answer,
+            shown,
+            videos,
+            (*notes, *gone_notes(videos.values())),
+            calibration=searcher.calibration.rates,
+            coverage=searcher.coverage(self.allowed.videos, self.streams),
+        )
+
+
+def _with_words(searcher: Searcher, streams: Sequence[str]) -> list[str]:
+    chosen = searcher.chosen(streams)
+    spoken = [name for name in chosen if stream_named(name).has_words is not False]
+    if not spoken:
+        raise UsageError(
+            f"quotation marks and --all look for words, and {' and '.join(chosen)} has none; leave them out, "
+            "or index files that have subtitles (or with --transcribe)"
+        )
+    return spoken
+
+
+def _listed(request: _Request, options: SearchOptions) -> SearchResult:
+    """Every place, by video and time, and how many there are."""
+    in_order = heapq.merge(
+        *request.places(request.query),
+        key=lambda place: (natural_key(place.moment.video_id), place.moment.start, place.moment.end),
+    )
+    skipped = sum(1 for _ in itertools.islice(in_order, options.skip))
+    weights = request.weights()
+    moments = [
+        _scored(place, 0.0, weights[place.stream]) for place in itertools.islice(in_order, options.count)
+    ]
+    total = skipped + len(moments) + sum(1 for _ in in_order)
+    places, rest = Places(total, skipped), total - skipped - len(moments)
+    if not total:
+        closest = () if request.query.phrases else ("a search without --all ranks what comes closest",)
+        notes = (*_not_said(request, request.query), *closest)
+        return replace(request.result("no_match", (), *notes), places=places)
+    if rest:
+        note = f"{total:,} places in all; {rest:,} more follow (skip {skipped + len(moments):,} to go on)"
+        return replace(request.result("match", moments, note), places=places)
+    return replace(request.result("match", moments), places=places)
+
+
+def _ranked(request: _Request, options: SearchOptions) -> SearchResult:
+    """The places where all phrases are said, those first that fit the whole query best."""
+    searcher, query = request.searcher, request.query
+    phrases = replace(query, rest="")
+    by_stream = {
+        name: list(some) for name, some in zip(request.streams, request.places(phrases), strict=True)
+    }
+    if not any(by_stream.values()):
+        return request.result("no_match", (), *_not_said(request, phrases))
+    encoded = searcher.encode(query.plain, request.streams)
+    weights, rarity = request.weights(), searcher.rarity(request.streams)
+    answers, scored, others = dict[str, StreamAnswer](), list[ScoredMoment](), list[ScoredMoment]()
+    for name, places in by_stream.items():
+        ids = list(dict.fromkeys(place.moment.video_id for place in places))
+        answers[name] = searcher.search_stream(name, encoded, Allowed(ids))
+        for place, score in zip(
+            places, _scores(query.plain, places, answers[name], rarity[name]), strict=True
+        ):
+            (others if score is None else scored).append(_scored(place, score or 0.0, weights[name]))
+    in_order = list(
+        searcher.with_probabilities(
+            query.plain, ranked(scored, searcher.chance, len(answers)), list(answers.values())
+        ).moments
+    )
+    # Of more videos than are looked into the places come last, by time.
+    least = in_order[-1] if in_order else None
+    score, confidence = (min(0.0, least.score), least.confidence) if least else (0.0, None)
+    in_order += [replace(other, score=score, confidence=confidence) for other in others]
+    if not query.rest:  # that it is said is all that was asked
+        in_order = [replace(moment, confidence=MOST) for moment in in_order]
+    kept = [moment for moment in in_order if (moment.confidence or 0.0) >= options.min_confidence]
+    answer = answer_for(
+        in_order[0].confidence,
+        has_moments=bool(kept),
+        stands_out=True,
+        is_name=not query.rest,
+        thresholds=PROBABLE,
+    )
+    calibration = searcher.calibration
+    interval = searcher.interval(in_order) if query.rest and kept else None
+    doubt = (
+        doubt_of(in_order[0].confidence, interval, searcher.withheld(in_order)) if answer == "unsure" else ""
+    )
+    notes = [calibration.note] if query.rest and calibration.note else []
+    result = request.result(answer, kept[: options.count], *notes)
+    return replace(result, doubt=doubt, interval=interval)
+
+
+def _scores(query: str, places: Sequence[Place], answer: StreamAnswer, rarity: Rarity) -> list[float | None]:
+    """What each place of a stream scores as a moment of it; None where its video was not looked into."""
+    block = answer.block
+    position = {video_id: number for number, video_id in enumerate(block.video_ids)}
+    rows = [row for row, place in enumerate(places) if place.moment.video_id in position]
+    scores: list[float | None] = [None] * len(places)
+    if not rows:
+        return scores
+    inside = [places[row] for row in rows]
+    video = np.array([position[place.moment.video_id] for place in inside])
+    first, last = (np.array([getattr(place, name) for place in inside]) for name in ("first", "last"))
+    spans = zip(block.offsets[video] + first, block.offsets[video] + last + 1, strict=True)
+    best = np.array([answer.scores[start:end].max() for start, end in spans])
+    start, end = (np.array([getattr(place.moment, name) for place in inside]) for name in ("start", "end"))
+    closer = np.argsort(-best, kind="stable")[:_LOOKED_AT_TWICE]
+    moments = Moments(video, start, end, best, first, last).take(closer)
+    features = features_of(query, block, answer.scores, moments, rarity)
+    best[closer] += learned_reranking().added(features).sum(axis=1)
+    for row, score in zip(rows, best.tolist(), strict=True):
+        scores[row] = score
+    return scores
+
+
+def _scored(place: Place, score: float, weights: Weights) -> ScoredMoment:
+    words, moment = " ".join(place.texts), place.moment
+    text = from_answer(words, weights)
+    piece = Evidence(place.stream, score, moment.start, moment.end, text, recognised=place.recognised)
+    evidence = {place.stream: piece}
+    return ScoredMoment(moment, score, evidence=evidence, text=shortened(words), says_query=True)
+
+
+def _not_said(request: _Request, query: ParsedQuery) -> list[str]:
+    """Why there is no place: what is said nowhere, or that it is not said together."""
+    store, allowed = request.searcher.store, request.allowed.videos
+    absent = [set(never_said(store, name, query, allowed)) for name in request.streams]
+    nowhere = sorted(set.intersection(*absent))
+    if not nowhere:
+        return ["each part of that is said, but nowhere all of it within a minute"]
+    return [f"nobody says {' or '.join(nowhere)}"]

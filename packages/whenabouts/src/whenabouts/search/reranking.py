@@ -1,0 +1,308 @@
+"""A second look at the best moments of a stream with words, by what is said in and around each of them.
+
+The curve that moments are found on counts the words of a minute and its meaning. Of the moments on it, this
+counts what the curve cannot: which part of the query is said near by, whether as it stands, and how much the
+minutes around are about it. The sum of these, weighted, is added to a moment's score, in the points of the
+curve (`models/fusion.py`). The weights were fitted by `benchmarks/learned_ranking.py` to titles of known
+truth, where they are also measured on recordings and sets they were not fitted on; they come with the package
+(`reranking.json`). Only the moments that the stream has are looked at, so the cost does not grow with the
+corpus.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.index.lookup import DENSE_SCRIPT, words_of
+from whenabouts.index.records import ClipBlock
+from whenabouts.moments.zero_shot import Moments
+from whenabouts.search.word_units import Rarity, compounded_in, folded, stand_in_order, units_of
+from whenabouts.types import WhenaboutsError
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+FEATURES = ("near", "around", "phrase", "topic")
+"""What a moment is judged by, beside its score.
+
+`near`, `around`: share of the query's words, by rarity, that are said within `NEAR_SECONDS` and
+`AROUND_SECONDS` of the moment. `phrase`: 1 where they are said near, in this order, in one passage. `topic`:
+what the clips within `TOPIC_SECONDS` score on average, those below 0 as 0.
+"""
+
+NEAR_SECONDS, AROUND_SECONDS, TOPIC_SECONDS = 30.0, 120.0, 300.0
+_MOST_UNITS = 40
+# What a third of all passages say tells no moments apart (nats).
+_LEAST_RARITY = 1.0
+_FILE = "reranking.json"
+_REST_OF_WORD = re.compile("[a-z0-9]*")
+# Folding accents takes longer than looking for words, and the same passages are near moments again and again.
+_folded = lru_cache(maxsize=20_000)(folded)
+
+
+class BrokenWeights(WhenaboutsError):
+    """The weights that come with the package cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reranking:
+    """What each feature adds to a score: weight * (feature - usual).
+
+    `usual` is what the best moment of an unrelated sentence has, so that what nothing answers keeps its
+    score.
+    """
+
+    weights: Mapping[str, float]
+    usual: Mapping[str, float]
+
+    def added(self, features: Floats) -> Floats:
+        """(M, F) points that each feature adds, for features (M, F) in the order of `FEATURES`."""
+        weights = np.array([self.weights[name] for name in FEATURES])
+        usual = np.array([self.usual[name] for name in FEATURES])
+        points: Floats = (features - usual) * weights
+        return points
+
+    @classmethod
+    def from_json(cls, value: Any) -> Reranking:
+        """Back from `reranking.json`. Raises BrokenWeights for what is no such file."""
+        parts = []
+        for part in ("weights", "usual"):
+            numbers = value.get(part) if isinstance(value, dict) else None
+            if not isinstance(numbers, dict) or set(numbers) != set(FEATURES):
+                raise BrokenWeights(f"{_FILE}: {part} must have a number for each of {', '.join(FEATURES)}")
+            for name, number in numbers.items():
+                if (
+                    isinstance(number, bool)
+                    or not isinstance(number, (int, float))
+                    or not math.isfinite(number)
+                ):
+                    raise BrokenWeights(
+                        f"{_FILE}: {part} of {name} is {number!r}; give a finite number, or install again"
+                    )
+            parts.append({name: float(number) for name, number in numbers.items()})
+        return cls(*parts)
+
+
+@cache
+def learned_reranking() -> Reranking:
+    """The weights that come with the package. Raises BrokenWeights where the file is damaged."""
+    try:
+        value = json.loads(files("whenabouts").joinpath(_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BrokenWeights(f"{_FILE} cannot be read ({error}); install whenabouts again") from error
+    return Reranking.from_json(value)
+
+
+def reranked(
+    query: str,
+    block: ClipBlock,
+    scores: Floats,
+    moments: Moments,
+    rarity: Rarity,
+    reranking: Reranking | None = None,
+) -> Moments:
+    """The moments in order of their scores and what their features add; equal ones keep their order.
+
+    `scores` (n,) is the curve over the clips of `block` that the moments were found on.
+    """
+    if not len(moments):
+        return moments
+    features = features_of(query, block, scores, moments, rarity)
+    added = (reranking or learned_reranking()).added(features).sum(axis=1)
+    raised = Moments(
+        moments.video,
+        moments.start,
+        moments.end,
+        moments.score + added,
+        moments.first_clip,
+        moments.last_clip,
+    )
+    return raised.take(np.argsort(-raised.score, kind="stable"))
+
+
+def features_of(query: str, block: ClipBlock, scores: Floats, moments: Moments, rarity: Rarity) -> Floats:
+    """(M, F) features of each moment in the order of `FEATURES`; those of words are 0 for a query without."""
+    spans = _Spans.of(block)
+    near, around, about = (
+        spans.within(moments, seconds) for seconds in (NEAR_SECONDS, AROUND_SECONDS, TOPIC_SECONDS)
+    )
+    values = np.zeros((len(moments), len(FEATURES)))
+    values[:, 3] = _mean(np.maximum(scores, 0.0), about)
+    spoken = [rarity.languages.get(block.video_ids[video], "") for video in moments.video.tolist()]
+    for language in dict.fromkeys(spoken):
+        own = np.flatnonzero([other == language for other in spoken])
+        values[own, :3] = _of_words(query, language, block, near[own], around[own], rarity)
+    return values
+
+
+def _of_words(
+    query: str, language: str, block: ClipBlock, near: Indices, around: Indices, rarity: Rarity
+) -> Floats:
+    """(M, 3) features of words, of moments of videos in one language."""
+    values = np.zeros((len(near), 3))
+    units = units_of(query, language)[:_MOST_UNITS]
+    weights = _weights(units, rarity)
+    if not weights:
+        return values
+    rows = _union(around)
+    texts = [block.text[row] for row in rows.tolist()]
+    spoken, in_order = _spoken_in(units, list(weights), texts, language)
+    parts = np.array(list(weights.values())) / sum(weights.values())
+    is_near, is_around = (_any(spoken, np.searchsorted(rows, part)) for part in (near, around))
+    values[:, 0] = is_near @ parts
+    values[:, 1] = is_around @ parts
+    values[:, 2] = _any(in_order[:, None], np.searchsorted(rows, near))[:, 0]
+    return values
+
+
+def _weights(units: Sequence[str], rarity: Rarity) -> dict[str, float]:
+    """What each unit of a query counts: its rarity. Those said everywhere count only by themselves."""
+    weights = {unit: rarity.of(unit) for unit in dict.fromkeys(units)}
+    counted = {unit: weight for unit, weight in weights.items() if weight >= _LEAST_RARITY}
+    return counted or dict.fromkeys(weights, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """Where clips begin and end on one axis, on which each video has a stretch of its own.
+
+    `end` is that of the latest so far: lines may overlap, and a search needs an axis that rises.
+    """
+
+    start: Floats
+    end: Floats
+    stretch: float
+
+    @classmethod
+    def of(cls, block: ClipBlock) -> _Spans:
+        stretch = float(block.end.max()) + 4 * TOPIC_SECONDS
+        shift = np.repeat(np.arange(len(block.video_ids)), np.diff(block.offsets)) * stretch
+        return cls(block.start + shift, np.maximum.accumulate(block.end + shift), stretch)
+
+    def within(self, moments: Moments, seconds: float) -> Indices:
+        """(M, 2) first row, and the row behind the last, of the clips near each moment."""
+        shift = moments.video * self.stretch
+        first = np.searchsorted(self.end, moments.start - seconds + shift, side="right")
+        behind = np.searchsorted(self.start, moments.end + seconds + shift, side="left")
+        return np.stack([first, behind], axis=1)
+
+
+def _mean(values: Floats, spans: Indices) -> Floats:
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    mean: Floats = (sums[spans[:, 1]] - sums[spans[:, 0]]) / np.maximum(1, spans[:, 1] - spans[:, 0])
+    return mean
+
+
+def _union(spans: Indices) -> Indices:
+    """Rows of all spans, each once, ascending."""
+    rows = [np.arange(first, behind) for first, behind in spans.tolist()]
+    return np.unique(np.concatenate(rows)).astype(np.int64)
+
+
+def _any(flags: Flags, spans: Indices) -> Flags:
+    """(M, U) whether any row of each span has each flag (n, U)."""
+    sums = np.concatenate([np.zeros((1, flags.shape[1]), np.int64), np.cumsum(flags, axis=0)])
+    return sums[spans[:, 1]] > sums[spans[:, 0]]
+
+
+def _spoken_in(
+    units: Sequence[str], counted: Sequence[str], texts: Sequence[str], language: str
+) -> tuple[Flags, Flags]:
+    """(n, U) which counted units of a query each text says; (n,) whether it says the query in order."""
+    words, joined = _Words(units, counted), {a + b: (a, b) for a, b in itertools.pairwise(units)}
+    spoken, in_order = np.zeros((len(texts), len(counted)), np.bool_), np.zeros(len(texts), np.bool_)
+    if language:  # a stem need not be the beginning of its words
+        taken_apart = ((row, text, units_of(text, language)) for row, text in enumerate(texts))
+        units_said: Iterable[tuple[int, str, set[str]]] = (
+            (row, text, set(own) | compounded_in(own, counted, language)) for row, text, own in taken_apart
+        )
+    else:
+        units_said = words.units_said(texts)
+    rows, flags = list[int](), list[list[bool]]()
+    for row, text, present in units_said:
+        # "Block space" is said by "blockspace".
+        for both in joined.keys() & present:
+            present.update(joined[both])
+        rows.append(row)
+        flags.append([unit in present for unit in counted])
+        if all(flags[-1]):
+            in_order[row] = (
+                stand_in_order(units, units_of(text, language)) if language else words.in_order(text)
+            )
+    if rows:
+        spoken[rows] = flags
+    return spoken, in_order
+
+
+class _Words:
+    """Looks for the words of a query in texts; quicker than taking every text apart."""
+
+    def __init__(self, units: Sequence[str], counted: Sequence[str]) -> None:
+        self._units, self._beginnings = units, tuple(counted)
+        self._units_of: dict[str, list[str]] = {}
+
+    @cached_property
+    def _phrase(self) -> re.Pattern[str]:
+        """All units one after the other."""
+        words = [re.escape(unit) + "[a-z0-9]*" for unit in self._units]
+        return re.compile(r"(?<![a-z0-9])" + "[^a-z0-9]+".join(words))
+
+    def units_said(self, texts: Sequence[str]) -> Iterator[tuple[int, str, set[str]]]:
+        """The row and the folded text of each that may say a counted unit, and the units it says."""
+        whole = "\n".join(texts)
+        plain = [row for row, text in enumerate(texts) if text.isascii()] if not whole.isascii() else None
+        for place, words in self._words_said(
+            texts if plain is None else [texts[row] for row in plain]
+        ).items():
+            row = place if plain is None else plain[place]
+            yield row, texts[row].lower(), self._units_in(words)
+        for row in [] if plain is None else sorted({*range(len(texts))} - {*plain}):
+            text = _folded(texts[row])
+            # A unit is the beginning of its words, so that a text without it need not be taken apart.
+            there = [unit for unit in self._beginnings if unit in text]
+            if there and DENSE_SCRIPT.search(there[0]):
+                yield row, text, set(there)
+            elif there:
+                yield row, text, self._units_in(w for w in words_of(text) if w.startswith(self._beginnings))
+
+    def _words_said(self, texts: Sequence[str]) -> dict[int, set[str]]:
+        """Words of ASCII texts that begin like a counted unit, by the text's place; all texts are one."""
+        whole, by_text = "\n".join(texts).lower(), dict[int, set[str]]()
+        first = list(itertools.accumulate((len(text) + 1 for text in texts), initial=0))
+        for unit in filter(str.isascii, self._beginnings):
+            at = whole.find(unit)
+            while at >= 0:
+                if not (at and whole[at - 1].isalnum()):
+                    word = _REST_OF_WORD.match(whole, at)
+                    assert word is not None
+                    by_text.setdefault(bisect_right(first, at) - 1, set()).add(word.group())
+                at = whole.find(unit, at + 1)
+        return by_text
+
+    def _units_in(self, words: Iterable[str]) -> set[str]:
+        """The units of some words."""
+        present: set[str] = set()
+        for word in words:
+            if word not in self._units_of:
+                self._units_of[word] = units_of(word)
+            present.update(self._units_of[word])
+        return present
+
+    def in_order(self, text: str) -> bool:
+        """Whether a folded text says all units one after the other."""
+        if text.isascii() and not self._phrase.search(text):
+            return False
+        return stand_in_order(self._units, units_of(text))

@@ -1,0 +1,272 @@
+"""The answer to one query, as every caller gets it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, overload
+from urllib.parse import quote_from_bytes
+
+from whenabouts.confidence.probability import PROBABLE
+from whenabouts.index.records import VideoRecord, unambiguous
+from whenabouts.search.coverage import Coverage
+from whenabouts.streams import stream as stream_named
+from whenabouts.types import Answer, ScoredMoment, UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+
+STANDS_HERE, PROBABLY, MAYBE, UNLIKELY = "said here", "probably here", "maybe", "unlikely"
+NOTHING = "nothing like it"
+# Beside a word that says yes, a probability below this would contradict it.
+_LEAST_BESIDE_YES = 0.5
+
+
+def word_of(answer: Answer, scored: ScoredMoment, *, is_first: bool) -> str:
+    """What to call a moment of an answer; none is called surer than the answer as a whole."""
+    if answer == "no_match":
+        return UNLIKELY
+    confidence = scored.confidence
+    is_sure = is_first or (scored.says_query if confidence is None else confidence >= PROBABLE.match_at)
+    if answer == "match" and is_sure:
+        return STANDS_HERE if scored.says_query else PROBABLY
+    if is_first or confidence is None or confidence >= PROBABLE.no_match_below:
+        return MAYBE
+    return UNLIKELY
+
+
+def percent_beside(word: str, confidence: float | None) -> int | None:
+    """The probability to show beside a word, in percent; None where it is not known, or contradicts the word.
+
+    Never rounded up, so that what is no match does not look like one.
+    """
+    is_contrary = word in (STANDS_HERE, PROBABLY) and (confidence or 0.0) < _LEAST_BESIDE_YES
+    return None if confidence is None or word == UNLIKELY or is_contrary else int(100 * confidence)
+
+
+def is_answer(answer: Answer, confidence: float | None) -> bool:
+    """Whether a moment of a search counts as an answer.
+
+    None does where there is no match; beside a match, what chance reaches as well does not.
+    """
+    if answer == "match":
+        return confidence is None or confidence >= PROBABLE.no_match_below
+    return answer == "unsure"
+
+
+def is_matched(answer: Answer, confidence: float | None, *, is_first: bool) -> bool:
+    """Whether lists for editors and cuts take a moment of a search, unless all are asked for.
+
+    Beside a match they take the first and those that would be a match by themselves, beside "unsure" those
+    that may be right.
+    """
+    if answer == "no_match":
+        return False
+    least = PROBABLE.match_at if answer == "match" else PROBABLE.no_match_below
+    return is_first or confidence is None or confidence >= least
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a list of every place stands: how many there are, and how many were skipped before the first."""
+
+    total: int
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """How an answer was checked: by which model, how many moments, and how often it is wrong.
+
+    `counts` says whether its word changed confidence and order; `line` says it for people, `rates` is what
+    was measured of it on this corpus (`checking.CheckRates`), None where nothing was.
+    """
+
+    model: str
+    moments: int
+    counts: bool
+    line: str
+    rates: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """The answer to one query: ranked moments, best first, and in a word whether there is one.
+
+    It iterates, indexes and counts its moments; a notebook shows it as a table with pictures.
+    `doubt` says why the answer is "unsure", "" where it is not. `interval` is the range (95 %) that the first
+    moment's confidence leaves open, None where there is none. `calibration` says how often the three answers
+    are wrong on this corpus (`calibration/`: `Report.summary`), None where that was not measured.
+    `coverage` says which videos were searched by which stream (of a trained system: by those that it reads).
+    `places` is there where all places are listed, in order of time. `like` is what the query's example is
+    called, "" without one. `check` says how it was checked, None where it was not.
+    """
+
+    query: str
+    answer: Answer
+    moments: tuple[ScoredMoment, ...]
+    videos: Mapping[str, VideoRecord] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    doubt: str = ""
+    calibration: Mapping[str, Any] | None = None
+    coverage: Coverage | None = None
+    interval: tuple[float, float] | None = None
+    places: Places | None = None
+    like: str = ""
+    check: CheckReport | None = None
+
+    @property
+    def question(self) -> str:
+        """What was asked, for people: the words, what the moments are to be like, or both."""
+        return ", ".join(filter(None, (self.query, f"like {self.like}" if self.like else "")))
+
+    def __iter__(self) -> Iterator[ScoredMoment]:
+        return iter(self.moments)
+
+    def __len__(self) -> int:
+        return len(self.moments)
+
+    @overload
+    def __getitem__(self, rank: int) -> ScoredMoment: ...
+
+    @overload
+    def __getitem__(self, rank: slice) -> tuple[ScoredMoment, ...]: ...
+
+    def __getitem__(self, rank: int | slice) -> ScoredMoment | tuple[ScoredMoment, ...]:
+        return self.moments[rank]
+
+    def _repr_html_(self) -> str:
+        from whenabouts.search.notebook import html_of
+
+        return html_of(self)
+
+    def instant(self, scored: ScoredMoment) -> float:
+        """When a picture shows a moment best, in seconds: the middle of what was seen, else of the whole.
+
+        What has a place in the picture comes first, so that the place can be shown in it.
+        """
+        placed = next((piece for piece in scored.evidence.values() if piece.box is not None), None)
+        seen = (piece for name, piece in scored.evidence.items() if "picture" in stream_named(name).meets)
+        frames = placed or next(seen, None)
+        return (frames.start + frames.end) / 2 if frames else scored.moment.middle
+
+    def to_arrow(self) -> pa.Table:
+        """The moments as a table, a row each; `streams` are those that speak for it."""
+        import pyarrow as pa
+
+        rows = [self._row(rank, scored) for rank, scored in self.numbered]
+        return pa.Table.from_pylist(rows, schema=pa.schema(_columns()))
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The same as a data frame. Raises UsageError where pandas is not installed."""
+        try:
+            return self.to_arrow().to_pandas()
+        except ModuleNotFoundError as error:
+            raise UsageError(
+                f"to_pandas needs {error.name}, which is not installed: pip install 'whenabouts[notebook]'; "
+                "or take to_arrow() or to_json()"
+            ) from error
+
+    def _row(self, rank: int, scored: ScoredMoment) -> dict[str, Any]:
+        row = self._moment(rank, scored)
+        return {**row, "title": unambiguous(scored.title), "streams": list(scored.evidence)}
+
+    @property
+    def word(self) -> str:
+        """The answer in words."""
+        if self.answer == "no_match" or not self.moments:
+            return NOTHING
+        return self.word_of(self.moments[0])
+
+    def word_of(self, scored: ScoredMoment) -> str:
+        """What to call one of the moments."""
+        return word_of(self.answer, scored, is_first=scored is self.moments[0])
+
+    @property
+    def numbered(self) -> list[tuple[int, ScoredMoment]]:
+        """The moments with their ranks; of all places their numbers in order of time."""
+        return list(enumerate(self.moments, 1 + (self.places.skipped if self.places else 0)))
+
+    @property
+    def answers(self) -> tuple[ScoredMoment, ...]:
+        """The moments that are shown as answers (`is_answer`)."""
+        return tuple(scored for scored in self.moments if is_answer(self.answer, scored.confidence))
+
+    @property
+    def matched(self) -> tuple[ScoredMoment, ...]:
+        """The moments that exports and cuts take (`is_matched`)."""
+        return tuple(
+            scored
+            for number, scored in enumerate(self.moments)
+            if is_matched(self.answer, scored.confidence, is_first=number == 0)
+        )
+
+    def name(self, scored: ScoredMoment) -> str:
+        """What to call a moment's video: its file's name, or its id where the file has none."""
+        video_id = scored.moment.video_id
+        return unambiguous(self.videos[video_id].path).rsplit("/", 1)[-1] or video_id
+
+    def link(self, scored: ScoredMoment) -> str:
+        """A link that opens the video at the moment: a file URI with a media fragment (W3C)."""
+        moment = scored.moment
+        path = self.videos[moment.video_id].path.encode("utf-8", "surrogateescape")
+        return f"file://{quote_from_bytes(path)}#t={moment.start:.3f},{moment.end:.3f}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The answer for programs; times are float seconds, spans half-open."""
+        return {
+            "query": self.query,
+            "like": self.like,
+            "answer": self.answer,
+            "word": self.word,
+            "confidence_interval": None if self.interval is None else list(self.interval),
+            "moments": [self._moment(rank, scored) for rank, scored in self.numbered],
+            "places": None if self.places is None else asdict(self.places),
+            "notes": [*self.notes, *([self.doubt] if self.doubt else [])],
+            "calibration": None if self.calibration is None else dict(self.calibration),
+            "searched": None if self.coverage is None else self.coverage.to_json(),
+            **({} if self.check is None else {"check": asdict(self.check)}),
+        }
+
+    def _moment(self, rank: int, scored: ScoredMoment) -> dict[str, Any]:
+        moment = scored.moment
+        return {
+            "rank": rank,
+            "video_id": moment.video_id,
+            "path": unambiguous(self.videos[moment.video_id].path),
+            "start": round(moment.start, 3),
+            "end": round(moment.end, 3),
+            "score": scored.score,
+            "word": self.word_of(scored),
+            "confidence": scored.confidence,
+            "chance_percentile": scored.chance_percentile,
+            "evidence": {
+                name: {
+                    "score": piece.score,
+                    "start": round(piece.start, 3),
+                    "end": round(piece.end, 3),
+                    "text": piece.text,
+                    "box": None if piece.box is None else [round(side, 4) for side in piece.box],
+                    "recognised": None if piece.recognised is None else round(piece.recognised, 3),
+                }
+                for name, piece in scored.evidence.items()
+            },
+            "text": scored.text,
+            "link": self.link(scored),
+            **({} if scored.verdict is None else {"verdict": asdict(scored.verdict)}),
+        }
+
+
+def _columns() -> list[tuple[str, pa.DataType]]:
+    import pyarrow as pa
+
+    text, number = pa.string(), pa.float64()
+    return [
+        ("rank", pa.int64()),
+        *((name, text) for name in ("video_id", "path", "title")),
+        *((name, number) for name in ("start", "end", "score", "confidence")),
+        ("streams", pa.list_(text)),
+        *((name, text) for name in ("text", "link")),
+    ]

@@ -1,0 +1,172 @@
+"""Words as a query and a place are compared: folded, without their endings, and how rare each is here.
+
+A language is given by its code (ISO 639-1). In those that have a stemmer, units are its stems; in English,
+and where the language is not known, words without a usual English ending.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import numpy as np
+
+from whenabouts.index.lookup import DENSE_SCRIPT, words_of
+from whenabouts.index.stemming import LEAST_OF_TWO, LEAST_PART, has_stems, makes_compounds, stemmed
+from whenabouts.index.store import Store
+
+# Passages that the rarity of words is counted in, of so many videos: enough for one in a few hundred.
+_PASSAGES = 600
+_VIDEOS = 60
+# A language is counted that has so large a share of the passages of the one with most.
+_LEAST_SAMPLE = 0.2
+# Thai, Lao, Burmese and Khmer put no spaces between words.
+_SPACELESS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
+_ENDING = re.compile(r"(?:ings?|edly|ed|ies|es|s|ly|y|e)$")
+_STEMMED_FROM = 4
+_ACCENT = re.compile("(?<=[a-z])[\u0300-\u036f]+")
+# Latin letters that no decomposition turns into plain ones.
+_PLAIN = str.maketrans({"æ": "ae", "œ": "oe", "ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "ı": "i"})
+
+
+def folded(text: str) -> str:
+    """A text without case and without accents on Latin letters, as the full-text index folds words.
+
+    >>> folded("CAFÉ Straße"), folded("ＡＢＣ"), folded("Йод")
+    ('cafe strasse', 'abc', 'йод')
+    """
+    if text.isascii():
+        return text.lower()
+    apart = unicodedata.normalize("NFKD", text.casefold())
+    return unicodedata.normalize("NFKC", _ACCENT.sub("", apart).translate(_PLAIN))
+
+
+@lru_cache(maxsize=50_000)
+def _units(word: str, language: str = "") -> tuple[str, ...]:
+    """The units of one folded word: the word without its ending, or each two neighbouring signs.
+
+    In a language with stems the word is lower-case and not folded yet.
+    """
+    if DENSE_SCRIPT.search(word) or _SPACELESS.search(word):
+        return (word,) if len(word) == 1 else tuple(word[i : i + 2] for i in range(len(word) - 1))
+    if language:
+        return (folded(stemmed(word, language)),)
+    if len(word) >= _STEMMED_FROM and word.isascii() and word.isalpha():
+        return (_ENDING.sub("", word) or word,)
+    return (word,)
+
+
+def units_of(text: str, language: str = "") -> list[str]:
+    """The units by which words are compared, in order.
+
+    >>> units_of("Mining pools"), units_of("比特币")
+    (['min', 'pool'], ['比特', '特币'])
+    """
+    if has_stems(language):
+        return [unit for word in words_of(text) for unit in _units(word, language)]
+    return [unit for word in words_of(folded(text)) for unit in _units(word)]
+
+
+def compounded_in(there: Collection[str], units: Iterable[str], language: str) -> set[str]:
+    """The units of a query that a text says in or by compounds, where nouns are written together.
+
+    They begin or end a longer unit of the text, or are made of two of them.
+
+    >>> compounded_in(["donaudampfschifffahrt"], ["schifffahrt", "dampf"], "de")
+    {'schifffahrt'}
+    >>> compounded_in(units_of("Erkennung von Bildern", "de"), units_of("Bilderkennung", "de"), "de")
+    {'bilderkenn'}
+    """
+    if not makes_compounds(language):
+        return set()
+    units = list(units)
+    parts = [unit for unit in units if len(unit) >= LEAST_PART]
+    longer = {unit for unit in there if len(unit) >= 2 * LEAST_PART - 1}
+    within = {part for part in parts for unit in longer if unit != part and _begins_or_ends(part, unit)}
+    return within | {unit for unit in units if unit not in within and _is_made_of_two(unit, there)}
+
+
+def _begins_or_ends(part: str, unit: str) -> bool:
+    return len(unit) >= len(part) + LEAST_PART - 1 and (unit.startswith(part) or unit.endswith(part))
+
+
+def _is_made_of_two(unit: str, there: Collection[str]) -> bool:
+    """Whether a unit is one of some, at most two letters that join them ("s", "es"), and another."""
+    if len(unit) < 2 * LEAST_OF_TWO:
+        return False
+    parts = [part for part in there if LEAST_OF_TWO <= len(part) < len(unit)]
+    ends = [len(part) for part in parts if unit.endswith(part)]
+    begins = [len(part) for part in parts if unit.startswith(part)] if ends else []
+    return any(len(unit) - 2 <= first + last <= len(unit) for first in begins for last in ends)
+
+
+def stand_in_order(units: Sequence[str], there: Sequence[str]) -> bool:
+    """Whether the units of a query stand in those of a text, next to each other and in their order."""
+    return bool(units) and f"\0{chr(0).join(units)}\0" in f"\0{chr(0).join(there)}\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Rarity:
+    """In how many of some passages of a corpus each unit is said.
+
+    A corpus in several languages is counted by language, and a unit is as frequent as where it is most
+    frequent: a translation makes no word rarer. `counts` are then those among so many `passages`.
+    `languages` are those of the videos that are not in English, by id; units are counted in these as well.
+    """
+
+    passages: int
+    counts: Mapping[str, float]
+    languages: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, unit: str) -> float:
+        """How much it says that a unit is said, in nats: near 0 for what is said everywhere."""
+        return max(0.0, math.log((self.passages + 1) / (self.counts.get(unit, 0) + 0.5)))
+
+    @property
+    def of_second(self) -> float:
+        """That of a unit that two passages say: in a short recording nothing is much rarer."""
+        return math.log((self.passages + 1) / 2.5)
+
+    @classmethod
+    def in_texts(cls, texts: Sequence[str], spoken: Sequence[str] = ()) -> Rarity:
+        """Counted in some passages, evenly chosen where there are many; `spoken` are their languages."""
+        rows = np.unique(np.linspace(0, len(texts) - 1, min(_PASSAGES, len(texts))).astype(int)).tolist()
+        counts: Counter[str] = Counter()
+        for row in rows:
+            units = set(units_of(texts[row]))
+            counts.update(units | set(units_of(texts[row], spoken[row])) if spoken else units)
+        return cls(len(rows), counts)
+
+    @classmethod
+    def in_stream(cls, store: Store, stream: str) -> Rarity:
+        """Counted in a stream of a corpus; videos all over it are looked at."""
+        videos = [record for record in store.videos() if stream in record.streams]
+        by_language: dict[str, list[str]] = {}
+        for video in videos:
+            by_language.setdefault(video.language, []).append(video.video_id)
+        samples = [cls._in_videos(store, stream, *own) for own in by_language.items()]
+        languages = {video.video_id: video.language for video in videos if has_stems(video.language)}
+        return replace(cls._together(samples), languages=languages)
+
+    @classmethod
+    def _in_videos(cls, store: Store, stream: str, language: str, video_ids: Sequence[str]) -> Rarity:
+        """Counted in the videos of one language; videos all over these are looked at."""
+        chosen = video_ids[:: max(1, math.ceil(len(video_ids) / _VIDEOS))]
+        texts = store.clips_of(stream, chosen, vectors=False).text
+        return cls.in_texts(texts, [language] * len(texts) if has_stems(language) else ())
+
+    @classmethod
+    def _together(cls, samples: Sequence[Rarity]) -> Rarity:
+        """One of several languages; those with few passages tell little and are left out."""
+        most = max((sample.passages for sample in samples), default=0)
+        counts: dict[str, float] = {}
+        for sample in samples:
+            if sample.passages >= _LEAST_SAMPLE * most:
+                for unit, count in sample.counts.items():
+                    counts[unit] = max(counts.get(unit, 0.0), count * most / sample.passages)
+        return cls(most, counts)

@@ -1,0 +1,146 @@
+"""The server's application: routes behind a guard, every answer counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
+from starlette.routing import Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+import whenabouts
+from whenabouts import plugins
+from whenabouts.corpus import Corpus
+from whenabouts.server import export_routes, people_routes, search_routes, service_routes, video_routes
+from whenabouts.server.errors import handle_errors
+from whenabouts.server.metrics import Metrics
+from whenabouts.server.security import Guard
+from whenabouts.server.service import Service
+from whenabouts.server.settings import Settings
+
+_ABOUT = (
+    "Moments in your own videos: a sentence in, ranked moments (video, start, end) out. Times are seconds, "
+    "spans half-open [start, end)."
+)
+
+
+class Application:
+    """An ASGI application; `service` is what it serves, `api` the routes without guard and counters."""
+
+    def __init__(self, corpus: Corpus, settings: Settings) -> None:
+        self.service = Service(corpus, settings)
+        self.api = _routes(self.service)
+        self._guarded = Counted(Guard(AnsweringHead(self.api), settings), self.service.metrics)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection."""
+        await self._guarded(scope, receive, send)
+
+
+class Counted:
+    """Counts and times requests by route, never by address: there is no end of addresses."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status = 0
+
+        async def send_counted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = int(message["status"])
+            await send(message)
+
+        began = time.perf_counter()
+        self._metrics.in_flight.inc()
+        try:
+            await self._app(scope, receive, send_counted)
+        finally:
+            self._metrics.in_flight.dec()
+            route = getattr(scope.get("route"), "path", "none")
+            method = scope["method"] if scope["method"] in ("GET", "HEAD", "POST") else "other"
+            self._metrics.requests.labels(route, method, str(status)).inc()
+            self._metrics.seconds.labels(route).observe(time.perf_counter() - began)
+
+
+class AnsweringHead:
+    """Answers HEAD wherever GET is answered: the same status and headers, no body.
+
+    Routes with a HEAD of their own keep it: they need not read a file for it.
+    """
+
+    def __init__(self, api: FastAPI) -> None:
+        self._api = api
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One connection."""
+        if scope["type"] != "http" or scope["method"] != "HEAD" or self._has_own(scope):
+            await self._api(scope, receive, send)
+            return
+
+        async def send_head(message: Message) -> None:
+            await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+        as_get = {**scope, "method": "GET"}
+        try:
+            await self._api(as_get, receive, send_head)
+        finally:
+            if "route" in as_get:
+                scope["route"] = as_get["route"]
+
+    def _has_own(self, scope: Scope) -> bool:
+        return any(route.matches(scope)[0] is Match.FULL for route in self._api.routes)
+
+
+def _routes(service: Service) -> FastAPI:
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.close()
+
+    api = FastAPI(
+        title="whenabouts",
+        version=whenabouts.__version__,
+        description=_ABOUT,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=life,
+        redirect_slashes=False,
+    )
+    # Lists, answers and the page; pictures and videos are compressed already, unknown bytes may be large.
+    uncompressed = (*DEFAULT_EXCLUDED_CONTENT_TYPES, "application/octet-stream")
+    api.add_middleware(GZipMiddleware, exclude_content_types=uncompressed)
+    api.state.service = service
+    handle_errors(api, service.paths)
+    own = (search_routes, export_routes, video_routes, people_routes, service_routes)
+    for router in (*plugins.loaded("routes").values(), *(routes.router for routes in own)):
+        api.include_router(router)
+    described = api.openapi
+
+    def openapi() -> dict[str, Any]:
+        return _described(described())
+
+    api.openapi = openapi  # type: ignore[method-assign]
+    return api
+
+
+def _described(schema: dict[str, Any]) -> dict[str, Any]:
+    """The OpenAPI description, corrected: there is no 422, and a token may be needed."""
+    for path in schema["paths"].values():
+        for operation in path.values():
+            operation["responses"].pop("422", None)
+    components = schema["components"]
+    for name in ("HTTPValidationError", "ValidationError"):
+        components["schemas"].pop(name, None)
+    components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+    schema["security"] = [{"token": []}, {}]
+    return schema

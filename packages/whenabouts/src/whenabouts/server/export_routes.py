@@ -1,0 +1,114 @@
+"""The route that exports moments as a list for an editor or a player."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from whenabouts import export
+from whenabouts.corpus import Corpus
+from whenabouts.export.moments import FileMoment, moment_of_record, moments_of_result
+from whenabouts.export.options import DEFAULT_TITLE, Options
+from whenabouts.export.source import Sources
+from whenabouts.server.decoding import SourceTask
+from whenabouts.server.errors import ServerError, problems
+from whenabouts.server.schemas import MOST_MOMENTS, ExportParameters, SearchRequest
+from whenabouts.server.search_routes import moment_of
+from whenabouts.server.service import Service, record_of, service_of
+from whenabouts.video.files import TRANSCRIPT_SUFFIXES
+
+router = APIRouter(prefix="/api")
+# Moments that a query exports where no number is given.
+_BEST = 5
+# Looked into in the place of a file that is not served: it is as good as gone.
+_NOWHERE = "/dev/null/not-served"
+_DOWNLOAD: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The list, in the format asked for", "content": {"*/*": {}}}
+}
+
+
+@router.get(
+    "/export",
+    responses=problems(404, 409, 410) | _DOWNLOAD,
+    response_class=Response,
+    summary="Moments as a list for editors and players",
+)
+async def export_list(request: Request, parameters: Annotated[ExportParameters, Query()]) -> Response:
+    """The moments that answer a query, or those named; what `whenabouts export` writes, as a download."""
+    service = service_of(request)
+    if (parameters.query is None) == (parameters.moments is None):
+        raise ServerError(400, "invalid", "give either a query or moments", field="query")
+    if parameters.format not in export.format_names():
+        names = ", ".join(export.format_names())
+        raise ServerError(
+            400, "unknown_format", f"{parameters.format!r} is no format; there are {names}", field="format"
+        )
+    moments, data = await service.read(service.searches, request, partial(_list, service, parameters))
+    format = export.format_of(parameters.format)
+    name = f"whenabouts-{len(moments)}-moment{'s' if len(moments) != 1 else ''}{format.SUFFIXES[0]}"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
+    return Response(data, headers={**headers, "Content-Type": format.MEDIA_TYPE})
+
+
+def _list(
+    service: Service, parameters: ExportParameters, corpus: Corpus
+) -> tuple[Sequence[FileMoment], bytes]:
+    named = parameters.moments
+    moments = (
+        _named_moments(service, corpus, named) if named else _matching_moments(service, corpus, parameters)
+    )
+    if not moments:
+        raise ServerError(
+            404, "no_match", "no moment matched, so there is nothing to export; all_moments=true takes all"
+        )
+    called, places = _as_shown(service, corpus, moments)
+    sources = Sources(places, lambda path: service.decoders.run(SourceTask(path)))
+    options = Options(title=parameters.query or DEFAULT_TITLE, sources=sources)
+    data, _ = export.render(called, parameters.format, options)
+    return moments, data
+
+
+def _as_shown(
+    service: Service, corpus: Corpus, moments: Sequence[FileMoment]
+) -> tuple[list[FileMoment], dict[str, str]]:
+    """The moments as the list may call their files, and where those lie that it may look into."""
+    records = {moment.video_id: record_of(corpus, moment.video_id) for moment in moments}
+    names = {video_id: service.paths.of_file(record) for video_id, record in records.items()}
+    places = {}
+    for video_id, record in records.items():
+        # Subtitles alone are known by their name and never opened.
+        is_text = Path(record.path).suffix.lower() in TRANSCRIPT_SUFFIXES
+        places[names[video_id]] = record.path if is_text else _NOWHERE
+        with contextlib.suppress(ServerError):
+            service.folders.open(record).close()
+            places[names[video_id]] = record.path
+    return [replace(moment, path=names[moment.video_id]) for moment in moments], places
+
+
+def _matching_moments(service: Service, corpus: Corpus, parameters: ExportParameters) -> Sequence[FileMoment]:
+    given = parameters.model_dump(include=set(SearchRequest.model_fields))
+    if parameters.k is None and not parameters.all:
+        given["k"] = _BEST
+    search = SearchRequest(**given)
+    return moments_of_result(service.search(corpus, search), all_moments=parameters.all_moments)
+
+
+def _named_moments(service: Service, corpus: Corpus, names: str) -> Sequence[FileMoment]:
+    named = [moment_of(name.strip(), "moments") for name in names.split(",")]
+    if len(named) > MOST_MOMENTS:
+        raise ServerError(
+            400, "too_many_moments", f"{len(named)} moments; at most {MOST_MOMENTS}", field="moments"
+        )
+    moments = []
+    for rank, moment in enumerate(named, 1):
+        record = record_of(corpus, moment.video_id)
+        if record.kind == "media":
+            service.folders.open(record).close()
+        moments.append(moment_of_record(record, moment.start, moment.end, rank))
+    return moments

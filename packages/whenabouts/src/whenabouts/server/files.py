@@ -1,0 +1,180 @@
+"""Files on the wire: a video's own, checked against the index, and those that are made of it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.staticfiles import NotModifiedResponse
+from starlette.types import Receive, Scope, Send
+
+from whenabouts.intake.opening import open_descriptor
+from whenabouts.server.errors import ServerError, printable
+
+# By the name's ending and never by content: nothing that a browser would run can come of it.
+_TYPES = {
+    **dict.fromkeys(("mp4", "m4v", "mov", "qt", "f4v"), "video/mp4"),
+    **dict.fromkeys(("mkv", "mk3d"), "video/x-matroska"),
+    **dict.fromkeys(("ts", "mts", "m2ts", "m2t"), "video/mp2t"),
+    **dict.fromkeys(("mpg", "mpeg", "mpe", "m2v", "vob"), "video/mpeg"),
+    **dict.fromkeys(("ogv", "ogm"), "video/ogg"),
+    **dict.fromkeys(("3gp", "3g2"), "video/3gpp"),
+    **dict.fromkeys(("ogg", "oga", "opus", "spx"), "audio/ogg"),
+    **dict.fromkeys(("m4a", "m4b", "aac"), "audio/mp4"),
+    "webm": "video/webm",
+    "avi": "video/x-msvideo",
+    "wmv": "video/x-ms-wmv",
+    "flv": "video/x-flv",
+    "mp3": "audio/mpeg",
+    "wav": "audio/wav",
+    "flac": "audio/flac",
+    "mka": "audio/x-matroska",
+    "jpg": "image/jpeg",
+}
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+
+
+def content_type(path: Path | str) -> str:
+    """The media type of a file by its name; unknown endings are bytes that no browser shows."""
+    return _TYPES.get(str(path).rpartition(".")[2].lower(), "application/octet-stream")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """A regular file that is open for reading; whoever has it closes it."""
+
+    descriptor: int
+    status: os.stat_result
+
+    def close(self) -> None:
+        """Close it."""
+        os.close(self.descriptor)
+
+
+def open_regular(path: Path | str) -> OpenFile:
+    """Open a file if it is a regular one. Raises OSError."""
+    descriptor = open_descriptor(path)
+    return OpenFile(descriptor, os.fstat(descriptor))
+
+
+def real_path(descriptor: int) -> str:
+    """Where an open file really lies: no link is left in the path."""
+    if hasattr(fcntl, "F_GETPATH"):  # macOS, which has no /proc
+        return os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
+    return str(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+
+def byte_range(header: str, size: int) -> tuple[int, int] | None:
+    """The bytes [first, last] that a Range header asks for; None for all of them.
+
+    One range is honoured; several, another unit or nonsense count as none (RFC 9110, 14.2). Raises
+    ServerError 416 for a range behind the end.
+
+    >>> byte_range("bytes=2-", 10), byte_range("bytes=-3", 10), byte_range("bytes=0-1,4-5", 10)
+    ((2, 9), (7, 9), None)
+    """
+    match = _RANGE.fullmatch(header.strip())
+    if not match or match.group(0) == "bytes=-":
+        return None
+    first, last = match.groups()
+    if first and last and int(last) < int(first):
+        return None
+    begin = int(first) if first else max(0, size - int(last))
+    end = min(int(last), size - 1) if first and last else size - 1
+    if begin >= size or (not first and int(last) == 0):
+        raise ServerError(
+            416,
+            "range_not_satisfiable",
+            f"the file has {size} bytes; the range starts behind them",
+            field="Range",
+            headers={"Content-Range": f"bytes */{size}"},
+        )
+    return begin, end
+
+
+def respond(
+    request: Request,
+    opened: OpenFile,
+    *,
+    media_type: str,
+    name: str,
+    tag: str = "",
+    max_age: int = 0,
+    done: Callable[[], None] = lambda: None,
+) -> Response:
+    """The answer to a GET or HEAD for an open file; it is closed, and `done` called, when all is sent.
+
+    `tag` is the entity tag (default: one made of size and time).
+    """
+    headers = {"Cache-Control": f"private, max-age={max_age}" if max_age else "private, no-cache"}
+    if tag:
+        headers["ETag"] = f'"{tag}"'
+    response = _OpenFileResponse(opened, done, headers, media_type, printable(name))
+    known_tags = request.headers.get("if-none-match", "").split(",")
+    if {tag.strip().removeprefix("W/") for tag in known_tags} & {response.headers["etag"], "*"}:
+        response.release()
+        return NotModifiedResponse(response.headers)
+    try:
+        response.is_range = _is_range(request, response.headers, opened.status.st_size)
+    except ServerError:
+        response.release()
+        raise
+    return response
+
+
+def _is_range(request: Request, headers: Mapping[str, str], size: int) -> bool:
+    condition = request.headers.get("if-range", headers["etag"]).strip()
+    is_same = condition in (headers["etag"], headers["last-modified"])
+    return (
+        request.method == "GET" and is_same and byte_range(request.headers.get("range", ""), size) is not None
+    )
+
+
+class _OpenFileResponse(FileResponse):
+    """Starlette's answer for files and their ranges, for a file that is open already.
+
+    It reads through the descriptor, so that the file that was checked is the file that is sent, whatever
+    lies under its name by then. Starlette answers a range that it cannot read with 400 in plain text;
+    therefore `byte_range` decides, and other ranges are taken out of the request.
+    """
+
+    chunk_size = 256 << 10
+
+    def __init__(
+        self,
+        opened: OpenFile,
+        done: Callable[[], None],
+        headers: Mapping[str, str],
+        media_type: str,
+        name: str,
+    ) -> None:
+        super().__init__(
+            f"/dev/fd/{opened.descriptor}",
+            headers=headers,
+            media_type=media_type,
+            filename=name,
+            stat_result=opened.status,
+            content_disposition_type="inline",
+        )
+        self.is_range = False
+        self._opened, self._done = opened, done
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        if not self.is_range:
+            scope = {**scope, "headers": [pair for pair in scope["headers"] if pair[0] != b"range"]}
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Close the file."""
+        self._opened.close()
+        self._done()

@@ -1,0 +1,143 @@
+"""Which files may be served: those under folders that the person who starts the server stands for.
+
+The ledger says where a video lies, and whoever can write to a corpus can write there what they like. So a
+path out of the ledger is only a question: the file is opened, and where it really lies, without links,
+decides.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from whenabouts.corpus import Corpus
+from whenabouts.index.folders import indexed_folders
+from whenabouts.index.records import VideoRecord
+from whenabouts.server.errors import ServerError
+from whenabouts.server.files import OpenFile, open_regular, real_path
+from whenabouts.server.objects import OpenObject
+from whenabouts.types import UsageError
+from whenabouts.video.files import modified_ns
+from whenabouts.video.objects import ObjectPath, source_path
+
+
+@dataclass(frozen=True, slots=True)
+class ServedFolders:
+    """Folders and single files, without links in their paths."""
+
+    places: frozenset[str]
+
+    @classmethod
+    def of(cls, corpus: Corpus, named: Iterable[Path] = ()) -> ServedFolders:
+        """Those that are named, else those that were indexed into a corpus, as they are now.
+
+        A corpus of an earlier version does not say which these were: the folders of its files are taken.
+        Raises UsageError for a named place that is not there.
+        """
+        places = [source_path(place) for place in named]
+        for place in places:
+            if not place.exists():
+                raise UsageError(f"--files {place}: there is no such folder or file; check the path")
+        if not places:
+            places = [source_path(place) for place in indexed_folders(corpus.store)]
+        if not places:
+            records = corpus.store.ledger().records
+            places = list({source_path(record.path).parent for record in records if record.kind == "media"})
+        return cls(frozenset(map(_real, places)))
+
+    @property
+    def there(self) -> tuple[Path, ...]:
+        """Those places that are there now; a store is not asked."""
+        places = map(source_path, sorted(self.places))
+        return tuple(place for place in places if isinstance(place, ObjectPath) or place.exists())
+
+    def hold(self, path: str) -> bool:
+        """Whether a path without links is one of the places, or lies under one."""
+        above = source_path(path)
+        return any(str(place) in self.places for place in (above, *above.parents))
+
+    def open(self, record: VideoRecord) -> OpenFile | OpenObject:
+        """The file of a video as it was indexed.
+
+        Raises ServerError: 404 for a transcript without a recording, 410 where the file is gone or may not be
+        read, 409 where it is another one than was indexed, 403 where it lies elsewhere, 503 while it is being
+        indexed.
+        """
+        if record.kind != "media":
+            raise ServerError(404, "no_recording", f"{record.video_id} is a transcript without a recording")
+        if record.size < 0:
+            raise ServerError(
+                503, "being_indexed", f"{record.video_id} is being indexed", headers={"Retry-After": "2"}
+            )
+        try:
+            opened = _opened(source_path(record.path))
+        except (OSError, ValueError):
+            raise ServerError(
+                410,
+                "video_gone",
+                f"the file of {record.video_id} is gone or cannot be read; put it back, or index it again",
+            ) from None
+        try:
+            self._check(record, opened)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    @contextlib.contextmanager
+    def held(self, record: VideoRecord) -> Iterator[Path]:
+        """The path of a video's file for those who must open it by name, after the same checks as `open`.
+
+        Raises ServerError (409) in the end where another file lies there by then: nothing made of it counts.
+        """
+        opened = self.open(record)
+        try:
+            yield source_path(record.path)
+            now = self.open(record)
+            now.close()
+            if not os.path.samestat(now.status, opened.status):
+                raise _changed(record)
+        finally:
+            opened.close()
+
+    def _check(self, record: VideoRecord, opened: OpenFile | OpenObject) -> None:
+        same = (opened.status.st_size, modified_ns(opened.status)) == (record.size, record.modified_ns)
+        is_object = isinstance(opened, OpenObject)
+        if not same or (not is_object and _linked_since(record)):
+            raise _changed(record)
+        if not self.hold(record.path if isinstance(opened, OpenObject) else real_path(opened.descriptor)):
+            raise ServerError(
+                403,
+                "not_served",
+                f"the file of {record.video_id} lies outside the folders that are served here; "
+                "`whenabouts serve --files` names more",
+            )
+
+
+def _opened(path: Path) -> OpenFile | OpenObject:
+    return OpenObject.of(path) if isinstance(path, ObjectPath) else open_regular(path)
+
+
+def _real(place: Path) -> str:
+    return str(place) if isinstance(place, ObjectPath) else os.path.realpath(place)
+
+
+def _changed(record: VideoRecord) -> ServerError:
+    return ServerError(
+        409,
+        "video_changed",
+        f"the file of {record.video_id} has changed since it was indexed; `whenabouts index` it again",
+    )
+
+
+def _linked_since(record: VideoRecord) -> bool:
+    """Whether the path is a link that was made after the video was indexed, in the place of its file."""
+    try:
+        status = Path(record.path).lstat()
+    except OSError:
+        return True
+    return stat.S_ISLNK(status.st_mode) and status.st_ctime > record.indexed_at

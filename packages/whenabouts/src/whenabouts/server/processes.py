@@ -1,0 +1,115 @@
+"""Several server processes at one address: Python runs one thread at a time, and a search is half Python.
+
+Each is a whole server with threads, limits and memory of its own; all wait for connections at one socket.
+They share the folder of thumbnails and clips, and page tokens of one are known to all. One that ends is
+started again, and none outlives the first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import multiprocessing.connection
+import socket
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from multiprocessing.context import SpawnProcess
+from typing import Any
+
+from whenabouts.corpus import Corpus
+from whenabouts.server.memory import Parts
+from whenabouts.server.settings import Settings
+from whenabouts.server.sharing import Share, SharedSocket
+
+_PAUSE_SECONDS = 1.0
+_END_SECONDS = 10.0
+
+
+@contextlib.contextmanager
+def others_serving(
+    place: Sequence[str], settings: Settings, parts: Parts, bound: socket.socket, share: Share
+) -> Iterator[None]:
+    """Further processes that serve a corpus at a listening socket: the others of `share`; ended at the end.
+
+    Each keeps to the same `parts` of memory.
+    """
+    if len(share.counts) < 2:
+        yield
+        return
+    given, stop = _plain(settings) | {"parts": parts}, threading.Event()
+    keeper = threading.Thread(target=_keep, args=(place, given, bound, share, stop), daemon=True)
+    keeper.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        keeper.join(settings.limits.graceful_seconds + _END_SECONDS)
+
+
+def _plain(settings: Settings) -> dict[str, Any]:
+    """Settings as arguments that another process can be given."""
+    names = ("host", "port", "token", "cache", "cache_bytes", "files", "limits", "check", "send_frames")
+    shown = {
+        "models": dict(settings.models),
+        "show_paths": settings.shows_paths,
+        "change_people": settings.changes_people,
+    }
+    return {name: getattr(settings, name) for name in names} | shown
+
+
+def _keep(
+    place: Sequence[str], given: Mapping[str, Any], bound: socket.socket, share: Share, stop: threading.Event
+) -> None:
+    """Start processes, start those again that end, and end all when it is time."""
+    context = multiprocessing.get_context("spawn")
+    # What another process is given must be a plain socket.
+    plain = socket.socket(fileno=bound.fileno())
+    running: dict[int, SpawnProcess] = {}
+    while not stop.wait(_PAUSE_SECONDS if running else 0):
+        for own in range(1, len(share.counts)):
+            if own in running and running[own].is_alive():
+                continue
+            theirs = Share(share.counts, own)
+            theirs.end()
+            running[own] = context.Process(target=_serve_here, args=(place, given, plain, theirs))
+            running[own].start()
+    plain.detach()
+    for process in running.values():
+        process.terminate()
+    for process in running.values():
+        process.join(_END_SECONDS + given["limits"].graceful_seconds)
+        process.kill()
+
+
+def _serve_here(place: Sequence[str], given: Mapping[str, Any], bound: socket.socket, share: Share) -> None:
+    """What such a process does: serve until it is told to stop, or the first process is gone."""
+    from whenabouts.server.app import Application
+    from whenabouts.server.run import Server
+
+    parts = given["parts"]
+    settings = Settings(**{name: value for name, value in given.items() if name != "parts"})
+    with SharedSocket(bound, share) as shared:
+        application = Application(Corpus(place), settings)
+        application.service.divide(parts)
+        server = Server(application, settings, lambda: None, share)
+        threading.Thread(target=_end_with_parent, args=(server,), daemon=True).start()
+        server.run(sockets=[shared])
+
+
+def _end_with_parent(server: Any) -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        server.should_exit = True
+
+
+def share_of(settings: Settings, count: int) -> Settings:
+    """The settings of one of `count` processes, with its part of what all may use together."""
+    limits = settings.limits
+    # Two in each: while one waits for the index, the other works.
+    searches = limits.searches if count == 1 else max(2, limits.searches // count)
+    clips = max(1, limits.clips_a_minute // count)
+    memory = limits.memory_bytes // count
+    limits = replace(limits, searches=searches, clips_a_minute=clips, memory_bytes=memory)
+    return replace(settings, limits=limits)

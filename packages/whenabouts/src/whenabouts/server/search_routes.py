@@ -1,0 +1,180 @@
+"""Routes for a query: search, why, curves."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Path, Query, Request
+
+from whenabouts.corpus import Corpus
+from whenabouts.curves import curves_of
+from whenabouts.search.search_result import SearchResult, percent_beside
+from whenabouts.search.stream_answer import EncodedTexts
+from whenabouts.server.errors import ServerError, printable, problems
+from whenabouts.server.schemas import (
+    CheckBody,
+    CurvesBody,
+    CurvesParameters,
+    EvidenceBody,
+    PageInfo,
+    PlacesBody,
+    ResultBody,
+    SearchBody,
+    SearchBodyParameters,
+    SearchedBody,
+    SearchParameters,
+    SearchPool,
+    VerdictBody,
+    WhyParameters,
+)
+from whenabouts.server.service import Service, check_streams, record_of, service_of, stream_titles
+from whenabouts.server.video_routes import title_of, urls_of
+from whenabouts.streams import stream as stream_named
+from whenabouts.times import parse_moment
+from whenabouts.types import Moment, ScoredMoment, UsageError
+from whenabouts.why import why as find_out_why
+
+router = APIRouter(prefix="/api")
+
+
+@router.get(
+    "/search", responses=problems(404, 409), summary="Ranked moments for a sentence, or like another one"
+)
+async def search(request: Request, parameters: Annotated[SearchParameters, Query()]) -> SearchBody:
+    """At most `k` moments, best first, a page at a time, and whether there is an answer at all."""
+    return await _search(request, parameters)
+
+
+@router.post("/search", responses=problems(404, 409, 413), summary="The same, with a JSON body")
+async def search_by_body(request: Request, parameters: SearchBodyParameters) -> SearchBody:
+    """For queries that are too long for an address, and for pictures."""
+    return await _search(request, parameters)
+
+
+async def _search(request: Request, parameters: SearchParameters) -> SearchBody:
+    service = service_of(request)
+    subject = parameters.subject
+    offset = service.pages.offset(subject, parameters.page_token) if parameters.page_token else 0
+
+    def read(corpus: Corpus, encoded: EncodedTexts | None = None) -> SearchBody:
+        result = service.search(corpus, parameters, encoded)
+        return _page(service, corpus, result, parameters, offset)
+
+    if parameters.check:
+        return await service.read(service.checks, request, read)
+    is_searched = parameters.model is None and parameters.page_token is None
+    return await service.answer(request, parameters.query or "" if is_searched else "", read)
+
+
+def _page(
+    service: Service, corpus: Corpus, result: SearchResult, parameters: SearchParameters, offset: int
+) -> SearchBody:
+    count, seconds = service.pool(corpus)
+    end = offset + parameters.page_limit
+    shown = result.numbered[offset:end]
+    more = service.pages.token(parameters.subject, end) if end < len(result.moments) else None
+    return SearchBody(
+        query=result.query,
+        like=result.like,
+        answer=result.answer,
+        word=result.word,
+        confidence_interval=result.interval,
+        doubt=service.paths.without_folders(result.doubt),
+        notes=[service.paths.without_folders(note) for note in result.notes],
+        data=[_result(result, rank, scored) for rank, scored in shown],
+        page_info=PageInfo(
+            limit_per_page=parameters.page_limit, total_results=len(result.moments), next_page_token=more
+        ),
+        search_pool=SearchPool(total_count=count, total_duration=seconds),
+        searched=None if result.coverage is None else SearchedBody(**result.coverage.to_json()),
+        places=None if result.places is None else PlacesBody(**asdict(result.places)),
+        stream_titles=stream_titles(corpus),
+        calibration=None if result.calibration is None else dict(result.calibration),
+        check=None if result.check is None else CheckBody(**asdict(result.check)),
+    )
+
+
+def _result(result: SearchResult, rank: int, scored: ScoredMoment) -> ResultBody:
+    """A moment for programs: rounded as `search --json` rounds."""
+    moment = scored.moment
+    record = result.videos[moment.video_id]
+    start, end = round(moment.start, 3), round(moment.end, 3)
+    word = result.word_of(scored)
+    video_url, thumbnail_url = urls_of(record, result.instant(scored))
+    base = f"/api/videos/{quote(moment.video_id, safe='')}"
+    clip_url = f"{base}/clip?start={start:.3f}&end={end:.3f}" if record.kind == "media" else None
+    return ResultBody(
+        rank=rank,
+        video_id=moment.video_id,
+        title=title_of(record),
+        start=start,
+        end=end,
+        score=scored.score,
+        word=word,
+        percent=percent_beside(word, scored.confidence),
+        confidence=scored.confidence,
+        chance_percentile=scored.chance_percentile,
+        text=printable(scored.text),
+        evidence={
+            name: EvidenceBody(
+                score=piece.score,
+                start=round(piece.start, 3),
+                end=round(piece.end, 3),
+                text=printable(piece.text),
+                box=None if piece.box is None else [round(side, 4) for side in piece.box],
+                recognised=None if piece.recognised is None else round(piece.recognised, 3),
+            )
+            for name, piece in scored.evidence.items()
+        },
+        labels={name: stream_named(name).evidence_label for name in scored.evidence},
+        verdict=None if scored.verdict is None else VerdictBody(**asdict(scored.verdict)),
+        thumbnail_url=thumbnail_url,
+        clip_url=clip_url,
+        video_url=video_url,
+        link=f"{video_url or base}#t={start:.3f},{end:.3f}",
+    )
+
+
+@router.get("/why", responses=problems(404, 409), summary="Why a moment was, or was not, found")
+async def why(request: Request, parameters: Annotated[WhyParameters, Query()]) -> dict[str, Any]:
+    """What `whenabouts doctor why` says, as its `--json` prints it."""
+    service = service_of(request)
+    moment = moment_of(parameters.moment, "moment")
+
+    def read(corpus: Corpus) -> dict[str, Any]:
+        record_of(corpus, moment.video_id)
+        return find_out_why(corpus, parameters.query, moment, parameters.k).to_json()
+
+    return await service.read(service.searches, request, read)
+
+
+@router.get(
+    "/videos/{video_id}/curves",
+    responses=problems(404),
+    response_model=CurvesBody,
+    summary="What each clip of a video scores for a sentence",
+)
+async def curves(
+    request: Request,
+    video_id: Annotated[str, Path(max_length=300)],
+    parameters: Annotated[CurvesParameters, Query()],
+) -> dict[str, Any]:
+    """The match curve of each stream, and the moments that were found on it."""
+    service = service_of(request)
+
+    def read(corpus: Corpus) -> dict[str, Any]:
+        record_of(corpus, video_id)
+        check_streams(corpus, parameters.stream)
+        return curves_of(corpus, parameters.query, video_id, parameters.stream).to_json()
+
+    return await service.read(service.searches, request, read)
+
+
+def moment_of(name: str, field: str) -> Moment:
+    """A moment as it was moment, by the video's id."""
+    try:
+        return Moment(*parse_moment(name))
+    except UsageError as error:
+        raise ServerError(400, "invalid_moment", str(error), field=field) from None

@@ -1,0 +1,428 @@
+"""What the routes share: the corpus behind bounded executors, the cache of made files, the counters."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import TypeVar
+
+from starlette.requests import Request
+
+from whenabouts.checkers import Checker, open_checker
+from whenabouts.checking import PIXELS_WIDE, checked
+from whenabouts.corpus import Corpus
+from whenabouts.index.records import VideoRecord
+from whenabouts.index.workers import usual_bytes
+from whenabouts.search.example import PICTURE_SIZE, Example, example_at
+from whenabouts.search.search import MOST_K, SearchOptions
+from whenabouts.search.search_result import SearchResult
+from whenabouts.search.stream_answer import EncodedTexts
+from whenabouts.server.blocks import LONGEST_BLOCK, BlockExecutor
+from whenabouts.server.cache import Cache, Make
+from whenabouts.server.decoding import Decoders, FrameTask, PictureTask, ProbeTask
+from whenabouts.server.errors import ServerError, no_video
+from whenabouts.server.files import OpenFile
+from whenabouts.server.folders import ServedFolders
+from whenabouts.server.memory import MemoryBound, Needs, Parts, taken_by
+from whenabouts.server.metrics import Metrics
+from whenabouts.server.paging import Pages
+from whenabouts.server.paths import Paths
+from whenabouts.server.schemas import SearchBodyParameters, SearchParameters, SearchRequest
+from whenabouts.server.settings import Settings
+from whenabouts.server.work import BoundedExecutor, ConnectionLimit, RateLimit
+from whenabouts.streams import stream
+from whenabouts.types import UsageError, WhenaboutsError
+from whenabouts.video.objects import source_path
+from whenabouts.video.probe import MediaError, Probe
+
+Result = TypeVar("Result")
+_KEPT_ANSWERS = 64
+_KEPT_PROBES = 1000
+_QUESTION = "what is seen and said here"
+
+
+class RecentValues(OrderedDict[tuple[str, ...], Result]):
+    """The most recently used values by key; for threads."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most, self._lock = most, threading.Lock()
+
+    def get_or_make(self, key: tuple[str, ...], make: Callable[[], Result], *, anew: bool = False) -> Result:
+        """The value of a key, made now where it is not kept or is wanted anew."""
+        with self._lock:
+            if key in self and not anew:
+                self.move_to_end(key)
+                return self[key]
+        value = make()
+        with self._lock:
+            self[key] = value
+            self.move_to_end(key)
+            while len(self) > self._most:
+                self.popitem(last=False)
+        return value
+
+
+class Readers:
+    """`count` handles on a corpus (see `Corpus.beside`), each lent to one thread at a time."""
+
+    def __init__(self, corpus: Corpus, count: int) -> None:
+        self._idle: queue.SimpleQueue[Corpus] = queue.SimpleQueue()
+        for _ in range(count):
+            self._idle.put(corpus.beside())
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[Corpus]:
+        """A handle, as fresh as the corpus is on disk; waits while all are lent."""
+        corpus = self._idle.get()
+        try:
+            corpus.refresh()
+            yield corpus
+        finally:
+            self._idle.put(corpus)
+
+
+class Service:
+    """One corpus being served."""
+
+    def __init__(self, corpus: Corpus, settings: Settings) -> None:
+        limits = settings.limits
+        self.settings, self.limits = settings, limits
+        self.folders = ServedFolders.of(corpus, settings.files)
+        self.paths = Paths(are_shown=settings.shows_paths, places=_places(corpus, settings))
+        wait = limits.wait_seconds
+        most = limits.job_seconds
+        self.searches = BlockExecutor(
+            "searches", limits.searches, limits.searches_waiting, wait, most, self._encoded
+        )
+        self.reads = BoundedExecutor("reads", limits.reads, limits.reads_waiting, wait, most)
+        self.thumbnails = BoundedExecutor("thumbnails", limits.thumbnails, limits.thumbnails_waiting, wait)
+        self.clips = BoundedExecutor("clips", limits.clips, limits.clips_waiting, wait)
+        self.checks = BoundedExecutor("checks", limits.checks, limits.checks_waiting, wait, most)
+        self.checker = (
+            open_checker(settings.check, send_frames=settings.send_frames) if settings.check else None
+        )
+        self.clip_rate = RateLimit("clips", limits.clips_a_minute)
+        self.downloads = ConnectionLimit("files", limits.files)
+        self.decoders = Decoders(self._decoding)
+        self.cache = Cache(settings.cache, settings.cache_bytes)
+        self.metrics = Metrics()
+        self._drops = corpus.drop_kept, self._drop_answers
+        self._keep_at_most = corpus.store.keep_at_most
+        self.memory = MemoryBound(limits.memory_bytes, self._drops)
+        place = corpus.location if "://" in corpus.location else str(Path(corpus.location).resolve())
+        self.pages = Pages(blake2b(f"{place}\0{settings.token}".encode("utf-8", "replace")).digest())
+        self._readers = Readers(corpus, limits.searches + limits.reads + limits.checks)
+        self._answers: RecentValues[SearchResult] = RecentValues(_KEPT_ANSWERS)
+        self._probes: RecentValues[Probe | None] = RecentValues(_KEPT_PROBES)
+        self._pools: RecentValues[tuple[int, float]] = RecentValues(1)
+
+    @property
+    def executors(self) -> tuple[BoundedExecutor, ...]:
+        """All executors."""
+        return self.searches, self.reads, self.thumbnails, self.clips, self.checks
+
+    @property
+    def _decoding(self) -> int:
+        """How many videos are decoded at one time at most."""
+        return self.limits.thumbnails + self.limits.clips
+
+    def measured_parts(self, count: int = 1) -> Parts:
+        """How the bound on memory is divided, by what a question takes that every handle is asked here.
+
+        Encoders and what is kept for later are loaded after that; a checker of this process has looked at a
+        moment. Raises UsageError where the bound is too low for them; `count` servers share the one of its
+        message.
+        """
+        limits = self.limits
+        requests = limits.searches + limits.reads + (limits.checks if self.checker else 0)
+
+        self._keep_at_most(0)  # what large streams may take is known afterwards
+
+        def warm() -> None:
+            for _ in range(requests + 1):
+                self._ask_oneself(10)
+
+        needs = Needs.measured(warm, lambda: self._ask_oneself(MOST_K, LONGEST_BLOCK))
+        if self.checker is not None and self.checker.runs_here:  # it looks at one moment at a time
+            needs = replace(needs, held=needs.held + taken_by(partial(self._check_oneself, self.checker)))
+        return Parts.of(limits.memory_bytes, needs, requests, self._decoding, usual_bytes(), count)
+
+    def _ask_oneself(self, k: int, together: int = 1) -> None:
+        with self._readers.lent() as corpus:
+            with contextlib.suppress(WhenaboutsError):
+                corpus.encoded([f"{_QUESTION} {number}" for number in range(together)])
+            for model in (None, *self.settings.models.values()):
+                with contextlib.suppress(WhenaboutsError):  # whoever asks is told
+                    corpus.search(_QUESTION, k, model=model)
+
+    def _check_oneself(self, checker: Checker) -> None:
+        with self._readers.lent() as corpus, contextlib.suppress(WhenaboutsError):
+            result = corpus.search(_QUESTION, 1)
+            seconds = self.limits.check_seconds
+            checked(corpus, result, checker, best=1, seconds=seconds, picture=self._picture)
+
+    def divide(self, parts: Parts) -> None:
+        """Keep to parts of the memory from now on."""
+        self.memory = MemoryBound(parts.server, self._drops, parts.request)
+        self._keep_at_most(parts.kept)
+        self.decoders = Decoders(parts.decoders, parts.decoder)
+
+    def close(self) -> None:
+        """End all work that has not begun."""
+        for executor in self.executors:
+            executor.close()
+        self.decoders.close()
+
+    async def read(
+        self, executor: BoundedExecutor, request: Request, read: Callable[[Corpus], Result]
+    ) -> Result:
+        """What `read` returns of the corpus, run in an executor; called off if the client leaves."""
+
+        self.memory.check()
+
+        def job() -> Result:
+            # Requests before this one may have filled it while it waited.
+            with self.memory.room(), self._readers.lent() as corpus:
+                return read(corpus)
+
+        return await executor.run(job, partial(left, request))
+
+    async def answer(
+        self, request: Request, query: str, read: Callable[[Corpus, EncodedTexts | None], Result]
+    ) -> Result:
+        """What `read` returns of the corpus; `query` is encoded together with those that wait behind it."""
+        self.memory.check()
+
+        def job(encoded: EncodedTexts | None) -> Result:
+            with self.memory.room(), self._readers.lent() as corpus:
+                return read(corpus, encoded)
+
+        return await self.searches.ask(query, job, partial(left, request))
+
+    def _encoded(self, queries: Sequence[str]) -> EncodedTexts:
+        with self.memory.room(), self._readers.lent() as corpus:
+            return corpus.encoded(queries)
+
+    def _drop_answers(self) -> None:
+        self._answers.clear()
+        self._probes.clear()
+
+    async def record(self, request: Request, video_id: str) -> VideoRecord:
+        """The record of a video; ServerError 404 where no video has this id."""
+        return await self.read(self.reads, request, partial(record_of, video_id=video_id))
+
+    def search(
+        self, corpus: Corpus, search: SearchRequest, encoded: EncodedTexts | None = None
+    ) -> SearchResult:
+        """The whole answer to a search request; the pages of one answer are cut from one search."""
+        if not corpus.streams:
+            raise ServerError(
+                409, "corpus_empty", "this corpus is empty; put something in with `whenabouts index`"
+            )
+        check_streams(corpus, search.stream)
+        self.paths.check_conditions(search.where)
+        within = self._named(corpus, search)
+        self._check_segments(corpus, search)
+        narrowing = search.model_dump(
+            include={"k", "min_confidence", "after", "before", "where", "segments", "all"}
+        )
+        model = None if search.model is None else self.model(search.model)
+        like = self._example(corpus, search)
+        if search.query is None and like is None:
+            raise ServerError(
+                400, "missing_parameter", "give a query, a moment (like) or a picture", field="query"
+            )
+
+        checker = self._checker_for(search)
+
+        def answer() -> SearchResult:
+            options = SearchOptions(within=within, streams=search.stream, model=model, like=like, **narrowing)
+            result = corpus.search(search.query or "", options=options, encoded=encoded)
+            return result if checker is None else self._checked(corpus, search, result, checker)
+
+        key = (_digest(search), str(corpus.version))
+        is_later_page = isinstance(search, SearchParameters) and search.page_token is not None
+        return self._answers.get_or_make(key, answer, anew=not is_later_page)
+
+    def _checker_for(self, search: SearchRequest) -> Checker | None:
+        """The checker that a search asks for; ServerError where there is none, or nothing to hold against."""
+        if not search.check:
+            return None
+        if self.checker is None:
+            raise ServerError(
+                404,
+                "no_checker",
+                "this server checks no moments; its owner starts it with --check",
+                field="check",
+            )
+        if search.query is None or search.all:
+            raise ServerError(
+                400, "invalid", "a check needs a query, and not every place where it is said", field="check"
+            )
+        return self.checker
+
+    def _checked(
+        self, corpus: Corpus, search: SearchRequest, result: SearchResult, checker: Checker
+    ) -> SearchResult:
+        """An answer that the checker has looked at, through the processes that decode."""
+        looked_at = checked(
+            corpus,
+            result,
+            checker,
+            best=search.check_best,
+            seconds=min(self.limits.check_seconds, self.limits.job_seconds / 2),
+            min_confidence=search.min_confidence,
+            by_streams=search.model is None,
+            picture=self._picture,
+        )
+        before = len(result.notes)
+        hidden = "not every moment was checked: the model gave no usable answer"
+        own = (self.paths.unless_hidden(note, hidden) for note in looked_at.notes[before:])
+        return replace(looked_at, notes=(*result.notes, *dict.fromkeys(own)))
+
+    def _picture(self, record: VideoRecord, at: float) -> bytes:
+        """A picture for the checker, of a file that is served and as it was indexed."""
+        try:
+            with self.folders.held(record) as path:
+                picture = self.decoders.run(FrameTask(path, at, PIXELS_WIDE))
+        except ServerError as error:
+            raise MediaError(str(error)) from error
+        assert isinstance(picture, bytes)
+        return picture
+
+    def _example(self, corpus: Corpus, search: SearchRequest) -> Example | None:
+        """What the answer is to be like: a moment by its video's id, or the bytes that were sent; no file.
+
+        A picture is decoded in a process of its own. Raises ServerError 400 and 404.
+        """
+        picture = search.picture if isinstance(search, SearchBodyParameters) else None
+        if search.like is not None and picture is not None:
+            raise ServerError(400, "invalid", "give a moment (like) or a picture, not both", field="picture")
+        if search.like is not None:
+            return example_at(search.like, lambda video_id: record_of(corpus, video_id))
+        if picture is None:
+            return None
+        try:
+            return Example("the picture", picture=self.decoders.run(PictureTask(picture, PICTURE_SIZE)))
+        except (MediaError, UsageError) as error:
+            raise ServerError(400, "bad_picture", str(error), field="picture") from None
+
+    def model(self, name: str) -> str:
+        """Where a trained system lies; ServerError 404 for one that is not served."""
+        if name not in self.settings.models:
+            raise ServerError(404, "no_such_model", f"this server has no model {name[:50]!r}", field="model")
+        return self.settings.models[name]
+
+    def _named(self, corpus: Corpus, search: SearchRequest) -> list[str]:
+        """Ids of the videos that are to be searched; 404 for one that is not there."""
+        try:
+            records = corpus.resolve_all(search.within, by_path=self.paths.are_shown)
+        except (UsageError, ValueError) as error:
+            problem = str(error).replace(corpus.location, "this corpus")
+            raise ServerError(404, "no_such_video", problem, field="within") from None
+        return [record.video_id for record in records]
+
+    def _check_segments(self, corpus: Corpus, search: SearchRequest) -> None:
+        """409 for segments that are not in the index: making them is for its owner to decide."""
+        if search.model is None or search.segments is None:
+            return
+        if not corpus.has_segments(self.model(search.model), search.segments):
+            problem = f"this corpus has no segments of {search.segments:g} s for {search.model}"
+            remedy = f"`whenabouts index --model … --segments {search.segments:g}` makes them"
+            raise ServerError(409, "no_segments", f"{problem}; {remedy}", field="segments")
+
+    def records(self, corpus: Corpus) -> list[VideoRecord]:
+        """All videos by id."""
+        records = corpus.records()
+        self.metrics.videos.set(len(records))
+        return records
+
+    def pool(self, corpus: Corpus) -> tuple[int, float]:
+        """How many videos are searched, and their seconds."""
+
+        def count() -> tuple[int, float]:
+            records = self.records(corpus)
+            return len(records), sum(record.duration or 0.0 for record in records)
+
+        return self._pools.get_or_make((str(corpus.version),), count)
+
+    def probe(self, record: VideoRecord) -> Probe | None:
+        """What the file of a video holds; None where it is not there or cannot be read."""
+
+        def look() -> Probe | None:
+            try:
+                probed = self.decoders.run(ProbeTask(source_path(record.path)))
+            except (MediaError, OSError):
+                return None
+            assert isinstance(probed, Probe)
+            return probed
+
+        return self._probes.get_or_make((record.path, str(record.modified_ns), record.content_hash), look)
+
+    async def made(self, executor: BoundedExecutor, kind: str, name: str, make: Make) -> OpenFile:
+        """A file of the cache, open; made in an executor where it is not there yet."""
+        opened, was_there = await self.cache.get(name, make, executor.run)
+        self.metrics.cache.labels(kind, "hit" if was_there else "miss").inc()
+        return opened
+
+    def measured(self) -> bytes:
+        """The counters as text."""
+        self.metrics.cache_bytes.set(self.cache.bytes)
+        for executor in self.executors:
+            self.metrics.waiting.labels(executor.kind).set(executor.inside)
+            self.metrics.refused.labels(executor.kind).set(executor.refused)
+        return self.metrics.text()
+
+
+def _digest(search: SearchRequest) -> str:
+    """What tells a search from others, whichever page of it is read; a picture may be large."""
+    return blake2b(search.model_dump_json(exclude={"page_limit", "page_token"}).encode()).hexdigest()
+
+
+def _places(corpus: Corpus, settings: Settings) -> list[str]:
+    """Where the corpus, its encoders and the models lie: what messages may name."""
+    encoders = [info.encoder for info in corpus.store.streams.values() if info.encoder.count("/") > 1]
+    return [*corpus.places, *encoders, *(place for place in settings.models.values() if "/" in place)]
+
+
+def record_of(corpus: Corpus, video_id: str) -> VideoRecord:
+    """The record of a video by its id alone; ServerError 404 where no video has it."""
+    record = corpus.record(video_id)
+    if record is None:
+        raise no_video(video_id)
+    return record
+
+
+def check_streams(corpus: Corpus, names: list[str]) -> None:
+    """Raise ServerError 404 for a stream that the corpus does not have."""
+    unknown = [name for name in names if name not in corpus.streams]
+    if unknown:
+        raise ServerError(
+            404, "no_such_stream", f"this corpus has no stream {unknown[0][:50]!r}", field="stream"
+        )
+
+
+def stream_titles(corpus: Corpus) -> dict[str, str]:
+    """What people call each stream of a corpus."""
+    return {name: stream(name).title for name in corpus.streams}
+
+
+async def left(request: Request) -> None:
+    """Return when the client of a request has left."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def service_of(request: Request) -> Service:
+    """The service that an app was made for."""
+    service = request.app.state.service
+    assert isinstance(service, Service)
+    return service

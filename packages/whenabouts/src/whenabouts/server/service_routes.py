@@ -1,0 +1,61 @@
+"""Routes about the server itself: its health, its numbers, those of the corpus, and the page."""
+
+from __future__ import annotations
+
+from pathlib import Path as FilePath
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from starlette.staticfiles import StaticFiles
+
+import whenabouts
+from whenabouts.server.errors import problems
+from whenabouts.server.metrics import Metrics
+from whenabouts.server.schemas import HealthBody, NoParameters
+from whenabouts.server.service import service_of
+
+router = APIRouter()
+PAGE = FilePath(__file__).with_name("page")
+_page_files = StaticFiles(directory=PAGE)
+
+
+@router.get("/api/health", responses=problems(), summary="Whether the server answers")
+async def health(_: Annotated[NoParameters, Query()]) -> HealthBody:
+    """Needs no token, and says nothing of the corpus."""
+    return HealthBody(status="ok", version=whenabouts.__version__)
+
+
+@router.get("/api/stats", responses=problems(), summary="Numbers of the corpus")
+async def stats(request: Request, _: Annotated[NoParameters, Query()]) -> dict[str, Any]:
+    """What `whenabouts stats --json` prints, without where files lie; and `models` and `checker`."""
+    service = service_of(request)
+    numbers = (await service.read(service.reads, request, lambda corpus: corpus.stats())).to_json()
+    return service.paths.of_stats(numbers) | {
+        "models": list(service.settings.models),
+        "checker": None if service.checker is None else service.checker.name,
+    }
+
+
+@router.get(
+    "/metrics",
+    responses=problems() | {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    response_class=Response,
+    summary="Counters in Prometheus' text format",
+)
+async def metrics(request: Request, _: Annotated[NoParameters, Query()]) -> Response:
+    """Requests, latencies, cache, work under way."""
+    return Response(service_of(request).measured(), headers={"Content-Type": Metrics.content_type})
+
+
+@router.get("/", include_in_schema=False)
+async def page(request: Request) -> Response:
+    """The page. Its address may carry anything: the page itself reads what follows the question mark."""
+    return await static(request, "index.html")
+
+
+@router.get("/static/{name:path}", include_in_schema=False)
+async def static(request: Request, name: Annotated[str, Path(max_length=200)]) -> Response:
+    """A file of the page; a browser that has it already is told so."""
+    response = await _page_files.get_response(name, request.scope)
+    response.headers["Cache-Control"] = "no-cache"
+    return response

@@ -1,0 +1,309 @@
+"""Routes for videos: the list, one video, its words, its file, its thumbnails and clips."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from pathlib import Path as FilePath
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from whenabouts.corpus import Corpus
+from whenabouts.index.filters import recorded
+from whenabouts.index.records import VideoRecord
+from whenabouts.search.choices import is_gone
+from whenabouts.server.cache import Cache
+from whenabouts.server.decoding import ClipTask, ThumbnailTask
+from whenabouts.server.errors import ServerError, printable, problems, safe_errors
+from whenabouts.server.files import content_type, respond
+from whenabouts.server.objects import OpenObject, respond_object
+from whenabouts.server.schemas import (
+    ClipParameters,
+    CueBody,
+    CuesBody,
+    NoParameters,
+    PageInfo,
+    PageParameters,
+    SpanParameters,
+    ThumbnailParameters,
+    VideoBody,
+    VideoDetails,
+    VideosBody,
+)
+from whenabouts.server.service import Service, left, record_of, service_of, stream_titles
+from whenabouts.streams import stream as stream_named
+from whenabouts.types import Moment
+
+router = APIRouter(prefix="/api/videos")
+VideoId = Annotated[str, Path(max_length=300)]
+MOST_CLIP_SECONDS = 600.0
+# What is made for a video's end may be asked a little behind it: times are rounded, containers too.
+_SLACK_SECONDS = 1.0
+_LIST = "videos"
+
+
+def name_of(record: VideoRecord) -> str:
+    """The name of a video's file."""
+    return printable(FilePath(record.path).name) or record.video_id
+
+
+def title_of(record: VideoRecord) -> str:
+    """What to call a video: its own title, else its file's name."""
+    return printable(record.title) or name_of(record)
+
+
+def urls_of(record: VideoRecord, at: float) -> tuple[str | None, str | None]:
+    """Where a video's file and a thumbnail of an instant are; None for what there is not."""
+    if record.kind != "media":
+        return None, None
+    base = f"/api/videos/{quote(record.video_id, safe='')}"
+    return f"{base}/file", f"{base}/thumbnail?at={at:.3f}&width=320" if record.has_picture else None
+
+
+@router.get("", responses=problems(), summary="The videos of the corpus")
+async def videos(request: Request, parameters: Annotated[PageParameters, Query()]) -> VideosBody:
+    """By id, a page at a time; files that could not be read are not among them."""
+    service = service_of(request)
+    offset = service.pages.offset(_LIST, parameters.page_token) if parameters.page_token else 0
+    end = offset + parameters.page_limit
+
+    def read(corpus: Corpus) -> VideosBody:
+        records = service.records(corpus)
+        return VideosBody(
+            data=[VideoBody(**_facts(record)) for record in records[offset:end]],
+            page_info=PageInfo(
+                limit_per_page=parameters.page_limit,
+                total_results=len(records),
+                next_page_token=service.pages.token(_LIST, end) if end < len(records) else None,
+            ),
+            stream_titles=stream_titles(corpus),
+        )
+
+    return await service.read(service.reads, request, read)
+
+
+def _facts(record: VideoRecord) -> dict[str, Any]:
+    video_url, thumbnail_url = urls_of(record, (record.duration or 0.0) / 2)
+    return {
+        "video_id": record.video_id,
+        "title": title_of(record),
+        "name": name_of(record),
+        "kind": record.kind,
+        "duration": record.duration,
+        "streams": sorted(name for name in record.streams if stream_named(name).holds(record)),
+        "gone": is_gone(record),
+        "recorded": recorded(record)[0].isoformat(),
+        "recorded_from": recorded(record)[1],
+        "has_picture": record.has_picture,
+        "thumbnail_url": thumbnail_url,
+        "video_url": video_url,
+    }
+
+
+@router.get("/{video_id}", responses=problems(404), summary="The record of a video")
+async def video(request: Request, video_id: VideoId, _: Annotated[NoParameters, Query()]) -> VideoDetails:
+    """Its record, and what its file says while it is as it was indexed."""
+    service = service_of(request)
+
+    def read(corpus: Corpus) -> VideoDetails:
+        record = record_of(corpus, video_id)
+        return VideoDetails(**_facts(record), **_details(service, record))
+
+    return await service.read(service.reads, request, read)
+
+
+def _details(service: Service, record: VideoRecord) -> dict[str, Any]:
+    available = False
+    with contextlib.suppress(ServerError):
+        service.folders.open(record).close()
+        available = True
+    probed = service.probe(record) if available else None
+    picture = probed.picture if probed else None
+    return {
+        "metadata": dict(record.metadata),
+        "words_from": printable(record.words),
+        "damage": printable(record.damage),
+        "shots": None if record.shots is None else list(record.shots),
+        "available": available,
+        "content_type": content_type(record.path) if record.kind == "media" else None,
+        "frame_rate": picture.rate if picture else None,
+        "width": picture.width if picture else None,
+        "height": picture.height if picture else None,
+        "codec": picture.codec if picture else None,
+        "has_audio": probed.has_audio if probed else None,
+    }
+
+
+@router.get("/{video_id}/cues", responses=problems(404), summary="The words of a video, with times")
+async def cues(
+    request: Request, video_id: VideoId, parameters: Annotated[SpanParameters, Query()]
+) -> CuesBody:
+    """Its spoken passages, or those that share time with [start, end)."""
+    service = service_of(request)
+    start, end = parameters.start or 0.0, parameters.end
+
+    def read(corpus: Corpus) -> CuesBody:
+        record = record_of(corpus, video_id)
+        moment = None
+        if parameters.start is not None or end is not None:
+            moment = _span(record, start, end if end is not None else max(start + 1e-3, _length(record)))
+        lines = corpus.words(record, moment)
+        return CuesBody(
+            video_id=video_id,
+            data=[
+                CueBody(start=line.start, end=line.end, text=line.text, recognised=line.recognised)
+                for line in lines
+            ],
+        )
+
+    return await service.read(service.reads, request, read)
+
+
+def _length(record: VideoRecord) -> float:
+    return record.duration if record.duration is not None else 31 * 86_400.0
+
+
+def _span(record: VideoRecord, start: float, end: float) -> Moment:
+    if end <= start:
+        raise ServerError(400, "invalid_span", f"{start:g}-{end:g} is empty or reversed", field="end")
+    return Moment(record.video_id, start, end)
+
+
+def _binary(*types: str) -> dict[int | str, dict[str, Any]]:
+    schema = {"schema": {"type": "string", "format": "binary"}}
+    return {
+        200: {"description": "The file", "content": dict.fromkeys(types, schema)},
+        206: {"description": "A part of the file", "content": dict.fromkeys(types, schema)},
+        304: {"description": "As the client has it"},
+    }
+
+
+@router.get(
+    "/{video_id}/file",
+    responses=problems(404, 409, 410, 416) | _binary("video/*", "audio/*", "application/octet-stream"),
+    response_class=Response,
+    summary="The video's own file",
+)
+@router.head("/{video_id}/file", include_in_schema=False)
+async def file(request: Request, video_id: VideoId, _: Annotated[NoParameters, Query()]) -> Response:
+    """Whole, or the one range that is asked for (several ranges are answered with the whole file)."""
+    service = service_of(request)
+    record = await service.record(request, video_id)
+    service.downloads.acquire()
+    try:
+        opened = await service.reads.run(partial(service.folders.open, record), partial(left, request))
+    except BaseException:
+        service.downloads.release()
+        raise
+    if isinstance(opened, OpenObject):
+        return respond_object(
+            request,
+            opened,
+            media_type=content_type(record.path),
+            name=name_of(record),
+            done=service.downloads.release,
+        )
+    return respond(
+        request,
+        opened,
+        media_type=content_type(record.path),
+        name=name_of(record),
+        done=service.downloads.release,
+    )
+
+
+@router.get(
+    "/{video_id}/thumbnail",
+    responses=problems(404, 409, 410, 507) | _binary("image/jpeg"),
+    response_class=Response,
+    summary="A picture of one instant, as JPEG",
+)
+@router.head("/{video_id}/thumbnail", include_in_schema=False)
+async def video_thumbnail(
+    request: Request, video_id: VideoId, parameters: Annotated[ThumbnailParameters, Query()]
+) -> Response:
+    """The picture that is shown at `at` seconds, made once and kept."""
+    service = service_of(request)
+    record = await service.record(request, video_id)
+    service.folders.open(record).close()
+    if not record.has_picture:
+        raise ServerError(404, "no_picture", f"{video_id} has no pictures, only sound")
+    if parameters.at > _length(record) + _SLACK_SECONDS:
+        raise _beyond(record, parameters.at, "at")
+    at, width = round(parameters.at, 2), -(-parameters.width // 16) * 16
+    key = Cache.key("thumbnail", *_content(record), f"{at:.2f}", str(width)) + ".jpg"
+    make = partial(_draw, service, record, at, width)
+    opened = await service.made(service.thumbnails, "thumbnail", key, make)
+    name = f"{record.video_id}-{at:.2f}.jpg"
+    return respond(request, opened, media_type="image/jpeg", name=name, tag=key[:32], max_age=3600)
+
+
+@router.get(
+    "/{video_id}/clip",
+    responses=problems(404, 409, 410, 416, 507) | _binary("video/mp4"),
+    response_class=Response,
+    summary="A stretch of a video, cut out as MP4",
+)
+@router.head("/{video_id}/clip", include_in_schema=False)
+async def clip(
+    request: Request, video_id: VideoId, parameters: Annotated[ClipParameters, Query()]
+) -> Response:
+    """[start, end) in seconds, encoded anew so that it begins and ends at the frame; kept for next time."""
+    service = service_of(request)
+    record = await service.record(request, video_id)
+    service.folders.open(record).close()
+    start, end = _clip_span(record, parameters.start, parameters.end)
+    key = Cache.key("clip", *_content(record), f"{start:.3f}", f"{end:.3f}") + ".mp4"
+    make = partial(_cut, service, record, start, end)
+    if (opened := service.cache.find(key)) is None:
+        service.clip_rate.take()
+        opened = await service.made(service.clips, "clip", key, make)
+    else:
+        service.metrics.cache.labels("clip", "hit").inc()
+    name = f"{FilePath(name_of(record)).stem}_{start:.3f}-{end:.3f}.mp4"
+    return respond(request, opened, media_type="video/mp4", name=name, tag=key[:32], max_age=3600)
+
+
+def _clip_span(record: VideoRecord, start: float, end: float) -> tuple[float, float]:
+    """The stretch to be cut, to the millisecond, at most to the video's end; 400 for what cannot be."""
+    length = _length(record)
+    start, end = round(start, 3), round(min(end, length), 3)
+    if start >= length:
+        raise _beyond(record, start, "start")
+    _span(record, start, end)
+    if end - start > MOST_CLIP_SECONDS:
+        raise ServerError(
+            400,
+            "clip_too_long",
+            f"{end - start:g} s is too long for a clip; at most {MOST_CLIP_SECONDS:g} s are cut at once",
+            field="end",
+        )
+    return start, end
+
+
+def _beyond(record: VideoRecord, at: float, field: str) -> ServerError:
+    return ServerError(
+        400,
+        "beyond_the_end",
+        f"{at:g} s lies behind the end of {record.video_id}, which lasts {_length(record):.3f} s",
+        field=field,
+    )
+
+
+def _content(record: VideoRecord) -> tuple[str, ...]:
+    """What tells the content that a file is made from."""
+    return record.path, record.content_hash, str(record.size), str(record.modified_ns)
+
+
+def _draw(service: Service, record: VideoRecord, at: float, width: int, out: FilePath) -> None:
+    """Write a thumbnail."""
+    with service.folders.held(record) as path, safe_errors(path, out):
+        service.decoders.run(ThumbnailTask(path, at, width, out))
+
+
+def _cut(service: Service, record: VideoRecord, start: float, end: float, out: FilePath) -> None:
+    """Write a clip."""
+    with service.folders.held(record) as path, safe_errors(path, out):
+        service.decoders.run(ClipTask(path, start, end, out))

@@ -1,0 +1,168 @@
+"""Bounded work: each kind has its own threads and its own queue, and a full queue says when to come again.
+
+`anyio.CapacityLimiter` bounds what runs, in threads that all kinds and the sending of files share. The length
+of the queue, how long a job waits there, a client that leaves it, and the seconds for `Retry-After` would
+still be ours, and a disk that hangs would hold up searches: hence executors with threads of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from asyncio import FIRST_COMPLETED
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from whenabouts.budget import Budget
+from whenabouts.server.errors import ServerError, busy
+
+Result = TypeVar("Result")
+Leaving = Callable[[], Awaitable[None]]
+"""Returns when the client has left, and not before."""
+
+_MOST_RETRY_SECONDS = 60
+# The expected duration of a job: the first guess, and the weight of the newest job in the moving average.
+_FIRST_GUESS_SECONDS, _NEWEST_WEIGHT = 0.2, 0.2
+
+
+class ClientGone(ServerError):
+    """The client left while its job waited; nobody reads this answer."""
+
+    def __init__(self) -> None:
+        super().__init__(499, "client_gone", "the client went away")
+
+
+async def stays() -> None:
+    """A client that does not leave."""
+    await asyncio.Event().wait()
+
+
+class BoundedExecutor:
+    """Threads for one kind of work.
+
+    `running` jobs run at one time and `waiting` more wait for at most `wait_seconds`. Any other job is
+    refused with ServerError 429, which says after how many seconds there should be room. A job that runs for
+    more than `most_seconds` ends with TookTooLong where it next looks (`budget.py`).
+    """
+
+    def __init__(
+        self, kind: str, running: int, waiting: int, wait_seconds: float, most_seconds: float = math.inf
+    ) -> None:
+        self.kind = kind
+        self._most_seconds = most_seconds
+        self._running, self._waiting, self._wait_seconds = running, waiting, wait_seconds
+        self._threads = ThreadPoolExecutor(running, thread_name_prefix=f"whenabouts-{kind}")
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._job_seconds = _FIRST_GUESS_SECONDS
+        self.refused = 0
+
+    @property
+    def inside(self) -> int:
+        """How many jobs run or wait."""
+        return self._inside
+
+    async def run(self, job: Callable[[], Result], leaving: Leaving = stays) -> Result:
+        """What a job returns, run in a thread; called off when its client leaves."""
+
+        def submit(budget: Budget) -> Future[Result]:
+            return self._threads.submit(self._timed, job, budget)
+
+        return await self._awaited(submit, leaving)
+
+    async def _awaited(self, submit: Callable[[Budget], Future[Result]], leaving: Leaving) -> Result:
+        """What is submitted, once it is done and if its turn comes in time."""
+        budget = Budget(self._most_seconds)
+        future = self._enter(submit, budget)
+        waited = asyncio.wrap_future(future)
+        left = asyncio.ensure_future(leaving())
+        either: set[asyncio.Future[Any]] = {waited, left}
+        try:
+            await asyncio.wait(either, timeout=self._wait_seconds, return_when=FIRST_COMPLETED)
+            if not waited.done() and not left.done():
+                if future.cancel():
+                    raise self._refusal()
+                await asyncio.wait(either, return_when=FIRST_COMPLETED)
+            if waited.done():
+                return waited.result()
+            waited.add_done_callback(_ignore)
+            future.cancel()
+            budget.call_off()
+            raise ClientGone
+        finally:
+            left.cancel()
+
+    def _enter(self, submit: Callable[[Budget], Future[Result]], budget: Budget) -> Future[Result]:
+        with self._lock:
+            if self._inside >= self._running + self._waiting:
+                raise self._refusal()
+            self._inside += 1
+        future = submit(budget)
+        future.add_done_callback(self._leave)
+        return future
+
+    def _timed(self, job: Callable[[], Result], budget: Budget) -> Result:
+        began = time.monotonic()
+        try:
+            with budget.spent_here():
+                return job()
+        finally:
+            spent = time.monotonic() - began
+            self._job_seconds += _NEWEST_WEIGHT * (spent - self._job_seconds)
+
+    def _leave(self, _: Future[Result]) -> None:
+        with self._lock:
+            self._inside -= 1
+
+    def _refusal(self) -> ServerError:
+        self.refused += 1
+        seconds = math.ceil(self._inside * self._job_seconds / self._running)
+        return busy(self.kind, max(1, min(_MOST_RETRY_SECONDS, seconds)))
+
+    def close(self) -> None:
+        """Let jobs that run end, and drop those that wait."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _ignore(future: asyncio.Future[Any]) -> None:
+    """Take note of an error that nobody waits for, lest it be logged as forgotten."""
+    if not future.cancelled():
+        future.exception()
+
+
+class RateLimit:
+    """A token bucket: so many a minute, at most a third of them at once."""
+
+    def __init__(self, kind: str, a_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.kind = kind
+        self._tokens_a_second, self._most_tokens = a_minute / 60, max(1.0, a_minute / 3)
+        self._tokens, self._clock, self._filled_at = self._most_tokens, clock, clock()
+
+    def take(self) -> None:
+        """Use a token; ServerError 429 where none is left."""
+        now = self._clock()
+        self._tokens = min(self._most_tokens, self._tokens + (now - self._filled_at) * self._tokens_a_second)
+        self._filled_at = now
+        if self._tokens < 1:
+            raise busy(self.kind, max(1, math.ceil((1 - self._tokens) / self._tokens_a_second)))
+        self._tokens -= 1
+
+
+class ConnectionLimit:
+    """How many answers of one kind may be sent at one time; nothing waits."""
+
+    def __init__(self, kind: str, most: int) -> None:
+        self.kind, self._most, self.open = kind, most, 0
+
+    def acquire(self) -> None:
+        """Count one more; ServerError 429 where there are as many as may be."""
+        if self.open >= self._most:
+            raise busy(self.kind, 2)
+        self.open += 1
+
+    def release(self) -> None:
+        """Count one less."""
+        self.open -= 1

@@ -1,0 +1,312 @@
+"""What `show` and `stats` print of a corpus, a video and a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from whenabouts.confidence.rates import Rate
+from whenabouts.index.filters import recorded
+from whenabouts.index.records import StoreStats, VideoRecord, unambiguous
+from whenabouts.index.store import Store
+from whenabouts.search.choices import is_gone
+from whenabouts.search.coverage import Coverage, coverage_of, with_clips
+from whenabouts.search.query_language import name_of
+from whenabouts.search.stored_calibration import Calibration
+from whenabouts.streams import stream as stream_named
+from whenabouts.times import format_time
+from whenabouts.types import Moment, UsageError, number_of
+from whenabouts.video.cues import CueTrack, speaks
+
+_DATE_SOURCES = {
+    "recorded": "its metadata say so",
+    "creation_time": "the camera or program that made the file says so",
+    "date": "a tag of the file says so",
+    "modified": "when the file was last changed: nothing else says when",
+}
+
+
+# Lines of which a recogniser is less sure are marked.
+_SURE = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Words and when they are said, in seconds; `recognised` as in `Evidence`."""
+
+    start: float
+    end: float
+    text: str
+    recognised: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """One of several subtitles of a video, and whether it is the one that is searched."""
+
+    language: str | None
+    source: str
+    is_searched: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A video's record, the words in it (or in a moment of it), and its shots.
+
+    `words` are what is said; `texts` what other streams have in words, by stream.
+    """
+
+    record: VideoRecord
+    moment: Moment | None
+    words: tuple[Line, ...]
+    shots: Sequence[float] | None
+    tracks: tuple[Track, ...] = ()
+    texts: Mapping[str, tuple[Line, ...]] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        record = self.record
+        return {
+            "video_id": record.video_id,
+            "path": unambiguous(record.path),
+            "duration": record.duration,
+            "state": record.state,
+            "error": record.error,
+            "damage": record.damage,
+            "title": record.title,
+            "recorded": recorded(record)[0].isoformat(),
+            "recorded_from": recorded(record)[1],
+            "metadata": dict(record.metadata),
+            "words_from": record.words,
+            "streams": {name: made for name, made in record.streams.items() if name in self._streams},
+            "moment": [self.moment.start, self.moment.end] if self.moment else None,
+            "words": [asdict(line) for line in self.words],
+            "texts": {name: [asdict(line) for line in lines] for name, lines in self.texts.items()},
+            "shots": None if self.shots is None else list(self.shots),
+            "tracks": [
+                {"language": track.language, "source": track.source, "searched": track.is_searched}
+                for track in self.tracks
+            ],
+        }
+
+    @property
+    def _sureness(self) -> str:
+        """How sure the speech recogniser was of all its words; "" of written ones."""
+        sure = [line.recognised for line in self.words if line.recognised is not None]
+        return f" (recognised, {int(100 * sum(sure) / len(sure))} % sure on average)" if sure else ""
+
+    @property
+    def _coverage(self) -> Coverage:
+        return coverage_of([self.record], (), list(self.record.streams))
+
+    @property
+    def _streams(self) -> list[str]:
+        """Those that have something of the video."""
+        return [name for name, count in self._coverage.streams.items() if count]
+
+    def lines(self) -> list[str]:
+        """For people."""
+        record = self.record
+        length = "unknown length" if record.duration is None else format_time(record.duration)
+        lines = [f"{record.video_id}  {length}", f"  file      {unambiguous(record.path)}"]
+        when, source = recorded(record)
+        lines.append(f"  recorded  {when:%Y-%m-%d %H:%M} ({_DATE_SOURCES.get(source, source)})")
+        lines += [f"  {key:<9} {value}" for key, value in sorted(record.metadata.items())]
+        lines.append(f"  words     {record.words or 'none'}{self._sureness}")
+        for track in self.tracks:
+            mark = " (searched)" if track.is_searched else ""
+            lines.append(f"  track     {track.language or 'no language named'}: {track.source}{mark}")
+        lines.append(f"  streams   {', '.join(sorted(self._streams)) or 'none'}")
+        lines += [f"  without   {line}" for line in [self._coverage.not_searched] if line]
+        if is_gone(record):
+            lines.append("  gone      the file is not there any more (`whenabouts index PATH --prune`)")
+        if record.error:
+            lines.append(f"  failed    {record.error}")
+        if record.damage:
+            lines.append(f"  damage    {record.damage}")
+        if self.shots:
+            lines.append(f"  shots at  {', '.join(format_time(border) for border in self.shots)}")
+        lines += [f"  {format_time(line.start):>12}  {line.text}{_doubt(line)}" for line in self.words]
+        for name, texts in self.texts.items():
+            lines.append(f"  {stream_named(name).title}:")
+            lines += [
+                f"  {format_time(line.start):>12}  {' / '.join(line.text.splitlines())}{_doubt(line)}"
+                for line in texts
+            ]
+        return [unambiguous(line) for line in lines]
+
+
+def _doubt(line: Line) -> str:
+    """A mark behind words of which the recogniser was not sure."""
+    if line.recognised is None or line.recognised >= _SURE:
+        return ""
+    return f"  ({int(100 * line.recognised)} % sure)"
+
+
+def show_track(shown: Shown, tracks: Sequence[CueTrack], language: str | None = None) -> Shown:
+    """The same with all its subtitles, and the words of those in `language` in place of the searched ones.
+
+    Raises UsageError for a language that none of them is in.
+    """
+    searched = shown.record.words
+    listed = tuple(Track(track.language, track.source, track.source == searched) for track in tracks)
+    if language is None:
+        return replace(shown, tracks=listed)
+    chosen = next((track for track in tracks if speaks(track, language)), None)
+    if chosen is None:
+        there = ", ".join(sorted({track.language or "?" for track in tracks})) or "one track alone"
+        raise UsageError(f"{shown.record.video_id} has no subtitles in {language!r}; there is {there}")
+    moment = shown.moment
+    words = tuple(
+        Line(cue.start, cue.end, cue.text)
+        for cue in chosen.cues
+        if moment is None or (cue.start < moment.end and cue.end > moment.start)
+    )
+    return replace(shown, tracks=listed, words=words)
+
+
+def show(store: Store, record: VideoRecord, moment: Moment | None) -> Shown:
+    """A video with its words and shots; of a moment only what lies in it."""
+    words: list[Line] = []
+    texts: dict[str, tuple[Line, ...]] = {}
+    for name in record.streams:
+        if not stream_named(name).has_words:
+            continue
+        block = store.clips_of(name, [record.video_id], vectors=False)
+        times = zip(block.start.tolist(), block.end.tolist(), strict=True)
+        lines = [
+            Line(start, end, block.text[row], block.recognised_at(slice(row, row + 1)))
+            for row, (start, end) in enumerate(times)
+            if moment is None or (start < moment.end and end > moment.start)
+        ]
+        if stream_named(name).transcript:
+            words += lines
+        elif lines:
+            texts[name] = tuple(lines)
+    shots = record.shots
+    if shots is not None and moment is not None:
+        shots = tuple(border for border in shots if moment.start <= border < moment.end)
+    return Shown(record, moment, tuple(words), shots, texts=texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Numbers of a corpus."""
+
+    location: str
+    store: StoreStats
+    encoders: Mapping[str, str]
+    calibrated: Collection[str]
+    rates: Mapping[str, Any] | None
+    not_measured: str
+    failed: tuple[VideoRecord, ...]
+    gone: tuple[VideoRecord, ...]
+    indexed_at: float
+    coverage: Coverage
+    languages: Mapping[str, int]
+    choices: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, location: str, store: Store, calibration: Calibration) -> Stats:
+        """The numbers of a store; `rates` say how often answers are wrong, None where that is not known."""
+        records, rates = store.videos(), calibration.rates
+        return cls(
+            location=location,
+            store=store.stats(),
+            encoders={name: info.encoder for name, info in store.streams.items()},
+            calibrated=calibration.calibrated,
+            rates=rates,
+            not_measured=calibration.withheld if rates is None else rates.get("not_measured") or "",
+            failed=tuple(record for record in records if record.state == "failed"),
+            gone=tuple(record for record in records if record.state == "gone"),
+            indexed_at=max((record.indexed_at for record in records), default=0.0),
+            coverage=coverage_of(records, (), list(store.streams), with_clips(store, store.streams)),
+            languages={name_of(code): count for code, count in store.ledger().languages.items() if code},
+        )
+
+    @property
+    def summary(self) -> str:
+        """One line."""
+        videos = number_of(self.store.videos - self.store.failed, "video")
+        return f"{videos}, {self.store.hours:.2f} hours{self._disk}"
+
+    @property
+    def _disk(self) -> str:
+        return "" if self.store.bytes is None else f", {self.store.bytes / 1e6:.1f} MB on disk"
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "corpus": self.location,
+            "videos": self.store.videos - self.store.failed,
+            "hours": self.store.hours,
+            "bytes": self.store.bytes,
+            "streams": {
+                name: {
+                    "encoder": self.encoders[name],
+                    "clips": stream.clips,
+                    "videos": self.coverage.streams.get(name, 0),
+                    "vector_index": stream.vector_index,
+                    "narrows_by": stream_named(name).filter_key or None,
+                    "calibrated": name in self.calibrated,
+                }
+                for name, stream in self.store.streams.items()
+            },
+            "calibration": None if self.rates is None else dict(self.rates),
+            "not_measured": self.not_measured or None,
+            "searched": self.coverage.to_json(),
+            "languages": dict(self.languages),
+            "failed": [{"path": unambiguous(r.path), "error": r.error} for r in self.failed],
+            "gone": [unambiguous(r.path) for r in self.gone],
+            "indexed_at": self.indexed_at,
+            "choices": dict(self.choices),
+        }
+
+    def lines(self) -> list[str]:
+        """For people."""
+        when = datetime.fromtimestamp(self.indexed_at, UTC)
+        lines = [f"{self.location}: {self.summary}"]
+        if self.indexed_at:
+            lines.append(f"last indexed {when:%Y-%m-%d %H:%M} UTC")
+        for name, stream in sorted(self.store.streams.items()):
+            made = f"  {name}: {number_of(stream.clips, 'clip')} by {self.encoders[name]}"
+            if key := stream_named(name).filter_key:
+                lines.append(f"{made}, to narrow a search by (--where {key}=NAME)")
+                continue
+            how = "by vector index" if stream.vector_index else "exactly"
+            sure = (
+                "" if name in self.calibrated else ", confidence not calibrated yet (too little to judge by)"
+            )
+            lines.append(f"{made}, searched {how}{sure}")
+        if self.coverage.videos:
+            lines.append(f"  {self.coverage.line}")
+        if self.languages:
+            spoken = ", ".join(f"{name} ({count})" for name, count in self.languages.items())
+            lines.append(f"  languages of words: {spoken}")
+        if self.rates is not None:
+            alarms, misses = (_rate_text(self.rates[key]) for key in ("false_alarm_rate", "miss_rate"))
+            lines.append(
+                f"  answers: false alarms {alarms}, misses {misses} (`whenabouts calibrate` says more)"
+            )
+        if self.not_measured:
+            lines.append(f"  how well confidences hold was not measured: {self.not_measured}")
+        lines += [f"  {line}" for kind, line in self.choices.items() if kind != "gone" or not self.gone]
+        if self.gone:
+            lines.append(f"{len(self.gone)} files are gone (`whenabouts index PATH --prune` takes them out):")
+            lines += [f"  {unambiguous(r.path)}" for r in self.gone]
+        if self.failed:
+            lines.append(
+                f"{number_of(len(self.failed), 'file')} could not be read "
+                "(`whenabouts index --retry` tries again):"
+            )
+            lines += [
+                f"  {r.error if r.path in r.error else f'{unambiguous(r.path)}: {r.error}'}"
+                for r in self.failed
+            ]
+        return lines
+
+
+def _rate_text(rate: Mapping[str, Any]) -> str:
+    return str(Rate.from_json(rate))

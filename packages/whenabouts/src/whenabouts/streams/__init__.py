@@ -1,0 +1,97 @@
+"""Streams of a corpus: one file per stream, the folder is the registry.
+
+Every module here whose name does not begin with an underscore (and `protocol`) defines one stream as
+`STREAM`, a `protocol.Stream` named after its file. A new stream is a new file and nothing else; `register`
+adds one from elsewhere. Nothing heavy is imported before a stream is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable
+from functools import cache
+
+from whenabouts import plugins
+from whenabouts.streams.protocol import Option, Stream
+
+__all__ = [
+    "Option",
+    "Stream",
+    "all_streams",
+    "answering",
+    "filter_streams",
+    "frame_stream",
+    "index_options",
+    "register",
+    "stream",
+    "unregister",
+]
+
+_registered: dict[str, Stream] = {}
+
+
+@cache
+def _own() -> dict[str, Stream]:
+    """The streams of this folder and of plugins by name, in the order in which they are made and listed."""
+    names = [module.name for module in pkgutil.iter_modules(__path__)]
+    modules = [
+        importlib.import_module(f"{__name__}.{name}")
+        for name in names
+        if not name.startswith("_") and name != "protocol"
+    ]
+    streams: list[Stream] = [*(module.STREAM for module in modules), *plugins.loaded("streams").values()]
+    return {stream.name: stream for stream in sorted(streams, key=lambda stream: (stream.order, stream.name))}
+
+
+def all_streams() -> dict[str, Stream]:
+    """All streams that can be made, by name; one that reads another's clips comes after it."""
+    waiting = {**_own(), **_registered}
+    ordered: dict[str, Stream] = {}
+    while waiting:
+        ready = [name for name, stream in waiting.items() if not waiting.keys() & set(stream.reads_clips_of)]
+        if not ready:
+            raise ValueError(f"streams {', '.join(waiting)} read each other's clips in a circle")
+        ordered |= {name: waiting.pop(name) for name in ready}
+    return ordered
+
+
+def stream(name: str) -> Stream:
+    """The stream of that name.
+
+    A corpus may hold a stream that is not installed here: it is searched by the words and vectors it has.
+    """
+    return all_streams().get(name) or Stream(name)
+
+
+def answering(names: Iterable[str]) -> list[str]:
+    """Those of some streams whose clips a sentence finds, in their order."""
+    return [name for name in names if "text" in stream(name).meets]
+
+
+def filter_streams(names: Iterable[str]) -> dict[str, str]:
+    """The streams of which clips narrow a search, by the key of the condition (`Stream.filter_key`)."""
+    return {key: name for name in names if (key := stream(name).filter_key)}
+
+
+def frame_stream(names: Iterable[str]) -> str | None:
+    """The first of some streams whose clips are frames encoded by an image encoder."""
+    return next((name for name in names if stream(name).encoder_kind == "images"), None)
+
+
+def index_options() -> tuple[Option, ...]:
+    """What `index` can be given for its streams."""
+    return tuple(option for stream in all_streams().values() for option in stream.options)
+
+
+def register(stream: Stream) -> None:
+    """Add a stream that is defined elsewhere, until `unregister`; it replaces one of the same name.
+
+    Its class must be importable by its module's name: readers in other processes receive what it reads.
+    """
+    _registered[stream.name] = stream
+
+
+def unregister(name: str) -> None:
+    """Take a registered stream out again."""
+    _registered.pop(name, None)

@@ -1,0 +1,46 @@
+"""Clips that are one encoded frame each, on an even grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from whenabouts.streams._frame_seconds import SHORTEST_SECONDS
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
+    from whenabouts.index.records import ClipColumns
+    from whenabouts.streams.protocol import StreamRun
+
+    EncodedFrames = tuple[tuple[int, ...], NDArray[np.float32]]
+    """Numbers of the clips, and the vectors (N, D) of their frames."""
+
+
+def encoded_frames(batch: FrameBatch | SoundBatch, run: StreamRun) -> EncodedFrames:
+    """What is kept of some frames: vectors by the number of their clips."""
+    from whenabouts.index.reading import FrameBatch
+
+    assert isinstance(batch, FrameBatch)
+    return batch.clips, run.encoder.encode_images(batch.images)
+
+
+def frame_clips(video: ReadVideo, batches: Sequence[EncodedFrames], seconds: float) -> ClipColumns:
+    """One row a clip of so many seconds; where no new frame is shown, the picture is still the one before."""
+    import numpy as np
+
+    from whenabouts.clips import ClipGrid
+    from whenabouts.index.records import ClipColumns
+
+    if not batches:
+        return ClipColumns(np.zeros(0), np.zeros(0), [], None)
+    taken = [clip for clips, _ in batches for clip in clips]
+    vectors = np.concatenate([vectors for _, vectors in batches])
+    grid = ClipGrid(seconds, max(video.end, taken[-1] * seconds + SHORTEST_SECONDS))
+    clips = np.arange(taken[0], len(grid))
+    shown = np.searchsorted(np.asarray(taken), clips, side="right") - 1
+    starts = grid.bounds(taken[0])[0] + seconds * np.arange(len(clips), dtype=np.float64)
+    ends = np.minimum(starts + seconds, grid.bounds(len(grid) - 1)[1])
+    return ClipColumns(starts, ends, [""] * len(clips), vectors[shown])

@@ -1,0 +1,38 @@
+"""The sentence encoder of streams whose clips have words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from whenabouts.encoders.protocol import TextEncoder
+    from whenabouts.streams.protocol import Setup
+
+LETTERS = "letters"
+"""Stands for an encoder where words are searched by letter only: no vectors, width 0."""
+
+
+def text_encoder(setup: Setup, words: str) -> TextEncoder | None:
+    """The encoder that was named, the corpus's own, or the offline default; None where there is none.
+
+    `words` is what people call what it would encode, for the note on its absence.
+    """
+    from whenabouts.encoders import EncoderUnavailable, open_text_encoder
+
+    choice, info = setup.options.get("text"), setup.info
+    if choice is None and info is not None and info.dimension:
+        return setup.encoders.encoder_of(info)
+    try:
+        encoder = open_text_encoder(choice) if choice is None or isinstance(choice, str) else choice
+    except EncoderUnavailable as error:
+        if choice is not None:
+            raise
+        setup.notes.append(f"{words} are searched by letter only, not by meaning: {error}")
+        return None
+    adopted: TextEncoder = setup.encoders.adopt(encoder, info)
+    return adopted
+
+
+def made_by(encoder: TextEncoder | None) -> tuple[str, str, int]:
+    """Name, fingerprint and width of the vectors of a stream's clips."""
+    return (encoder.name, encoder.fingerprint, encoder.dimension) if encoder else (LETTERS, LETTERS, 0)

@@ -1,0 +1,120 @@
+"""Frames gathered into clips that overlap, each as soon as its last frame is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.streams._frame_seconds import SHORTEST_SECONDS
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from whenabouts.encoders.protocol import VideoClip
+    from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
+    from whenabouts.index.records import ClipColumns
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A clip every `step` seconds is watched over `seconds` around it, in `frames` frames."""
+
+    step: float
+    seconds: float
+    frames: int
+
+    @property
+    def frame_seconds(self) -> float:
+        """The seconds from frame to frame."""
+        return self.seconds / self.frames
+
+    def first_frame(self, clip: int) -> int:
+        """The number of a clip's first frame; below 0 for what would lie before the video."""
+        return round((clip * self.step - (self.seconds - self.step) / 2) / self.frame_seconds)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Watched:
+    """What is kept of frames: the vectors of clips from number `first` on, and the frames of the next ones.
+
+    `numbers` are those of the frames, each shown until the next. `next` is the first clip not yet watched.
+    """
+
+    first: int
+    vectors: NDArray[np.float32]
+    numbers: tuple[int, ...]
+    frames: tuple[NDArray[np.uint8], ...]
+    next: int
+
+    def settled(self) -> Watched:
+        """Without the frames, which the next batch has taken over."""
+        return replace(self, numbers=(), frames=())
+
+
+def watched(batch: FrameBatch | SoundBatch, window: Window, encoder: Any, last: Watched | None) -> Watched:
+    """The clips of which all frames are there; `last` is what was kept of the frames before."""
+    from whenabouts.index.reading import FrameBatch
+
+    assert isinstance(batch, FrameBatch)
+    numbers, frames = batch.clips, batch.images
+    following = _first_clip(window, numbers[0])
+    if last is not None:
+        numbers, frames, following = last.numbers + numbers, last.frames + frames, last.next
+    end = following
+    while window.first_frame(end) + window.frames - 1 <= numbers[-1]:
+        end += 1
+    vectors = _vectors(range(following, end), numbers, frames, window, encoder)
+    # The frame that is shown when the next clip begins, and what comes after it.
+    kept = max(0, sum(number <= window.first_frame(end) for number in numbers) - 1)
+    return Watched(following, vectors, numbers[kept:], frames[kept:], end)
+
+
+def watched_clips(video: ReadVideo, batches: Sequence[Watched], window: Window, encoder: Any) -> ClipColumns:
+    """One row a clip of `window.step` seconds; the last clips watch the last frame until the end."""
+    import numpy as np
+
+    from whenabouts.clips import ClipGrid
+    from whenabouts.index.records import ClipColumns
+
+    if not batches:
+        return ClipColumns(np.zeros(0), np.zeros(0), [], None)
+    last = batches[-1]
+    end = max(video.end, last.numbers[-1] * window.frame_seconds + SHORTEST_SECONDS)
+    grid = ClipGrid(window.step, end)
+    rest = _vectors(range(last.next, len(grid)), last.numbers, last.frames, window, encoder)
+    vectors = np.concatenate([*(batch.vectors for batch in batches), rest])
+    # A clip may be watched whose own time is behind the end that was found in the end.
+    clips = np.arange(batches[0].first, min(batches[0].first + len(vectors), len(grid)))
+    starts = clips.astype(np.float64) * window.step
+    ends = np.minimum(starts + window.step, end)
+    return ClipColumns(starts, ends, [""] * len(clips), vectors[: len(clips)])
+
+
+def _first_clip(window: Window, number: int) -> int:
+    """The clip in whose own time a frame is shown."""
+    from whenabouts.clips import ClipGrid
+
+    seconds = number * window.frame_seconds
+    return ClipGrid(window.step, seconds + window.step).index_at(seconds)
+
+
+def _vectors(
+    clips: range, numbers: Sequence[int], frames: Sequence[NDArray[np.uint8]], window: Window, encoder: Any
+) -> NDArray[np.float32]:
+    import numpy as np
+
+    from whenabouts.encoders.protocol import VideoClip
+
+    if not clips:
+        return np.zeros((0, encoder.dimension), np.float32)
+
+    def clip_of(number: int) -> VideoClip:
+        numbers_shown = window.first_frame(number) + np.arange(window.frames)
+        shown = np.clip(np.searchsorted(numbers, numbers_shown, side="right") - 1, 0, None)
+        times = [float(each) * window.frame_seconds for each in numbers_shown]
+        return VideoClip([frames[place] for place in shown], times)
+
+    vectors: NDArray[np.float32] = encoder.encode_clips([clip_of(number) for number in clips])
+    return vectors

@@ -1,0 +1,148 @@
+"""Who is seen: faces are found, told apart and followed by models by path. The text of a clip is the label.
+
+Off unless models are named. Faces are personal data: docs/people.md says what to ask whom before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from whenabouts.streams.protocol import (
+    Cost,
+    FrameSettings,
+    Option,
+    Reads,
+    Setup,
+    Stream,
+    StreamRun,
+    label_in,
+)
+
+if TYPE_CHECKING:
+    from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
+    from whenabouts.index.records import ClipColumns
+    from whenabouts.video.faces import Face, FaceFinder
+
+FRAME_SECONDS = 1.0
+SAME_FACE = 0.363
+"""The cosine from which OpenCV takes two faces for one person's with SFace; not measured here."""
+
+_FRAME_SIZE = 480
+# Sightings of one person that are no farther apart are one.
+_SAME_SIGHTING = 2
+# Measured on one core with tiny models (benchmarks/people.py): 40 s; what real ones add is a guess.
+_COST = Cost(seconds=300.0, bytes=0.5e6)
+
+
+class _Seen(NamedTuple):
+    """A face and the number of its frame."""
+
+    frame: int
+    face: Face
+
+
+class FaceStream(Stream):
+    """Who is seen when."""
+
+    name = "face"
+    title = "faces"
+    order = 50
+    encoder_kind = "pictures"
+    meets = frozenset()
+    has_words = False
+    filter_key = "person"
+    is_personal = True
+    options = (
+        Option(
+            "--faces",
+            "MODEL",
+            "who is seen, with the consent of those who are (docs/people.md): a folder with the ONNX files "
+            "of a face detector and a face embedder",
+        ),
+    )
+    remedy = "index with --faces MODEL"
+    absent = "no face was found there"
+
+    def setup(self, setup: Setup) -> StreamRun | None:
+        """Made where models were named, or the corpus has it."""
+        from whenabouts.index.records import StreamInfo
+
+        choice, info = setup.options.get("faces"), setup.info
+        finder: Any
+        if choice is not None:
+            finder = setup.encoders.adopt(
+                self.open_encoder(choice) if isinstance(choice, str) else choice, info
+            )
+        elif info is not None:
+            finder = setup.encoders.encoder_of(info)
+        else:
+            return None
+        settings = {"frame_seconds": FRAME_SECONDS, "same_person": SAME_FACE}
+        return StreamRun(
+            self,
+            StreamInfo(self.name, finder.name, finder.fingerprint, finder.dimension, settings),
+            finder,
+            Reads(frames=FrameSettings(FRAME_SECONDS, _FRAME_SIZE)),
+            _COST,
+        )
+
+    def open_encoder(self, name: str) -> FaceFinder:
+        """The models in that folder. Raises EncoderUnavailable."""
+        from whenabouts.encoders.protocol import EncoderUnavailable
+        from whenabouts.video.faces import FaceFinder, FacesUnavailableError
+
+        try:
+            return FaceFinder(name)
+        except FacesUnavailableError as error:
+            raise EncoderUnavailable(str(error)) from error
+
+    def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> list[_Seen]:
+        """The faces in some frames; the frames themselves are not kept."""
+        from whenabouts.index.reading import FrameBatch
+
+        assert isinstance(batch, FrameBatch)
+        faces = run.encoder.faces(batch.images)
+        return [_Seen(frame, face) for frame, own in zip(batch.clips, faces, strict=True) for face in own]
+
+    def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
+        """A clip for each sighting of each person, from the first frame to the end of the last one's time."""
+        import numpy as np
+
+        from whenabouts.index.records import ClipColumns
+
+        seen = [face for batch in batches for face in batch]
+        if not seen:
+            return ClipColumns(np.zeros(0), np.zeros(0), [], None)
+        vectors = np.stack([sighting.face.vector for sighting in seen])
+        sightings = _sightings(seen, vectors)
+        means = np.stack([vectors[rows].sum(axis=0) for _, rows in sightings])
+        length = np.linalg.norm(means, axis=1, keepdims=True)
+        start = np.array([seen[rows[0]].frame for _, rows in sightings]) * FRAME_SECONDS
+        last = np.array([seen[rows[-1]].frame for _, rows in sightings]) * FRAME_SECONDS
+        return ClipColumns(
+            start,
+            np.maximum(np.minimum(last + FRAME_SECONDS, video.end), last + FRAME_SECONDS / 100),
+            [label_in(f"face {number + 1}", video.record.video_id) for number, _ in sightings],
+            np.asarray(means / np.where(length > 0, length, 1), np.float32),
+            [""] * len(sightings),
+            np.array([seen[rows[len(rows) // 2]].face.box for _, rows in sightings], np.float32),
+        )
+
+
+def _sightings(seen: Sequence[_Seen], vectors: Any) -> list[tuple[int, list[int]]]:
+    """Each stretch in which a person is seen: the person's number, the rows of the faces; by start."""
+    from whenabouts.streams._clusters import clusters
+
+    stretches: list[tuple[int, list[int]]] = []
+    latest: dict[int, list[int]] = {}
+    for row, number in enumerate(clusters(vectors, SAME_FACE).tolist()):
+        own = latest.get(number)
+        if own is None or seen[row].frame - seen[own[-1]].frame > _SAME_SIGHTING:
+            own = latest[number] = []
+            stretches.append((number, own))
+        own.append(row)
+    return stretches
+
+
+STREAM = FaceStream()

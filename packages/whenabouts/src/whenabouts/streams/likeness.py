@@ -1,0 +1,89 @@
+"""What frames look like: one in each clip, through an ImageNet network that needs no download.
+
+A picture or a moment finds what looks like it; a sentence finds nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.streams._frame_clips import encoded_frames, frame_clips
+from whenabouts.streams._frame_seconds import frame_seconds
+from whenabouts.streams._own_encoder import own_encoder
+from whenabouts.streams.protocol import Cost, FrameSettings, Option, Reads, Setup, Stream, StreamRun
+
+if TYPE_CHECKING:
+    from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
+    from whenabouts.index.records import ClipColumns
+    from whenabouts.streams._frame_clips import EncodedFrames
+
+DEFAULT_SECONDS = 1.0
+_NETWORK = "efficientnet-lite2"
+# Measured on two cores (benchmarks/likeness.py).
+_SECONDS_PER_FRAME = 0.02
+_BYTES_PER_FRAME = 2700.0
+
+
+class Likeness(Stream):
+    """What frames look like."""
+
+    name = "likeness"
+    title = "frames"
+    order = 15
+    encoder_kind = "pictures"
+    has_words = False
+    meets = frozenset({"picture", "moment"})
+    options = (
+        Option("--likeness", None, "find what looks like a picture or a moment (search --like); offline"),
+        Option(
+            "--likeness-seconds",
+            "S",
+            "compare one frame every S seconds (default 1; fixed once the corpus has these)",
+            float,
+        ),
+    )
+    remedy = "index with --likeness"
+    absent = "its frames are not indexed for likeness"
+    evidence_label = "the picture"
+
+    def setup(self, setup: Setup) -> StreamRun | None:
+        """Made where it was asked for or the corpus has it; `likeness` may be an encoder of pictures, too."""
+        from whenabouts.index.records import StreamInfo
+
+        seconds = self._seconds(setup)
+        if (encoder := own_encoder(setup, "likeness", self.open_encoder, _NETWORK)) is None:
+            return None
+        frames = 3600 / seconds
+        return StreamRun(
+            self,
+            StreamInfo(
+                self.name, encoder.name, encoder.fingerprint, encoder.dimension, {"clip_seconds": seconds}
+            ),
+            encoder,
+            Reads(frames=FrameSettings(seconds, encoder.image_size)),
+            Cost(seconds=frames * _SECONDS_PER_FRAME, bytes=frames * _BYTES_PER_FRAME),
+        )
+
+    def _seconds(self, setup: Setup) -> float:
+        """The seconds between frames; to be given together with the switch that makes the stream."""
+        return frame_seconds(
+            setup,
+            "--likeness-seconds",
+            setting="clip_seconds",
+            default=DEFAULT_SECONDS,
+            least=0.04,
+            done="frames were compared",
+            switch="--likeness",
+        )
+
+    def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> EncodedFrames:
+        """Numbers of the clips, and their vectors (N, D)."""
+        return encoded_frames(batch, run)
+
+    def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
+        """One row a clip."""
+        return frame_clips(video, batches, float(run.info.settings["clip_seconds"]))
+
+
+STREAM = Likeness()

@@ -1,0 +1,199 @@
+"""Text on the screen: frames that have changed are read; lines become passages with their time and place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.streams._frame_seconds import SHORTEST_SECONDS, frame_seconds
+from whenabouts.streams._text_encoder import made_by, text_encoder
+from whenabouts.streams.protocol import Cost, FrameSettings, Option, Reads, Setup, Stream, StreamRun
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
+    from whenabouts.index.records import ClipBlock, ClipColumns
+    from whenabouts.moments.zero_shot import Moments
+    from whenabouts.streams._screen_lines import ScreenText
+    from whenabouts.streams.protocol import ShotBorders
+    from whenabouts.types import Evidence
+    from whenabouts.video.text_reader import TextLine, TextReader
+
+DEFAULT_SECONDS = 2.0
+"""Seconds between frames: a caption is read in two seconds, so hardly any is missed."""
+
+_FRAME_SIZE = 720
+# Measured on one core (benchmarks/screen_text.py): most films take 320 to 520 s an hour, whatever they show.
+_SECONDS_PER_FRAME = 0.25
+_BYTES_PER_HOUR = 2e6
+# Moments of a query, over all videos; of those that share more of their time than this the best stays.
+_MOST_MOMENTS = 60
+_SAME_TIME = 0.5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kept:
+    """What is kept of a batch: the frames that were read with their lines, the lines that stand at its end,
+    its last frame's number, and the means of the cells as they were read last."""
+
+    read: tuple[tuple[int, tuple[TextLine, ...]], ...]
+    lines: tuple[TextLine, ...]
+    last: int
+    cells: NDArray[np.float32]
+
+
+class ScreenTextStream(Stream):
+    """What is written in the picture: slides, captions, signs."""
+
+    name = "screen_text"
+    title = "texts on the screen"
+    order = 20
+    has_words = True
+    parts_of_words = True
+    options = (
+        Option("--screen-text", None, "read the text on the screen: slides, captions, signs"),
+        Option(
+            "--screen-seconds",
+            "S",
+            "look for text every S seconds (default 2; fixed once the corpus has texts)",
+            float,
+        ),
+    )
+    remedy = "index with --screen-text"
+    absent = "no text is on the screen there, or none that could be read"
+    letters_only = "install a sentence encoder (see above) and index again"
+    evidence_label = "on the screen"
+
+    def setup(self, setup: Setup) -> StreamRun | None:
+        """Made where it was asked for, or the corpus has it."""
+        from whenabouts.index.records import StreamInfo
+
+        seconds = self._seconds(setup)
+        if setup.info is None and not setup.options.get("screen_text"):
+            return None
+        reader = self.open_reader()
+        encoder = text_encoder(setup, self.title)
+        settings = {"frame_seconds": seconds, "parts_of_words": self.parts_of_words}
+        return StreamRun(
+            self,
+            StreamInfo(self.name, *made_by(encoder), settings),
+            encoder,
+            Reads(frames=FrameSettings(seconds, _FRAME_SIZE)),
+            Cost(seconds=3600 / seconds * _SECONDS_PER_FRAME, bytes=_BYTES_PER_HOUR, varies=True),
+            reader=reader,
+            made_with=f"{reader.fingerprint} every={seconds:g} s",
+        )
+
+    def open_reader(self) -> TextReader:
+        """What reads text in pictures. Raises EncoderUnavailable."""
+        from whenabouts.encoders.protocol import EncoderUnavailable
+        from whenabouts.index.workers import available_cores
+        from whenabouts.video.text_reader import TextReader, TextReaderUnavailableError
+
+        try:
+            return TextReader(available_cores())
+        except TextReaderUnavailableError as error:
+            raise EncoderUnavailable(str(error)) from error
+
+    def _seconds(self, setup: Setup) -> float:
+        """The seconds between frames; to be given together with the switch that makes the stream."""
+        return frame_seconds(
+            setup,
+            "--screen-seconds",
+            setting="frame_seconds",
+            default=DEFAULT_SECONDS,
+            least=0.1,
+            done="text on the screen was looked for",
+            switch="--screen-text",
+        )
+
+    def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> _Kept:
+        """The lines of the frames that have changed; `kept` tells what was read last."""
+        from whenabouts.index.reading import FrameBatch
+        from whenabouts.streams._picture_changes import Strip, cell_means, changed_strip
+
+        assert isinstance(batch, FrameBatch)
+        cells = kept[-1].cells if kept else None
+        lines: tuple[TextLine, ...] = kept[-1].lines if kept else ()
+        changed: list[tuple[int, Strip]] = []
+        for place, image in enumerate(batch.images):
+            now = cell_means(image)
+            if (strip := changed_strip(cells, now)) is not None:
+                changed.append((place, strip))
+                cells = strip.renewed_cells(cells, now)
+        assert cells is not None
+        read = run.reader.read([strip.of(batch.images[place]) for place, strip in changed])
+        frames = []
+        for (place, strip), seen in zip(changed, read, strict=True):
+            lines = strip.renewed_lines(lines, seen)
+            frames.append((batch.clips[place], lines))
+        return _Kept(tuple(frames), lines, batch.clips[-1], cells)
+
+    def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
+        """A clip for each text, from half a step before its first sight to half a step after its last."""
+        import numpy as np
+
+        from whenabouts.clips import ClipGrid
+        from whenabouts.index.lookup import search_words
+        from whenabouts.index.records import ClipColumns
+        from whenabouts.streams._screen_lines import Reading, screen_texts
+
+        seconds = float(run.info.settings["frame_seconds"])
+        read = [frame for batch in batches for frame in batch.read]
+        if not read:
+            return ClipColumns(np.zeros(0), np.zeros(0), [], None)
+        end = max(video.end, batches[-1].last * seconds + SHORTEST_SECONDS)
+        until = [number for number, _ in read[1:]] + [len(ClipGrid(seconds, end))]
+        texts = screen_texts(
+            [
+                Reading(number, following - 1, lines)
+                for (number, lines), following in zip(read, until, strict=True)
+            ]
+        )
+        start = np.array([text.first * seconds for text in texts], np.float64)
+        last = np.array([text.last * seconds for text in texts], np.float64)
+        return ClipColumns(
+            np.maximum(start - seconds / 2, 0.0),
+            np.minimum(last + seconds / 2, end),
+            [text.text for text in texts],
+            None if run.encoder is None else _vectors(texts, run.encoder),
+            # Its own words twice: of texts that are seen together the one that says it comes first.
+            [search_words(f"{text.text}\n{text.text}\n{text.others}\n{text.around}") for text in texts],
+            np.array([text.box for text in texts], np.float32).reshape(-1, 4),
+            np.array([text.sure for text in texts], np.float32),
+        )
+
+    def evidence_text(self, piece: Evidence) -> str:
+        """The lines, on one line."""
+        return " / ".join(super().evidence_text(piece).split("\n"))
+
+    def moments(self, block: ClipBlock, scores: NDArray[np.float64], shots: ShotBorders) -> Moments:
+        """Each text is a moment: how long it stands is known, and what comes before or after is another."""
+        import numpy as np
+
+        from whenabouts.moments.zero_shot import Moments
+        from whenabouts.overlap import suppress
+
+        video = np.repeat(np.arange(len(block.video_ids)), np.diff(block.offsets))
+        best = suppress(video, block.start, block.end, scores, _SAME_TIME)[:_MOST_MOMENTS]
+        clip = best - block.offsets[video[best]]
+        return Moments(video[best], block.start[best], block.end[best], scores[best], clip, clip)
+
+
+def _vectors(texts: Sequence[ScreenText], encoder: Any) -> NDArray[np.float32]:
+    """(N, D) unit vectors: the direction of each text, and of all that is seen with it, together."""
+    import numpy as np
+
+    from whenabouts.encoders import encode_passages
+
+    own = encode_passages(encoder, [text.text for text in texts])
+    both = encode_passages(encoder, [f"{text.text}\n{text.around}".strip() for text in texts])
+    summed = own + both
+    length = np.linalg.norm(summed, axis=1, keepdims=True)
+    return np.asarray(summed / np.where(length > 0, length, 1), np.float32)
+
+
+STREAM = ScreenTextStream()

@@ -1,0 +1,204 @@
+"""Sounds: what is heard around each clip, encoded by a CLAP model. Silence has no clips."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.streams._frame_seconds import frame_seconds
+from whenabouts.streams._own_encoder import own_encoder
+from whenabouts.streams.protocol import (
+    Cost,
+    Option,
+    Reads,
+    Setup,
+    SoundSettings,
+    Stream,
+    StreamRun,
+    moments_on_segments,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
+    from whenabouts.index.records import ClipBlock, ClipColumns
+    from whenabouts.moments.zero_shot import Moments
+    from whenabouts.streams.protocol import ShotBorders
+
+DEFAULT_CLIP_SECONDS = 2.0
+# A clip is heard with half of itself on either side, so a sound at the border of two is whole in one.
+_WINDOWS_A_CLIP = 2.0
+# A clip that never rises above -60 dB of full scale is silent.
+_SILENT_PEAK = 1e-3
+# Pieces of sound follow each other within this; a longer gap in the times is silence that was not stored.
+_JOINT_SECONDS = 0.01
+# Measured on one core (benchmarks/watching.py).
+_SECONDS_PER_CLIP = 0.3
+_BYTES_PER_CLIP = 1300.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _SoundState:
+    """What is kept of sound: the clips heard with their vectors, and the samples that the next clips need.
+
+    `rest` begins at `start` seconds; `next` is the number of the first clip that is still to be heard.
+    """
+
+    clips: tuple[int, ...]
+    vectors: NDArray[np.float32]
+    rest: NDArray[np.float32]
+    start: float
+    next: int
+    rate: int
+
+    @property
+    def end(self) -> float:
+        """Where the sound that has been read ends, in seconds."""
+        return self.start + len(self.rest) / self.rate
+
+
+class SoundStream(Stream):
+    """What is heard beside words: applause, breaking glass, an engine."""
+
+    name = "sound"
+    title = "sounds"
+    order = 30
+    encoder_kind = "sound"
+    has_words = False
+    options = (
+        Option("--sound", "MODEL", "search sounds, such as applause, with this CLAP model (name or folder)"),
+        Option(
+            "--sound-seconds",
+            "S",
+            "clips of sound are S seconds (default 2; fixed once the corpus has sounds)",
+            float,
+        ),
+    )
+    remedy = "index with --sound MODEL for sounds"
+    absent = "its sound is not indexed, or it is silent there"
+    evidence_label = "the sound"
+
+    def setup(self, setup: Setup) -> StreamRun | None:
+        """Made where a model was named or the corpus has one that can be used."""
+        from whenabouts.encoders import open_sound_encoder
+        from whenabouts.index.records import StreamInfo
+        from whenabouts.types import UsageError
+
+        seconds = frame_seconds(
+            setup,
+            "--sound-seconds",
+            setting="clip_seconds",
+            default=DEFAULT_CLIP_SECONDS,
+            least=0.25,
+            done="sound was heard in clips",
+        )
+        if (encoder := own_encoder(setup, "sound", open_sound_encoder)) is None:
+            if setup.options.get("sound_seconds") is not None:
+                raise UsageError(
+                    "--sound-seconds is the length of clips of sound; give --sound MODEL as well"
+                )
+            return None
+        if seconds > encoder.longest_seconds:
+            raise UsageError(
+                f"--sound-seconds {seconds:g}: {encoder.name} hears {encoder.longest_seconds:g} s at most"
+            )
+        window = min(_WINDOWS_A_CLIP * seconds, float(encoder.longest_seconds))
+        settings = {"clip_seconds": seconds, "window_seconds": window}
+        clips = 3600 / seconds
+        return StreamRun(
+            self,
+            StreamInfo(self.name, encoder.name, encoder.fingerprint, encoder.dimension, settings),
+            encoder,
+            Reads(sound=SoundSettings(encoder.sampling_rate)),
+            Cost(seconds=clips * _SECONDS_PER_CLIP, bytes=clips * _BYTES_PER_CLIP),
+            made_with=f"clips={seconds:g} s heard={window:g} s",
+        )
+
+    def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> _SoundState:
+        """The vectors of the clips of which all is there that is heard of them."""
+        import numpy as np
+
+        from whenabouts.index.reading import SoundBatch
+
+        assert isinstance(batch, SoundBatch)
+        rate = batch.settings.rate
+        last: _SoundState | None = kept[-1] if kept else None
+        if last is not None and abs(batch.start - last.end) <= _JOINT_SECONDS:
+            rest = np.concatenate([last.rest, batch.samples])
+            return _advanced(replace(last, rest=rest, clips=()), run, is_whole=False)
+        before = _advanced(last, run, is_whole=True) if last is not None else None
+        first = _SoundState(
+            (), _no_vectors(run), batch.samples, batch.start, before.next if before else 0, rate
+        )
+        now = _advanced(first, run, is_whole=False)
+        if before is None:
+            return now
+        vectors = np.concatenate([before.vectors, now.vectors])
+        return replace(now, clips=before.clips + now.clips, vectors=vectors)
+
+    def settled(self, kept: _SoundState) -> _SoundState:
+        """Without the samples, which the next batch has taken over."""
+        return replace(kept, rest=kept.rest[:0])
+
+    def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
+        """One row a clip in which something is heard."""
+        import numpy as np
+
+        from whenabouts.index.records import ClipColumns
+
+        if not batches:
+            return ClipColumns(np.zeros(0), np.zeros(0), [], None)
+        states = [*batches, _advanced(batches[-1], run, is_whole=True)]
+        clips = np.array([clip for each in states for clip in each.clips], np.float64)
+        seconds = float(run.info.settings["clip_seconds"])
+        start = clips * seconds
+        end = np.minimum(start + seconds, max(states[-1].end, video.end))
+        return ClipColumns(start, end, [""] * len(clips), np.concatenate([each.vectors for each in states]))
+
+    def moments(self, block: ClipBlock, scores: NDArray[np.float64], shots: ShotBorders) -> Moments:
+        """Segments that end where silence begins; what is seen says nothing of where a sound ends."""
+        return moments_on_segments(block, scores, None, max_gap_seconds=0.0)
+
+
+def _no_vectors(run: StreamRun) -> NDArray[np.float32]:
+    import numpy as np
+
+    return np.zeros((0, run.encoder.dimension), np.float32)
+
+
+def _advanced(now: _SoundState, run: StreamRun, *, is_whole: bool) -> _SoundState:
+    """The clips of the samples at hand; `is_whole`: no more of this stretch will come."""
+    import numpy as np
+
+    from whenabouts.clips import ClipGrid
+
+    seconds = float(run.info.settings["clip_seconds"])
+    beside = (float(run.info.settings["window_seconds"]) - seconds) / 2
+    grid = ClipGrid(seconds, max(now.end, seconds))
+    first = max(now.next, grid.index_at(now.start))
+    clips: list[int] = []
+    windows: list[NDArray[np.float32]] = []
+    clip = first
+    while clip < len(grid) and grid.bounds(clip)[0] < now.end:
+        start = grid.bounds(clip)[0]
+        if not is_whole and start + seconds + beside > now.end:
+            break
+        if len(own := _cut(now, start, start + seconds)) and np.abs(own).max() > _SILENT_PEAK:
+            clips.append(clip)
+            windows.append(_cut(now, start - beside, start + seconds + beside))
+        clip += 1
+    vectors = run.encoder.encode_sounds(windows) if windows else _no_vectors(run)
+    kept = _cut(now, clip * seconds - beside, now.end)
+    return _SoundState(tuple(clips), vectors, kept.copy(), now.end - len(kept) / now.rate, clip, now.rate)
+
+
+def _cut(state: _SoundState, start: float, end: float) -> NDArray[np.float32]:
+    """The samples from one time to another, as far as they are there."""
+    first, last = (round((seconds - state.start) * state.rate) for seconds in (start, end))
+    return state.rest[max(0, first) : max(0, last)]
+
+
+STREAM = SoundStream()

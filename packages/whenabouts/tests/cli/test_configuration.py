@@ -1,0 +1,162 @@
+"""Options from `whenabouts.toml`: who wins, and what is refused."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from whenabouts.cli.configuration import parse_with_files
+from whenabouts.cli.main import VERBS, build_parser
+from whenabouts.types import UsageError
+
+Parse = Callable[..., argparse.Namespace]
+Whenabouts = Callable[..., argparse.Namespace]
+
+
+@pytest.fixture()
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder; the user's configuration is beside it."""
+    place = tmp_path / "here"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "user"))
+    monkeypatch.delenv("WHENABOUTS_CORPUS", raising=False)
+    return place
+
+
+@pytest.fixture()
+def written(folder: Path) -> Parse:
+    """Parse a command line with a folder's file and a user's."""
+
+    def parse(own: str, *arguments: str, user: str = "") -> argparse.Namespace:
+        (folder / "whenabouts.toml").write_text(own, encoding="utf-8")
+        if user:
+            place = folder.parent / "user" / "whenabouts"
+            place.mkdir(parents=True, exist_ok=True)
+            (place / "whenabouts.toml").write_text(user, encoding="utf-8")
+        verb = next(word for word in arguments if not word.startswith("-"))
+        return parse_with_files(build_parser([verb]), arguments, verb)
+
+    return parse
+
+
+def test_the_command_line_wins_then_the_environment_the_folder_the_user_and_the_default(
+    written: Parse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, user = 'corpus = "own"\n[search]\nk = 3\n', 'corpus = "user"\n[search]\nk = 7\nmin-confidence = 1\n'
+    options = written(own, "search", "x", user=user)
+    assert (options.corpus, options.k, options.min_confidence, options.json) == ("own", 3, 1.0, False)
+    assert written("", "search", "x", user=user).k == 7
+    options = written(own, "search", "x", "-k", "5", "--corpus", "line", user=user)
+    assert (options.corpus, options.k) == ("line", 5)
+    monkeypatch.setenv("WHENABOUTS_CORPUS", "environment")
+    assert written(own, "search", "x", user=user).corpus == "environment"
+    options = written(own, "--no-config", "search", "x", user=user)
+    assert (options.corpus, options.k) == ("environment", None)  # 10, and no bound with --all
+
+
+def test_a_list_on_the_command_line_replaces_one_of_a_file(written: Parse) -> None:
+    own = '[search]\nwhere = ["camera=drone*"]\nstream = "subtitle"\n'
+    options = written(own, "search", "x", "--where", "year=2018")
+    assert (options.where, options.stream) == (["year=2018"], ["subtitle"])
+    assert written("[search]\nk = 3\n", "search", "x").where == []
+
+
+def test_json_and_table_exclude_each_other_and_the_nearer_one_wins(written: Parse) -> None:
+    options = written("json = true\n", "search", "x", "--table")
+    assert (options.json, options.table) == (False, True)
+    options = written("json = true\n[search]\ntable = true\n", "search", "x")
+    assert (options.json, options.table) == (False, True)
+    options = written("json = false\n", "search", "x", user="json = true\n")
+    assert (options.json, options.table) == (False, False)
+    with pytest.raises(UsageError, match="json and table exclude each other"):
+        written("[search]\njson = true\ntable = true\n", "search", "x")
+
+
+def test_verbs_under_a_verb_and_options_that_are_required_come_from_files(written: Parse) -> None:
+    options = written("[doctor.why]\nk = 4\njson = true\n", "doctor", "why", "x", "a@0-1")
+    assert (options.k, options.json, options.table) == (4, True, False)
+    options = written('[evaluate]\ntruth = "qrels.jsonl"\n', "evaluate", "vcmr", "--run", "r.jsonl")
+    assert options.truth == "qrels.jsonl"
+    options = written("[search]\nafter = 2018-01-01\n", "search", "x")
+    assert options.after == "2018-01-01"
+    options = written('[serve]\ncache = "~/cache"\n', "serve")
+    assert options.cache == Path("~/cache").expanduser()
+    assert options.port == 8765
+    assert (
+        written("[import-checkpoint]\ntef = false\n", "import-checkpoint", "a", "b", "--out", "c").tef
+        is False
+    )
+    assert written("[export]\ndrop-frame = true\n", "export", "x", "--format", "edl").drop_frame is True
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "[search]\nkk = 1\n",
+            r"whenabouts\.toml: \[search\] kk is no option .*after, all, before, check",
+        ),
+        ("[search]\nk = 'five'\n", r"whenabouts\.toml: \[search\] k is 'five'; accepted: a whole number"),
+        ("[search]\nk = true\n", "accepted: a whole number"),
+        ("[search]\nmin-confidence = '1'\n", "accepted: a number"),
+        ("[search]\njson = 1\n", "accepted: true or false"),
+        ("[search]\nwhere = [1]\n", "accepted: text in quotes"),
+        ("[serch]\nk = 1\n", r"whenabouts\.toml: \[serch\] is no verb; .*search"),
+        ("k = 5\n", r"whenabouts\.toml: k stands above the tables, .*\[search\]"),
+        ("search = 5\n", "search stands above the tables"),
+        ("[search\n", r"whenabouts\.toml is no valid TOML: .*line 1"),
+        ("corpus = 1\n", "corpus is 1; accepted: text in quotes"),
+    ],
+)
+def test_what_a_file_gets_wrong_is_named_with_what_is_accepted(
+    written: Parse, text: str, message: str
+) -> None:
+    with pytest.raises(UsageError, match=f"(?s){message}"):
+        written(text, "search", "x")
+
+
+def test_a_wrong_file_ends_a_command_with_status_two_but_not_its_help(folder: Path, bare: Whenabouts) -> None:
+    (folder / "whenabouts.toml").write_text("[stats]\nkk = 1\n")
+    done = bare("stats")
+    assert (done.code, done.out) == (2, "") and "[stats] kk" in done.err
+    assert bare("stats", "--help").code == bare("--help").code == 0
+    done = bare("--no-config", "stats")
+    assert done.code == 2 and "which corpus?" in done.err
+
+
+def test_doctor_names_the_files(folder: Path, bare: Whenabouts) -> None:
+    (folder / "whenabouts.toml").write_text("[search]\nk = 1\n")
+    assert str(folder / "whenabouts.toml") in bare("doctor", "--table").out
+
+
+@pytest.mark.parametrize("verb", [name for group in VERBS.values() for name in group])
+def test_every_option_of_every_verb_can_stand_in_a_file(verb: str) -> None:
+    from whenabouts.cli import configuration
+
+    def check(parser: argparse.ArgumentParser, name: str) -> None:
+        for action in configuration._options_of(parser):
+            key = configuration._key(action)
+            assert action.nargs in (None, 0, "?"), (name, key)  # a list of values has no form in a file
+            if action.nargs == "?":  # `true` in a file is the option without its value
+                assert action.const is True, (name, key)
+            if action.nargs == 0:
+                switches = (argparse._StoreConstAction, argparse.BooleanOptionalAction)
+                assert isinstance(action, switches), (name, key, action)
+        for word, child in configuration._parsers_under(parser).items():
+            check(child, f"{name} {word}")
+
+    check(configuration._parsers_under(build_parser([verb]))[verb], verb)
+
+
+@pytest.mark.parametrize(("written", "value"), [(True, True), (False, None), ("small", "small")])
+def test_an_option_that_needs_no_value_is_switched_or_given_one(written: object, value: object) -> None:
+    from whenabouts.cli import configuration
+
+    verb = configuration._parsers_under(build_parser(["index"]))["index"]
+    (action,) = (each for each in configuration._options_of(verb) if each.dest == "transcribe")
+    setting = configuration._Setting(Path("whenabouts.toml"), "[index] ", "transcribe", written, 0)
+    assert configuration._value(action, setting) == value

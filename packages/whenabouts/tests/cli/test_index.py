@@ -1,0 +1,197 @@
+"""`whenabouts index` and `remove`: plans, what they print, and exit codes."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Whenabouts = Callable[..., Any]
+
+
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
+
+@pytest.mark.parametrize("form", ["--table", "--json"])
+def test_a_dry_run_says_the_plan_and_writes_nothing(
+    bare: Whenabouts, samples: Path, tmp_path: Path, form: str
+) -> None:
+    place = tmp_path / "none.corpus"
+    done = bare("index", str(samples), "--corpus", str(place), "--dry-run", form)
+    assert done.code == 0
+    assert not place.exists()
+    assert list(tmp_path.iterdir()) == []
+    assert "pictures are not searched" in done.out
+    if form == "--json":
+        plan = done.json
+        assert plan["files"] == 8
+        assert plan["hours"] == pytest.approx(0.0389, abs=0.002)
+        assert plan["estimated_seconds"] > 0
+        assert plan["estimated_bytes"] > 0
+        assert plan["unchanged"] == 0
+
+
+def test_a_run_its_repetition_a_failure_and_a_removal(
+    bare: Whenabouts, samples: Path, tmp_path: Path
+) -> None:
+    folder, place = tmp_path / "in", str(tmp_path / "a.corpus")
+    folder.mkdir()
+    for name in ("friday.mp4", "friday.vtt"):
+        shutil.copy(samples / name, folder)
+    (folder / "broken.mp4").write_text("no video at all")
+    first = bare("index", str(folder), "--corpus", place, "--processes", "1", "--meta", "speaker=Ada L.")
+    assert first.code == 0  # one bad file never stops the rest
+    assert first.json["added"] == 1
+    (failed,) = first.json["failed"]
+    assert failed["path"] == str(folder / "broken.mp4")
+    assert failed["error"]
+    assert bare("show", "friday", "--corpus", place).json["metadata"]["speaker"] == "Ada L."
+
+    again = bare("index", str(folder), "--corpus", place, "--processes", "1", "--table")
+    assert again.code == 0
+    assert "0 added" in again.out and "unchanged" in again.out
+
+    (folder / "broken.mp4").write_bytes((samples / "frog.webm").read_bytes())
+    retried = bare("index", "--retry", "--corpus", place, "--processes", "1")
+    assert (retried.code, retried.json["added"], retried.json["failed"]) == (0, 1, [])
+
+    gone = bare("remove", "friday", "broken", "--corpus", place)
+    assert gone.code == 0
+    assert [name.split("-")[0] for name in gone.json["removed"]] == ["friday", "broken"]
+    assert (folder / "friday.mp4").is_file()
+    assert bare("show", "--corpus", place).code == 1
+    assert bare("remove", "friday", "--corpus", place).code == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ([], "what shall be indexed"),
+        (["--transcribe", "{samples}"], "videos was taken for the MODEL of --transcribe: write it before"),
+        (["{samples}", "--processes", "0"], "1 or more"),
+        (["{samples}", "--meta", "speaker"], "KEY=VALUE"),
+        (["{samples}", "--meta-file", "nowhere.jsonl"], "JSON lines"),
+        (["{samples}", "--clip-seconds", "0"], "0.04"),
+        (["{samples}", "--clip-seconds", "nan"], "0.04"),
+        (["{samples}", "--text", "no/such model"], "no/such model"),
+        (["{samples}", "--transcribe", "nowhere/model"], "nowhere/model"),
+        (["nowhere.mp4"], "no such file"),
+        (["{empty}"], "nothing to index"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_the_reason(
+    bare: Whenabouts,
+    samples: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    told: str,
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "empty").mkdir()
+    filled = [option.format(samples=samples, empty=tmp_path / "empty") for option in options]
+    done = bare("index", *filled, "--corpus", str(tmp_path / "a.corpus"))
+    assert done.code == 2
+    assert told in done.err
+    assert not done.out
+    assert not (tmp_path / "a.corpus").exists()
+
+
+def test_a_folder_that_was_there_stays_where_there_was_nothing_to_index(
+    bare: Whenabouts, tmp_path: Path
+) -> None:
+    (place := tmp_path / "a.corpus").mkdir()
+    for _ in range(2):
+        assert bare("index", "nowhere.mp4", "--corpus", str(place)).code == 2
+        assert place.is_dir()
+
+
+def test_files_that_failed_are_told_each_time(bare: Whenabouts, tmp_path: Path) -> None:
+    (tmp_path / "empty.mp4").touch()
+    command = ("index", str(tmp_path / "empty.mp4"), "--corpus", str(tmp_path / "a.corpus"), "--json")
+    first, again = bare(*command), bare(*command)
+    assert (first.code, len(first.json["failed"]), first.json["failed_before"]) == (2, 1, 0)
+    assert (again.code, len(again.json["failed"]), again.json["failed_before"]) == (2, 0, 1)
+
+
+def test_retry_and_remove_need_a_corpus_that_is_there(bare: Whenabouts, tmp_path: Path) -> None:
+    place = tmp_path / "none.corpus"
+    for command in (["index", "--retry"], ["remove", "x"], ["stats"], ["show"]):
+        done = bare(*command, "--corpus", str(place))
+        assert done.code == 2
+        assert str(place) in done.err
+    assert not place.exists()
+
+
+def test_another_encoder_for_the_same_words_is_refused(
+    bare: Whenabouts, samples: Path, tmp_path: Path
+) -> None:
+    from whenabouts import Corpus
+
+    class Other:
+        name, fingerprint, dimension = "other", "other:1", 8
+
+        def encode_text(self, texts: Sequence[str]) -> Any:
+            import numpy as np
+
+            return np.eye(8, dtype=np.float32)[[len(text) % 8 for text in texts]]
+
+    place = tmp_path / "a.corpus"
+    Corpus(place, create=True).add(samples / "friday.mp4", text=Other(), processes=1)
+    done = bare("index", str(samples / "friday.mp4"), "--corpus", str(place), "--text", "minilm")
+    assert done.code == 2
+    assert "other" in done.err and "minilm" in done.err
+    done = bare("search", "crown jewels", "--corpus", str(place))
+    assert done.code == 2
+    assert "other" in done.err
+
+
+def test_the_terminal_shows_what_is_done_after_the_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    from whenabouts.cli.index import _Display
+    from whenabouts.index.progress import Progress
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    with _Display() as display:
+        display.show(Progress(2, 3, 0.9, 1e6, 4.0, "friday.mp4"))
+        display.show(Progress.after_files("measuring what unrelated questions score", 0.25, 3))
+    last = terminal.getvalue().rpartition("measuring what unrelated questions score")[2]
+    assert "25.0 %" in last
+    assert "files" not in last and "friday.mp4" not in last and "left" not in last
+
+
+def test_in_a_pipe_there_is_no_bar(bare: Whenabouts, samples: Path, tmp_path: Path) -> None:
+    command = ("index", str(samples / "friday.mp4"), "--corpus", str(tmp_path / "a"), "--processes", "1")
+    told = bare(*command, "--table")
+    assert told.code == 0
+    first, second, *notes = told.err.splitlines()
+    assert first.startswith("found 1 video") and "of processor time (at best" in second
+    assert all(line.startswith("note: ") for line in notes)
+    assert "\r" not in told.err and "\x1b" not in told.err
+    assert bare(*command, "--json").err == ""
+
+
+def test_a_mistyped_vision_model_ends_the_command_before_anything_is_indexed(
+    bare: Whenabouts, samples: Path, tmp_path: Path
+) -> None:
+    place, model = str(tmp_path / "a.corpus"), str(tmp_path / "mistyped")
+    video = str(samples / "friday.mp4")
+    refused = bare("index", video, "--corpus", place, "--vision", model)
+    assert refused.code == 2
+    assert model in refused.err
+    assert not Path(place).exists()
+    done = bare(
+        "index", video, "--corpus", place, "--vision", model, "--or-without", "--processes", "1", "--json"
+    )
+    assert done.code == 0
+    assert done.json["added"] == 1
+    assert any(model in note for note in done.json["notes"])

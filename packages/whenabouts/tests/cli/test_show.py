@@ -1,0 +1,89 @@
+"""`whenabouts show`: the list, a video, a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whenabouts.index.records import natural_key
+
+Whenabouts = Callable[..., Any]
+
+
+def test_without_a_name_it_lists_all_videos(whenabouts: Whenabouts, strange_folder: Path) -> None:
+    videos = whenabouts("show").json
+    assert {"video_id", "duration", "path", "metadata", "gone"} == set(videos[0])
+    assert [v["video_id"] for v in videos] == sorted((v["video_id"] for v in videos), key=natural_key)
+    table = whenabouts("show", "--table").out.splitlines()
+    assert len(table) == len(videos) >= 15
+    assert not any("\x1b" in line for line in table)
+
+
+def test_what_people_say_of_a_video_does_not_hide_what_it_is(whenabouts: Whenabouts) -> None:
+    video = next(v for v in whenabouts("show").json if v["path"].endswith("100%.vtt"))
+    assert video["metadata"]["duration"] == "long"
+    assert isinstance(video["duration"], float)
+
+
+@pytest.mark.parametrize("name", ["friday", "friday.mp4", "friday-f6459d1a"])
+def test_a_video_by_any_of_its_names(whenabouts: Whenabouts, samples: Path, name: str) -> None:
+    shown = whenabouts("show", name).json
+    assert shown["path"] == str(samples / "friday.mp4")
+    assert shown["words_from"] == "sidecar:friday.vtt"
+    assert shown["moment"] is None
+    assert [set(line) for line in shown["words"]] == [{"start", "end", "text", "recognised"}] * len(
+        shown["words"]
+    )
+    starts = [line["start"] for line in shown["words"]]
+    assert starts == sorted(starts)
+    table = whenabouts("show", name, "--table")
+    assert table.code == 0
+    assert "lord of the universe" in table.out
+
+
+def test_a_video_by_its_path(whenabouts: Whenabouts, samples: Path) -> None:
+    assert whenabouts("show", str(samples / "friday.mp4")).json["video_id"] == "friday-f6459d1a"
+
+
+def test_a_moment_shows_only_what_is_said_in_it(whenabouts: Whenabouts) -> None:
+    shown = whenabouts("show", "friday.mp4@0:04.5-0:05").json
+    assert shown["moment"] == [4.5, 5.0]
+    assert [line["text"] for line in shown["words"]] == ["Somebody must've stolen the crown jewels"]
+    # Half-open: what begins where the moment ends is not in it.
+    assert [line["text"] for line in whenabouts("show", "friday@0-1").json["words"]] == ["Hildy!"]
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("nowhere", "whenabouts show"),
+        ("nowhere@0-1", "whenabouts show"),
+        ("twin", "give the id"),
+        ("friday@", "whenabouts show"),
+        ("friday@0:05", "VIDEO@START-END"),
+        ("friday@5-2", "start < end"),
+        ("friday@a-b", "no time"),
+    ],
+)
+def test_what_is_not_there_is_told(whenabouts: Whenabouts, what: str, told: str) -> None:
+    done = whenabouts("show", what)
+    assert (done.code, done.out) == (2, "")
+    assert told in done.err or "VIDEO@START-END" in done.err
+
+
+def test_a_video_without_words_has_no_stream_of_words(whenabouts: Whenabouts) -> None:
+    assert whenabouts("show", "frog.webm").json["streams"] == {}
+    table = whenabouts("show", "frog.webm", "--table").out
+    assert "streams   none" in table and "pictures were not searched" in table
+
+
+def test_talks_are_listed_in_the_order_of_their_numbers(bare: Whenabouts, tmp_path: Path) -> None:
+    for number in (10, 2, 1):
+        said = f"WEBVTT\n\n00:00.000 --> 00:05.000\nThis is talk {number} about beetles.\n"
+        (tmp_path / f"talk {number}.vtt").write_text(said)
+    assert bare("index", tmp_path, "--corpus", tmp_path / "corpus", "--processes", "1").code == 0
+    listed = bare("show", "--corpus", tmp_path / "corpus").json
+    assert [Path(video["path"]).stem for video in listed] == ["talk 1", "talk 2", "talk 10"]

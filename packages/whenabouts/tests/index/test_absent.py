@@ -1,0 +1,173 @@
+"""What an index run misses or leaves out: files that are gone, were removed, or fit a pattern."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from whenabouts import Corpus, UsageError
+from whenabouts.indexing import plan_index
+
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
+
+def write(path: Path, words: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"WEBVTT\n\n00:01.000 --> 00:03.000\n{words}\n")
+    return path
+
+
+@pytest.fixture()
+def videos(tmp_path: Path, samples: Path) -> Path:
+    """A recording with subtitles in two languages, and two transcripts that stand alone."""
+    folder = tmp_path / "videos"
+    write(folder / "beetles.vtt", "Beetles are collected in small glass jars.")
+    write(folder / "drafts" / "glacier.vtt", "The glacier melts faster than expected.")
+    shutil.copy2(samples / "friday.mp4", folder / "friday.mp4")
+    write(folder / "friday.vtt", "The crown jewels were stolen.")
+    write(folder / "friday.de.vtt", "Die Kronjuwelen wurden gestohlen.")
+    return folder
+
+
+@pytest.fixture()
+def corpus(corpus_dir: Path, videos: Path) -> Corpus:
+    made = Corpus(corpus_dir, create=True)
+    assert made.add(videos, processes=1).added == 3
+    return made
+
+
+def names(corpus: Corpus) -> set[str]:
+    return {Path(video.path).name for video in corpus.videos()}
+
+
+def test_deleted_files_are_marked_and_said_and_taken_out_only_when_that_is_wished(
+    corpus: Corpus, videos: Path
+) -> None:
+    (videos / "beetles.vtt").unlink()
+    summary = corpus.add(videos)
+    assert (summary.gone, summary.pruned, summary.unchanged) == ([videos / "beetles.vtt"], [], 2)
+    assert any("gone" in line and "--prune" in line for line in summary.lines())
+    assert corpus.resolve("beetles").state == "gone"
+    assert corpus.stats().to_json()["gone"] == [str(videos / "beetles.vtt")]
+    assert any("gone" in line for line in corpus.show("beetles").lines())
+    result = corpus.search("beetles in glass jars", k=1)
+    assert result[0].path == str(videos / "beetles.vtt")
+    assert any("beetles.vtt: the file is gone" in note for note in result.notes)
+    assert corpus.add(videos).gone == [videos / "beetles.vtt"]
+    summary = corpus.add(videos, prune=True)
+    assert (summary.gone, summary.pruned) == ([], [videos / "beetles.vtt"])
+    assert names(corpus) == {"glacier.vtt", "friday.mp4"}
+    write(videos / "beetles.vtt", "Beetles are collected in small glass jars.")
+    assert corpus.add(videos).added == 1  # what was pruned was not removed by its owner
+
+
+def test_a_file_that_is_back_is_no_longer_gone(corpus: Corpus, videos: Path, tmp_path: Path) -> None:
+    aside = shutil.move(videos / "beetles.vtt", tmp_path / "aside.vtt")
+    assert len(corpus.add(videos).gone) == 1
+    shutil.move(aside, videos / "beetles.vtt")
+    assert corpus.add(videos).gone == []
+    assert corpus.resolve("beetles").state == "done"
+    assert not corpus.search("beetles in glass jars", k=1).notes
+
+
+def test_only_what_was_looked_for_is_gone(corpus: Corpus, videos: Path) -> None:
+    (videos / "beetles.vtt").unlink()
+    assert corpus.add(videos / "drafts").gone == []
+    (videos / "drafts" / "glacier.vtt").rename(videos / "ice.vtt")
+    summary = corpus.add(videos)
+    assert (summary.renamed, summary.gone) == (1, [videos / "beetles.vtt"])
+
+
+def test_a_folder_without_any_file_is_not_pruned_for_its_disk_may_not_be_connected(
+    corpus: Corpus, videos: Path
+) -> None:
+    (videos / "drafts" / "glacier.vtt").unlink()
+    summary = corpus.add(videos / "drafts", prune=True)
+    assert (summary.pruned, summary.gone) == ([], [videos / "drafts" / "glacier.vtt"])
+    assert any("may not be connected" in note for note in summary.notes)
+    assert len(corpus.videos()) == 3
+
+
+def test_what_was_removed_stays_out_until_it_is_wished_again(corpus: Corpus, videos: Path) -> None:
+    corpus.remove("beetles")
+    os.utime(videos / "beetles.vtt")
+    summary = corpus.add(videos)
+    assert (summary.added, summary.removed_before) == (0, 1)
+    (videos / "beetles.vtt").rename(videos / "insects.vtt")
+    plan = plan_index(corpus, [videos])
+    assert not plan.work and any("removed (--again" in line for line in plan.lines())
+    assert corpus.add(videos, again=True).added == 1
+    assert corpus.add(videos).removed_before == 0
+    corpus.remove("insects")
+    write(videos / "insects.vtt", "Other words are another recording.")
+    assert corpus.add(videos).added == 1
+
+
+@pytest.mark.parametrize("prune", [False, True])
+def test_subtitles_whose_recording_is_gone_are_no_recording_unasked(
+    corpus: Corpus, videos: Path, prune: bool
+) -> None:
+    (videos / "friday.mp4").unlink()
+    for _ in range(2):
+        summary = corpus.add(videos, prune=prune)
+        assert summary.added == 0
+        notes = [note for note in summary.notes if "friday" in note and "--again" in note]
+        assert len(notes) == 2
+    assert names(corpus) == {"beetles.vtt", "glacier.vtt"} | (set() if prune else {"friday.mp4"})
+    assert corpus.add(videos, again=True).added == 2
+
+
+def test_patterns_leave_out_files_folders_and_subtitles(corpus_dir: Path, videos: Path) -> None:
+    corpus = Corpus(corpus_dir, create=True)
+    summary = corpus.add(videos, exclude=["drafts/", "beet*", "*.de.vtt"], processes=1)
+    assert names(corpus) == {"friday.mp4"}
+    assert any("3 files or folders are left out" in note for note in summary.notes)
+    assert ".de.vtt" not in corpus.resolve("friday").words_signature
+
+
+def found(videos: Path, **options: object) -> set[str]:
+    from whenabouts.video.files import find_files
+
+    files = find_files([videos], **options).files  # type: ignore[arg-type]
+    return {file.path.relative_to(videos).as_posix() for file in files}
+
+
+def test_a_file_in_a_folder_names_what_is_left_out_below_it(videos: Path) -> None:
+    (videos / ".whenaboutsignore").write_text("# not yet\n*.vtt\n!beetles.vtt\n")
+    assert found(videos) == {"beetles.vtt", "friday.mp4"}
+    (videos / "drafts" / ".whenaboutsignore").write_text("!glacier.vtt\n")
+    assert found(videos) == {"beetles.vtt", "friday.mp4", "drafts/glacier.vtt"}
+    assert found(videos, exclude=["/beetles.vtt"]) == {"friday.mp4", "drafts/glacier.vtt"}
+    (videos / ".whenaboutsignore").write_text("drafts/\n")
+    assert "drafts/glacier.vtt" not in found(videos)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda path: path.write_text("ok\n!\n"), "ignore: .*'!'.*gitignore"),
+        (lambda path: path.write_text("ok\n*a*a*a*a*a*b\n"), r"ignore, pattern 2: more than 3 \*"),
+        (lambda path: path.write_bytes(b"\xff\xfe\x00"), "ignore: cannot be read"),
+        (lambda path: path.write_bytes(b"a\n" * (1 << 20)), "ignore: .*larger than 1 MB"),
+        (lambda path: path.mkdir(), "ignore: cannot be read"),
+    ],
+)
+def test_a_file_of_patterns_that_is_none_is_named(
+    videos: Path, spoil: Callable[[Path], object], message: str
+) -> None:
+    spoil(videos / ".whenaboutsignore")
+    with pytest.raises(UsageError, match=message):
+        found(videos)
+
+
+def test_links_in_folders_are_followed_or_not(videos: Path, tmp_path: Path) -> None:
+    write(tmp_path / "elsewhere" / "boats.vtt", "My sister builds wooden boats.")
+    (videos / "linked").symlink_to(tmp_path / "elsewhere")
+    (videos / "one.vtt").symlink_to(write(tmp_path / "single.vtt", "A saxophone plays."))
+    both = found(videos)
+    assert both - found(videos, follow=False) == {"linked/boats.vtt", "one.vtt"}
+    assert found(videos / "linked", follow=False) == {"boats.vtt"}  # it was given by name

@@ -1,0 +1,166 @@
+"""Who speaks by the names in subtitles: filters, naming, merging, undoing, forgetting, through every door."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.uncalibrated import uncalibrated
+
+from whenabouts import Corpus
+from whenabouts.cli.main import main
+from whenabouts.types import UsageError
+
+TALK = [
+    ("Ada", "We light the engine in the morning."),
+    ("Ben", "I would rather light it in the evening."),
+    ("Ada", "Then the harbour is dark."),
+    ("Speaker 1", "The engine is broken."),
+    ("Ben", "Nobody said a word about the engine before."),
+    ("Ada", "It is broken all the same."),
+] * 3
+PANEL = [("Ben", "The glacier melts."), ("Speaker 1", "The glacier grows."), ("Ben", "It melts.")] * 2
+
+
+def write(path: Path, lines: list[tuple[str, str]]) -> Path:
+    stamp = "{:02d}:{:02d}.000".format
+    cues = [
+        f"{stamp(*divmod(20 * at, 60))} --> {stamp(*divmod(20 * at + 19, 60))}\n{name}: {text}\n"
+        for at, (name, text) in enumerate(lines)
+    ]
+    path.write_text("WEBVTT\n\n" + "\n".join(cues), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    films = tmp_path / "films"
+    films.mkdir()
+    write(films / "talk.vtt", TALK)
+    write(films / "panel.vtt", PANEL)
+    corpus = Corpus(tmp_path / "corpus", create=True)
+    with uncalibrated():
+        corpus.add(films, speakers=True, processes=1)
+    return corpus
+
+
+def names(corpus: Corpus) -> dict[str, int]:
+    return {person.name: len(person.videos) for person in corpus.people.listed()}
+
+
+def test_everybody_is_listed_and_a_role_belongs_to_its_file(corpus: Corpus) -> None:
+    found = names(corpus)
+    assert found.pop("Ada") == 1 and found.pop("Ben") == 2
+    assert sorted(name.split(" (")[0] for name in found) == ["Speaker 1", "Speaker 1"]
+
+
+def test_a_search_is_narrowed_to_what_somebody_says(corpus: Corpus) -> None:
+    for who, rows in (("Ben", (1, 4)), ("ada", (0, 2, 5))):
+        moments = corpus.search("engine", where=f"speaker={who}", within="talk.vtt").moments
+        assert moments
+        for scored in moments:
+            assert any(
+                20 * at <= scored.moment.start and scored.moment.end <= 20 * at + 19.001
+                for at in range(len(TALK))
+                if at % 6 in rows
+            )
+
+
+def test_not_somebody_is_everything_else_and_conditions_meet(corpus: Corpus) -> None:
+    ben = corpus.search("glacier", where="speaker=Ben").moments
+    others = corpus.search("glacier", where="speaker!=Ben").moments
+    assert ben and others
+    assert not {m.moment for m in ben} & {m.moment for m in others}
+    assert not corpus.search("glacier", where=["speaker=Ben", "speaker!=Ben"]).moments
+    assert corpus.search("glacier", where=["speaker=Ben", "name=panel*"]).moments
+
+
+def test_phrases_and_every_place_are_narrowed_as_well(corpus: Corpus) -> None:
+    everywhere = corpus.search("engine", all=True)
+    ada = corpus.search("engine", all=True, where="speaker=Ada")
+    assert 0 < len(ada) < len(everywhere)
+    assert all(scored.moment.start % 120 < 20 for scored in ada)
+    assert len(corpus.search('"light the engine"', where="speaker=Ben")) == 0
+
+
+def test_who_is_not_there_is_said_with_those_who_are(corpus: Corpus) -> None:
+    result = corpus.search("engine", where="speaker=Zoe")
+    assert not result.moments and "no speaker is called 'Zoe'; there are Ben, Ada" in " ".join(result.notes)
+    with pytest.raises(UsageError, match="people have names, no order"):
+        corpus.search("engine", where="speaker>=Ada")
+    with pytest.raises(UsageError, match="--where speaker=NAME"):
+        corpus.search("engine", streams="speaker")
+
+
+def test_facts_of_a_video_with_the_same_key_still_count(tmp_path: Path, corpus: Corpus) -> None:
+    lecture = write(tmp_path / "lecture.vtt", [("Eve", "The glacier of the pole."), ("Kim", "Ice.")] * 3)
+    with uncalibrated():
+        corpus.add(lecture, metadata={"speaker": "Ada"}, processes=1)
+    found = {scored.moment.video_id.split("-")[0] for scored in corpus.search("glacier", where="speaker=Ada")}
+    assert "lecture" in found
+
+
+def test_names_are_given_merged_and_taken_back(corpus: Corpus) -> None:
+    role = next(name for name in names(corpus) if name.startswith("Speaker 1 (talk"))
+    assert corpus.people.name(role, "  Cy\n Young ") == 1
+    assert corpus.search("engine broken", where="speaker=Cy Young").moments
+    assert corpus.people.merge("Ada", "Cy Young") == 1
+    assert "Cy Young" not in names(corpus)
+    assert corpus.people.undo().startswith("merge") and "Cy Young" in names(corpus)
+    assert corpus.people.undo().startswith("name") and role in names(corpus)
+    with pytest.raises(UsageError, match="nothing to undo"):
+        corpus.people.undo()
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("", "no name"), ("\x1b\x00", "no name"), ("x" * 500, "500 characters"), ("Ben", "merge")],
+)
+def test_what_is_no_name_is_refused(corpus: Corpus, name: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        corpus.people.name("Ada", name)
+    assert "Ada" in names(corpus)
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "<script>alert(1)</script>", "O'Hara \"; DROP", "名前"])
+def test_any_other_name_is_kept_as_it_is(corpus: Corpus, name: str) -> None:
+    corpus.people.name("Ada", name)
+    assert corpus.search("harbour", where=f"speaker={name}").moments
+    assert corpus.people.forget(name) > 0
+
+
+def test_names_outlive_indexing_again(tmp_path: Path, corpus: Corpus) -> None:
+    corpus.people.name("Ada", "Ada Lovelace")
+    write(tmp_path / "films" / "talk.vtt", [*TALK, ("Ada", "One more word.")])
+    with uncalibrated():
+        assert corpus.add(tmp_path / "films", processes=1).updated == 1
+    assert Corpus(tmp_path / "corpus").people.listed()[0].name == "Ada Lovelace"
+
+
+def test_nobody_unknown_is_named_merged_or_forgotten(corpus: Corpus) -> None:
+    with pytest.raises(UsageError, match="nobody is called 'Zoe'; there is Ben, Ada"):
+        corpus.people.name("Zoe", "Y")
+    with pytest.raises(UsageError, match="nobody is called 'Zoe'"):
+        corpus.people.forget("Zoe")
+    with pytest.raises(UsageError, match="with itself"):
+        corpus.people.merge("Ada", "Ada")
+
+
+def test_the_command_does_all_of_it(
+    tmp_path: Path, corpus: Corpus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = str(tmp_path / "corpus")
+    Corpus(tmp_path / "nobody", create=True)
+    assert main(["people", "--corpus", str(tmp_path / "nobody"), "--table"]) == 1
+    assert "nobody is known here" in capsys.readouterr().out
+    assert main(["people", "--corpus", place]) == 0
+    assert {person["name"] for person in json.loads(capsys.readouterr().out)} == names(corpus).keys()
+    assert main(["people", "name", "Ada", "Ada L.", "--corpus", place]) == 0
+    assert main(["people", "--corpus", place, "merge", "Ada L.", "Ben"]) == 0
+    assert main(["people", "undo", "--corpus", place, "--table"]) == 0
+    assert "undone: merge" in capsys.readouterr().out
+    assert main(["people", "forget", "Ada L.", "--corpus", place, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["clips"] == 7  # the last turn of a round goes on in the next
+    assert main(["people", "forget", "Ada L.", "--corpus", place]) == 2
+    assert main(["search", "glacier", "--where", "speaker=ben", "--corpus", place, "--json"]) == 0

@@ -1,0 +1,119 @@
+"""What an index run decides unasked is said, by the run, in the numbers of the corpus and in lists."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from whenabouts import Corpus
+from whenabouts.indexing import plan_index
+from whenabouts.search.choices import choices_of
+from whenabouts.types import UsageError
+from whenabouts.video.sound import sound_pieces
+from whenabouts.video.speech_models import PACKAGED, why_unavailable
+
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
+CUES = "1\n00:00:00,000 --> 00:00:02,000\n{}\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, samples: Path) -> Path:
+    """A film with subtitles in two languages beside it."""
+    (tmp_path / "films").mkdir()
+    shutil.copy(samples / "bottle-detection.mp4", tmp_path / "films" / "film.mp4")
+    (tmp_path / "films" / "film.en.srt").write_text(CUES.format("a bottle stands here"))
+    (tmp_path / "films" / "film.de.srt").write_text(CUES.format("hier steht eine Flasche"))
+    return tmp_path / "films"
+
+
+def test_of_subtitles_in_two_languages_the_one_that_is_searched_is_said(folder: Path, tmp_path: Path) -> None:
+    corpus = Corpus(tmp_path / "my.corpus", create=True)
+    told = corpus.add(folder, processes=1).choices["subtitles"]
+    assert "searched are en (1), not searched de (1)" in told and "--language" in told
+    # Said again by a run that reads nothing, and of the other language once that is chosen.
+    assert corpus.add(folder, processes=1).choices["subtitles"] == told
+    told = corpus.add(folder, processes=1, language="de").choices["subtitles"]
+    assert "searched are de (1), not searched en (1)" in told
+    assert corpus.stats().to_json()["choices"]["subtitles"] == told
+    assert any(told in line for line in corpus.stats().lines())
+
+
+def two_sounds(path: Path) -> None:
+    """A recording whose first sound, in English, is silent, and whose second, in German, is loud."""
+    with av.open(str(path), "w") as container:
+        tracks = [container.add_stream("pcm_s16le", rate=16000, layout="mono") for _ in range(2)]
+        tracks[0].metadata["language"], tracks[1].metadata["language"] = "eng", "ger"
+        for number, stream in enumerate(tracks):
+            samples = np.full((1, 16000), number * 10_000, np.int16)
+            frame = av.AudioFrame.from_ndarray(samples, "s16", "mono")
+            frame.sample_rate, frame.pts = 16000, 0
+            container.mux(stream.encode(frame))
+            container.mux(stream.encode(None))
+
+
+def test_a_second_sound_track_is_said_not_to_be_heard(tmp_path: Path) -> None:
+    two_sounds(tmp_path / "talk.mka")
+    corpus = Corpus(tmp_path / "my.corpus", create=True)
+    told = corpus.add(tmp_path / "talk.mka", processes=1).choices["sound_tracks"]
+    assert "1 video has several sound tracks: heard are eng (1), not heard ger (1)" in told
+    assert "--sound-track" in told
+    for track in ("de", "2"):
+        told = corpus.add(tmp_path / "talk.mka", processes=1, sound_track=track).choices["sound_tracks"]
+        assert "heard are ger (1), not heard eng (1)" in told
+    # It is remembered, until it is forgotten.
+    assert corpus.add(tmp_path / "talk.mka", processes=1).unchanged == 1
+    assert corpus.add(tmp_path / "talk.mka", processes=1).choices["sound_tracks"] == told
+    told = corpus.add(tmp_path / "talk.mka", processes=1, sound_track="").choices["sound_tracks"]
+    assert "heard are eng (1)" in told
+    with pytest.raises(UsageError, match=r"--sound-track '0'.*number from 1"):
+        plan_index(corpus, [tmp_path / "talk.mka"], sound_track="0")
+
+
+def test_the_sound_track_that_is_chosen_is_decoded(tmp_path: Path) -> None:
+    two_sounds(tmp_path / "talk.mka")
+    loudness = {
+        track: float(np.abs(np.concatenate([own.samples for own in pieces])).max())
+        for track in ("", "1", "2", "en", "de", "fr")
+        if (pieces := list(sound_pieces(tmp_path / "talk.mka", track=track)))
+    }
+    assert loudness["2"] == loudness["de"] > 0.2
+    assert loudness[""] == loudness["1"] == loudness["en"] == loudness["fr"] < 0.01
+
+
+def test_a_film_with_one_of_each_leaves_nothing_to_say(folder: Path, tmp_path: Path) -> None:
+    (folder / "film.de.srt").unlink()
+    corpus = Corpus(tmp_path / "my.corpus", create=True)
+    assert corpus.add(folder, processes=1).choices == {}
+
+
+def test_a_file_that_is_gone_is_said_before_and_after_the_next_run(folder: Path, tmp_path: Path) -> None:
+    corpus = Corpus(tmp_path / "my.corpus", create=True)
+    corpus.add(folder, processes=1)
+    (folder / "film.mp4").unlink()
+    assert "1 file is gone" in choices_of(corpus)["gone"] and "--prune" in choices_of(corpus)["gone"]
+    assert any("gone" in line for line in corpus.show("film").lines())
+    assert any("the file is gone" in note for note in corpus.search("bottle").notes)
+    assert corpus.add(folder, processes=1).gone == [folder / "film.mp4"]
+    assert any("1 files are gone" in line for line in corpus.stats().lines())
+
+
+@pytest.mark.skipif(why_unavailable(PACKAGED) is not None, reason="the speech model is not installed")
+def test_a_language_that_the_speech_model_does_not_know_is_refused(folder: Path, tmp_path: Path) -> None:
+    corpus = Corpus(tmp_path / "my.corpus", create=True)
+    with pytest.raises(UsageError, match=rf"--language de: the speech model {PACKAGED} .*--transcribe small"):
+        plan_index(corpus, [folder], transcribe=True, language="de")
+    assert not corpus.store.videos()
+    plan_index(corpus, [folder], transcribe=True, language="en-US")
+
+
+def test_videos_are_named_in_any_unicode_form_and_letter_case(tmp_path: Path) -> None:
+    (tmp_path / "U\u0308ber.srt").write_text(CUES.format("about this"))
+    corpus = Corpus(tmp_path / "my.corpus", create=True)
+    corpus.add(tmp_path / "U\u0308ber.srt", processes=1)
+    for name in ("\u00dcber", "\u00fcber.SRT", "u\u0308ber"):
+        assert corpus.search("about this", within=[name]).moments

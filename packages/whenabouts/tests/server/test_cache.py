@@ -1,0 +1,115 @@
+"""The cache: whole files or none, within its size, and never in the way."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from whenabouts.server.cache import Cache
+from whenabouts.types import UsageError
+
+KILO = b"x" * 1000
+
+
+async def here(job: Callable[[], None]) -> None:
+    job()
+
+
+def put(cache: Cache, name: str, content: bytes = KILO) -> bool:
+    """Ask for a file; whether it was there."""
+    opened, was_there = asyncio.run(cache.get(name, lambda out: _write(out, content), here))
+    assert os.pread(opened.descriptor, 1 << 20, 0) == content
+    opened.close()
+    return was_there
+
+
+def _write(out: Path, content: bytes) -> None:
+    out.write_bytes(content)
+
+
+def files(folder: Path) -> set[str]:
+    return {path.name for path in folder.rglob("*") if path.is_file()}
+
+
+def name(letter: str) -> str:
+    return Cache.key(letter) + ".jpg"
+
+
+def test_a_file_is_made_once_and_then_there(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "new" / "cache", 1 << 20)
+    assert not put(cache, name("a"))
+    assert put(cache, name("a"))
+    assert (cache.made, cache.bytes) == (1, 1000)
+    assert put(Cache(tmp_path / "new" / "cache", 1 << 20), name("a"))
+
+
+def test_the_least_used_go_first_and_the_size_is_kept(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, 3500)
+    for letter in "abc":
+        put(cache, name(letter))
+    time.sleep(0.02)  # file systems tell times no finer
+    assert put(cache, name("a"))
+    time.sleep(0.02)
+    put(cache, name("d"))
+    assert files(tmp_path) == {name("a"), name("c"), name("d")}
+    assert cache.bytes == 3000
+    again = Cache(tmp_path, 2500)
+    assert files(tmp_path) == {name("a"), name("d")}
+    assert again.bytes == 2000
+
+
+def test_one_file_larger_than_the_cache_is_still_sent(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, 500)
+    assert not put(cache, name("a"))
+    assert not put(cache, name("b"))
+    assert files(tmp_path) == {name("b")}
+
+
+def test_a_file_that_another_program_took_away_is_made_again(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, 1 << 20)
+    put(cache, name("a"))
+    next(path for path in tmp_path.rglob("*.jpg")).unlink()
+    assert not put(cache, name("a"))
+    assert cache.bytes == 1000
+
+
+def test_what_fails_while_it_is_written_leaves_nothing(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, 1 << 20)
+
+    def half(out: Path) -> None:
+        out.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        asyncio.run(cache.get(name("a"), half, here))
+    assert files(tmp_path) == set()
+    assert cache.bytes == 0
+    assert not put(cache, name("a"))
+
+
+def test_what_a_killed_server_left_half_written_goes_after_a_while(tmp_path: Path) -> None:
+    old, young = tmp_path / "ab" / "abc-1-1.part.mp4", tmp_path / "ab" / "abd-1-1.part.mp4"
+    old.parent.mkdir()
+    for path in (old, young):
+        path.write_bytes(KILO)
+    os.utime(old, (time.time() - 7200,) * 2)
+    cache = Cache(tmp_path, 1 << 20)
+    assert files(tmp_path) == {young.name}
+    assert cache.bytes == 0
+
+
+def test_a_folder_that_cannot_be_used_is_told_before_anything_is_served(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(UsageError, match="--cache"):
+        Cache(tmp_path / "file" / "cache", 1 << 20)
+
+
+def test_keys_tell_apart_what_differs_anywhere() -> None:
+    keys = [Cache.key("a", "bc"), Cache.key("ab", "c"), Cache.key("abc"), Cache.key("a", "b", "c")]
+    assert len(set(keys)) == 4
+    assert Cache.key("caf\udce9") != Cache.key("café")

@@ -1,0 +1,162 @@
+"""A server does not take more memory than it may: it lets go of what it keeps, then says that it is full."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.server.conftest import Open, error_of
+
+from whenabouts.resident import resident_bytes
+from whenabouts.server.errors import ServerError
+from whenabouts.server.memory import MemoryBound, Needs, Parts, taken_by
+from whenabouts.server.settings import Limits, Settings
+from whenabouts.types import UsageError
+
+
+def test_what_is_kept_goes_first_and_then_requests_are_refused() -> None:
+    held, dropped, now = [900], list[float](), [0.0]
+
+    def drop() -> None:
+        dropped.append(now[0])
+        held[0] -= 300
+
+    bound = MemoryBound(700 << 20, [drop], 0, lambda: held[0] << 20, lambda: now[0])
+    bound.check()
+    held[0], now[0] = 1000, 1.0
+    with pytest.raises(ServerError, match="no memory left") as refused:
+        bound.check()
+    assert (refused.value.status, refused.value.headers["Retry-After"]) == (503, "5")
+    now[0] = 2.0
+    with pytest.raises(ServerError):
+        bound.check()  # dropped a moment ago: nothing new is kept yet
+    now[0] = 6.0
+    bound.check()
+    assert dropped == [0.0, 6.0]
+
+
+def test_a_server_over_its_bound_refuses_searches_and_lives(opened: Open, indexed: Path) -> None:
+    client = opened(indexed, limits=Limits(memory_bytes=1 << 20))
+    for target in ("/api/search?query=crown", "/api/videos", "/api/stats"):
+        assert error_of(client.get(target)) == (503, "out_of_memory", None)
+    assert client.get("/api/health").status_code == 200
+    assert opened(indexed, limits=Limits(memory_bytes=64 << 30)).get("/api/videos").status_code == 200
+
+
+@dataclass
+class Greedy:
+    """A checker that takes a lot of memory while it looks."""
+
+    asked: int = 0
+    name: str = "greedy"
+    fingerprint: str = "greedy 1"
+    runs_here: bool = True
+
+    def answer(self, instructions: str, parts: object, seconds: float) -> str:
+        self.asked += 1
+        assert np.ones(50 << 17).sum()
+        return '{"match": true, "reason": "so"}'
+
+
+def test_a_checker_of_this_process_has_looked_before_the_memory_is_divided(
+    opened: Open, indexed: Path
+) -> None:
+    few = Limits(searches=1, reads=1, checks=1)
+    service = opened(indexed, limits=few).application.service
+    taken = []
+    for checker in (None, Greedy(), Greedy(runs_here=False)):
+        service.checker = checker
+        taken.append(service.measured_parts().server)
+        assert checker is None or checker.asked == checker.runs_here
+    assert taken[1] == taken[0]  # there is enough of it
+    assert 40 << 20 < taken_by(lambda: np.ones(50 << 17).sum()) < 80 << 20
+
+
+def test_a_request_that_waited_while_the_memory_filled_is_refused_when_its_turn_comes(
+    opened: Open, indexed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = opened(indexed)
+    service, sizes, reads = client.application.service, iter([1, 99 << 20]), list[str]()
+    clock = iter(range(100))
+    service.memory = MemoryBound(50 << 20, [], 0, lambda: next(sizes, 99 << 20), lambda: float(next(clock)))
+    monkeypatch.setattr(service, "records", lambda corpus: reads.append("read"))
+    assert error_of(client.get("/api/videos")) == (503, "out_of_memory", None)
+    assert next(sizes, None) is None and not reads
+
+
+def test_what_was_dropped_is_read_again(opened: Open, indexed: Path) -> None:
+    client = opened(indexed)
+    first = [client.json("/api/search", query="crown jewels")["data"] for _ in range(3)]
+    service = client.application.service
+    service.memory.drop()
+    assert client.json("/api/search", query="crown jewels")["data"] == first[0] == first[2]
+
+
+def test_a_bound_is_a_number_of_megabytes() -> None:
+    assert 1 << 20 < resident_bytes() < 1 << 40
+    with pytest.raises(UsageError, match="--memory"):
+        Settings(limits=Limits(memory_bytes=0))
+
+
+def test_memory_that_is_dropped_goes_back_and_requests_come_in_again() -> None:
+    kept: list[bytearray] = []
+    room = 40 << 20
+    now = iter(range(0, 1000, 10))
+    bound = MemoryBound(resident_bytes() + 4 * room, [kept.clear], room, clock=lambda: float(next(now)))
+    with bound.room():
+        # Small pieces, which an allocator keeps for itself unless it is told.
+        kept.extend(bytearray(b"x" * 100_000) for _ in range(10 * room // 100_000))
+        full = resident_bytes()
+    with bound.room():
+        assert not kept
+        assert resident_bytes() < full - 8 * room
+
+
+def test_no_more_requests_are_let_in_than_the_bound_has_room_for() -> None:
+    bound = MemoryBound(100, [], 30, lambda: 30)
+    with bound.room(), bound.room():
+        with pytest.raises(ServerError):
+            bound.check()
+        with pytest.raises(ServerError), bound.room():
+            pass
+    bound.check()
+
+
+def test_a_bound_is_divided_so_that_all_parts_together_stay_below_it() -> None:
+    needs, largest = Needs(700 << 20, 32 << 20), 3300 << 20
+    for most in (1404 << 20, 1500 << 20, 3 << 30, 6 << 30, 18 << 30, 200 << 30):
+        parts = Parts.of(most, needs, 4, 3, largest)
+        assert parts.server + parts.decoders * (parts.decoder + (64 << 20)) <= most
+        assert parts.server >= needs.held + 4 * needs.request
+        assert 512 << 20 <= parts.decoder <= largest
+        assert 1 <= parts.decoders <= 3
+    assert Parts.of(18 << 30, needs, 4, 3, largest).decoder == largest
+    with pytest.raises(UsageError, match=r"--memory 2806: .* needs 2808 MB or more.*2 times"):
+        Parts.of(1403 << 20, needs, 4, 3, largest, count=2)
+
+
+@pytest.mark.slow
+def test_a_bound_below_what_the_corpus_needs_is_refused_at_the_start(indexed: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "whenabouts", "serve", "--corpus", str(indexed), "--port", "0"]
+    command += ["--cache", str(tmp_path)]
+    refused = subprocess.run([*command, "--memory", "200"], capture_output=True, text=True, timeout=300)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    found = re.search(r"--memory 200: .* needs (\d+) MB or more: (\d+) MB once it is open", refused.stderr)
+    assert found is not None, refused.stderr
+    assert 500 < int(found.group(2)) + 500 < int(found.group(1)) < 4000
+    enough = str(int(found.group(1)) + 50)
+    with subprocess.Popen([*command, "--memory", enough], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        port = re.search(r":(\d+)/", server.stdout.readline())
+        assert port is not None
+        for query in ("crown", "lighthouse&all=true", "a&k=1000"):
+            address = f"http://127.0.0.1:{port.group(1)}/api/search?query={query}"
+            assert urllib.request.urlopen(address, timeout=60).status == 200
+        server.terminate()
+        assert server.wait(60) == 0

@@ -1,0 +1,215 @@
+"""What programs call: `Corpus`, its adding side."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from tests.small_systems import Shades
+
+from whenabouts import Corpus
+from whenabouts.encoders import EncoderUnavailable
+from whenabouts.index.lock import CorpusBusy
+from whenabouts.index.records import EncoderMismatch, NotACorpus
+from whenabouts.index.transcripts import Transcripts
+from whenabouts.indexing import plan_index, run_index
+from whenabouts.types import UsageError
+from whenabouts.video.cues import Cue, CueTrack
+from whenabouts.video.speech_models import SpeechUnavailableError
+
+pytestmark = pytest.mark.usefixtures("unmeasured")
+SPEECH = CueTrack((Cue(0.0, 2.0, "A frog sits in the grass."),), "speech:small", "en")
+
+
+@pytest.fixture()
+def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Speech recognition with a model that hears one sentence in everything, and is told of here."""
+    paths: list[str] = []
+
+    def transcribe(path: Path, model: str, **_: Any) -> CueTrack:
+        paths.append(path.name)
+        return SPEECH
+
+    monkeypatch.setattr("whenabouts.video.speech_models.load_recogniser", lambda model: None)
+    monkeypatch.setattr("whenabouts.video.speech_models.why_unavailable", lambda model=None: None)
+    monkeypatch.setattr("whenabouts.video.speech.transcribe", transcribe)
+    return paths
+
+
+def test_a_corpus_that_is_not_there_is_made_only_when_that_is_said(tmp_path: Path) -> None:
+    place = tmp_path / "mistyped.corpus"
+    with pytest.raises(NotACorpus, match=r"mistyped\.corpus.*create=True"):
+        Corpus(place)
+    assert not place.exists()
+    assert Corpus(place, create=True).videos() == Corpus(place).videos() == []
+
+
+def test_everything_new_is_in_the_indices_when_a_run_ends(corpus_dir: Path, tmp_path: Path) -> None:
+    corpus = Corpus(corpus_dir, create=True)
+    for name in ("first", "second"):
+        path = tmp_path / f"{name}.vtt"
+        path.write_text(f"WEBVTT\n\n00:01.000 --> 00:03.000\nThe {name} violin is varnished.\n")
+        corpus.add(path, processes=1)
+        table = corpus.store._clips("subtitle")
+        assert {index.columns[0] for index in table.list_indices()} == {"video_id", "context"}
+        for index in table.list_indices():
+            assert table.index_stats(index.name).num_unindexed_rows == 0, (name, index.name)
+
+
+def test_recognised_speech_is_found_kept_and_goes_with_its_video(
+    corpus_dir: Path, tmp_path: Path, samples: Path, heard: list[str]
+) -> None:
+    path = tmp_path / "frog.webm"
+    shutil.copy(samples / "frog.webm", path)
+    corpus = Corpus(corpus_dir, create=True)
+    assert corpus.add(path, transcribe="small", processes=1).added == 1
+    best = corpus.search("an animal in the grass", k=1).moments[0]
+    assert "frog" in best.text
+    os.utime(path)
+    assert corpus.add(path, transcribe="small").unchanged == 1
+    (removed,) = corpus.remove("frog")
+    assert removed.path == str(path)
+    assert corpus.videos() == []
+    assert corpus.add(path, processes=1).removed_before == 1
+    corpus.add(path, again=True, processes=1)
+    assert corpus.resolve("frog").words == ""
+    assert heard == ["frog.webm"]
+    assert Transcripts(str(corpus_dir)).find(corpus.resolve("frog").content_hash) is None
+
+
+def test_a_speech_model_that_is_not_there_stops_the_run_before_it_begins(
+    corpus_dir: Path, tmp_path: Path, samples: Path
+) -> None:
+    corpus = Corpus(corpus_dir, create=True)
+    with pytest.raises(SpeechUnavailableError):
+        corpus.add(samples, transcribe=str(tmp_path))
+    assert corpus.videos() == []
+
+
+def test_a_vision_model_that_cannot_be_had_stops_the_run_before_it_begins_unless_it_may_go_on_without(
+    corpus_dir: Path, samples: Path, tmp_path: Path
+) -> None:
+    corpus, model = Corpus(corpus_dir, create=True), str(tmp_path / "no model here")
+    with pytest.raises(EncoderUnavailable, match="no model here"):
+        corpus.add(samples / "friday.mp4", vision=model, processes=1)
+    assert corpus.videos() == []
+    summary = corpus.add(samples / "friday.mp4", vision=model, or_without=True, processes=1)
+    assert summary.added == 1
+    assert any("pictures" in note and "no model here" in note for note in summary.notes)
+    assert set(corpus.resolve("friday").streams) == {"subtitle"}
+
+
+def test_an_encoder_that_moved_breaks_only_its_own_stream(corpus_dir: Path, samples: Path) -> None:
+    Corpus(corpus_dir, create=True).add(samples / "friday.mp4", vision=Shades(), processes=1)
+    corpus = Corpus(corpus_dir)  # which is not given the encoder
+    summary = corpus.add(samples / "nasa_13013.mp4", processes=1)
+    assert set(corpus.resolve("nasa_13013").streams) == {"subtitle"}
+    assert any("pictures of these videos are not indexed" in note for note in summary.notes)
+    result = corpus.search("the space telescope")
+    assert result.moments and all(set(moment.evidence) == {"subtitle"} for moment in result.moments)
+    assert any("vision was not searched" in note and "shades" in note for note in result.notes)
+    nowhere = corpus.search("🦁", within="nasa_13013")
+    assert nowhere.answer != "no_match"  # nobody has looked at the pictures
+    with pytest.raises(EncoderUnavailable, match="stream vision was made with shades"):
+        corpus.search("the space telescope", streams="vision")
+    whole = Corpus(corpus_dir, encoders=[Shades()])
+    assert not whole.search("the space telescope").notes
+    whole.add(samples / "nasa_13013.mp4", processes=1)
+    assert set(whole.resolve("nasa_13013").streams) == {"subtitle", "vision"}
+
+
+def test_while_one_writes_another_is_told_who_it_is(corpus_dir: Path, samples: Path) -> None:
+    corpus = Corpus(corpus_dir, create=True)
+    with corpus.writing(), pytest.raises(CorpusBusy, match=str(os.getpid())):
+        Corpus(corpus_dir).add(samples / "friday.mp4")
+    with corpus.writing():
+        plan = plan_index(corpus, [samples / "friday.mp4"])
+        assert run_index(corpus, plan, processes=1).added == 1
+
+
+def test_one_length_of_picture_clips_a_corpus(corpus_dir: Path, samples: Path) -> None:
+    corpus = Corpus(corpus_dir, encoders=[Shades()], create=True)
+    corpus.add(samples / "friday.mp4", vision=Shades(), clip_seconds=2.0, processes=1)
+    with pytest.raises(EncoderMismatch, match="every 2 s, not every 1 s"):
+        corpus.add(samples / "frog.webm", vision=Shades(), clip_seconds=1.0)
+    with pytest.raises(UsageError, match=r"0\.0"):
+        corpus.add(samples / "frog.webm", vision=Shades(), clip_seconds=0.0)
+    with pytest.raises(UsageError, match="no option 'hearing'"):
+        corpus.add(samples / "frog.webm", hearing="x")
+    corpus.add(samples / "frog.webm", processes=1)  # with the encoder and the length that it has
+    assert "vision" in corpus.resolve("frog").streams
+
+
+@pytest.mark.slow
+def test_a_script_without_a_main_guard_can_index(corpus_dir: Path, samples: Path, tmp_path: Path) -> None:
+    script = tmp_path / "three_lines.py"
+    script.write_text(
+        "import whenabouts\n"
+        f"corpus = whenabouts.Corpus({str(corpus_dir)!r}, create=True)\n"
+        f"print(corpus.add({str(samples / 'friday.mp4')!r}).added)\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("1\n", 0), done.stderr
+
+
+def test_a_number_of_processes_that_is_none_is_refused(corpus_dir: Path, samples: Path) -> None:
+    with pytest.raises(UsageError, match="0 reader processes"):
+        Corpus(corpus_dir, create=True).add(samples / "friday.mp4", processes=0)
+
+
+def test_a_run_heals_what_two_writers_at_once_left(corpus_dir: Path, tmp_path: Path) -> None:
+    corpus = Corpus(corpus_dir, create=True)
+    for name in ("violin", "trumpet"):
+        text = f"WEBVTT\n\n00:01.000 --> 00:03.000\nThe {name} is old.\n"
+        (tmp_path / f"{name}.vtt").write_text(text)
+    corpus.add(tmp_path, processes=1)
+    store, before = corpus.store, [record.video_id for record in corpus.records()]
+    first = store.videos()[0]
+    for name, condition in (("clips_subtitle", f"video_id = '{first.video_id}'"), ("videos", None)):
+        table = store._table(name)
+        rows = table.search().where(condition).to_arrow() if condition else table.search().to_arrow()
+        table.add(rows)
+    corpus.refresh()
+    assert store.doubled() == set(before)
+    summary = Corpus(corpus_dir).add(tmp_path, processes=1)
+    assert any("two indexers wrote 2 videos at once; done again" in note for note in summary.notes)
+    corpus.refresh()
+    assert store.doubled() == set()
+    assert [record.video_id for record in corpus.records()] == before
+    assert store.clip_counts("subtitle") == dict.fromkeys(before, 1)
+    assert Corpus(corpus_dir).add(tmp_path, processes=1).unchanged == 2
+
+
+def test_a_run_is_heard_of_at_least_every_two_seconds_while_a_long_file_is_encoded(
+    corpus_dir: Path, tmp_path: Path
+) -> None:
+    class Slow:
+        name, fingerprint, dimension = "slow", "slow@1", 4
+
+        def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
+            until = time.process_time() + 2.6
+            while time.process_time() < until:
+                pass
+            return np.tile(np.array([1, 0, 0, 0], np.float32), (len(texts), 1))
+
+    (tmp_path / "long.vtt").write_text("WEBVTT\n\n00:01.000 --> 00:03.000\nThe violin is varnished.\n")
+    heard: list[tuple[float, float]] = []
+    Corpus(corpus_dir, create=True).add(
+        tmp_path / "long.vtt",
+        text=Slow(),
+        processes=1,
+        progress=lambda progress: heard.append((time.monotonic(), progress.fraction)),
+    )
+    gaps = [later - earlier for (earlier, _), (later, _) in pairwise(heard)]
+    assert max(gaps) < 2.0
+    assert any(0 < fraction < 1 for _, fraction in heard), "the file is heard of before it is done"

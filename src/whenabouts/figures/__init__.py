@@ -1,1 +1,0 @@
-"""Figures as files: how sure answers are, and what is lost among distractors; with the extra `report`."""

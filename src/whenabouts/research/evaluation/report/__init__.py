@@ -1,5 +1,0 @@
-"""One self-contained page that shows where a run fails, and what changed between two runs."""
-
-from whenabouts.research.evaluation.report.page import Written, write_report
-
-__all__ = ["Written", "write_report"]
