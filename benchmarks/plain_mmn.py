@@ -1,9 +1,9 @@
 """MMN as one would write it down at first: the oracle of its arithmetic and the yardstick of its speed.
 
 Written from the papers' description alone. It shares nothing with the package but the names of parameters, so
-that the weights of `whenabouts_systems.models.mmn` load. What makes it plain: maps are whole squares, one diagonal
-after the other is pooled and filled in, the square is padded once for all layers and every place of it is
-convolved, and the losses go from sentence to sentence.
+that the weights of `whenabouts_systems.models.mmn` load. What makes it plain: maps are whole squares, one
+diagonal after the other is pooled and filled in, the square is padded once for all layers and every place of
+it is convolved, and the losses go from sentence to sentence.
 
 Shapes: V videos, T clips, N cells of a side, S sentences, D width.
 """

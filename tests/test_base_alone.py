@@ -164,4 +164,4 @@ def test_the_server_answers_without_pytorch_and_says_what_a_model_needs(folder: 
     for status, body in others:
         assert (status, body["error"]["code"]) == (503, "not_installed")
         assert "torch" in body["error"]["message"]
-        assert "pip install 'whenabouts[train]'" in body["error"]["message"]
+        assert "pip install 'whenabouts[research]'" in body["error"]["message"]

@@ -51,15 +51,15 @@ def test_results_of_something_else_are_refused_by_name(tmp_path: Path, text: str
 
 
 def test_a_refusal_that_names_an_extra_passes() -> None:
-    assert installs.refusal(2, "run needs torch: pip install 'whenabouts[train]'") == "train"
+    assert installs.refusal(2, "run needs torch: pip install 'whenabouts[research]'") == "research"
     assert installs.refusal(2, "needs them: pip install 'whenabouts[cluster,server]'") == "cluster,server"
 
 
 @pytest.mark.parametrize(
     ("code", "output"),
     [
-        (2, "whenabouts: a fault of the program: ModuleNotFoundError; pip install 'whenabouts[train]'"),
-        (1, "run needs torch: pip install 'whenabouts[train]'"),
+        (2, "whenabouts: a fault of the program: ModuleNotFoundError; pip install 'whenabouts[research]'"),
+        (1, "run needs torch: pip install 'whenabouts[research]'"),
         (2, "run needs torch: pip install torch"),
         (2, "run needs torch: pip install 'whenabouts[trains]'"),
         (2, ""),

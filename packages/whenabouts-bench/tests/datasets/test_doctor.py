@@ -185,7 +185,7 @@ def test_features_without_their_reader_are_unverified(
     report = examine(folder)
     [found] = of_kind(report, "features")
     assert found.state == "unverified"
-    assert "pip install 'whenabouts[features]'" in found.message
+    assert "pip install 'whenabouts[research]'" in found.message
     assert report.exit_code == 1
 
 

@@ -22,7 +22,15 @@ from whenabouts_systems.features.fingerprint import Fingerprint
 from whenabouts_systems.features.layouts.store import WrittenStore, write_store
 from whenabouts_systems.trained_search.even_grid import check_stream, sentences_in, videos_on_grid
 
-__all__ = ["Exported", "export_queries", "export_sentences", "export_stream", "open_features"]
+__all__ = [
+    "Exported",
+    "encoder_fingerprint",
+    "export_sentences",
+    "export_stream",
+    "open_features",
+    "queries_of",
+    "write_token_features",
+]
 
 _HALF: np.dtype[Any] = np.dtype(np.float16)
 _QUERIES_AT_A_TIME = 2048

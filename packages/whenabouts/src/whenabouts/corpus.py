@@ -252,7 +252,7 @@ class Corpus:
         show: Callable[[SearchResult], None] = lambda result: None,
         **changes: Any,
     ) -> Any:
-        """The answers to many queries as a run, which `whenabouts.evaluate` and `whenabouts_bench.formats` take.
+        """The answers to many queries as a run, which `whenabouts.evaluate` takes.
 
         `options` and `changes` are those of `search`, which answers each query when the run is read; `show`
         is called with each answer. Videos are called as `queries` (`formats.queries.read_queries`) call

@@ -1,6 +1,6 @@
 """How figures are drawn: one set of settings and colours for matplotlib, and files that appear whole.
 
-Needs matplotlib (the extra `report`). The same numbers give the same bytes.
+Needs matplotlib (the extra `figures`). The same numbers give the same bytes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def require_matplotlib() -> None:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise UsageError(
-            "pictures need matplotlib, which is not installed: pip install 'whenabouts[report]'; "
+            "pictures need matplotlib, which is not installed: pip install 'whenabouts[figures]'; "
             "or leave out the picture"
         ) from error
 

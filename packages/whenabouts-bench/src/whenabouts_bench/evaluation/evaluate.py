@@ -174,10 +174,10 @@ def evaluate(
 ) -> Evaluation:
     """Values per query and their means of a run against judgements.
 
-    `truth` and `run` are files in any format of `whenabouts_bench.formats` (the formats may be named), what its
-    readers gave, or plain mappings: query id -> judgements, query id -> scored moments of a corpus (of given
-    videos: `MemoryRun.from_run(run, task="SVMR")`). `metrics` are names such as "R@10,IoU=0.5",
-    "nDCG@20,IoU=0.7", "mAP" or "VR R@100"; none means the protocol's own. One of a task that the run does not
+    `truth` and `run` are files in any format of `whenabouts_bench.formats` (the formats may be
+    named), what its readers gave, or plain mappings: query id -> judgements, query id -> scored moments of
+    a corpus (of given videos: `MemoryRun.from_run(run, task="SVMR")`). `metrics` are names such as
+    "R@10,IoU=0.5", "nDCG@20,IoU=0.7", "mAP" or "VR R@100"; none means the protocol's own. One of a task that the run does not
     answer has NaN for its values (`Evaluation.untold`), and a note says why.
 
     Without a protocol the judgements choose (`protocol_for`); with `as_released` the twin of the named one

@@ -94,7 +94,7 @@ def require_packages() -> None:
             importlib.import_module(name)
         except ImportError:
             raise UsageError(
-                f"a report needs {name}, which is not installed: pip install 'whenabouts[report]'"
+                f"a report needs {name}, which is not installed: pip install 'whenabouts[bench]'"
             ) from None
 
 

@@ -37,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int | None:
-    """Show the highlights of the one video that was named, and write their curve; 0. None without the option."""
+    """Show the highlights of the one video that was named, and write their curve; None without the option."""
     if not options.highlights:
         return None
     from whenabouts.video.aside import check_free

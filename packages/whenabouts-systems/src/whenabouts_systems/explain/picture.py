@@ -1,7 +1,7 @@
 """An explanation as a picture (PNG, SVG, PDF): words, borders, moments; two systems side by side.
 
 What the figures 5 to 10 of paper 000 and figure 5 of paper 003 show, for any query. Needs matplotlib (the
-extra `report`). Lengths are in inches, those of letters in points.
+extra `figures`). Lengths are in inches, those of letters in points.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ def _several(device: str, processes: int, precision: Precision) -> DeviceSetup:
         from lightning_fabric.strategies import DDPStrategy
     except ImportError:
         raise UsageError(
-            f"--processes {processes} needs Lightning Fabric: pip install 'whenabouts[train]'"
+            f"--processes {processes} needs Lightning Fabric: pip install 'whenabouts[research]'"
         ) from None
     kind = {"auto": "auto", "cpu": "cpu", "cuda": "cuda"}.get(device)
     if kind is None:

@@ -290,7 +290,7 @@ def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def draw_curves(curves: Sequence[Mapping[str, Any]], path: Path) -> bool:
-    """Write a picture of losses and metrics; False without matplotlib (the extra `report`) or lines."""
+    """Write a picture of losses and metrics; False without matplotlib (the extra `figures`) or lines."""
     if not curves:
         return False
     try:

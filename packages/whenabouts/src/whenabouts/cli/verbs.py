@@ -43,7 +43,7 @@ def refuse_missing(verb: str) -> None:
     for extra, verbs in BRINGS.items():
         if verb in verbs.split():
             raise UsageError(
-                f"`whenabouts {verb}` is in a package that is not installed: pip install 'whenabouts[{extra}]'"
+                f"the verb {verb} is in a package that is not installed: pip install 'whenabouts[{extra}]'"
             )
 
 
@@ -51,6 +51,7 @@ class Missing(argparse.Action):
     """An option of a package that is not installed: naming it raises UsageError."""
 
     def __call__(self, parser: Any, options: Any, values: Any, option_string: str | None = None) -> None:
+        """Raise it."""
         raise UsageError(
             f"{option_string} is in a package that is not installed: pip install 'whenabouts[research]'"
         )

@@ -68,7 +68,7 @@ class ReaderMissing(WhenaboutsError):
     def __init__(self, path: Path, kind: str, package: str) -> None:
         super().__init__(
             f"{path}: reading {kind} needs the package {package}, which is not installed: "
-            "pip install 'whenabouts[features]'"
+            "pip install 'whenabouts[research]'"
         )
 
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from whenabouts.checkers.protocol import Checker
     from whenabouts.search.example import Like
 
-from whenabouts.search.finder import Finder
+from whenabouts.search.finder import Finder, System
 from whenabouts.search.ranked_streams import ChanceOf, ranked
 from whenabouts.search.search_result import SearchResult
 from whenabouts.search.stored_calibration import NOT_CALIBRATED, Calibration

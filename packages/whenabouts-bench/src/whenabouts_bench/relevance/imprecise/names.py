@@ -344,7 +344,7 @@ def open_tagger() -> ChunkExtractor:
         extractor = open_phrases("")
     except PhrasesUnavailable as error:
         raise RewriterUnavailable(
-            "finding names needs the package HanTa: pip install 'whenabouts[names]'"
+            "finding names needs the package HanTa: pip install 'whenabouts[bench]'"
         ) from error
     assert isinstance(extractor, ChunkExtractor)
     return extractor
@@ -356,6 +356,6 @@ def _guesser() -> Any:
         import gender_guesser.detector
     except ImportError as error:
         raise RewriterUnavailable(
-            "finding names needs the package gender-guesser: pip install 'whenabouts[names]'"
+            "finding names needs the package gender-guesser: pip install 'whenabouts-bench[names]'"
         ) from error
     return gender_guesser.detector.Detector()

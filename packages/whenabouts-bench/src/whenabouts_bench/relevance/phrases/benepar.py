@@ -29,7 +29,7 @@ def open_phrases(model: str) -> PhraseExtractor:
     for package in ("benepar", "spacy"):
         if importlib.util.find_spec(package) is None:
             raise PhrasesUnavailable(
-                f"the phrases of {NAME!r} need the package {package}: pip install 'whenabouts[parser]'; "
+                f"the phrases of {NAME!r} need {package}: pip install 'whenabouts-bench[parser]'; "
                 "`chunks` needs no model"
             )
     nlp = _pipeline(words)

@@ -83,7 +83,7 @@ def open_phrases(model: str) -> PhraseExtractor:
     spec = importlib.util.find_spec("HanTa")
     if spec is None or not spec.submodule_search_locations:
         raise PhrasesUnavailable(
-            f"the phrases of {NAME!r} need the package HanTa: pip install 'whenabouts[phrases]'"
+            f"the phrases of {NAME!r} need the package HanTa: pip install 'whenabouts[bench]'"
         )
     return ChunkExtractor(Path(spec.submodule_search_locations[0]) / _MODEL)
 
