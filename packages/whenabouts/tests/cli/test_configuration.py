@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from whenabouts.cli.configuration import parse_with_files
-from whenabouts.cli.main import VERBS, build_parser
+from whenabouts.cli.main import all_verbs, build_parser
 from whenabouts.types import UsageError
 
 Parse = Callable[..., argparse.Namespace]
@@ -133,7 +133,7 @@ def test_doctor_names_the_files(folder: Path, bare: Whenabouts) -> None:
     assert str(folder / "whenabouts.toml") in bare("doctor", "--table").out
 
 
-@pytest.mark.parametrize("verb", [name for group in VERBS.values() for name in group])
+@pytest.mark.parametrize("verb", list(all_verbs()))
 def test_every_option_of_every_verb_can_stand_in_a_file(verb: str) -> None:
     from whenabouts.cli import configuration
 

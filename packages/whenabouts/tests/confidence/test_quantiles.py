@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import math
-import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import betainc, betaincinv, ndtr, stdtr, stdtrit
 
-import whenabouts
 from whenabouts.confidence.quantiles import (
     beta_quantile,
     beta_share,
@@ -47,13 +44,3 @@ def test_the_ends_are_the_ends() -> None:
     assert (beta_quantile(2, 3, 0.0), beta_quantile(2, 3, 1.0)) == (0.0, 1.0)
     assert student_quantile(5, 1.0) == math.inf and student_quantile(5, 0.0) == -math.inf
     assert student_quantile(5, 0.5) == 0.0
-
-
-def test_only_training_needs_scipy_whose_extra_brings_it() -> None:
-    source = Path(whenabouts.__file__).parent
-    using = {
-        path.relative_to(source).as_posix()
-        for path in source.rglob("*.py")
-        if re.search(r"^\s*(?:import|from) scipy", path.read_text(encoding="utf-8"), flags=re.M)
-    }
-    assert using == {"models/_parts/window_targets.py"}

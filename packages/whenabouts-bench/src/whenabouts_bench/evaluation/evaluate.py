@@ -177,8 +177,8 @@ def evaluate(
     `truth` and `run` are files in any format of `whenabouts_bench.formats` (the formats may be
     named), what its readers gave, or plain mappings: query id -> judgements, query id -> scored moments of
     a corpus (of given videos: `MemoryRun.from_run(run, task="SVMR")`). `metrics` are names such as
-    "R@10,IoU=0.5", "nDCG@20,IoU=0.7", "mAP" or "VR R@100"; none means the protocol's own. One of a task that the run does not
-    answer has NaN for its values (`Evaluation.untold`), and a note says why.
+    "R@10,IoU=0.5", "nDCG@20,IoU=0.7", "mAP" or "VR R@100"; none means the protocol's own. One of a task that
+    the run does not answer has NaN for its values (`Evaluation.untold`), and a note says why.
 
     Without a protocol the judgements choose (`protocol_for`); with `as_released` the twin of the named one
     that keeps the faults of its released program. With `strict`, a query or a video that the judgements do

@@ -105,6 +105,6 @@ def test_a_missing_package_is_named(package: str, monkeypatch: pytest.MonkeyPatc
         "importlib.util.find_spec", lambda name: None if name == package else SimpleNamespace()
     )
     with pytest.raises(
-        PhrasesUnavailable, match=f"need the package {package}: pip install 'whenabouts\\[parser\\]'"
+        PhrasesUnavailable, match=f"need {package}: pip install 'whenabouts-bench\\[parser\\]'"
     ):
         open_phrases("benepar")

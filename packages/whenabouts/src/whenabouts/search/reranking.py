@@ -100,7 +100,7 @@ class Reranking:
 def learned_reranking() -> Reranking:
     """The weights that come with the package. Raises BrokenWeights where the file is damaged."""
     try:
-        value = json.loads(files("whenabouts").joinpath(_FILE).read_text(encoding="utf-8"))
+        value = json.loads(files("whenabouts.search").joinpath(_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise BrokenWeights(f"{_FILE} cannot be read ({error}); install whenabouts again") from error
     return Reranking.from_json(value)
