@@ -14,6 +14,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from whenabouts_systems.training.shipped import FOLDER
+
+EXPERIMENTS = FOLDER
+
 
 def is_finished(run: Path) -> bool:
     """Whether the training of this folder came to its end."""

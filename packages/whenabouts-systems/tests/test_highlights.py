@@ -79,7 +79,7 @@ def taught(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     trained = system(
         "moment_detr", heads=2, feedforward=16, windows=2, longest_clips=PIECE, dropout=0.0, input_dropout=0.0
     )
-    indexed = corpus.systems.search(trained).localizer.corpus()[0]
+    indexed = corpus.finder(trained).localizer.corpus()[0]
     rows = indexed.select(np.array([0])).blocks[0].parts["rows"][0]
     begins = torch.arange(AT - PIECE + 1, AT + 1)
     pieces = rows[begins[:, None] + torch.arange(PIECE)]

@@ -174,7 +174,7 @@ def test_features_without_their_reader_are_unverified(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from whenabouts.intake.files import ReaderMissing
-    from whenabouts_systems import features as room
+    from whenabouts_bench import feature_files as room
 
     def refuse(path: Path) -> None:
         raise ReaderMissing(path, "HDF5", "h5py")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import json
@@ -12,9 +11,9 @@ from typing import Any
 import pytest
 from tests.cli.test_run import QUERIES, saved, write_features, write_pools
 
+from whenabouts.cli.main import build_parser
 from whenabouts.types import UsageError
 from whenabouts_bench.formats.annotations import Annotations
-from whenabouts_systems.cli import calibrate
 from whenabouts_systems.models.staged import fingerprint_of
 from whenabouts_systems.models.trained import Trained
 from whenabouts_systems.ranking.answerability import with_drawn_pools
@@ -43,9 +42,7 @@ def pools(tmp_path: Path) -> Path:
 
 def calibrated(*arguments: object) -> str:
     """What the command prints."""
-    parser = argparse.ArgumentParser()
-    calibrate.add_parser(parser.add_subparsers())
-    options = parser.parse_args(["calibrate", "--device", "cpu", *map(str, arguments)])
+    options = build_parser(["calibrate"]).parse_args(["calibrate", "--device", "cpu", *map(str, arguments)])
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         assert options.run(options) == 0

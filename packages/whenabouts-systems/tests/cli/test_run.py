@@ -482,10 +482,9 @@ def test_pools_of_another_split_are_refused(features: Path, checkpoint: Path, tm
 
 
 def calibrate_here(features: Path, checkpoint: Path, pools: Path, *more: str) -> None:
-    from whenabouts_systems.cli import calibrate
+    from whenabouts.cli.main import build_parser
 
-    parser = argparse.ArgumentParser()
-    calibrate.add_parser(parser.add_subparsers())
+    parser = build_parser(["calibrate"])
     command = ["calibrate", "--checkpoint", str(checkpoint), "--features", str(features), "--device", "cpu"]
     options = parser.parse_args([*command, "--pools", str(pools), "--iou", "0.01", *more])
     assert options.run(options) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import shlex
@@ -19,10 +18,12 @@ import pytest
 import torch
 from tests.small_split import CLIPS, QUERIES, VIDEOS, write_split
 
+from whenabouts.cli import calibrate
+from whenabouts.cli.main import build_parser
 from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts_bench.cli import evaluate
-from whenabouts_systems.cli import calibrate, explain, run
+from whenabouts_systems.cli import explain, run
 from whenabouts_systems.models import config_of, new_model
 from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.models.staged import write_stages
@@ -88,9 +89,8 @@ def save(features: Path, place: Path, system: str, experiment: str, **more: Any)
 
 
 def called(verb: Any, *more: str | Path) -> int:
-    parser = argparse.ArgumentParser()
-    verb.add_parser(parser.add_subparsers())
-    options = parser.parse_args([verb.__name__.rsplit(".", 1)[-1], "--device", "cpu", *map(str, more)])
+    name = verb.__name__.rsplit(".", 1)[-1]
+    options = build_parser([name]).parse_args([name, "--device", "cpu", *map(str, more)])
     return int(options.run(options))
 
 

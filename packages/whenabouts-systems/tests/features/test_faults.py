@@ -189,7 +189,7 @@ def test_a_package_that_is_missing_is_named_with_the_command_that_installs_it(
 ) -> None:
     path = VARIANTS[variant][1](tmp_path / "f", make_items())
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ReaderMissing, match=r"which is not installed: pip install 'whenabouts\[features\]'"):
+    with pytest.raises(ReaderMissing, match=r"which is not installed: pip install 'whenabouts\[research\]'"):
         open_features(path)
 
 

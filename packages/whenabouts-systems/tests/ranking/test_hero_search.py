@@ -84,7 +84,7 @@ def test_the_answer_is_that_of_exported_rows_and_sentences(
 def test_words_that_are_read_as_sentences_count_as_searched(corpus: Corpus, hero: Trained) -> None:
     corpus.store.add_stream(StreamInfo("vision", Letters.name, Letters.fingerprint, WIDTH))
     seeing = replace(hero, inputs=replace(hero.inputs, streams={"vision": hero.inputs.streams["subtitle"]}))
-    assert corpus.systems.search(seeing).streams == ("vision", "subtitle")
+    assert corpus.finder(seeing).streams == ("vision", "subtitle")
 
 
 def test_segments_are_read_with_what_is_said_in_them(corpus: Corpus, hero: Trained) -> None:

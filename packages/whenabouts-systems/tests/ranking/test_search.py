@@ -122,7 +122,7 @@ def test_the_evidence_is_the_clip_of_the_moment_whose_key_is_nearest(corpus: Cor
 def test_nearest_keys_choose_the_videos_that_score_best(corpus: Corpus, count: int) -> None:
     trained = small_xml()
     corpus.encode(trained)
-    finder = corpus.systems.search(trained)
+    finder = corpus.finder(trained)
     asked = finder.localizer.encode(QUERY)
     vectors = {name: rows[0].numpy() for name, rows in asked.search.items()}
     indexed, _ = finder.localizer.corpus()

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from whenabouts.types import UsageError
-from whenabouts_systems.training import shipped as module
 from whenabouts_systems.training.experiment import has_stages, load_experiment
 from whenabouts_systems.training.shipped import FOLDER as EXPERIMENTS
 from whenabouts_systems.training.shipped import experiment_file, shipped
@@ -47,11 +46,3 @@ def test_a_wrong_name_lists_what_there_is() -> None:
     with pytest.raises(UsageError, match=r"tvr/xlm: no such file") as refused:
         experiment_file("tvr/xlm")
     assert "\n  tvr/: conquer, gmmformer, hero" in str(refused.value)
-
-
-def test_an_installed_package_has_them_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    inside = tmp_path / "experiments"
-    (inside / "tvr").mkdir(parents=True)
-    (inside / "tvr" / "new.toml").write_text("")
-    monkeypatch.setattr(module, "_FOLDERS", (inside, EXPERIMENTS))
-    assert list(shipped()) == ["tvr/new"]

@@ -35,6 +35,10 @@ class PluginError(UsageError):
     """A plugin cannot be loaded."""
 
 
+class PackageMissing(UsageError):
+    """No installed package does what was asked for."""
+
+
 @cache
 def entries(group: str) -> dict[str, EntryPoint]:
     """The entry points of a group by name, in the order of their names."""
@@ -61,10 +65,12 @@ def loaded(group: str) -> dict[str, Any]:
 
 
 def only(group: str, purpose: str, extra: str) -> Any:
-    """The first that a group has. Raises UsageError, naming the extra that brings one."""
+    """The first that a group has. Raises PackageMissing, naming the extra that brings one."""
     for name in entries(group):
         return load(group, name)
-    raise UsageError(f"{purpose} needs a package that is not installed: pip install 'whenabouts[{extra}]'")
+    raise PackageMissing(
+        f"{purpose} needs a package that is not installed: pip install 'whenabouts[{extra}]'"
+    )
 
 
 def modules_declaring(package: ModuleType | str, attribute: str, group: str | None = None) -> tuple[Any, ...]:

@@ -18,8 +18,8 @@ from tests.uncalibrated import uncalibrated
 from whenabouts import Corpus
 from whenabouts.calibration import measuring
 from whenabouts.calibration.measuring import calibrate
+from whenabouts.cli import calibrate as calibrate_verb
 from whenabouts.types import UsageError, WhenaboutsError
-from whenabouts_systems.cli import calibrate as calibrate_verb
 
 pytestmark = pytest.mark.slow
 

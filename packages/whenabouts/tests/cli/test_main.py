@@ -55,10 +55,8 @@ def test_a_verb_imports_its_own_file_alone() -> None:
         "print(sorted(ours), file=sys.stderr)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    own = [
-        f"whenabouts.cli.{name}"
-        for name in ("configuration", "failures", "main", "options", "stats", "verbs")
-    ]
+    rooms = ("configuration", "failures", "main", "options", "stats", "verbs")
+    own = [f"whenabouts.cli.{name}" for name in rooms]
     assert done.stderr == f"{own}\n"
 
 

@@ -172,6 +172,7 @@ def _feature_finding(folder: DatasetFolder, feature: FeatureFile, read: Sequence
 
 def _verified(path: Path, feature: FeatureFile, read: Sequence[Annotations]) -> tuple[State, str]:
     from whenabouts.intake.files import ReaderMissing
+    from whenabouts.plugins import PackageMissing
     from whenabouts_bench.feature_files import open_features
 
     try:
@@ -187,7 +188,7 @@ def _verified(path: Path, feature: FeatureFile, read: Sequence[Annotations]) -> 
             for name in [name for name in under if name is not None][:_ITEMS_READ]:
                 source.get(name)
             return "ok", f"has all {len(items):,}"
-    except ReaderMissing as error:
+    except (ReaderMissing, PackageMissing) as error:
         return "unverified", str(error)
     except WhenaboutsError as error:
         return "broken", str(error)
