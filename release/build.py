@@ -2,9 +2,9 @@
 
     python -m release.build [--out dist] [--with-encoder]
 
-Writes the wheel and the sdist of whenabouts, the wheel of whenabouts-minilm, and SHA256SUMS of all three. The
-wheel of whenabouts is built from the unpacked sdist, everything is built twice and has to come out the same,
-and `twine check --strict` reads what an index will show. `--with-encoder` makes whenabouts-minilm a plain
+Writes the wheels and the sdists of the four packages, the wheel of whenabouts-minilm, and SHA256SUMS of all.
+Each wheel is built from the unpacked sdist, everything is built twice and has to come out the same, and
+`twine check --strict` reads what an index will show. `--with-encoder` makes whenabouts-minilm a plain
 dependency: it is for after that distribution is on the index.
 """
 
@@ -44,7 +44,7 @@ def build_all(out: Path, *, with_encoder: bool = False) -> list[Path]:
 
 
 def build_package(out: Path, *, with_encoder: bool) -> list[Path]:
-    """The sdist of the checked-out commit and the wheel that is built from it."""
+    """The sdists of the checked-out commit and the wheels built from them; those of whenabouts come first."""
     with tempfile.TemporaryDirectory() as place:
         tree, unpacked = Path(place) / "tree", Path(place) / "unpacked"
         commit = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True)
@@ -52,11 +52,13 @@ def build_package(out: Path, *, with_encoder: bool) -> list[Path]:
             archive.extractall(tree, filter="data")
         if with_encoder:
             depend_on_encoder(tree / "pyproject.toml")
-        sdist = hatch(tree, "sdist", out)
-        with tarfile.open(sdist) as archive:
-            archive.extractall(unpacked, filter="data")
-        (project,) = unpacked.iterdir()
-        return [sdist, hatch(project, "wheel", out)]
+        made = []
+        for project in (tree, *sorted(tree.glob("packages/*/pyproject.toml"))):
+            sdist = hatch(project if project.is_dir() else project.parent, "sdist", out)
+            with tarfile.open(sdist) as archive:
+                archive.extractall(unpacked, filter="data")
+            made += [sdist, hatch(unpacked / sdist.name.removesuffix(".tar.gz"), "wheel", out)]
+        return made
 
 
 def depend_on_encoder(pyproject: Path) -> None:

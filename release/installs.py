@@ -2,7 +2,7 @@
 
     python -m release.installs [--quick | --all] [--only NAME ...] [--out benchmarks/results/installs.json]
 
-The wheel is built once, from the commit that is checked out. The base alone goes into a folder called
+The wheels are built once, from the commit that is checked out. The base alone goes into a folder called
 `whenabouts`, the base with the page into one with a space, an umlaut and an ampersand, each other extra into
 one of its name. There the samples are indexed, searched, exported and cut; the page is searched in a browser;
 and verbs that need more than the base have to name the extra that brings it. Seconds and megabytes are
@@ -48,9 +48,8 @@ LONG = {
     "vision": "installs PyTorch and transformers",
     "video": "installs PyTorch, torchvision and transformers",
     "open-clip": "installs PyTorch, torchvision and timm",
-    "train": "installs PyTorch",
+    "research": "installs PyTorch",
     "minilm": "installs PyTorch; the base is tried with the encoder alone",
-    "parser": "installs PyTorch and spaCy",
     "cluster": "installs Ray",
     "all": "is what `make venv` installs and `make test` runs in",
 }
@@ -62,6 +61,14 @@ ASKED = {
     "screen": ("--screen-text",),
     "speech-offline": ("--transcribe",),
 }
+# What the other packages add.
+VERBS = {
+    "bench": (("datasets",), ("evaluate", "tvr", "--truth", "truth.jsonl", "--run", "run.jsonl")),
+    "research": (("train", "--help"), ("datasets",)),
+    "cluster": (("deploy", "--help"),),
+}
+TRUTH = '{"query_id": "1", "video_id": "a", "start": 0, "end": 5, "relevance": 1}\n'
+RUN = '{"query_id": "1", "moments": [{"video_id": "a", "start": 0, "end": 5, "score": 1}]}\n'
 # What the base alone cannot do. The folders and files are there; what is in them is not read.
 REFUSED = (
     ("train", "xml.toml", "--features", "features", "--out", "trained"),
@@ -181,16 +188,16 @@ class Environment:
         for made in ("home", "videos", "features", "run", "tasks"):
             (self.folder / made).mkdir(parents=True)
         shutil.copytree(ROOT / "samples" / "videos", self.folder / "videos", dirs_exist_ok=True)
-        shutil.copy(ROOT / "experiments" / "tvr" / "xml.toml", self.folder)
-        for file in ("model.ckpt", "truth.jsonl"):
-            (self.folder / file).write_text("{}\n", encoding="utf-8")
+        (self.folder / "xml.toml").write_text("", encoding="utf-8")
+        for file, text in {"model.ckpt": "{}\n", "truth.jsonl": TRUTH, "run.jsonl": RUN}.items():
+            (self.folder / file).write_text(text, encoding="utf-8")
         start = time.monotonic()
         _expect(self._ran([sys.executable, "-m", "venv", str(self.bin.parent)], self._pip), 0)
         wanted = str(wheel) if self.name == BASE else f"{wheel}[{self.name}]"
         # PyTorch first, as in the Makefile: where a CPU build is at hand it is taken.
         if LONG.get(self.name, "").startswith("installs PyTorch"):
             self.install("torch", "numpy")
-        self.install(wanted)
+        self.install("--find-links", str(wheel.parent), wanted)
         return time.monotonic() - start
 
     def install(self, *wanted: str) -> None:
@@ -289,6 +296,9 @@ def try_one(name: str, wheel: Path, place: Path, checks: Checks) -> dict[str, In
         _try_everyday(here)
         if name == PAGE:
             _try_page(here)
+        for verb in VERBS.get(name, ()):
+            with checks.one(f"{name}: {' '.join(verb)}"):
+                _expect(here.whenabouts(*verb), 0)
         if name == BASE:
             _try_refusals(here)
         note(name, seconds)
@@ -431,7 +441,7 @@ def main() -> int:
         names, skipped = chosen(options)
         with tempfile.TemporaryDirectory(prefix="installs-") as folder:
             place = Path(folder)
-            _, wheel = build_package(place / "dist", with_encoder=False)
+            _, wheel, *_ = build_package(place / "dist", with_encoder=False)
             for name in names:
                 write_results(options.out, try_one(name, wheel, place, checks))
         for name, reason in skipped.items():

@@ -19,7 +19,7 @@ from whenabouts_systems.features import open_features
 from whenabouts_systems.features.layouts.store import content_hash
 from whenabouts_systems.models.trained import Trained
 
-MADE = Path(__file__).parent / "made_by_cuepoint"
+MADE = Path(__file__).parents[1] / "packages" / "whenabouts" / "tests" / "made_by_cuepoint"
 
 
 @pytest.fixture

@@ -27,11 +27,13 @@ import whenabouts
 from whenabouts.cli.main import build_parser, main
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = ROOT / "src" / "whenabouts"
+PACKAGES = sorted(path for path in (ROOT / "packages").glob("*/src/*") if (path / "__init__.py").exists())
+SOURCES = [path for package in PACKAGES for path in sorted(package.rglob("*.py"))]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 MODULES = sorted(
-    "whenabouts" + ".".join(("", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
-    for path in SOURCE.rglob("*.py")
+    ".".join((package.name, *path.relative_to(package).with_suffix("").parts)).removesuffix(".__init__")
+    for package in PACKAGES
+    for path in package.rglob("*.py")
 )
 
 
@@ -130,31 +132,31 @@ def test_names_on_the_architecture_page_exist() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     names = set(re.findall(r"`([\w/]+\.py)\b", text)) | set(re.findall(r"`([\w]+/)`", text))
     assert len(names) >= 15
-    inside = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*")}
+    inside = {path.relative_to(package).as_posix() for package in PACKAGES for path in package.rglob("*")}
     for name in names:
         bare = name.rstrip("/")
         assert any(path == bare or path.endswith(f"/{bare}") for path in inside), name
     for where, what in re.findall(r"`([\w/]+\.py): ([\w.]+)`", text):
-        owner = next(path for path in SOURCE.rglob("*.py") if path.as_posix().endswith(f"/{where}"))
+        owner = next(path for path in SOURCES if path.as_posix().endswith(f"/{where}"))
         assert what.split(".")[-1] in owner.read_text(encoding="utf-8"), f"{where}: {what}"
 
 
 def test_the_architecture_page_names_every_room() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    for path in [*SOURCE.iterdir(), *(SOURCE / "product").iterdir(), *(SOURCE / "research").iterdir()]:
+    for path in (path for package in PACKAGES for path in package.iterdir()):
         if path.suffix == ".py" and not path.name.startswith("__"):
             assert f"`{path.name}`" in text, path.name
         if path.is_dir() and path.name != "__pycache__":
-            assert f"`{path.name}/`" in text or f"/{path.name}/`" in text, path.name
+            assert f"`{path.name}/`" in text, path.name
 
 
 def test_everything_public_is_explained() -> None:
     bare = []
-    for path in sorted(SOURCE.rglob("*.py")):
+    for path in SOURCES:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         nodes = [node for node in _public(tree.body) if not ast.get_docstring(node)]
-        bare += [f"{path.relative_to(SOURCE)}:{node.lineno} {node.name}" for node in nodes]
-        bare += [] if ast.get_docstring(tree) else [f"{path.relative_to(SOURCE)}, the module"]
+        bare += [f"{path.relative_to(ROOT)}:{node.lineno} {node.name}" for node in nodes]
+        bare += [] if ast.get_docstring(tree) else [f"{path.relative_to(ROOT)}, the module"]
     assert not bare, ", ".join(bare)
 
 
@@ -181,8 +183,9 @@ def test_examples_in_docstrings_run() -> None:
 
 
 def test_every_module_is_importable_by_its_package() -> None:
-    found = {module.name for module in pkgutil.walk_packages(whenabouts.__path__, "whenabouts.")}
-    assert {name for name in MODULES if name != "whenabouts"} <= found
+    for package in PACKAGES:
+        found = {m.name for m in pkgutil.walk_packages([str(package)], f"{package.name}.")}
+        assert {name for name in MODULES if name.startswith(f"{package.name}.")} <= found
 
 
 def _tracked() -> list[Path]:
@@ -209,19 +212,27 @@ def test_no_tracked_file_names_a_machine_or_a_package_mirror() -> None:
 
 
 def _declared() -> set[str]:
-    """Names of the distributions that `pyproject.toml` declares, our own among them."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    extras = project["project"]["optional-dependencies"].values()
-    wanted = [*project["project"]["dependencies"], *itertools.chain(*extras)]
-    wanted += [name for name in project["dependency-groups"]["dev"] if isinstance(name, str)]
-    return {re.split(r"[\[<>=!~;\s]", name)[0].lower() for name in wanted} | {project["project"]["name"]}
+    """Names of the distributions that the packages declare, our own among them."""
+    wanted: list[str] = []
+    for file in _projects():
+        declared = tomllib.loads(file.read_text(encoding="utf-8"))
+        extras = declared["project"].get("optional-dependencies", {}).values()
+        wanted += [
+            declared["project"]["name"],
+            *declared["project"]["dependencies"],
+            *itertools.chain(*extras),
+        ]
+        wanted += [
+            name for name in declared.get("dependency-groups", {}).get("dev", []) if isinstance(name, str)
+        ]
+    return {re.split(r"[\[<>=!~;\s]", name)[0].lower() for name in wanted}
 
 
 def test_no_page_or_message_installs_a_package_that_is_not_declared() -> None:
     # A README that names a package of somebody else makes its readers run a stranger's code.
     declared, seen = _declared(), 0
     kinds = {".md", ".py", ".j2", ".js", ".html", ".toml"}
-    shown = [path for path in _tracked() if path.suffix in kinds and ROOT / "tests" not in path.parents]
+    shown = [path for path in _tracked() if path.suffix in kinds and "tests" not in path.parts]
     for path in shown:
         for line in re.findall(r"pip install ([^`\n]*)", path.read_text(encoding="utf-8")):
             words = re.split(r"[\s,;:)]+", re.split(r"[#.:;]\s|\"$", line)[0])
@@ -243,8 +254,17 @@ def test_no_page_or_message_installs_a_package_that_is_not_declared() -> None:
     assert seen > 20
 
 
+def _projects() -> list[Path]:
+    return [ROOT / "pyproject.toml", *sorted((ROOT / "packages").glob("*/pyproject.toml"))]
+
+
 def test_the_version_is_the_same_everywhere() -> None:
-    assert importlib.metadata.version("whenabouts") == whenabouts.__version__
+    for package in PACKAGES:
+        module = importlib.import_module(package.name)
+        assert module.__version__ == whenabouts.__version__
+        assert importlib.metadata.version(package.name.replace("_", "-")) == whenabouts.__version__
+    pins = re.findall(r"whenabouts(?:-\w+)?(?:\[\w+\])?==([\w.]+)", "".join(map(Path.read_text, _projects())))
+    assert len(pins) > 5 and set(pins) == {whenabouts.__version__}
 
 
 def test_the_change_log_has_a_place_for_what_is_not_released() -> None:
@@ -287,14 +307,13 @@ def test_the_front_page_stays_short() -> None:
 
 def test_every_room_is_in_the_api_reference_and_every_page_in_the_site() -> None:
     reference = "\n".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "api").glob("*.md"))
-    wings = {SOURCE / "product": "product.", SOURCE / "research": "research.", SOURCE: ""}
     rooms = {
-        prefix + path.stem
-        for folder, prefix in wings.items()
-        for path in folder.iterdir()
-        if path not in wings and not path.name.startswith("__") and path.suffix in {"", ".py"}
+        f"{package.name}.{path.stem}"
+        for package in PACKAGES
+        for path in package.iterdir()
+        if not path.name.startswith("__") and path.suffix in {"", ".py"} and path.name != "experiments"
     }
-    assert rooms == set(re.findall(r"^::: whenabouts\.([\w.]+)$", reference, flags=re.M))
+    assert rooms == set(re.findall(r"^::: (whenabouts[\w.]+)$", reference, flags=re.M))
     site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     for page in (ROOT / "docs").rglob("*.md"):
         assert page.relative_to(ROOT / "docs").as_posix() in site, page.name

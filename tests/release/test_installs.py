@@ -89,7 +89,7 @@ def test_checks_are_counted_and_shown_a_line_each(capsys: pytest.CaptureFixture[
 def test_an_environment_knows_nothing_of_the_developers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "packages" / "whenabouts" / "src"))
     monkeypatch.setenv("WHENABOUTS_CORPUS", "mine.corpus")
     here = installs.Environment(installs.PAGE, tmp_path, installs.Checks())
     here.bin.mkdir(parents=True)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from whenabouts import moved
+
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
         Video,
         WhenaboutsError,
     )
-    from whenabouts_bench.evaluation.evaluate import evaluate
 
 __all__ = [
     "Corpus",
@@ -56,13 +57,21 @@ _HOMES = {
 }
 
 
+moved.install()
+
+
 def __getattr__(name: str) -> Any:
     # The package imports nothing until something is asked for, so that `--help` stays quick.
     if name not in __all__:
         raise AttributeError(f"module 'whenabouts' has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(_HOMES.get(name, "whenabouts.types")), name)
+    try:
+        value = getattr(import_module(_HOMES.get(name, "whenabouts.types")), name)
+    except ModuleNotFoundError as error:
+        from whenabouts.extras import lacking
+
+        raise ImportError(lacking(error) or str(error)) from error
     globals()[name] = value  # the next time it is found without this function
     return value
 

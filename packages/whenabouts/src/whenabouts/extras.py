@@ -51,5 +51,5 @@ def lacking(error: BaseException) -> str | None:
     if module not in EXTRAS:
         return None
     brought = EXTRAS[module]
-    wanted = brought if "[" in brought else f"whenabouts[{brought}]"
-    return f"{error.name} is not installed, which this needs: pip install '{wanted}'"
+    requirement = brought if "[" in brought else f"whenabouts[{brought}]"
+    return f"{error.name} is not installed, which this needs: pip install '{requirement}'"

@@ -28,6 +28,7 @@ from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any
 
+from whenabouts.extras import lacking
 from whenabouts.types import UsageError
 
 
@@ -42,16 +43,21 @@ class PackageMissing(UsageError):
 @cache
 def entries(group: str) -> dict[str, EntryPoint]:
     """The entry points of a group by name, in the order of their names."""
-    found = {entry.name: entry for entry in reversed(tuple(entry_points(group=f"whenabouts.{group}")))}
-    return dict(sorted(found.items()))
+    # The first of a name counts: it comes first on the path.
+    declared = reversed(tuple(entry_points(group=f"whenabouts.{group}")))
+    return dict(sorted({entry.name: entry for entry in declared}.items()))
 
 
 def load(group: str, name: str) -> Any:
-    """What the entry `name` of a group stands for. Raises PluginError; KeyError for another name."""
+    """What the entry `name` of a group stands for. Raises PluginError,
+    PackageMissing; KeyError for another name.
+    """
     entry = entries(group)[name]
     try:
         return entry.load()
     except (ImportError, AttributeError) as error:
+        if absent := lacking(error):
+            raise PackageMissing(absent) from error
         package = entry.dist.name if entry.dist else entry.value
         raise PluginError(
             f"{package}: its plugin {name} ({entry.value}) cannot be loaded: {error}; "

@@ -19,6 +19,7 @@ from whenabouts.encoders.protocol import EncoderUnavailable
 from whenabouts.extras import lacking
 from whenabouts.index.lock import CorpusBusy
 from whenabouts.index.records import DiskFull, StoreError
+from whenabouts.plugins import PackageMissing
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.video.aside import WriteError
 from whenabouts.video.probe import MediaError
@@ -168,6 +169,8 @@ def handle_errors(app: FastAPI, paths: Paths) -> None:
 def of_whenabouts(error: WhenaboutsError, paths: Paths) -> ServerError:
     """The answer to an error of the rooms below."""
     message = paths.without_folders(str(error))
+    if isinstance(error, PackageMissing):
+        return ServerError(503, "not_installed", message)
     if isinstance(error, UsageError):
         return ServerError(400, "invalid", message)
     if isinstance(error, TookTooLong):

@@ -1,0 +1,102 @@
+"""Module names of earlier versions. Importing one warns, and gives the module at its new place."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+# (package before, package now) -> the modules that moved under their name.
+_MOVED = {
+    ("whenabouts", "whenabouts.intake"): "chat hub opening pickled remote_faults",
+    ("whenabouts.formats", "whenabouts.intake"): "files",
+    ("whenabouts.models", "whenabouts.moments"): "fusion peaks zero_shot",
+    ("whenabouts.models._parts", "whenabouts.moments"): "segments",
+    (
+        "whenabouts.product",
+        "whenabouts.search",
+    ): "alike allowed answer_probability choices coverage example finder notebook phrases place_search places query_language ranked_streams reranking search search_result snippet stored_calibration stream_answer verdict word_units",
+    (
+        "whenabouts.product",
+        "whenabouts",
+    ): "calibration checking cli corpus curves diagnosis duplicates encoder_registry export index indexing known_models server shown streams why",
+    ("whenabouts.product", "whenabouts_bench"): "corpus_run",
+    ("whenabouts.product.index", "whenabouts_systems.trained_search"): "even_grid",
+    ("whenabouts.product.index", "whenabouts_cluster"): "ray_executor ray_workers",
+    ("whenabouts.product.server", "whenabouts_cluster"): "ray_serve",
+    ("whenabouts.product.cli", "whenabouts_cluster.cli"): "deploy",
+    ("whenabouts.product.cli", "whenabouts_systems.cli"): "highlights",
+    ("whenabouts.product", "whenabouts_systems"): "highlights own_features",
+    ("whenabouts.models", "whenabouts_systems"): "released",
+    ("whenabouts", "whenabouts_systems"): "features models ranking",
+    ("whenabouts", "whenabouts_bench"): "formats",
+    ("whenabouts.research", "whenabouts_bench"): "cli datasets evaluation judging relevance",
+    ("whenabouts.research.evaluation", "whenabouts_bench"): "report",
+    ("whenabouts.research", "whenabouts_systems"): "training",
+    (
+        "whenabouts.research.cli",
+        "whenabouts_systems.cli",
+    ): "calibrate explain features import_checkpoint run splits train",
+}
+_RENAMED = {
+    "whenabouts.product.people": "whenabouts.people.naming",
+    "whenabouts.product.person_linking": "whenabouts.people.linking",
+    "whenabouts.figures.confidence": "whenabouts.calibration.figures",
+    "whenabouts.product.systems": "whenabouts_systems.trained_search",
+    "whenabouts.product.explanation": "whenabouts_systems.explain",
+    "whenabouts.product.explain": "whenabouts_systems.explain.answer",
+    "whenabouts.product.server.explain_routes": "whenabouts_systems.routes.explain",
+    "whenabouts.product": "whenabouts",
+    "whenabouts.research": "whenabouts_bench",
+}
+PLACES = {
+    **{
+        f"{before}.{name}": f"{now}.{name}"
+        for (before, now), names in _MOVED.items()
+        for name in names.split()
+    },
+    **_RENAMED,
+}
+"""The name before -> the name now; what a package holds moved with it."""
+
+
+def place_of(name: str) -> str | None:
+    """Where a module of an earlier version is now; None for one that did not move."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        if place := PLACES.get(".".join(parts[:count])):
+            return ".".join([place, *parts[count:]])
+    return None
+
+
+class MovedModules(MetaPathFinder, Loader):
+    """Finds modules under the names of earlier versions."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """The module at its new place, with a warning."""
+        place = place_of(fullname) if fullname.startswith("whenabouts.") else None
+        if place is None:
+            return None
+        warnings.warn(f"{fullname} is now {place}", DeprecationWarning, stacklevel=2)
+        return ModuleSpec(fullname, self, loader_state=place, is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module itself, imported from its new place."""
+        module = importlib.import_module(spec.loader_state)
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Undo what the import system wrote into the module: it was executed at its new place."""
+        assert module.__spec__ is not None
+        module.__spec__ = module.__spec__.loader_state
+
+
+def install() -> None:
+    """Let the import system ask for moved modules first: their packages now hold modules of the same names."""
+    if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
+        sys.meta_path.insert(0, MovedModules())
