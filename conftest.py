@@ -119,7 +119,7 @@ def packaged_encoder_asked_once() -> Iterator[None]:
 
     Only where the product encodes a query; what tests ask of an encoder itself is encoded each time.
     """
-    from whenabouts.streams.protocol import Stream
+    from whenabouts.index.stream import Stream
 
     vectors: dict[str, NDArray[np.float32]] = {}
     encode = Stream.query_vectors

@@ -41,7 +41,7 @@ from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
 from whenabouts.search.search import Searcher
 from whenabouts.search.stream_answer import StreamAnswer
 from whenabouts.streams import stream
-from whenabouts.streams.protocol import Reads, StreamRun
+from whenabouts.index.stream import Reads, StreamRun
 from whenabouts.video.cues import Cue
 from whenabouts.video.text_reader import TextLine
 

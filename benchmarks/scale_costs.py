@@ -1,7 +1,7 @@
-"""What it costs to carry a corpus to a billion clips: the tables of `docs/scale.md`, of measured results.
+"""The cost of a corpus of up to a billion clips: makes the tables of `benchmarks/results/scale.md`.
 
-    python -m benchmarks.scale_costs                                  # prints the tables
-    python -m benchmarks.scale_costs --write docs/scale.md            # puts them into the page
+    python -m benchmarks.scale_costs                                         # prints the tables
+    python -m benchmarks.scale_costs --write benchmarks/results/scale.md     # puts them into the page
     python -m benchmarks.scale_costs --core-hour 0.02 --gb-month 0.01 --machine-cores 64
 
 No number is typed by hand: costs of streams come from the results of their own benchmarks, growth from

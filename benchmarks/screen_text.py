@@ -48,7 +48,7 @@ from whenabouts import Corpus
 from whenabouts.index.reading import FrameBatch, ReadTask, ReadVideo, read_file
 from whenabouts.index.records import StreamInfo, VideoRecord
 from whenabouts.streams import stream
-from whenabouts.streams.protocol import FrameSettings, Reads, StreamRun
+from whenabouts.index.stream import FrameSettings, Reads, StreamRun
 from whenabouts.video import text_reader
 from whenabouts.video.cues import read_cue_file
 from whenabouts.video.frames import sample_frames

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from benchmarks import scale, scale_costs
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "scale.md"
+PAGE = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "scale.md"
 
 
 def test_the_tables_of_the_page_are_those_of_the_results() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from whenabouts.index.records import StreamInfo
 from whenabouts.streams import stream
-from whenabouts.streams.protocol import FrameSettings, Reads, StreamRun
+from whenabouts.index.stream import FrameSettings, Reads, StreamRun
 
 
 def words_run(fingerprint: str = "mini@1", encoder: Any = None) -> StreamRun:

@@ -30,7 +30,7 @@ from whenabouts.video.cues import CueTrack
 from whenabouts.video.opened import MAX_PIXELS
 
 if TYPE_CHECKING:
-    from whenabouts.streams.protocol import StreamRun
+    from whenabouts.index.stream import StreamRun
 
 _log = logging.getLogger(__name__)
 

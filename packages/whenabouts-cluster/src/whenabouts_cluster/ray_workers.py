@@ -26,7 +26,7 @@ from whenabouts.video.speech import transcribe
 from whenabouts.video.speech_models import load_recogniser
 
 if TYPE_CHECKING:
-    from whenabouts.streams.protocol import StreamRun
+    from whenabouts.index.stream import StreamRun
 
 # Batches that wait between a reader and its encoder: with them, memory is bounded by the number of readers.
 _BATCHES_AHEAD = 2

@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from whenabouts import moved
-
-__version__ = "0.1.0.dev0"
+from whenabouts.version import __version__
 
 if TYPE_CHECKING:
     from whenabouts.corpus import Corpus

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import whenabouts
+from whenabouts.version import __version__
 from whenabouts.types import WhenaboutsError
 
 # What each package is for and how it is had; the name to import stands first.
@@ -97,7 +97,7 @@ def examine(corpus: str | None = None, configuration: Sequence[Path] = ()) -> Re
 def _machine() -> Finding:
     cores = os.cpu_count() or 1
     python = f"Python {platform.python_version()}, {platform.machine()}, {cores} cores"
-    return Finding("this machine", True, f"whenabouts {whenabouts.__version__}, {python}")
+    return Finding("this machine", True, f"whenabouts {__version__}, {python}")
 
 
 def _package(module: str, package: str, purpose: str, remedy: str) -> Finding:

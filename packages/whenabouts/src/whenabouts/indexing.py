@@ -27,7 +27,7 @@ from whenabouts.search.choices import choices_of
 from whenabouts.search.stored_calibration import load_calibration
 from whenabouts.streams import all_streams, index_options
 from whenabouts.streams import stream as stream_named
-from whenabouts.streams.protocol import Setup, Stream, StreamRun
+from whenabouts.index.stream import Setup, Stream, StreamRun
 from whenabouts.types import UsageError, WhenaboutsError, number_of
 from whenabouts.video import speech, speech_models
 from whenabouts.video.files import find_files

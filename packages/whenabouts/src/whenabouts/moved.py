@@ -10,38 +10,35 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-# (package before, package now) -> the modules that moved under their name.
-_MOVED = {
-    ("whenabouts", "whenabouts.intake"): "chat hub opening pickled remote_faults",
-    ("whenabouts.formats", "whenabouts.intake"): "files",
-    ("whenabouts.models", "whenabouts.moments"): "fusion peaks zero_shot",
-    ("whenabouts.models._parts", "whenabouts.moments"): "segments",
-    (
-        "whenabouts.product",
-        "whenabouts.search",
-    ): "alike allowed answer_probability choices coverage example finder notebook phrases place_search places query_language ranked_streams reranking search search_result snippet stored_calibration stream_answer verdict word_units",
-    (
-        "whenabouts.product",
-        "whenabouts",
-    ): "calibration checking cli corpus curves diagnosis duplicates encoder_registry export index indexing known_models server shown streams why",
-    ("whenabouts.product", "whenabouts_bench"): "corpus_run",
-    ("whenabouts.product.index", "whenabouts_systems.trained_search"): "even_grid",
-    ("whenabouts.product.index", "whenabouts_cluster"): "ray_executor ray_workers",
-    ("whenabouts.product.server", "whenabouts_cluster"): "ray_serve",
-    ("whenabouts.product.cli", "whenabouts_cluster.cli"): "deploy",
-    ("whenabouts.product.cli", "whenabouts_systems.cli"): "highlights",
-    ("whenabouts.product", "whenabouts_systems"): "highlights own_features",
-    ("whenabouts.models", "whenabouts_systems"): "released",
-    ("whenabouts", "whenabouts_systems"): "features models ranking",
-    ("whenabouts", "whenabouts_bench"): "formats",
-    ("whenabouts.research", "whenabouts_bench"): "cli datasets evaluation judging relevance",
-    ("whenabouts.research.evaluation", "whenabouts_bench"): "report",
-    ("whenabouts.research", "whenabouts_systems"): "training",
-    (
-        "whenabouts.research.cli",
-        "whenabouts_systems.cli",
-    ): "calibrate explain features import_checkpoint run splits train",
-}
+# A line: the package before, the package now, the modules that moved under their name.
+_MOVED = """
+whenabouts whenabouts.intake chat hub opening pickled remote_faults
+whenabouts.formats whenabouts.intake files
+whenabouts.models whenabouts.moments fusion peaks zero_shot
+whenabouts.models._parts whenabouts.moments segments
+whenabouts.product whenabouts.search alike allowed answer_probability choices coverage example finder
+whenabouts.product whenabouts.search notebook phrases place_search places query_language ranked_streams
+whenabouts.product whenabouts.search reranking search search_result snippet stored_calibration
+whenabouts.product whenabouts.search stream_answer verdict word_units
+whenabouts.product whenabouts calibration checking cli corpus curves diagnosis duplicates encoder_registry
+whenabouts.product whenabouts export index indexing known_models server shown streams why
+whenabouts.product whenabouts_bench corpus_run
+whenabouts.product.index whenabouts_systems.trained_search even_grid
+whenabouts.product.index whenabouts_cluster ray_executor ray_workers
+whenabouts.product.server whenabouts_cluster ray_serve
+whenabouts.product.cli whenabouts_cluster.cli deploy
+whenabouts.product.cli whenabouts_systems.cli highlights
+whenabouts.product whenabouts_systems highlights own_features
+whenabouts.models whenabouts_systems released
+whenabouts whenabouts_systems features models ranking
+whenabouts whenabouts_bench formats
+whenabouts.research whenabouts_bench cli datasets evaluation judging relevance
+whenabouts.research.evaluation whenabouts_bench report
+whenabouts.research whenabouts_systems training
+whenabouts.research.cli whenabouts_systems.cli calibrate explain features import_checkpoint run splits
+whenabouts.research.cli whenabouts_systems.cli train
+"""
+_LINES = [line.split() for line in _MOVED.split("\n") if line]
 _RENAMED = {
     "whenabouts.product.people": "whenabouts.people.naming",
     "whenabouts.product.person_linking": "whenabouts.people.linking",
@@ -54,11 +51,7 @@ _RENAMED = {
     "whenabouts.research": "whenabouts_bench",
 }
 PLACES = {
-    **{
-        f"{before}.{name}": f"{now}.{name}"
-        for (before, now), names in _MOVED.items()
-        for name in names.split()
-    },
+    **{f"{before}.{name}": f"{now}.{name}" for before, now, *names in _LINES for name in names},
     **_RENAMED,
 }
 """The name before -> the name now; what a package holds moved with it."""
@@ -97,6 +90,6 @@ class MovedModules(MetaPathFinder, Loader):
 
 
 def install() -> None:
-    """Let the import system ask for moved modules first: their packages now hold modules of the same names."""
+    """Ask for moved modules first: other modules of the same names lie where their packages are now."""
     if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
         sys.meta_path.insert(0, MovedModules())

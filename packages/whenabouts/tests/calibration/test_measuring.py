@@ -92,7 +92,7 @@ def _passages() -> list[str]:
     """Sentences of this repository's own pages."""
     pages = [
         ROOT / "README.md",
-        *(ROOT / "docs" / f"{name}.md" for name in ("confidence", "finding", "tutorial")),
+        *(ROOT / "docs" / f"{name}.md" for name in ("confidence", "finding", "people", "speech", "tutorial")),
     ]
     prose = [
         " ".join(paragraph.split())

@@ -13,7 +13,7 @@ from whenabouts.index import plan as planning
 from whenabouts.index.estimate import Estimate
 from whenabouts.index.plan import Plan, Settings, make_plan, words_signature
 from whenabouts.index.records import VideoRecord, video_id_for
-from whenabouts.streams.protocol import StreamRun
+from whenabouts.index.stream import StreamRun
 from whenabouts.video.files import content_hash, find_files
 
 WORDS = (words_run(),)

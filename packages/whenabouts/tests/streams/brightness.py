@@ -10,7 +10,7 @@ from tests.small_systems import Letters
 
 from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
 from whenabouts.index.records import ClipColumns, StreamInfo
-from whenabouts.streams.protocol import (
+from whenabouts.index.stream import (
     Cost,
     FrameSettings,
     Option,

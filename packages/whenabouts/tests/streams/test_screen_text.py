@@ -24,7 +24,7 @@ from whenabouts.server.app import Application
 from whenabouts.server.settings import Settings
 from whenabouts.streams import all_streams, stream
 from whenabouts.streams._picture_changes import cell_means, changed_strip
-from whenabouts.streams.protocol import FrameSettings, Reads, StreamRun
+from whenabouts.index.stream import FrameSettings, Reads, StreamRun
 from whenabouts.types import UsageError
 from whenabouts.video.text_reader import TextLine, TextReader
 

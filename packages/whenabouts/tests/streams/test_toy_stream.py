@@ -24,7 +24,7 @@ from whenabouts.indexing import plan_index
 from whenabouts.server.app import Application
 from whenabouts.server.settings import Settings
 from whenabouts.streams import register, stream, unregister
-from whenabouts.streams.protocol import FrameSettings
+from whenabouts.index.stream import FrameSettings
 from whenabouts.why import why
 from whenabouts_systems.explain.answer import explain
 from whenabouts_systems.models import config_of, new_model

@@ -21,7 +21,7 @@ from whenabouts.index.reading import FrameBatch, ReadVideo
 from whenabouts.index.records import EncoderMismatch, StreamInfo, VideoRecord
 from whenabouts.indexing import plan_index, run_index
 from whenabouts.streams._watched_clips import Window, watched, watched_clips
-from whenabouts.streams.protocol import FrameSettings, Setup
+from whenabouts.index.stream import FrameSettings, Setup
 from whenabouts.streams.vision import STREAM
 from whenabouts.types import UsageError
 

@@ -12,7 +12,7 @@ from whenabouts.index.records import VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.search.query_language import ALIGNED, name_of, understands
 from whenabouts.streams import stream as stream_named
-from whenabouts.streams.protocol import QueryEncoder
+from whenabouts.index.stream import QueryEncoder
 from whenabouts.video.language import LEAST_LETTERS, SEVERAL
 
 # Videos of one language whose words are looked at.

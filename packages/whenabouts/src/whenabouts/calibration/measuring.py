@@ -51,7 +51,7 @@ from whenabouts.search.stored_calibration import Calibration, GroupMeasures, Str
 from whenabouts.search.stream_answer import EncodedQuery, StreamAnswer
 from whenabouts.search.verdict import literal_in
 from whenabouts.streams import stream as stream_named
-from whenabouts.streams.protocol import QueryEncoder
+from whenabouts.index.stream import QueryEncoder
 from whenabouts.types import Moment, ScoredMoment, UsageError
 
 if TYPE_CHECKING:

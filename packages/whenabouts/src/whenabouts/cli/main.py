@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 
-import whenabouts
+from whenabouts.version import __version__
 from whenabouts import plugins
 from whenabouts.cli.configuration import parse_with_files
 from whenabouts.cli.failures import exit_code_of, open_outputs
@@ -61,7 +61,7 @@ def build_parser(called: Iterable[str] | None = None) -> argparse.ArgumentParser
         epilog=f"{_list_verbs()}\n{_EPILOG}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"whenabouts {whenabouts.__version__}")
+    parser.add_argument("--version", action="version", version=f"whenabouts {__version__}")
     parser.add_argument("--debug", action="store_true", help="show the whole trace of an error")
     parser.add_argument(
         "--no-config", action="store_true", help="take no options from whenabouts.toml (before VERB)"

@@ -28,7 +28,7 @@ from whenabouts.video.speech_models import speech_seconds
 
 if TYPE_CHECKING:
     from whenabouts.index.plan import Work
-    from whenabouts.streams.protocol import FrameSettings, StreamRun
+    from whenabouts.index.stream import FrameSettings, StreamRun
 
 _log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from whenabouts.video.files import printable
 from whenabouts.video.speech import PartialTranscript
 
 if TYPE_CHECKING:
-    from whenabouts.streams.protocol import StreamRun
+    from whenabouts.index.stream import StreamRun
 
 _log = logging.getLogger(__name__)
 

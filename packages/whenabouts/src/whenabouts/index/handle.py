@@ -23,7 +23,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
-import whenabouts
+from whenabouts.version import __version__
 from whenabouts.budget import check_budget
 from whenabouts.index import checksums, lookup
 from whenabouts.index import lock as locks
@@ -251,7 +251,7 @@ class Handle:
             raise NewerCorpus(
                 f"{self.place} has corpus format {form['version']} (written by whenabouts "
                 f"{form.get('whenabouts', form.get('cuepoint', '?'))}); this is whenabouts "
-                f"{whenabouts.__version__}, which reads up to format {FORMAT_VERSION}: upgrade whenabouts"
+                f"{__version__}, which reads up to format {FORMAT_VERSION}: upgrade whenabouts"
             )
         streams = [json.loads(value) for key, value in facts.items() if key.startswith("stream:")]
         self._streams = {fact["name"]: StreamInfo(**fact) for fact in streams}
@@ -409,7 +409,7 @@ def _create(db: Any) -> Any:
     """Make the tables; the description last, so that a folder is a corpus only when it is whole."""
     import pyarrow as pa
 
-    form = {"version": FORMAT_VERSION, "whenabouts": whenabouts.__version__}
+    form = {"version": FORMAT_VERSION, "whenabouts": __version__}
     facts = [("format", json.dumps(form)), (_LEASE_KEY, "")]
     rows = [{"key": key, "value": value, "owner": "", "expires": 0.0} for key, value in facts]
     db.create_table("videos", schema=ledger_schema(), exist_ok=True)

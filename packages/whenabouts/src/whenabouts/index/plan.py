@@ -21,7 +21,7 @@ from whenabouts.video.objects import source_path
 from whenabouts.video.probe import chosen_sound
 
 if TYPE_CHECKING:
-    from whenabouts.streams.protocol import StreamRun
+    from whenabouts.index.stream import StreamRun
 
 _METADATA_FILE_LIMIT = 256 * 1024 * 1024
 

@@ -30,7 +30,7 @@ from whenabouts.video.sound import sound_pieces
 
 if TYPE_CHECKING:
     from whenabouts.index.records import ClipColumns, VideoRecord
-    from whenabouts.streams.protocol import FrameSettings, SoundSettings
+    from whenabouts.index.stream import FrameSettings, SoundSettings
 
 # Frames a message carries: enough to keep the pipe cheap, few enough to keep memory small.
 _BATCH = 16

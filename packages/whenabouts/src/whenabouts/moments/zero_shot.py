@@ -15,7 +15,7 @@ an array step; no result depends on which other videos are in the batch.
 5. The score that orders moments of all videos is `mean * seconds ** extent_exponent`, with the mean
    counted from the background of the query.
 
-`docs/localizer.md` says what else was tried and what was measured.
+`docs/finding.md` has what was measured, `benchmarks/results/localizer.md` what else was tried.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BLOCK = 32_768
 
 @dataclass(frozen=True)
 class Config:
-    """Settings of the localizer; the defaults were chosen on one half of the data of `docs/localizer.md`.
+    """Settings of the localizer; the defaults were chosen on one half of the data of `docs/finding.md`.
 
     `min_seconds`, `max_seconds`: length of a moment. A shorter one grows by neighbouring clips while
     there are any; a longer one is given up for what stands above a greater height. One clip is always

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from whenabouts.index.records import natural_key
 from whenabouts.index.store import Store
-from whenabouts.streams.protocol import label_in
+from whenabouts.index.stream import label_in
 
 
 @dataclass(frozen=True, slots=True, eq=False)

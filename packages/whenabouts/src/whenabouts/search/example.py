@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from whenabouts.corpus import Corpus
-    from whenabouts.streams.protocol import QueryKind
+    from whenabouts.index.stream import QueryKind
 
     Like: TypeAlias = "str | os.PathLike[str] | Moment | NDArray[np.uint8] | Example"
     """What an example can be given as (`SearchOptions.like`)."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from whenabouts.confidence.background import Language
 from whenabouts.confidence.background import languages as known_languages
-from whenabouts.streams.protocol import QueryEncoder
+from whenabouts.index.stream import QueryEncoder
 from whenabouts.types import number_of
 from whenabouts.video.language import SEVERAL, language_among
 

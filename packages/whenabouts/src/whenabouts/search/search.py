@@ -46,7 +46,7 @@ from whenabouts.search.snippet import weights_of
 from whenabouts.search.word_units import Rarity
 from whenabouts.streams import all_streams
 from whenabouts.streams import stream as stream_named
-from whenabouts.streams.protocol import QueryEncoder, QueryKind, Stream
+from whenabouts.index.stream import QueryEncoder, QueryKind, Stream
 from whenabouts.types import Moment, ScoredMoment, UsageError, WhenaboutsError, number_of
 
 if TYPE_CHECKING:

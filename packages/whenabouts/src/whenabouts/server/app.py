@@ -12,7 +12,7 @@ from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddle
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-import whenabouts
+from whenabouts.version import __version__
 from whenabouts import plugins
 from whenabouts.corpus import Corpus
 from whenabouts.server import export_routes, people_routes, search_routes, service_routes, video_routes
@@ -109,7 +109,7 @@ def _routes(service: Service) -> FastAPI:
 
     api = FastAPI(
         title="whenabouts",
-        version=whenabouts.__version__,
+        version=__version__,
         description=_ABOUT,
         docs_url=None,
         redoc_url=None,

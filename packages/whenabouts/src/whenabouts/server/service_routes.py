@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.staticfiles import StaticFiles
 
-import whenabouts
+from whenabouts.version import __version__
 from whenabouts.server.errors import problems
 from whenabouts.server.metrics import Metrics
 from whenabouts.server.schemas import HealthBody, NoParameters
@@ -22,7 +22,7 @@ _page_files = StaticFiles(directory=PAGE)
 @router.get("/api/health", responses=problems(), summary="Whether the server answers")
 async def health(_: Annotated[NoParameters, Query()]) -> HealthBody:
     """Needs no token, and says nothing of the corpus."""
-    return HealthBody(status="ok", version=whenabouts.__version__)
+    return HealthBody(status="ok", version=__version__)
 
 
 @router.get("/api/stats", responses=problems(), summary="Numbers of the corpus")

@@ -1,7 +1,7 @@
 """Streams of a corpus: one file per stream, the folder is the registry.
 
-Every module here whose name does not begin with an underscore (and `protocol`) defines one stream as
-`STREAM`, a `protocol.Stream` named after its file. A new stream is a new file and nothing else; `register`
+Every module here whose name does not begin with an underscore defines one stream as
+`STREAM`, an `index.stream.Stream` named after its file. A new stream is a new file and nothing else; `register`
 adds one from elsewhere. Nothing heavy is imported before a stream is used.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from functools import cache
 
 from whenabouts import plugins
-from whenabouts.streams.protocol import Option, Stream
+from whenabouts.index.stream import Option, Stream
 
 __all__ = [
     "Option",
@@ -38,7 +38,7 @@ def _own() -> dict[str, Stream]:
     modules = [
         importlib.import_module(f"{__name__}.{name}")
         for name in names
-        if not name.startswith("_") and name != "protocol"
+        if not name.startswith("_")
     ]
     streams: list[Stream] = [*(module.STREAM for module in modules), *plugins.loaded("streams").values()]
     return {stream.name: stream for stream in sorted(streams, key=lambda stream: (stream.order, stream.name))}

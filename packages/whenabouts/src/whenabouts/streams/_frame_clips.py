@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
     from whenabouts.index.records import ClipColumns
-    from whenabouts.streams.protocol import StreamRun
+    from whenabouts.index.stream import StreamRun
 
     EncodedFrames = tuple[tuple[int, ...], NDArray[np.float32]]
     """Numbers of the clips, and the vectors (N, D) of their frames."""

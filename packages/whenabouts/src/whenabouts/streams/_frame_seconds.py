@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from whenabouts.streams.protocol import Setup
+    from whenabouts.index.stream import Setup
 
 SHORTEST_SECONDS = 0.01
 """Of a file that ends before its last frame, by what it says itself, that frame lasts so long."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from whenabouts.encoders.protocol import TextEncoder
-    from whenabouts.streams.protocol import Setup
+    from whenabouts.index.stream import Setup
 
 LETTERS = "letters"
 """Stands for an encoder where words are searched by letter only: no vectors, width 0."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from whenabouts.streams.protocol import (
+from whenabouts.index.stream import (
     Cost,
     FrameSettings,
     Option,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from whenabouts.streams._frame_seconds import SHORTEST_SECONDS, frame_seconds
 from whenabouts.streams._text_encoder import made_by, text_encoder
-from whenabouts.streams.protocol import Cost, FrameSettings, Option, Reads, Setup, Stream, StreamRun
+from whenabouts.index.stream import Cost, FrameSettings, Option, Reads, Setup, Stream, StreamRun
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from whenabouts.index.records import ClipBlock, ClipColumns
     from whenabouts.moments.zero_shot import Moments
     from whenabouts.streams._screen_lines import ScreenText
-    from whenabouts.streams.protocol import ShotBorders
+    from whenabouts.index.stream import ShotBorders
     from whenabouts.types import Evidence
     from whenabouts.video.text_reader import TextLine, TextReader
 

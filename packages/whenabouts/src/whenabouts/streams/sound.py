@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from whenabouts.streams._frame_seconds import frame_seconds
 from whenabouts.streams._own_encoder import own_encoder
-from whenabouts.streams.protocol import (
+from whenabouts.index.stream import (
     Cost,
     Option,
     Reads,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
     from whenabouts.index.records import ClipBlock, ClipColumns
     from whenabouts.moments.zero_shot import Moments
-    from whenabouts.streams.protocol import ShotBorders
+    from whenabouts.index.stream import ShotBorders
 
 DEFAULT_CLIP_SECONDS = 2.0
 # A clip is heard with half of itself on either side, so a sound at the border of two is whole in one.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.streams.protocol import (
+from whenabouts.index.stream import (
     Cost,
     Option,
     Reads,

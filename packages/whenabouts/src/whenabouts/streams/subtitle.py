@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from whenabouts.streams._text_encoder import made_by, text_encoder
-from whenabouts.streams.protocol import Cost, Option, Reads, Setup, Stream, StreamRun
+from whenabouts.index.stream import Cost, Option, Reads, Setup, Stream, StreamRun
 
 if TYPE_CHECKING:
     import numpy as np
