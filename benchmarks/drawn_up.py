@@ -38,10 +38,10 @@ from whenabouts.confidence.probability import PROBABLE, log_odds
 from whenabouts.encoders import open_text_encoder
 from whenabouts.index.reading import ReadVideo
 from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
+from whenabouts.index.stream import Reads, StreamRun
 from whenabouts.search.search import Searcher
 from whenabouts.search.stream_answer import StreamAnswer
 from whenabouts.streams import stream
-from whenabouts.index.stream import Reads, StreamRun
 from whenabouts.video.cues import Cue
 from whenabouts.video.text_reader import TextLine
 

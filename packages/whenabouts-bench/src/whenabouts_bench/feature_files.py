@@ -21,8 +21,12 @@ class FeatureSource(Protocol):
         ...
 
     @property
-    def fingerprint(self) -> str:
-        """What made the features; "" where nobody wrote it down."""
+    def fingerprint(self) -> Any:
+        """What made the features: encoder, hash of weights, and more; None where nobody wrote it down."""
+        ...
+
+    def __contains__(self, item: object) -> bool:
+        """Whether there are rows of an item."""
         ...
 
     def ids(self) -> Iterable[str]:

@@ -29,7 +29,8 @@ from whenabouts_systems.ranking.encoded_corpus import MemoryCorpus, evaluating
 
 if TYPE_CHECKING:
     from whenabouts.corpus import Corpus
-    from whenabouts_systems.trained_search.opened import IndexedSystem
+    from whenabouts_systems.trained_search.search import trained_on
+from whenabouts_systems.trained_search.opened import IndexedSystem
     from whenabouts_systems.trained_search.search import System
 
 _SENTENCES = SENTENCES[:40]
@@ -89,7 +90,7 @@ def highlights_of(corpus: Corpus, video: str, model: System, query: str = "", k:
     corpus.refresh()
     words, notes = checked_query(query, k, is_optional=True)
     record = corpus.resolve(video)
-    system = corpus.finder(model).localizer
+    system = trained_on(corpus, model).localizer
     if not isinstance(system.trained.model, Salient):
         raise UsageError(
             f"{system.name} ({system.trained.system}) has no saliency, and so no highlights; take a system "

@@ -15,6 +15,7 @@ from whenabouts_systems.models import config_of, new_model
 from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.models.trained import Trained
 from whenabouts_systems.trained_search.even_grid import GridVideo, videos_on_grid
+from whenabouts_systems.trained_search.search import trained_on
 
 QUERY = "the penguin moves to the north"
 
@@ -78,7 +79,7 @@ def test_the_answers_are_those_of_plain_loops(corpus: Corpus, trained: Trained) 
 
 def test_keys_are_the_cells_of_the_map(corpus: Corpus, trained: Trained) -> None:
     corpus.encode(trained)
-    keys = corpus.finder(trained).localizer.prepare().keys
+    keys = trained_on(corpus, trained).localizer.prepare().keys
     assert dict(keys.info.streams) == {"moments": 8}
     cells = 8 + 7 + 6 + 5 + 2 + 1
     assert keys.count() == 9
@@ -89,7 +90,7 @@ def test_keys_are_the_cells_of_the_map(corpus: Corpus, trained: Trained) -> None
 
 def test_a_key_of_many_lengths_stands_for_the_whole_video(corpus: Corpus, trained: Trained) -> None:
     corpus.encode(trained)
-    keys = corpus.finder(trained).localizer.prepare().keys
+    keys = trained_on(corpus, trained).localizer.prepare().keys
     hits = keys.nearest("moments", np.ones(8, np.float32), 5)
     durations = {record.video_id: record.duration for record in corpus.store.videos()}
     assert hits.start.tolist() == [0.0] * 5

@@ -21,6 +21,7 @@ from whenabouts_systems.features import open_features
 from whenabouts_systems.models.decoding import Decoding, best_spans
 from whenabouts_systems.models.hero import Config, Model
 from whenabouts_systems.models.trained import Trained
+from whenabouts_systems.trained_search.search import trained_on
 from whenabouts_systems.trained_search.stored_footage import transcript_of
 
 QUERY = "the penguin moves to the north"
@@ -84,7 +85,7 @@ def test_the_answer_is_that_of_exported_rows_and_sentences(
 def test_words_that_are_read_as_sentences_count_as_searched(corpus: Corpus, hero: Trained) -> None:
     corpus.store.add_stream(StreamInfo("vision", Letters.name, Letters.fingerprint, WIDTH))
     seeing = replace(hero, inputs=replace(hero.inputs, streams={"vision": hero.inputs.streams["subtitle"]}))
-    assert corpus.finder(seeing).streams == ("vision", "subtitle")
+    assert trained_on(corpus, seeing).streams == ("vision", "subtitle")
 
 
 def test_segments_are_read_with_what_is_said_in_them(corpus: Corpus, hero: Trained) -> None:

@@ -44,6 +44,7 @@ from whenabouts_systems.trained_search import search as trained_search
 from whenabouts_systems.trained_search.even_grid import videos_on_grid
 from whenabouts_systems.trained_search.indexed_corpus import unpacked
 from whenabouts_systems.trained_search.opened import IndexedSystem, check_features, check_fit
+from whenabouts_systems.trained_search.search import trained_on
 
 QUERY = "the penguin moves to the north"
 SILENT = Path(__file__).parents[4] / "samples" / "videos" / "flower.webm"
@@ -122,7 +123,7 @@ def test_the_evidence_is_the_clip_of_the_moment_whose_key_is_nearest(corpus: Cor
 def test_nearest_keys_choose_the_videos_that_score_best(corpus: Corpus, count: int) -> None:
     trained = small_xml()
     corpus.encode(trained)
-    finder = corpus.finder(trained)
+    finder = trained_on(corpus, trained)
     asked = finder.localizer.encode(QUERY)
     vectors = {name: rows[0].numpy() for name, rows in asked.search.items()}
     indexed, _ = finder.localizer.corpus()

@@ -26,6 +26,7 @@ from whenabouts_systems.ranking.calibrators import Temperature
 from whenabouts_systems.ranking.candidates import score_corpus
 from whenabouts_systems.ranking.confidence import TrainedConfidence
 from whenabouts_systems.trained_search import search as trained_search
+from whenabouts_systems.trained_search.search import trained_on
 
 QUERY = "the penguin moves to the north"
 
@@ -87,7 +88,7 @@ def test_any_retriever_feeds_any_localizer(corpus: Corpus) -> None:
     localizer = Trained("pairs", Pairs(), inputs(), small_localizer().decoding)
     found = corpus.search(QUERY, 1000, model=localizer, retriever=small_xml())
     chosen = {one.moment.video_id for one in found.moments}
-    by_xml = corpus.finder(small_xml()).retrieved(QUERY, 3, None)
+    by_xml = trained_on(corpus, small_xml()).retrieved(QUERY, 3, None)
     assert chosen == set(by_xml.scores)
     assert len(chosen) == 3
 
@@ -98,10 +99,10 @@ def test_a_localizer_that_chooses_videos_too_leaves_that_to_the_retriever(corpus
     paired = corpus.search(QUERY, 8, model=localizer, retriever=small_retriever())
     assert spans_of(alone) != spans_of(paired)
     name = paired.moments[0].moment.video_id
-    finder = corpus.finder(small_retriever())
+    finder = trained_on(corpus, small_retriever())
     said = finder.retrieved(QUERY, 9, None).scores[name]
     alone_in = corpus.search(QUERY, 1, model=localizer, within=name).moments[0]
-    own = corpus.finder(localizer).retrieved(QUERY, 9, None).scores[name]
+    own = trained_on(corpus, localizer).retrieved(QUERY, 9, None).scores[name]
     weight = float(localizer.model.video_weight)
     assert paired.moments[0].score == pytest.approx(alone_in.score + weight * (said - own), abs=0.05)
 
@@ -133,7 +134,7 @@ def test_filters_hold_before_videos_are_chosen(corpus: Corpus, run: Path) -> Non
 def test_evidence_is_told_by_the_retrievers_keys(corpus: Corpus, run: Path) -> None:
     found = corpus.search(QUERY, 1, model=run).moments[0]
     piece = found.evidence["subtitle"]
-    retrieved = corpus.finder(small_retriever()).retrieved(QUERY, 9, None)
+    retrieved = trained_on(corpus, small_retriever()).retrieved(QUERY, 9, None)
     assert retrieved.corpus is not None
     row = retrieved.corpus.ids.index(found.moment.video_id)
     keys = retrieved.corpus.blocks[0].keys["subtitle"][row]

@@ -27,11 +27,12 @@ from whenabouts.index.lookup import query_words, says
 from whenabouts.index.records import VideoRecord
 from whenabouts.search.search_result import CheckReport, SearchResult
 from whenabouts.search.verdict import doubt_of
+from whenabouts.shown import show
 from whenabouts.types import Moment, ScoredMoment, UsageError, Verdict, WhenaboutsError, number_of
 
 if TYPE_CHECKING:
-    from whenabouts.corpus import Corpus
     from whenabouts.index.store import Store
+    from whenabouts.opened_corpus import OpenedCorpus
 
 FEWEST = 15
 """Right and wrong moments (of so many independent questions each) that a checker must have been shown."""
@@ -147,7 +148,7 @@ def picture_of(record: VideoRecord, at: float) -> bytes:
 
 
 def view_of(
-    corpus: Corpus, record: VideoRecord, moment: Moment, picture: Picture = picture_of
+    corpus: OpenedCorpus, record: VideoRecord, moment: Moment, picture: Picture = picture_of
 ) -> View | None:
     """What a checker is shown of a moment: frames inside, one before and one behind, and the words in it.
 
@@ -162,7 +163,7 @@ def view_of(
             frames = [(at, picture(record, at)) for at in _instants(moment, low, high)]
         except (WhenaboutsError, OSError):
             frames = []
-    words = " ".join(line.text for line in corpus.words(record, moment))
+    words = " ".join(line.text for line in show(corpus.store, record, moment).words)
     return View(moment, frames, words, low, high) if frames or words else None
 
 
@@ -176,7 +177,7 @@ def _instants(moment: Moment, low: float, high: float) -> list[float]:
 
 
 def checked(
-    corpus: Corpus,
+    corpus: OpenedCorpus,
     result: SearchResult,
     checker: Checker,
     *,
@@ -224,7 +225,7 @@ def _line(checker: Checker, rates: CheckRates | None, by_streams: bool) -> str:
 
 
 def _verdicts(
-    corpus: Corpus, result: SearchResult, checker: Checker, best: int, seconds: float, picture: Picture
+    corpus: OpenedCorpus, result: SearchResult, checker: Checker, best: int, seconds: float, picture: Picture
 ) -> tuple[dict[int, Verdict], list[str]]:
     """What was said of the first moments, by place in the list, and notes on the others."""
     verdicts: dict[int, Verdict] = {}

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from whenabouts.version import __version__
 from whenabouts.types import WhenaboutsError
+from whenabouts.version import __version__
 
 # What each package is for and how it is had; the name to import stands first.
 _PACKAGES = (

@@ -21,13 +21,13 @@ from whenabouts.index.plan import Plan, Settings, make_plan, read_metadata_file
 from whenabouts.index.progress import Heartbeat, Progress, Summary
 from whenabouts.index.records import EncoderMismatch
 from whenabouts.index.store import without_file
+from whenabouts.index.stream import Setup, Stream, StreamRun
 from whenabouts.index.transcripts import Speech
 from whenabouts.index.workers import available_cores
 from whenabouts.search.choices import choices_of
 from whenabouts.search.stored_calibration import load_calibration
 from whenabouts.streams import all_streams, index_options
 from whenabouts.streams import stream as stream_named
-from whenabouts.index.stream import Setup, Stream, StreamRun
 from whenabouts.types import UsageError, WhenaboutsError, number_of
 from whenabouts.video import speech, speech_models
 from whenabouts.video.files import find_files
@@ -35,8 +35,8 @@ from whenabouts.video.objects import check_place, source_path
 from whenabouts.video.probe import base_language
 
 if TYPE_CHECKING:
-    from whenabouts.corpus import Corpus
     from whenabouts.index.records import VideoRecord
+    from whenabouts.opened_corpus import OpenedCorpus
 
 _MOST_PROCESSES = 8
 _LANGUAGE = "subtitle language"
@@ -46,7 +46,7 @@ _NAMED_LANGUAGES = 5
 
 
 def plan_index(
-    corpus: Corpus,
+    corpus: OpenedCorpus,
     paths: Iterable[str | os.PathLike[str]],
     *,
     shots: bool = False,
@@ -110,7 +110,7 @@ def plan_index(
     )
 
 
-def _ledger(corpus: Corpus, notes: list[str]) -> list[VideoRecord]:
+def _ledger(corpus: OpenedCorpus, notes: list[str]) -> list[VideoRecord]:
     """The rows of the corpus as they are now; those of videos to be done again describe no file."""
     corpus.store.refresh()
     doubled = corpus.store.doubled()
@@ -120,7 +120,7 @@ def _ledger(corpus: Corpus, notes: list[str]) -> list[VideoRecord]:
 
 
 def _set_up(
-    corpus: Corpus,
+    corpus: OpenedCorpus,
     options: Mapping[str, Any],
     notes: list[str],
     *,
@@ -172,7 +172,7 @@ def _chosen_streams(given: Mapping[str, Any], without: Collection[str]) -> dict[
 
 
 def run_index(
-    corpus: Corpus,
+    corpus: OpenedCorpus,
     plan: Plan,
     *,
     processes: int | None = None,
@@ -216,7 +216,7 @@ def run_index(
     return summary
 
 
-def _personal_again(corpus: Corpus, plan: Plan) -> set[str]:
+def _personal_again(corpus: OpenedCorpus, plan: Plan) -> set[str]:
     """The streams of vectors that tell people apart of which a plan replaces some."""
     again = {
         name
@@ -228,7 +228,7 @@ def _personal_again(corpus: Corpus, plan: Plan) -> set[str]:
     return {name for name in again & set(corpus.store.streams) if stream_named(name).is_personal}
 
 
-def _take_out(corpus: Corpus, plan: Plan) -> None:
+def _take_out(corpus: OpenedCorpus, plan: Plan) -> None:
     """Take out what a plan prunes, and remember which subtitles are no recordings of their own."""
     if plan.pruned:
         corpus.store.remove_videos([record.video_id for record in plan.pruned])
@@ -244,7 +244,7 @@ def _may_hear(plan: Plan) -> bool:
     return any(work.task.cues and work.task.kind == "media" for work in plan.work)
 
 
-def _finish(corpus: Corpus, summary: Summary, show: Callable[[str, float], None]) -> None:
+def _finish(corpus: OpenedCorpus, summary: Summary, show: Callable[[str, float], None]) -> None:
     """Upkeep and calibration: what is due, unless the run was told to stop."""
     if summary.interrupted:
         return
@@ -277,17 +277,17 @@ def _steps(plan: Plan, progress: Callable[[Progress], None] | None) -> Callable[
     return show
 
 
-def corpus_language(corpus: Corpus) -> str:
+def corpus_language(corpus: OpenedCorpus) -> str:
     """The language of the subtitles that were named to be searched; "" where none was."""
     return str((corpus.store.fact(_LANGUAGE) or {}).get("language", ""))
 
 
-def corpus_sound_track(corpus: Corpus) -> str:
+def corpus_sound_track(corpus: OpenedCorpus) -> str:
     """The number or language of the sound track that was named to be heard; "" where none was."""
     return str((corpus.store.fact(_SOUND_TRACK) or {}).get("track", ""))
 
 
-def _sound_track(corpus: Corpus, named: str | int | None) -> str:
+def _sound_track(corpus: OpenedCorpus, named: str | int | None) -> str:
     track = corpus_sound_track(corpus) if named is None else str(named)
     if track and not re.fullmatch(rf"[1-9][0-9]?|{_CODE}", track):
         raise UsageError(
@@ -296,7 +296,7 @@ def _sound_track(corpus: Corpus, named: str | int | None) -> str:
     return track.lower()
 
 
-def _language(corpus: Corpus, named: str | None) -> str | None:
+def _language(corpus: OpenedCorpus, named: str | None) -> str | None:
     language = corpus_language(corpus) if named is None else named
     if language and not re.fullmatch(_CODE, language):
         raise UsageError(f"{language!r} is no language; write its code, such as en, de or pt-BR")

@@ -16,10 +16,10 @@ from tests.server.conftest import Client
 
 from whenabouts.corpus import Corpus
 from whenabouts.index.filters import make_filter
+from whenabouts.index.stream import Stream
 from whenabouts.search.stream_answer import NOT_ENCODED
 from whenabouts.server.blocks import LONGEST_BLOCK, BlockExecutor
 from whenabouts.server.work import ClientGone
-from whenabouts.index.stream import Stream
 
 QUERIES = ["crown jewels", "a flower opens", "wait for me", "the moon", "newspaper", "a train of words"]
 

@@ -14,8 +14,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
 from whenabouts.index.records import ClipBlock, ClipColumns, EncoderMismatch, StreamInfo, VideoRecord
-from whenabouts.streams import all_streams, index_options
 from whenabouts.index.stream import Setup, Stream, StreamRun
+from whenabouts.streams import all_streams, index_options
 from whenabouts.types import Evidence
 from whenabouts.video.cues import Cue
 from whenabouts.video.faces import Face

@@ -19,12 +19,12 @@ from whenabouts import Corpus
 from whenabouts.cli.main import main
 from whenabouts.index.reading import FrameBatch
 from whenabouts.index.records import StreamInfo
+from whenabouts.index.stream import FrameSettings, Reads, StreamRun
 from whenabouts.indexing import plan_index
 from whenabouts.server.app import Application
 from whenabouts.server.settings import Settings
 from whenabouts.streams import all_streams, stream
 from whenabouts.streams._picture_changes import cell_means, changed_strip
-from whenabouts.index.stream import FrameSettings, Reads, StreamRun
 from whenabouts.types import UsageError
 from whenabouts.video.text_reader import TextLine, TextReader
 

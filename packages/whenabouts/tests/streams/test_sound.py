@@ -16,9 +16,9 @@ from whenabouts import Corpus
 from whenabouts.encoders.protocol import EncoderOutOfMemory
 from whenabouts.index.reading import ReadVideo, SoundBatch
 from whenabouts.index.records import EncoderMismatch, StreamInfo, VideoRecord
+from whenabouts.index.stream import Setup, SoundSettings
 from whenabouts.indexing import plan_index, run_index
 from whenabouts.streams import stream
-from whenabouts.index.stream import Setup, SoundSettings
 from whenabouts.types import UsageError
 
 BANDS = {"a deep hum": (60.0, 400.0), "a whistle": (400.0, 3_000.0), "hissing": (3_000.0, 8_000.0)}

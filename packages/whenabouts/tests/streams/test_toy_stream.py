@@ -20,11 +20,11 @@ from whenabouts.cli.main import main
 from whenabouts.confidence.background import SENTENCES
 from whenabouts.confidence.chance import FEWEST_SCORES
 from whenabouts.index.reading import FrameBatch, ReadTask, read_file
+from whenabouts.index.stream import FrameSettings
 from whenabouts.indexing import plan_index
 from whenabouts.server.app import Application
 from whenabouts.server.settings import Settings
 from whenabouts.streams import register, stream, unregister
-from whenabouts.index.stream import FrameSettings
 from whenabouts.why import why
 from whenabouts_systems.explain.answer import explain
 from whenabouts_systems.models import config_of, new_model

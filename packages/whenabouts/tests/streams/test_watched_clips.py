@@ -19,9 +19,9 @@ from whenabouts import Corpus
 from whenabouts.encoders.protocol import ClipSettings, EncoderOutOfMemory, VideoClip
 from whenabouts.index.reading import FrameBatch, ReadVideo
 from whenabouts.index.records import EncoderMismatch, StreamInfo, VideoRecord
+from whenabouts.index.stream import FrameSettings, Setup
 from whenabouts.indexing import plan_index, run_index
 from whenabouts.streams._watched_clips import Window, watched, watched_clips
-from whenabouts.index.stream import FrameSettings, Setup
 from whenabouts.streams.vision import STREAM
 from whenabouts.types import UsageError
 

@@ -31,12 +31,13 @@ def explain(
     named.
     """
     from whenabouts_systems.explain.corpus import explained as explained_in  # loads PyTorch
+    from whenabouts_systems.trained_search.search import trained_on
 
     corpus.refresh()
     words, _ = checked_query(query, k, 0.0)
     truth = () if moment is None else (corpus.moment(moment),)
-    systems = [corpus.finder(model, retriever)]
-    systems += [] if other is None else [corpus.finder(other)]
+    systems = [trained_on(corpus, model, retriever)]
+    systems += [] if other is None else [trained_on(corpus, other)]
     answers = [system.find(words, k, None) for system in systems]
     found_in = [scored.moment.video_id for answer in answers for scored in answer.moments]
     if video:

@@ -71,6 +71,7 @@ from whenabouts_systems.trained_search.stored_footage import (
 )
 
 if TYPE_CHECKING:
+    from whenabouts.corpus import Corpus
     from whenabouts.encoder_registry import EncoderRegistry
 
 CANDIDATE_VIDEOS = 300
@@ -524,6 +525,14 @@ def recognises(model: System) -> bool:
 def on(store: Store, encoders: EncoderRegistry, shared: dict[str, OpenedModel]) -> CorpusSystems:
     """The trained systems of one corpus; `shared` are those that are loaded."""
     return CorpusSystems(store, encoders, shared)
+
+
+def trained_on(corpus: Corpus, model: System, retriever: System | None = None) -> TrainedSearch:
+    """A trained system on a corpus. Raises UsageError where another plugin answers to that name."""
+    finder = corpus.finder(model, retriever)
+    if not isinstance(finder, TrainedSearch):
+        raise UsageError(f"{finder.name} is no trained system; name the folder of one")
+    return finder
 
 
 class CorpusSystems:

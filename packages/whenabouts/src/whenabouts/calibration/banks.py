@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from whenabouts.confidence.background import language_of, languages
 from whenabouts.index.records import VideoRecord
 from whenabouts.index.store import Store
+from whenabouts.index.stream import QueryEncoder
 from whenabouts.search.query_language import ALIGNED, name_of, understands
 from whenabouts.streams import stream as stream_named
-from whenabouts.index.stream import QueryEncoder
 from whenabouts.video.language import LEAST_LETTERS, SEVERAL
 
 # Videos of one language whose words are looked at.

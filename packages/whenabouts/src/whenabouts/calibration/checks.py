@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -22,7 +22,15 @@ from whenabouts.index.lookup import query_words, says
 from whenabouts.types import Moment, UsageError, Verdict
 
 if TYPE_CHECKING:
-    from whenabouts.corpus import Corpus
+    from whenabouts.opened_corpus import OpenedCorpus
+    from whenabouts.search.search_result import SearchResult
+
+    class SearchedCorpus(OpenedCorpus, Protocol):
+        """A corpus that answers, too."""
+
+        def search(self, query: str = "", *, k: int | None = None) -> SearchResult:
+            """The moments of a query."""
+
 
 QUESTIONS = 60
 """Questions that are asked where nobody says how many: two looks each."""
@@ -46,7 +54,7 @@ class _Looks:
 
 
 def calibrate_checker(
-    corpus: Corpus,
+    corpus: SearchedCorpus,
     checker: Checker,
     queries: str | os.PathLike[str] | None = None,
     *,
@@ -96,13 +104,13 @@ def calibrate_checker(
     return rates, notes
 
 
-def _resolved(corpus: Corpus, name: str) -> tuple[str, float | None]:
+def _resolved(corpus: OpenedCorpus, name: str) -> tuple[str, float | None]:
     record = corpus.resolve(name)
     return record.video_id, record.duration
 
 
 def _ask(
-    corpus: Corpus, checker: Checker, question: CalibrationQuestion, looks: _Looks, *, is_made: bool
+    corpus: SearchedCorpus, checker: Checker, question: CalibrationQuestion, looks: _Looks, *, is_made: bool
 ) -> None:
     """Show a checker the first right and the first wrong moment of a question."""
     result = corpus.search(question.text, k=_LISTED)
@@ -126,7 +134,9 @@ def _ask(
             looks.overlaps.append((scored.moment.iou(question.answer), moved.iou(question.answer)))
 
 
-def _verdict(corpus: Corpus, checker: Checker, text: str, moment: Moment, looks: _Looks) -> Verdict | None:
+def _verdict(
+    corpus: OpenedCorpus, checker: Checker, text: str, moment: Moment, looks: _Looks
+) -> Verdict | None:
     view = view_of(corpus, corpus.resolve(moment.video_id), moment)
     if view is None:
         return None

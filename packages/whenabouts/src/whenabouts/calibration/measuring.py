@@ -42,6 +42,7 @@ from whenabouts.confidence.outcomes import (
 )
 from whenabouts.confidence.probability import PROBABLE, Features, general
 from whenabouts.index.store import Store
+from whenabouts.index.stream import QueryEncoder
 from whenabouts.moments.fusion import Scale, measure_scale
 from whenabouts.search.answer_probability import LISTED, Spoken, features_of, most_spoken, spoken_at
 from whenabouts.search.query_language import ALIGNED
@@ -51,11 +52,10 @@ from whenabouts.search.stored_calibration import Calibration, GroupMeasures, Str
 from whenabouts.search.stream_answer import EncodedQuery, StreamAnswer
 from whenabouts.search.verdict import literal_in
 from whenabouts.streams import stream as stream_named
-from whenabouts.index.stream import QueryEncoder
 from whenabouts.types import Moment, ScoredMoment, UsageError
 
 if TYPE_CHECKING:
-    from whenabouts.corpus import Corpus
+    from whenabouts.opened_corpus import OpenedCorpus
 
 # Share of a stream's clips that may be new before it is measured again.
 REMEASURED_AT = 0.1
@@ -240,7 +240,7 @@ _Pair = tuple[CalibrationQuestion, QuestionResult, QuestionResult]
 
 
 def calibrate(
-    corpus: Corpus,
+    corpus: OpenedCorpus,
     queries: str | os.PathLike[str] | None = None,
     *,
     made: int = MADE_ON_REQUEST,

@@ -8,12 +8,12 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 
-from whenabouts.version import __version__
 from whenabouts import plugins
 from whenabouts.cli.configuration import parse_with_files
 from whenabouts.cli.failures import exit_code_of, open_outputs
 from whenabouts.cli.options import encode_anything
 from whenabouts.cli.verbs import BRINGS, OPTIONS, Missing, Verb, extended, refuse_missing
+from whenabouts.version import __version__
 
 MY_VIDEOS = "search my videos"
 

@@ -23,7 +23,6 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
-from whenabouts.version import __version__
 from whenabouts.budget import check_budget
 from whenabouts.index import checksums, lookup
 from whenabouts.index import lock as locks
@@ -59,6 +58,7 @@ from whenabouts.index.whole import LedgerState, LedgerWatch
 from whenabouts.index.word_statistics import WordsByLanguage
 from whenabouts.locking import is_shared
 from whenabouts.types import UsageError
+from whenabouts.version import __version__
 
 FORMAT_VERSION = 1
 # A file of an old version may go between the look at the newest version and the reading of it: a reader that

@@ -13,12 +13,12 @@ from whenabouts.types import number_of
 from whenabouts.video.objects import ObjectPath, source_path
 
 if TYPE_CHECKING:
-    from whenabouts.corpus import Corpus
+    from whenabouts.opened_corpus import OpenedCorpus
 
 _NO_NAME = "no language named"
 
 
-def choices_of(corpus: Corpus) -> dict[str, str]:
+def choices_of(corpus: OpenedCorpus) -> dict[str, str]:
     """The choices of a corpus, each by its kind as a line for people; none where nothing was to choose."""
     records = [record for record in corpus.store.ledger().records if record.state != "failed"]
     tracks = corpus.transcripts.languages_of_tracks() if len(corpus.places) == 1 else {}
@@ -102,7 +102,7 @@ def _damaged(records: Sequence[VideoRecord]) -> str:
     )
 
 
-def _doubles(corpus: Corpus) -> str:
+def _doubles(corpus: OpenedCorpus) -> str:
     """Videos that are in several of the corpora that are searched side by side."""
     if not isinstance(corpus.store, SideBySide):
         return ""

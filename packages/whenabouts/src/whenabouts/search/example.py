@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from whenabouts.corpus import Corpus
     from whenabouts.index.stream import QueryKind
+    from whenabouts.opened_corpus import OpenedCorpus
 
     Like: TypeAlias = "str | os.PathLike[str] | Moment | NDArray[np.uint8] | Example"
     """What an example can be given as (`SearchOptions.like`)."""
@@ -51,7 +51,7 @@ class Example:
         return "moment" if self.picture is None else "picture"
 
 
-def example_of(corpus: Corpus, like: Like) -> Example:
+def example_of(corpus: OpenedCorpus, like: Like) -> Example:
     """The example that is meant: see `SearchOptions.like`.
 
     Raises UsageError for a moment that the corpus does not have and for what is neither a file nor a moment;
@@ -115,7 +115,7 @@ def _check_inside(record: VideoRecord, at: float) -> None:
         )
 
 
-def _of_file(corpus: Corpus, path: Path) -> Example:
+def _of_file(corpus: OpenedCorpus, path: Path) -> Example:
     from whenabouts.video.picture import KINDS, read_picture
     from whenabouts.video.probe import MediaError
 

@@ -25,6 +25,7 @@ from whenabouts.confidence.probability import Probability, general
 from whenabouts.index.filters import Filter
 from whenabouts.index.records import ClipBlock, ClipHits, VideoRecord, unambiguous
 from whenabouts.index.store import Store
+from whenabouts.index.stream import QueryEncoder, QueryKind, Stream
 from whenabouts.moments.fusion import fuse
 from whenabouts.moments.zero_shot import Moments
 from whenabouts.people.naming import People
@@ -46,7 +47,6 @@ from whenabouts.search.snippet import weights_of
 from whenabouts.search.word_units import Rarity
 from whenabouts.streams import all_streams
 from whenabouts.streams import stream as stream_named
-from whenabouts.index.stream import QueryEncoder, QueryKind, Stream
 from whenabouts.types import Moment, ScoredMoment, UsageError, WhenaboutsError, number_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddle
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from whenabouts.version import __version__
 from whenabouts import plugins
 from whenabouts.corpus import Corpus
 from whenabouts.server import export_routes, people_routes, search_routes, service_routes, video_routes
@@ -21,6 +20,7 @@ from whenabouts.server.metrics import Metrics
 from whenabouts.server.security import Guard
 from whenabouts.server.service import Service
 from whenabouts.server.settings import Settings
+from whenabouts.version import __version__
 
 _ABOUT = (
     "Moments in your own videos: a sentence in, ranked moments (video, start, end) out. Times are seconds, "

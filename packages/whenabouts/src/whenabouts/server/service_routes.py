@@ -8,11 +8,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.staticfiles import StaticFiles
 
-from whenabouts.version import __version__
 from whenabouts.server.errors import problems
 from whenabouts.server.metrics import Metrics
 from whenabouts.server.schemas import HealthBody, NoParameters
 from whenabouts.server.service import service_of
+from whenabouts.version import __version__
 
 router = APIRouter()
 PAGE = FilePath(__file__).with_name("page")

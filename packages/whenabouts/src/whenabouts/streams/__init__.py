@@ -1,8 +1,8 @@
 """Streams of a corpus: one file per stream, the folder is the registry.
 
-Every module here whose name does not begin with an underscore defines one stream as
-`STREAM`, an `index.stream.Stream` named after its file. A new stream is a new file and nothing else; `register`
-adds one from elsewhere. Nothing heavy is imported before a stream is used.
+Every module here whose name does not begin with an underscore defines one stream as `STREAM`, an
+`index.stream.Stream` named after its file. A new stream is a new file and nothing else; plugins
+(`whenabouts.streams`) and `register` add others. Nothing heavy is imported before a stream is used.
 """
 
 from __future__ import annotations
@@ -35,11 +35,7 @@ _registered: dict[str, Stream] = {}
 def _own() -> dict[str, Stream]:
     """The streams of this folder and of plugins by name, in the order in which they are made and listed."""
     names = [module.name for module in pkgutil.iter_modules(__path__)]
-    modules = [
-        importlib.import_module(f"{__name__}.{name}")
-        for name in names
-        if not name.startswith("_")
-    ]
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names if not name.startswith("_")]
     streams: list[Stream] = [*(module.STREAM for module in modules), *plugins.loaded("streams").values()]
     return {stream.name: stream for stream in sorted(streams, key=lambda stream: (stream.order, stream.name))}
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from whenabouts.index.stream import Cost, FrameSettings, Option, Reads, Setup, Stream, StreamRun
 from whenabouts.streams._frame_seconds import SHORTEST_SECONDS, frame_seconds
 from whenabouts.streams._text_encoder import made_by, text_encoder
-from whenabouts.index.stream import Cost, FrameSettings, Option, Reads, Setup, Stream, StreamRun
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
     from whenabouts.index.records import ClipBlock, ClipColumns
+    from whenabouts.index.stream import ShotBorders
     from whenabouts.moments.zero_shot import Moments
     from whenabouts.streams._screen_lines import ScreenText
-    from whenabouts.index.stream import ShotBorders
     from whenabouts.types import Evidence
     from whenabouts.video.text_reader import TextLine, TextReader
 

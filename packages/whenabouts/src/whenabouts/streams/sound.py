@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.streams._frame_seconds import frame_seconds
-from whenabouts.streams._own_encoder import own_encoder
 from whenabouts.index.stream import (
     Cost,
     Option,
@@ -18,6 +16,8 @@ from whenabouts.index.stream import (
     StreamRun,
     moments_on_segments,
 )
+from whenabouts.streams._frame_seconds import frame_seconds
+from whenabouts.streams._own_encoder import own_encoder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
     from whenabouts.index.records import ClipBlock, ClipColumns
-    from whenabouts.moments.zero_shot import Moments
     from whenabouts.index.stream import ShotBorders
+    from whenabouts.moments.zero_shot import Moments
 
 DEFAULT_CLIP_SECONDS = 2.0
 # A clip is heard with half of itself on either side, so a sound at the border of two is whole in one.

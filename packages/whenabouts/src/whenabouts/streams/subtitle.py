@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.streams._text_encoder import made_by, text_encoder
 from whenabouts.index.stream import Cost, Option, Reads, Setup, Stream, StreamRun
+from whenabouts.streams._text_encoder import made_by, text_encoder
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,0 +1,56 @@
+"""A corpus as the rooms below the facade see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from fractions import Fraction
+from typing import Protocol
+
+from whenabouts.encoder_registry import EncoderRegistry
+from whenabouts.index.lock import Holder
+from whenabouts.index.records import VideoRecord
+from whenabouts.index.store import Store
+from whenabouts.index.transcripts import Transcripts
+from whenabouts.people.naming import People
+
+
+class OpenedCorpus(Protocol):
+    """What `corpus.Corpus` offers to an index run, a measurement or an example."""
+
+    location: str
+    places: tuple[str, ...]
+    store: Store
+    encoders: EncoderRegistry
+    transcripts: Transcripts
+
+    @property
+    def people(self) -> People:
+        """Who speaks and who is seen."""
+        ...
+
+    def refresh(self) -> None:
+        """See what has been written since."""
+        ...
+
+    def writing(
+        self, *, wait: bool = False, on_wait: Callable[[Holder | None], None] | None = None
+    ) -> AbstractContextManager[None]:
+        """Hold the writer's lock. Raises CorpusBusy."""
+        ...
+
+    def check_filled(self) -> None:
+        """Raise UsageError for a corpus without any stream."""
+        ...
+
+    def resolve(self, name: str) -> VideoRecord:
+        """The ledger row of a video by its id, path or file name. Raises UsageError."""
+        ...
+
+    def rate_of(self, video: str) -> Fraction | None:
+        """Frames a second of a video; None where there are no pictures."""
+        ...
+
+    def erase_personal(self, removed: Iterable[VideoRecord]) -> None:
+        """Erase vectors that tell people apart, of removed videos."""
+        ...
