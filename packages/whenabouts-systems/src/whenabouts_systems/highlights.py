@@ -26,11 +26,11 @@ from whenabouts.search.search import checked_query
 from whenabouts.types import Moment, ScoredMoment, UsageError
 from whenabouts_systems.models.protocol import Salient
 from whenabouts_systems.ranking.encoded_corpus import MemoryCorpus, evaluating
+from whenabouts_systems.trained_search.search import trained_on
 
 if TYPE_CHECKING:
     from whenabouts.corpus import Corpus
-    from whenabouts_systems.trained_search.search import trained_on
-from whenabouts_systems.trained_search.opened import IndexedSystem
+    from whenabouts_systems.trained_search.opened import IndexedSystem
     from whenabouts_systems.trained_search.search import System
 
 _SENTENCES = SENTENCES[:40]
