@@ -16,15 +16,16 @@ ATTACK_MINUTES ?= 60
 venv: $(STAMP)
 
 # PyTorch comes first: where a CPU build is at hand it is taken, and nothing later replaces it.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt $(wildcard packages/*/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -qq --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install -qq -c constraints.txt torch numpy
-	$(BIN)/python -m pip install -qq -c constraints.txt -e ".[all]" --group dev
+	$(BIN)/python -m pip install -qq -c constraints.txt -e ".[all]" \
+		-e packages/whenabouts-bench -e packages/whenabouts-systems -e packages/whenabouts-cluster --group dev
 	@touch $(STAMP)
 
 # What a user has who wants the page and the sentence encoder: not editable, so made anew when the sources change.
-$(DEMO_STAMP): pyproject.toml constraints.txt $(shell find src experiments -type f -not -name '*.pyc')
+$(DEMO_STAMP): pyproject.toml constraints.txt $(shell find packages/whenabouts/src -type f -not -name '*.pyc')
 	$(PYTHON) -m venv $(DEMO)
 	$(DEMO)/bin/python -m pip install -qq --upgrade "pip>=25.1"
 	$(DEMO)/bin/python -m pip install -qq -c constraints.txt ".[server]"
@@ -51,15 +52,15 @@ test-slow: venv
 
 # Two attacks at a time, by chance, for so many minutes.
 attack: venv
-	PYTHONPATH=src:. $(BIN)/python -m tests.fuzz --minutes $(ATTACK_MINUTES)
+	PYTHONPATH=.:packages/whenabouts $(BIN)/python -m tests.fuzz --minutes $(ATTACK_MINUTES)
 
 check: venv lint
 	$(BIN)/mypy
 
 # Quick enough to stop `make test` at once: the formatter, the linter, the layers.
 lint: venv
-	$(BIN)/ruff format --check src tests benchmarks release samples
-	$(BIN)/ruff check src tests benchmarks release samples
+	$(BIN)/ruff format --check packages tests benchmarks release samples conftest.py
+	$(BIN)/ruff check packages tests benchmarks release samples conftest.py
 	$(BIN)/lint-imports
 
 docs: venv
@@ -71,8 +72,8 @@ release: venv
 	$(BIN)/python -m release.build
 
 format: venv
-	$(BIN)/ruff format src tests benchmarks release samples
-	$(BIN)/ruff check --fix src tests benchmarks release samples
+	$(BIN)/ruff format packages tests benchmarks release samples conftest.py
+	$(BIN)/ruff check --fix packages tests benchmarks release samples conftest.py
 
 clean:
 	rm -rf $(VENV) $(DEMO) demo.corpus .mypy_cache .ruff_cache .pytest_cache build dist

@@ -75,7 +75,7 @@ LANGUAGES = SHARED / "transcripts_languages"
 TOLERANCE = 45.0
 RESULT = ROOT / "benchmarks" / "results" / "any_corpus.json"
 ROWS = RESULT.with_name("any_corpus_rows.csv.gz")
-LEARNED = ROOT / "src" / "whenabouts" / "confidence" / "learned.json"
+LEARNED = ROOT / "packages" / "whenabouts" / "src" / "whenabouts" / "confidence" / "learned.json"
 SEED, SAMPLES, FOLDS = 1, 1000, 10
 
 # Not in the bank of the package; nothing is chosen on them.

@@ -17,7 +17,7 @@ from benchmarks.any_corpus import ENGLISH, ROOT, SETS
 from whenabouts.index.lookup import words_of
 from whenabouts.video.cues import read_cue_file
 
-WORDS = ROOT / "src" / "whenabouts" / "confidence" / "common_words.txt"
+WORDS = ROOT / "packages" / "whenabouts" / "src" / "whenabouts" / "confidence" / "common_words.txt"
 RECORDINGS, FIELDS = 3, 2
 
 

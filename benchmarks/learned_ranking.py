@@ -43,7 +43,7 @@ from whenabouts.search.search import Searcher
 from whenabouts.types import Moment
 
 RESULT = ROOT / "benchmarks" / "results" / "learned_ranking.json"
-LEARNED = ROOT / "src" / "whenabouts" / "product" / "reranking.json"
+LEARNED = ROOT / "packages" / "whenabouts" / "src" / "whenabouts" / "search" / "reranking.json"
 STREAM = "subtitle"
 FOLDS = 10
 PENALTIES = (100.0, 300.0, 1000.0)

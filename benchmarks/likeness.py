@@ -41,7 +41,15 @@ from whenabouts.video.frames import sample_frames
 DATE = "2026-11-23"
 LEFT_OUT = ("corrupt", "truncated", "zero_byte", "no_duration", "rot90")
 NETWORK = "efficientnet-lite2"
-LEARNED = Path(__file__).parents[1] / "src" / "whenabouts" / "confidence" / "learned.json"
+LEARNED = (
+    Path(__file__).parents[1]
+    / "packages"
+    / "whenabouts"
+    / "src"
+    / "whenabouts"
+    / "confidence"
+    / "learned.json"
+)
 ASIDE = 2
 MOMENT = 5
 LATER = 0.4

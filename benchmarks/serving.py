@@ -41,6 +41,7 @@ import numpy as np
 from benchmarks.machine import describe_machine
 from benchmarks.scale import STREAM, K, nearest_of, queries, recall, truth, write
 
+import whenabouts
 from whenabouts.confidence.background import SENTENCES
 from whenabouts.corpus import Corpus
 from whenabouts.encoders import open_text_encoder
@@ -213,7 +214,7 @@ async def page(port: int) -> dict[str, Any]:
     began = time.perf_counter()
     async with Connection(port) as connection:
         sizes = {"/": len((await connection.get("/"))[1])}
-        for path in sorted((Path(__file__).parents[1] / "src/whenabouts/product/server/page").iterdir()):
+        for path in sorted((Path(whenabouts.__file__).parent / "server/page").iterdir()):
             if path.suffix in (".css", ".js", ".svg"):
                 status, body = await connection.get(f"/static/{path.name}")
                 assert status == 200, path.name

@@ -29,7 +29,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ROOT / "samples" / "videos"
-AIMS = {"query": 12, "trained query": 18, "video": 30, "training step": 50, "number": 15}
+AIMS = {"query": 15, "trained query": 25, "video": 35, "training step": 50, "number": 15}
 QUERY = "the space telescope"
 EXPERIMENT = """\
 title = "ways"
@@ -100,7 +100,7 @@ def write_moments(folder: Path, corpus: Any) -> None:
 def walk_all(package: str, folder: Path) -> dict[str, dict[str, Any]]:
     """Every way, walked once before it is looked at (so that what is made on first use is there)."""
     root = importlib.import_module(package)
-    source = Path(str(root.__file__)).parent
+    source = ROOT / "packages"
     main = importlib.import_module(f"{package}.__main__").main
 
     def command(*arguments: object) -> None:
