@@ -1,4 +1,4 @@
-"""Trains the systems that docs/results.md compares, over several seeds, measures them, and prints its tables.
+"""Trains the systems of a study over several seeds, measures them, and prints its tables.
 
     python -m benchmarks.studies STUDY FEATURES OUT [--seeds 1,2,3] [--systems a,b] [--jobs 2] [--pools FILE]
     python -m benchmarks.studies STUDY FEATURES OUT --table

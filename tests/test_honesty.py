@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = sorted(path for path in (ROOT / "packages").glob("*/src/*") if (path / "__init__.py").exists())
 SOURCES = [path for package in PACKAGES for path in sorted(package.rglob("*.py"))]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+LOGS = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
 MODULES = sorted(
     ".".join((package.name, *path.relative_to(package).with_suffix("").parts)).removesuffix(".__init__")
     for package in PACKAGES
@@ -274,12 +275,21 @@ def test_the_change_log_has_a_place_for_what_is_not_released() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"], ids=lambda p: p.name
+    "page", [*PAGES, *LOGS, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"], ids=lambda p: p.name
 )
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@pytest.mark.parametrize("page", [*PAGES, *LOGS], ids=lambda page: page.name)
+def test_raw_numbers_that_a_page_names_are_there(page: Path) -> None:
+    text, results = page.read_text(encoding="utf-8"), ROOT / "benchmarks" / "results"
+    for line in re.findall(r"^Raw numbers: .*", text, flags=re.M):
+        assert all((results / name).exists() for name in re.findall(r"`([^`]+\.[^`]+)`", line)), line
+    for name in re.findall(r"benchmarks/results/([\w.]+\w)", text):
+        assert (results / name).exists(), f"{page.name}: {name}"
 
 
 def test_links_into_the_api_reference_name_what_is_there() -> None:

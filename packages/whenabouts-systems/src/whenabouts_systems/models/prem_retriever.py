@@ -15,7 +15,8 @@ What the paper leaves open, and how it is read here:
   transformer makes of its neighbours and its picture. Every positive and every negative is then a mean over
   the same streams. (To leave pauses out was tried and was a fault: where nothing is said in a moment, its
   strong positive is what is seen, its negatives what is seen and said; the loss falls by pushing the words of
-  all videos away from such queries, which tells no videos apart. docs/results.md has what that cost.)
+  all videos away from such queries, which tells no videos apart. The cost is in
+  `benchmarks/results/simulated_studies.md`.)
 - *Nothing at all.* A clip that is zero in every stream is no key: a system that reads subtitles alone is not
   to find pauses. A video without keys scores -1, the lowest cosine there is.
   (With temporal endpoint features no clip is zero; then all are keys.)

@@ -29,7 +29,8 @@ class BorderConvolution(nn.Module):
     Fresh kernels answer to edges: a start is where the similarity rises (negative before, positive from there
     on), an end where it falls. The released programs draw them at random, and with the released learning rate
     they hardly move from there: by less than 0.2 in 3,000 steps at 1e-4, where they begin within 0.45. How
-    well such a training localizes is then decided by ten numbers of its seed (docs/results.md).
+    well such a training localizes is then decided by ten numbers of its seed
+    (`benchmarks/results/simulated_studies.md`).
     """
 
     def __init__(self, kernel: int, *, as_released: bool = False) -> None:

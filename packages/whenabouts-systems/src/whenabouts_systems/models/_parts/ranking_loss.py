@@ -20,8 +20,8 @@ Readings of what the paper leaves open:
 - The margin of equation 11 is that of 10; 12 has none. With the ranking loss "lse" (XML's alternative, not in
   this paper) log(1 + e^x) stands for [margin + x]+ and [x]+.
 - R may be negative: a cosine, or R of equation 14 where a logit is at the bound (-13.8). Then C R is larger
-  than R, the sense of C turns round, and a training finds that out (docs/results.md has what becomes of
-  scores). That is kept as printed.
+  than R: the sense of C turns round. Training exploits this: it makes the scores negative
+  (`benchmarks/results/simulated_studies.md`). The formula is kept as printed.
 """
 
 from __future__ import annotations
