@@ -288,7 +288,7 @@ def test_raw_numbers_that_a_page_names_are_there(page: Path) -> None:
     text, results = page.read_text(encoding="utf-8"), ROOT / "benchmarks" / "results"
     for line in re.findall(r"^Raw numbers: .*", text, flags=re.M):
         assert all((results / name).exists() for name in re.findall(r"`([^`]+\.[^`]+)`", line)), line
-    for name in re.findall(r"benchmarks/results/([\w.]+\w)", text):
+    for name in re.findall(r"benchmarks/results/([\w.-]+\w)", text):
         assert (results / name).exists(), f"{page.name}: {name}"
 
 

@@ -315,7 +315,7 @@ def test_a_page_is_written_whole_or_not_at_all(two_runs: Report, tmp_path: Path)
 
 def test_a_missing_package_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
-    with pytest.raises(UsageError, match=r"needs matplotlib.*pip install 'whenabouts\[figures\]'"):
+    with pytest.raises(UsageError, match=r"needs matplotlib.*pip install 'whenabouts\[bench\]'"):
         page.require_packages()
 
 

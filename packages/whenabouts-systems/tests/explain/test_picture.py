@@ -191,7 +191,7 @@ def test_without_matplotlib_the_remedy_is_told(tmp_path: Path, monkeypatch: pyte
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(UsageError, match="whenabouts\\[report\\]"):
+    with pytest.raises(UsageError, match="whenabouts\\[figures\\]"):
         check_picture(tmp_path / "a.png")
 
 
