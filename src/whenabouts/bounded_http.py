@@ -112,12 +112,10 @@ def send(
 
 def _root(error: BaseException) -> BaseException:
     """The first of a chain of causes; of several addresses that failed, the first one's."""
-    below: BaseException | None = error
-    while below is not None:
-        error = below
-        is_group = isinstance(error, BaseExceptionGroup)
-        below = error.exceptions[0] if is_group else error.__cause__ or error.__context__
-    return error
+    if isinstance(error, BaseExceptionGroup):
+        return _root(error.exceptions[0])
+    below = error.__cause__ or error.__context__
+    return _root(below) if below else error
 
 
 def retry_after(headers: Mapping[str, str]) -> float:

@@ -275,15 +275,16 @@ def look_up(name: str, only: Sequence[str] = ()) -> Pin:
 
 def _ask(name: str, url: str, **bounds: Any) -> Reply:
     """The hub's answer. Raises HubError where the network is not to be asked, else as `send` does."""
-    from huggingface_hub import constants
-    from huggingface_hub.utils import build_hf_headers
+    from huggingface_hub import constants, get_token
 
     if constants.HF_HUB_OFFLINE:
         raise HubError(
             f"{name}: HF_HUB_OFFLINE is set, so nothing is downloaded; unset it, or give a folder's path"
         )
-    headers = build_hf_headers(library_name="whenabouts") | bounds.pop("headers", {})
-    return send("GET", url, headers=headers, idle_seconds=_PATIENCE_SECONDS, is_direct=False, **bounds)
+    key = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
+    headers = {"User-Agent": "whenabouts"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    asked = headers | bounds.pop("headers", {})
+    return send("GET", url, headers=asked, idle_seconds=_PATIENCE_SECONDS, is_direct=False, **bounds)
 
 
 def _file(sibling: Mapping[str, Any]) -> HubFile | None:
