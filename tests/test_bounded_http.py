@@ -1,4 +1,4 @@
-"""Requests end, also against servers that say nothing, drip, never agree on keys, or send without end."""
+"""Requests end, also against servers that say nothing, drip, never finish a handshake or never end."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_what_a_sink_raises_is_raised() -> None:
     [_say(HEAD + b"\r\na"), _say(b"SSH-2.0\r\n"), socket.socket.close],
     ids=["cut off", "another protocol", "hangs up"],
 )
-def test_an_answer_that_is_none_is_a_failed_request(answer: Callable[[socket.socket], object]) -> None:
+def test_a_broken_answer_is_a_failed_request(answer: Callable[[socket.socket], object]) -> None:
     with serving(answer) as url, pytest.raises(RequestFailed):
         _ask(url)
 

@@ -354,7 +354,7 @@ HOSTILE = ["../../../../victim", "/etc", "a" * 39, "A" * 40, "a" * 40 + "\n", ""
 
 
 @pytest.mark.parametrize("commit", HOSTILE)
-def test_a_commit_that_is_none_is_refused_before_it_becomes_a_path(
+def test_a_malformed_commit_is_refused_before_it_becomes_a_path(
     server: Hub, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch, commit: object
 ) -> None:
     victim = tmp_path / "victim"
@@ -369,7 +369,7 @@ def test_a_commit_that_is_none_is_refused_before_it_becomes_a_path(
 
 @pytest.mark.parametrize("digest", [value for value in HOSTILE if value not in ("", None)])
 @pytest.mark.parametrize("place", ["blobId", "sha256"])
-def test_a_hash_that_is_none_is_refused_before_it_becomes_a_path(
+def test_a_malformed_hash_is_refused_before_it_becomes_a_path(
     server: Hub, monkeypatch: pytest.MonkeyPatch, digest: object, place: str
 ) -> None:
     def change(told: dict[str, Any]) -> None:
@@ -392,17 +392,17 @@ def test_a_hash_that_is_none_is_refused_before_it_becomes_a_path(
         {"tags": [3]},
     ],
 )
-def test_a_description_that_is_none_is_said(
+def test_a_malformed_description_is_reported(
     server: Hub, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
 ) -> None:
     _described_with(monkeypatch, lambda told: told.update(changes))
-    with pytest.raises(HubError, match=r"describes it in a way that no hub does.*check HF_ENDPOINT"):
+    with pytest.raises(HubError, match=r"is malformed.*check HF_ENDPOINT"):
         hub.look_up("own/clip")
 
 
 def test_a_description_without_end_is_not_read(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub, "_MOST_DESCRIBED_BYTES", 100)
-    with pytest.raises(HubError, match="describes it in a way that no hub does"):
+    with pytest.raises(HubError, match="is malformed"):
         hub.look_up("own/clip")
 
 

@@ -1,9 +1,9 @@
 """HTTP requests that end: a deadline for the whole request, a budget of bytes for its answer.
 
 The time-outs of httpx start again with every byte, so a server that sends a byte now and then could hold its
-client for ever. Here a request runs in an event loop in a thread of its own, which cancels it at the deadline
-wherever it is: looking up a name, connecting, agreeing on keys, sending or reading. The thread is what lets
-callers ask from inside an event loop, as notebooks do.
+client for ever. Here a request runs in an event loop, which cancels it at the deadline wherever it is:
+connecting, in the TLS handshake, sending or reading. The loop has a thread of its own, because the caller may
+be in an event loop itself, as in a notebook.
 
 The client is httpx2, which continues httpx and comes with huggingface-hub.
 """
@@ -34,7 +34,7 @@ class Reply:
 
 
 Sink = tuple[Callable[[bytes], object], int]
-"""What takes the pieces of a body, and how many bytes it takes."""
+"""A function that takes the pieces of a body, and how many bytes it takes at most."""
 
 
 def send(
@@ -98,7 +98,7 @@ def send(
             with anyio.fail_after(max(0.0, seconds)):
                 return await ask()
         finally:
-            # The client leaves a connection open that is cancelled while it agrees on keys.
+            # The client leaves a connection open if it is cancelled in the TLS handshake.
             with anyio.CancelScope(shield=True):
                 for stream in opened:
                     await stream.aclose()

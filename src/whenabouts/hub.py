@@ -44,7 +44,7 @@ _PATIENCE_SECONDS = 15.0
 _LOOK_UP_SECONDS = 60.0
 _MOST_DESCRIBED_BYTES = 16 << 20
 _MOST_BYTES = 1 << 63
-# A file may take a minute, and longer only as far as it is large: slower than this, a download is broken off.
+# A file may take a minute, plus the time that its bytes take at this rate.
 _FILE_SECONDS, _SLOWEST_BYTES_A_SECOND = 60.0, 30_000
 _TRIES, _PAUSE_SECONDS = 6, 1.0
 _AGAIN = frozenset((408, 429, 500, 502, 503, 504))
@@ -75,7 +75,7 @@ class ModelCard:
 class HubFile:
     """A file of a repository; `sha256` of its content, or `blob`, its SHA-1 in git ("": not told).
 
-    Raises ValueError for a path that leaves its folder, and for a hash that is not one: both become paths.
+    Raises ValueError for a path that leaves its folder and for a malformed hash: both become paths.
     """
 
     path: str
@@ -111,7 +111,7 @@ class HubFile:
 class Pin:
     """What was fetched of a repository: its revision (a commit), its licence ("": not stated), its files.
 
-    Raises ValueError for a repository that is not a name, and for a revision that is not a commit.
+    Raises ValueError for a malformed name or commit: both become paths.
     """
 
     repository: str
@@ -247,8 +247,8 @@ def is_fetched(pin: Pin) -> bool:
 def look_up(name: str, only: Sequence[str] = ()) -> Pin:
     """What the hub has under a name, and which files of it would be fetched (`only` these, if any are named).
 
-    Raises HubError where the hub cannot be reached, has no such model, describes it with values that are not
-    of their form, or has none that is safe to open.
+    Raises HubError if the hub cannot be reached, has no such model, sends a malformed description, or has no
+    weights that are safe to open.
     """
     from huggingface_hub import constants
 
@@ -256,7 +256,7 @@ def look_up(name: str, only: Sequence[str] = ()) -> Pin:
     at = f"/revision/{quote(revision, safe='')}" if revision else ""
     url = f"{constants.ENDPOINT}/api/models/{repository}{at}?blobs=true"
     try:
-        reply = _ask(name, url, seconds=_LOOK_UP_SECONDS, most_bytes=_MOST_DESCRIBED_BYTES)
+        reply = _ask(name, url, {}, seconds=_LOOK_UP_SECONDS, most_bytes=_MOST_DESCRIBED_BYTES)
     except OSError as error:
         raise HubError(_broken_off(name, error)) from error
     if reply.status != 200:
@@ -267,14 +267,14 @@ def look_up(name: str, only: Sequence[str] = ()) -> Pin:
         pin = Pin(told.get("id") or repository, told.get("sha"), _licence(told), ())
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise HubError(
-            f"{name}: {constants.ENDPOINT} describes it in a way that no hub does ({_first_line(error)}), so "
-            "nothing was fetched; check HF_ENDPOINT"
+            f"{name}: the description that {constants.ENDPOINT} sends is malformed ({_first_line(error)}), "
+            "so nothing was fetched; check HF_ENDPOINT"
         ) from error
     return replace(pin, files=tuple(_chosen(name, offered, only)))
 
 
-def _ask(name: str, url: str, **bounds: Any) -> Reply:
-    """The hub's answer. Raises HubError where the network is not to be asked, else as `send` does."""
+def _ask(name: str, url: str, headers: Mapping[str, str], **bounds: Any) -> Reply:
+    """The hub's answer. Raises HubError if HF_HUB_OFFLINE forbids to ask, else as `send` does."""
     from huggingface_hub import constants, get_token
 
     if constants.HF_HUB_OFFLINE:
@@ -282,8 +282,8 @@ def _ask(name: str, url: str, **bounds: Any) -> Reply:
             f"{name}: HF_HUB_OFFLINE is set, so nothing is downloaded; unset it, or give a folder's path"
         )
     key = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
-    headers = {"User-Agent": "whenabouts"} | ({"Authorization": f"Bearer {key}"} if key else {})
-    asked = headers | bounds.pop("headers", {})
+    authorization = {"Authorization": f"Bearer {key}"} if key else {}
+    asked = {"User-Agent": "whenabouts", **authorization, **headers}
     return send("GET", url, headers=asked, idle_seconds=_PATIENCE_SECONDS, is_direct=False, **bounds)
 
 
@@ -403,20 +403,19 @@ def _download(pin: Pin, file: HubFile, stream: BinaryIO, on_bytes: Callable[[Hub
         pause = _PAUSE_SECONDS
         range_asked = {"Range": f"bytes={begin}-"} if begin else {}
         try:
-            reply = _ask(
-                pin.repository, url, headers=range_asked, seconds=until - time.monotonic(), sink=behind
-            )
+            seconds = until - time.monotonic()
+            reply = _ask(pin.repository, url, range_asked, seconds=seconds, sink=behind)
         except RequestFailed:
             tries = 1 if stream.tell() > begin else tries + 1
-            if tries == _TRIES:
+            if tries >= _TRIES:
                 raise
         else:
             if reply.status in (200, 206):
                 return reply.is_whole
             tries += 1
-            if reply.status == 416:  # what is here is longer than what the hub has
+            if reply.status == 416 and begin:  # the part is longer than the hub's file
                 _empty(stream)
-            elif reply.status not in _AGAIN or tries == _TRIES:
+            elif reply.status not in _AGAIN or tries >= _TRIES:
                 raise HubError(_refused(pin.repository, reply))
             pause = max(pause, retry_after(reply.headers))
         time.sleep(max(0.0, min(pause, until - time.monotonic())))
