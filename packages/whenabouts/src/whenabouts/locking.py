@@ -4,6 +4,9 @@ Held are a file in the folder and the folder itself, both through open descripto
 them the moment the process dies. The file is what earlier versions and network file systems know; but who
 deletes a leftover lock file lets the next process make a new one and lock that. The folder cannot be deleted
 from under its holder in this way, and where a file system can lock folders, its lock decides.
+
+filelock 4.3 cannot replace this: it locks no folder, so it lets in a second holder once the lock file is
+deleted, and it knows `flock` alone, so it lets in earlier versions, which use `lockf`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import NoReturn
 import pytest
 from tests.cli.commands import Whenabouts
 from tests.hub_server import COMMIT, Hub, hub_server
+
+from whenabouts.cli.main import main
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +77,20 @@ def test_with_a_yes_it_is_fetched_once(bare: Whenabouts, server: Hub) -> None:
     again = bare("models", "get", "own/clip")
     assert (again.code, again.err) == (0, "")
     assert not [path for path in server.asked if "resolve" in path]
+
+
+def test_on_a_terminal_a_bar_is_shown_for_each_file(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stderr", screen := Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(["models", "get", "own/clip", "--yes"]) == 0
+    shown = screen.getvalue()
+    assert "model.safetensors" in shown
+    assert "7/7 bytes" in shown
 
 
 def test_a_licence_that_is_not_stated_is_said_loudly(bare: Whenabouts, server: Hub) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import obstore
 import pytest
+from obstore.exceptions import AlreadyExistsError
 from tests.s3 import Proxy, Server, running
 
 from whenabouts.index import conditional_put
@@ -23,12 +27,17 @@ class Putting:
         self.kind = "conditional"
         self.keys: set[str] = set()
         self.asked: list[str] = []
+        self.signed: list[str] = []
+        self.tokens: list[str] = []
         self.guard = threading.Lock()
         putting = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_PUT(self) -> None:
+                putting.signed.append(self.headers.get("Authorization", ""))
+                putting.tokens.append(self.headers.get("X-Amz-Security-Token", ""))
                 self.send_response(putting.put(self.path, self.headers.get("If-None-Match", "")))
+                self.send_header("ETag", '"1"')
                 self.end_headers()
 
             def do_DELETE(self) -> None:
@@ -44,15 +53,19 @@ class Putting:
     def put(self, path: str, condition: str) -> int:
         with self.guard:
             self.asked.append(condition)
-            first = len(self.asked) <= 4
+            is_away = self.kind == "away" and len(self.asked) < 8
             is_new = path not in self.keys
-            self.keys.add(path)
+            if self.kind != "looks first" and not is_away:
+                self.keys.add(path)
         if self.kind == "refuses":
             return 501
-        if self.kind == "away" and len(self.asked) < 8:
+        if is_away:
             return 503
-        if self.kind == "looks first" and first:
-            return 200
+        if self.kind == "forbids":
+            return 403
+        if self.kind == "looks first":
+            time.sleep(0.3)
+            self.keys.add(path)
         return 200 if is_new or self.kind == "takes all" else 412
 
 
@@ -99,18 +112,66 @@ def test_a_store_that_has_it_is_asked_once(putting: Putting, kind: str) -> None:
     assert len(putting.asked) == asked
 
 
+def test_a_store_that_forbids_the_trial_is_tried_again_the_next_time(putting: Putting) -> None:
+    putting.kind = "forbids"
+    check_conditional_put("s3://b/c", options(putting))
+    putting.kind = "takes all"
+    with pytest.raises(StoreError, match="no conditional put"):
+        check_conditional_put("s3://b/c", options(putting))
+
+
+def test_nothing_is_sent_without_encryption_unless_that_is_allowed(putting: Putting) -> None:
+    check_conditional_put("s3://b/c", {**options(putting), "allow_http": "false"})
+    assert putting.asked == []
+
+
+def test_of_two_writers_that_put_the_same_key_one_is_refused(tmp_path: Path) -> None:
+    """What every commit rests on, with the client that commits: obstore and LanceDB share it."""
+    with running("moto", tmp_path) as server:
+        bucket = server.bucket()
+        store = conditional_put._store(
+            bucket,
+            server.endpoint,
+            conditional_put._credential(server.access, server.secret, ""),
+            {"aws_allow_http": "true"},
+        )
+        obstore.put(store, "c/1.manifest", b"first", mode="create")
+        with pytest.raises(AlreadyExistsError):
+            obstore.put(store, "c/1.manifest", b"second", mode="create")
+        assert bytes(obstore.get(store, "c/1.manifest").bytes()) == b"first"
+
+
+@pytest.mark.parametrize("token", ["", "a-token"])
+def test_keys_of_a_profile_sign_the_trial(
+    putting: Putting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of other keys")
+    profiles = tmp_path / "credentials"
+    line = f"aws_session_token = {token}\n" if token else ""
+    profiles.write_text(f"[films]\naws_access_key_id = own\naws_secret_access_key = secret\n{line}")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(profiles))
+    monkeypatch.setenv("AWS_PROFILE", "films")
+    check_conditional_put("s3://b/c", {"endpoint": options(putting)["aws_endpoint"], "allow_http": "true"})
+    assert {"Credential=own/" in asked for asked in putting.signed} == {True}
+    assert set(putting.tokens) == {token}
+
+
 def test_nothing_is_asked_of_amazon_or_without_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(conditional_put, "_ask", lambda *_: pytest.fail("asked"))
+    monkeypatch.setattr(conditional_put, "_keeps_promise", lambda *_: pytest.fail("asked"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     check_conditional_put("s3://b/c", {"access_key_id": "a", "secret_access_key": "b"})
     check_conditional_put("s3://b/c", {"endpoint": "http://127.0.0.1:9"})
 
 
 def test_a_store_that_is_not_there_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conditional_put, "_ATTEMPTS", 1)
-    with pytest.raises(StoreError, match=r"s3://b/c: the store cannot be reached: .*refused"):
+    monkeypatch.setattr(conditional_put, "_RETRIES", 1)
+    with pytest.raises(
+        StoreError, match=r"s3://b/c: the store cannot be reached at http://127\.0\.0\.1:9; check"
+    ):
         check_conditional_put("s3://b/c", Server("none", "http://127.0.0.1:9").options)
 
 
@@ -131,3 +192,10 @@ def test_a_corpus_is_made_where_puts_are_conditional(tmp_path: Path) -> None:
         Store.open(place, create=True, storage_options=proxy.server.options)
         tried = [asked for asked in proxy.asked if "conditional-put" in asked.path]
         assert [asked.method for asked in tried] == ["PUT"] * 5 + ["DELETE"]
+
+
+def test_without_obstore_a_new_corpus_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    options = {"aws_endpoint": "http://127.0.0.1:9", "aws_access_key_id": "a", "aws_secret_access_key": "b"}
+    with pytest.raises(StoreError, match=r"http://127\.0\.0\.1:9: .*pip install 'whenabouts\[objects\]'"):
+        check_conditional_put("s3://bucket/place", options)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -141,9 +143,87 @@ def test_a_download_that_breaks_off_goes_on(server: Hub, own_cache: Path) -> Non
     assert not list(blobs.glob("*part"))
 
 
-@pytest.mark.slow
+def test_a_connection_that_breaks_off_is_made_again_for_what_is_lacking(
+    server: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "_PAUSE_SECONDS", 0.0)
+    server.breaks_after, server.busy = 500, 2
+    seen: list[int] = []
+    folder = hub.fetch(hub.look_up("own/clip"), lambda file, count: seen.append(count))
+    assert server.ranges == ["bytes=500-"]
+    assert (folder / "model.safetensors").read_bytes() == WEIGHTS
+    assert seen[-1] == len(WEIGHTS)
+
+
+@pytest.mark.parametrize("length", [500, 10 * len(WEIGHTS)])
+def test_a_part_is_begun_again_where_the_hub_knows_no_ranges_or_the_part_is_too_long(
+    server: Hub, own_cache: Path, length: int
+) -> None:
+    server.knows_no_ranges = True
+    pin = hub.look_up("own/clip")
+    blobs = own_cache / "models--own--clip" / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / f"{pin.weights[0].sha256}.whenabouts-part").write_bytes(bytes(length))
+    assert (hub.fetch(pin) / "model.safetensors").read_bytes() == WEIGHTS
+
+
+def test_a_part_that_is_longer_than_the_hubs_file_is_not_kept(
+    server: Hub, repository: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "_PAUSE_SECONDS", 0.0)
+    pin = hub.look_up("own/clip")
+    blobs = own_cache / "models--own--clip" / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / f"{pin.weights[0].sha256}.whenabouts-part").write_bytes(WEIGHTS[:-1])
+    (repository / "model.safetensors").write_bytes(b"short")
+    with pytest.raises(HubError, match="hash differs"):
+        hub.fetch(pin)
+    assert not list(blobs.glob("*part"))
+
+
+def test_a_file_that_is_longer_than_announced_is_cut_off_and_not_kept(
+    server: Hub, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.told_size = 15
+    with pytest.raises(HubError, match=r"model\.safetensors is not the file.*longer than 15 bytes.*not kept"):
+        hub.fetch(hub.look_up("own/clip"))
+    blobs = own_cache / "models--own--clip" / "blobs"
+    assert not list(blobs.glob("*part"))
+    assert WEIGHTS[:15] not in [path.read_bytes()[:15] for path in blobs.iterdir()]
+
+
+def test_a_hub_that_sends_a_byte_now_and_then_is_left_at_the_deadline_and_goes_on_later(
+    server: Hub, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub, "_FILE_SECONDS", 0.8)
+    monkeypatch.setattr(hub, "_SLOWEST_BYTES_A_SECOND", 1e9)
+    server.drip = 0.05
+    began = time.monotonic()
+    with pytest.raises(HubError, match=r"too slow.*what is here already is kept"):
+        hub.fetch(hub.look_up("own/clip"))
+    assert time.monotonic() - began < 3
+    (part,) = (own_cache / "models--own--clip" / "blobs").glob("*part")
+    kept = part.stat().st_size
+    assert 0 < kept < 100
+    server.drip = 0.0
+    hub.fetch(hub.look_up("own/clip"))
+    assert server.ranges == [f"bytes={kept}-"]
+
+
+def test_the_key_is_for_the_hub_and_not_for_where_it_sends(
+    server: Hub, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    with hub_server(repository) as other:
+        server.elsewhere = other.address
+        assert (hub.fetch(hub.look_up("own/clip")) / "model.safetensors").read_bytes() == WEIGHTS
+        assert set(server.keys) == {"Bearer hf_secret"}
+        assert set(other.keys) == {None}
+
+
 def test_a_download_that_broke_off_is_no_model(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    server.breaks_after = 500
+    monkeypatch.setattr(hub, "_PAUSE_SECONDS", 0.0)
+    server.breaks_after = 0
     with pytest.raises(HubError, match=r"broke off.*models get.*again"):
         hub.fetch(hub.look_up("own/clip"))
     with pytest.raises(HubError, match="its download is not finished"):
@@ -258,6 +338,90 @@ def test_files_that_would_leave_their_folder_are_left_out(
     assert not [file for file in hub.look_up("own/clip").files if "x.json" in file.path]
 
 
+def _described_with(monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, Any]], object]) -> None:
+    described = Hub.described
+
+    def hostile(self: Hub) -> dict[str, Any]:
+        told = described(self)
+        change(told)
+        return told
+
+    monkeypatch.setattr(Hub, "described", hostile)
+
+
+HOSTILE = ["../../../../victim", "/etc", "a" * 39, "A" * 40, "a" * 40 + "\n", "", None, 7, {"a": 1}]
+
+
+@pytest.mark.parametrize("commit", HOSTILE)
+def test_a_malformed_commit_is_refused_before_it_becomes_a_path(
+    server: Hub, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch, commit: object
+) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "config.json").write_text("mine")
+    _described_with(monkeypatch, lambda told: told.update(sha=commit))
+    with pytest.raises(HubError, match=r"own/clip: .* as its commit\), so nothing was fetched"):
+        hub.look_up("own/clip")
+    assert (victim / "config.json").read_text() == "mine"
+    assert not own_cache.exists()
+
+
+@pytest.mark.parametrize("digest", [value for value in HOSTILE if value not in ("", None)])
+@pytest.mark.parametrize("place", ["blobId", "sha256"])
+def test_a_malformed_hash_is_refused_before_it_becomes_a_path(
+    server: Hub, monkeypatch: pytest.MonkeyPatch, digest: object, place: str
+) -> None:
+    def change(told: dict[str, Any]) -> None:
+        file = told["siblings"][-1]
+        (file if place == "blobId" else file.setdefault("lfs", {}))[place] = digest
+
+    _described_with(monkeypatch, change)
+    with pytest.raises(HubError, match=r"own/clip: .* as the hash of .*, so nothing was fetched"):
+        hub.look_up("own/clip")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"id": "../../x"},
+        {"id": "own/clip@v"},
+        {"siblings": [{}]},
+        {"siblings": 3},
+        {"cardData": 3},
+        {"tags": [3]},
+    ],
+)
+def test_a_malformed_description_is_reported(
+    server: Hub, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    _described_with(monkeypatch, lambda told: told.update(changes))
+    with pytest.raises(HubError, match=r"is malformed.*check HF_ENDPOINT"):
+        hub.look_up("own/clip")
+
+
+def test_a_description_without_end_is_not_read(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "_MOST_DESCRIBED_BYTES", 100)
+    with pytest.raises(HubError, match="is malformed"):
+        hub.look_up("own/clip")
+
+
+def test_a_note_or_a_reference_that_leads_out_of_the_cache_is_not_followed(
+    own_cache: Path, tmp_path: Path
+) -> None:
+    place, victim = own_cache / "models--own--clip", tmp_path / "victim"
+    victim.mkdir()
+    (victim / "model.safetensors").write_bytes(WEIGHTS)
+    (place / "snapshots").mkdir(parents=True)
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text("../../../victim")
+    note = {"repository": "own/clip", "revision": "../../../victim", "licence": "", "files": []}
+    (place / "whenabouts.json").write_text(json.dumps(note))
+    assert hub.pin_of("own/clip") is None
+    for name in ("own/clip", f"own/clip@{victim}", "own/clip@../../../victim"):
+        with pytest.raises(HubError, match="not on this machine"):
+            hub.folder_of(name, _is_whole)
+
+
 def test_two_who_fetch_the_same_do_not_meet(server: Hub, own_cache: Path) -> None:
     from whenabouts import locking
 
@@ -271,7 +435,7 @@ def test_two_who_fetch_the_same_do_not_meet(server: Hub, own_cache: Path) -> Non
     hub.fetch(hub.look_up("own/clip"))
 
 
-@pytest.mark.parametrize("name", ["../etc", "a/../b", "a/b/c", "a b", "-x/y", "x@../y", ""])
+@pytest.mark.parametrize("name", ["../etc", "a/../b", "a/b/c", "a b", "-x/y", "x@../y", "x@/etc", ""])
 def test_what_is_no_name_is_none(name: str) -> None:
     assert not hub.is_name(name)
 

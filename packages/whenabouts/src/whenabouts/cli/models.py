@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from whenabouts.cli.options import add_format, add_verb, for_terminal, print_either
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
-    from whenabouts.intake.hub import ModelCard, Pin
+    from rich.progress import TaskID
+
+    from whenabouts.intake.hub import HubFile, ModelCard, Pin
     from whenabouts.known_models import ListedModel
 
 _EPILOG = """\
@@ -121,13 +125,35 @@ def run_get(options: argparse.Namespace) -> int:
         for line in _facts(pin):
             print(for_terminal(line), file=sys.stderr)
         _ask(options)
-    folder = hub.fetch(pin)
+    with _progress() as on_bytes:
+        folder = hub.fetch(pin, on_bytes)
     print_either(
         options,
         lambda: {**_described(pin), "folder": str(folder)},
         lambda: [f"{pin.repository} is here: {folder}"],
     )
     return 0
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[HubFile, int], object]]:
+    """What shows a bar for each file on standard error, where somebody looks."""
+    if not sys.stderr.isatty():
+        yield lambda file, count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
+    with Progress(*columns, TransferSpeedColumn(), console=Console(stderr=True), transient=True) as bars:
+        jobs: dict[str, TaskID] = {}
+
+        def show(file: HubFile, count: int) -> None:
+            if file.path not in jobs:
+                jobs[file.path] = bars.add_task(file.path, total=file.size)
+            bars.update(jobs[file.path], completed=count)
+
+        yield show
 
 
 def _packaged(options: argparse.Namespace, card: ModelCard) -> int:

@@ -1,60 +1,45 @@
 """Whether an object store keeps the promise that every commit of a table rests on.
 
 A table's next version is put with `If-None-Match: *`: of several writers who put the same key, one succeeds
-and the others are told so. A store that ignores the header takes all of them, and each replaces the version
-of the one before without a word: what that one wrote is gone. LanceDB cannot tell, so it is tried here once
-in a process, before anything is written: with four at the same time, because a store may look first and
-write afterwards, and with one more behind them.
+and the others are refused. A store that ignores the header takes all of them, and each replaces the version
+of the one before without a word: what that one wrote is gone. LanceDB cannot tell, so the store is tried
+here once in a process, before anything is written: with four puts at the same time, because a store may look
+first and write afterwards, and with one more behind them.
 
-Amazon's own store has it (since August 2024) and is not asked. The request is signed as Signature Version 4
-says (https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html), with the keys that
-LanceDB would use, where they are named or in the environment or in a file of profiles.
+Amazon's own store has it (since August 2024) and is not asked. obstore makes the requests with the keys that
+LanceDB would use. Profiles are read here, because obstore does not read them.
 """
 
 from __future__ import annotations
 
 import configparser
 import contextlib
-import hashlib
-import hmac
 import os
 import threading
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import timedelta
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from typing import TYPE_CHECKING
 
+from whenabouts.extras import lacking
 from whenabouts.index.records import StoreError
 
+if TYPE_CHECKING:
+    from obstore.store import S3Credential, S3Store
+
 _AT_ONCE = 4
-_SECONDS = 30.0
-_TAKEN = frozenset((409, 412))
-# What says that a request came to nothing by chance, and may be made again.
-_AWAY = frozenset((429, 500, 502, 503, 504))
-_ATTEMPTS = 5
+_SECONDS = timedelta(seconds=30)
+_RETRIES = 4
 
 _kept_promise: set[tuple[str, str]] = set()
-
-
-@dataclass(frozen=True, slots=True)
-class _Keys:
-    """Who asks: an access key, its secret, and the token of keys that expire."""
-
-    access: str
-    secret: str
-    token: str = ""
 
 
 def check_conditional_put(place: str, storage_options: Mapping[str, str] | None) -> None:
     """Raise StoreError if the store of an s3:// place takes a second put of a key that must be new.
 
-    Nothing is asked where the store is Amazon's own, or where no keys are found (a machine's own role: then
-    the store cannot be asked from here).
+    It needs the extra `objects`. Nothing is asked where the store is Amazon's own, or where no keys are
+    found (a machine's own role: then the store cannot be asked from here).
     """
     options = _options(storage_options)
     endpoint = next((options[name] for name in _ENDPOINTS if options.get(name)), "")
@@ -62,13 +47,33 @@ def check_conditional_put(place: str, storage_options: Mapping[str, str] | None)
     bucket, _, prefix = place.removeprefix("s3://").partition("/")
     if not endpoint or keys is None or (endpoint, bucket) in _kept_promise:
         return
-    is_virtual = options.get("aws_virtual_hosted_style_request", "").lower() in ("1", "true", "yes")
-    base = endpoint.rstrip("/") + ("" if is_virtual else f"/{bucket}")
     name = f"{prefix.strip('/')}/conditional-put.{os.urandom(6).hex()}"
-    url = f"{base}/{quote(name, safe='/-._~')}"
-    region = options.get("aws_region") or options.get("aws_default_region") or "us-east-1"
-    _try(place, lambda method: _ask(method, url, region, keys))
-    _kept_promise.add((endpoint, bucket))
+    if _keeps_promise(place, endpoint, _store(bucket, endpoint, keys, options), name):
+        _kept_promise.add((endpoint, bucket))
+
+
+def _store(bucket: str, endpoint: str, keys: S3Credential, options: Mapping[str, str]) -> S3Store:
+    try:
+        from obstore.store import S3Store
+    except ModuleNotFoundError as error:
+        raise StoreError(f"a new corpus on {endpoint}: {lacking(error) or error}") from error
+    return S3Store(
+        bucket,
+        config={
+            "aws_endpoint_url_s3": endpoint,
+            "region": options.get("aws_region") or options.get("aws_default_region") or "us-east-1",
+            "virtual_hosted_style_request": _is_set(options, "aws_virtual_hosted_style_request"),
+            # Some stores lack the deletion of several keys at once, by which obstore would delete one.
+            "disable_bulk_delete": True,
+        },
+        client_options={"allow_http": _is_set(options, "aws_allow_http"), "timeout": _SECONDS},
+        retry_config={"max_retries": _RETRIES},
+        credential_provider=lambda: keys,
+    )
+
+
+def _is_set(options: Mapping[str, str], name: str) -> bool:
+    return options.get(name, "").lower() in ("1", "true", "yes")
 
 
 # In the order in which the first that is there counts.
@@ -85,50 +90,73 @@ def _options(given: Mapping[str, str] | None) -> dict[str, str]:
     return environment | long
 
 
-def _keys(options: Mapping[str, str]) -> _Keys | None:
+def _keys(options: Mapping[str, str]) -> S3Credential | None:
     """The keys that are named, or those of the profile; None where there are none."""
     if options.get("aws_access_key_id") and options.get("aws_secret_access_key"):
         token = options.get("aws_session_token") or options.get("aws_token") or ""
-        return _Keys(options["aws_access_key_id"], options["aws_secret_access_key"], token)
+        return _credential(options["aws_access_key_id"], options["aws_secret_access_key"], token)
     profiles = configparser.RawConfigParser()
     place = options.get("aws_shared_credentials_file") or "~/.aws/credentials"
     with contextlib.suppress(OSError, configparser.Error, UnicodeDecodeError, KeyError):
         profiles.read_string(Path(place).expanduser().read_text(encoding="utf-8"))
         own = profiles[options.get("aws_profile") or "default"]
-        return _Keys(own["aws_access_key_id"], own["aws_secret_access_key"], own.get("aws_session_token", ""))
+        token = own.get("aws_session_token", "")
+        return _credential(own["aws_access_key_id"], own["aws_secret_access_key"], token)
     return None
 
 
-def _try(place: str, ask: Callable[[str], int]) -> None:
-    """Put one key four times at once and once more; `ask` makes a request and gives the answer's status."""
+def _credential(access: str, secret: str, token: str) -> S3Credential:
+    return {"access_key_id": access, "secret_access_key": secret, "token": token or None, "expires_at": None}
+
+
+def _keeps_promise(place: str, endpoint: str, store: S3Store, name: str) -> bool:
+    """Put one key four times at once and once more. Raises StoreError for a broken promise.
+
+    False if the store refuses for another reason, which the first real write then reports in LanceDB's words.
+    """
+    import obstore
+    from obstore.exceptions import AlreadyExistsError, BaseError
+
     start = threading.Barrier(_AT_ONCE)
 
-    def put(_: int) -> int:
-        start.wait()
-        return ask("PUT")
+    def is_taken() -> bool:
+        try:
+            obstore.put(store, name, b"", mode="create")
+        except AlreadyExistsError:
+            return False
+        return True
 
+    def is_taken_with_others(_: int) -> bool:
+        start.wait()
+        return is_taken()
+
+    refusal = ""
+    taken, is_taken_later = 0, False
     try:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            first = list(pool.map(put, range(_AT_ONCE)))
-        later = ask("PUT")
-    except OSError as error:
-        raise StoreError(f"{place}: the store cannot be reached: {error}") from error
-    with contextlib.suppress(OSError):
-        ask("DELETE")
-    refused = next((status for status in (*first, later) if status >= 300 and status not in _TAKEN), None)
-    if refused == 501:
+            taken = sum(pool.map(is_taken_with_others, range(_AT_ONCE)))
+        is_taken_later = is_taken()
+    except (BaseError, OSError) as error:
+        refusal = " ".join(str(error).split())
+        if "error sending request" in refusal:
+            raise StoreError(
+                f"{place}: the store cannot be reached at {endpoint}; check AWS_ENDPOINT and the network"
+            ) from error
+    with contextlib.suppress(BaseError, OSError):
+        obstore.delete(store, name)
+    if "501 Not Implemented" in refusal:
         raise StoreError(f"{place}: {_LACKING} (it answers 501); {_REMEDY}")
-    if refused is not None:
-        return  # its own reason comes with the first real write, in LanceDB's words
-    # Where the answer to the one that was taken got lost, none is known to be: asked again, it was refused.
-    taken = sum(status < 300 for status in first)
-    if later < 300:
+    if refusal:
+        return False
+    if is_taken_later:
         raise StoreError(f"{place}: {_LACKING} (a second put of one key was taken); {_REMEDY}")
+    # None is known to be taken if the answer to the one that was taken got lost: repeated, it was refused.
     if taken > 1:
         raise StoreError(
             f"{place}: {_LACKING} when several ask at once ({taken} of {_AT_ONCE} puts of one key were "
             f"taken); {_REMEDY}"
         )
+    return True
 
 
 _LACKING = 'the store has no conditional put ("If-None-Match")'
@@ -136,45 +164,3 @@ _REMEDY = (
     "two writers could overwrite each other unseen, so no corpus is written there. Use a store that has it "
     "(Amazon S3, Ceph, MinIO, …), or a folder"
 )
-
-
-def _ask(method: str, url: str, region: str, keys: _Keys) -> int:
-    """The status of the answer to a signed request without a body; asked again while the store is away."""
-    for attempt in range(_ATTEMPTS):
-        request = urllib.request.Request(url, b"" if method == "PUT" else None, method=method)
-        for name, value in _signed(method, url, region, keys).items():
-            request.add_header(name, value)
-        try:
-            with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
-                return int(answer.status)
-        except urllib.error.HTTPError as error:
-            error.close()
-            if error.code not in _AWAY or attempt == _ATTEMPTS - 1:
-                return error.code
-        except OSError:
-            if attempt == _ATTEMPTS - 1:
-                raise
-        time.sleep(0.1 * 2**attempt)
-    raise AssertionError("the last attempt returns or raises")
-
-
-def _signed(method: str, url: str, region: str, keys: _Keys) -> dict[str, str]:
-    """The headers of a request that is signed with Signature Version 4."""
-    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    parts = urlsplit(url)
-    empty = hashlib.sha256(b"").hexdigest()
-    headers = {"host": parts.netloc, "x-amz-content-sha256": empty, "x-amz-date": now}
-    if method == "PUT":
-        headers["if-none-match"] = "*"
-    if keys.token:
-        headers["x-amz-security-token"] = keys.token
-    names = ";".join(sorted(headers))
-    lines = "".join(f"{name}:{headers[name]}\n" for name in sorted(headers))
-    canonical = f"{method}\n{parts.path}\n\n{lines}\n{names}\n{empty}"
-    scope = f"{now[:8]}/{region}/s3/aws4_request"
-    digest = hashlib.sha256(canonical.encode()).hexdigest()
-    key = f"AWS4{keys.secret}".encode()
-    for part in (*scope.split("/"), f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{digest}"):
-        key = hmac.digest(key, part.encode(), "sha256")
-    credential = f"Credential={keys.access}/{scope}, SignedHeaders={names}, Signature={key.hex()}"
-    return {**headers, "Authorization": f"AWS4-HMAC-SHA256 {credential}"}

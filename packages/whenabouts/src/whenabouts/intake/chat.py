@@ -8,21 +8,18 @@ and stands in no message.
 from __future__ import annotations
 
 import base64
-import contextlib
-import http.client
 import ipaddress
 import json
 import os
 import socket
 import ssl
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from whenabouts.intake.bounded_http import Reply, RequestFailed, retry_after, send
 from whenabouts.types import UsageError, WhenaboutsError
 
 KEY_VARIABLE = "WHENABOUTS_CHAT_KEY"
@@ -151,13 +148,6 @@ class Bounds:
     most_bytes: int = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class _Reply:
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
 class Chat:
     """Asks one endpoint; may be used by several threads. `pause` is what waits between tries."""
 
@@ -200,7 +190,7 @@ class Chat:
             # A server that knows no forms of answers is asked without.
         return self._content(self._tried(body, until))
 
-    def _tried(self, body: Mapping[str, Any], until: float) -> _Reply:
+    def _tried(self, body: Mapping[str, Any], until: float) -> Reply:
         """The reply to a request, asked again after faults that may pass."""
         data = json.dumps(body).encode()
         for number in range(self.bounds.tries):
@@ -208,32 +198,19 @@ class Chat:
             wait = _FIRST_PAUSE_SECONDS * 2**number
             try:
                 reply = self._once(data, until)
-            except (OSError, http.client.HTTPException) as error:
+            except (TimeoutError, RequestFailed) as error:
                 if is_last or time.monotonic() + wait >= until:
-                    raise ChatUnreachable(self._unreachable(error, until)) from error
+                    raise ChatUnreachable(self._unreachable(error.__cause__ or error, until)) from error
             else:
                 if reply.status not in _AGAIN:
                     return reply
-                wait = max(wait, _retry_after(reply.headers))
+                wait = max(wait, retry_after(reply.headers))
                 if is_last or time.monotonic() + wait >= until:
                     raise ChatUnreachable(self._refused(reply))
             self._pause(wait)
         raise AssertionError("the last try returns or raises")
 
-    def _once(self, data: bytes, until: float) -> _Reply:
-        parts = _split(self.endpoint.address)
-        seconds = max(0.05, until - time.monotonic())
-        assert parts.hostname is not None  # `Endpoint` has looked
-        kind = http.client.HTTPSConnection if self.endpoint.is_encrypted else http.client.HTTPConnection
-        connection = kind(parts.hostname, parts.port, timeout=seconds)
-        replies: list[http.client.HTTPResponse] = []
-
-        def begun(*arguments: Any, **named: Any) -> http.client.HTTPResponse:
-            # http.client forgets a reply whose head does not come in time; its socket is to be closed too.
-            replies.append(http.client.HTTPResponse(*arguments, **named))
-            return replies[-1]
-
-        connection.response_class = begun  # type: ignore[assignment]
+    def _once(self, data: bytes, until: float) -> Reply:
         headers = {
             "Content-Type": "application/json",
             "Accept": "application/json",
@@ -241,23 +218,16 @@ class Chat:
         }
         if self.endpoint.key:
             headers["Authorization"] = f"Bearer {self.endpoint.key}"
-        try:
-            connection.connect()
-            with _ended_at(connection, until):
-                connection.request("POST", f"{parts.path}/chat/completions", data, headers)
-                response = connection.getresponse()
-                body = response.read(self.bounds.most_bytes + 1)
-                if time.monotonic() >= until:
-                    raise TimeoutError("the time is up")
-                if response.length and len(body) <= self.bounds.most_bytes:
-                    raise ConnectionError("the answer ends in its middle")
-                return _Reply(response.status, {k.lower(): v for k, v in response.getheaders()}, body)
-        finally:
-            for begun_reply in replies:
-                begun_reply.close()
-            connection.close()
+        return send(
+            "POST",
+            f"{self.endpoint.address}/chat/completions",
+            headers=headers,
+            content=data,
+            seconds=max(0.05, until - time.monotonic()),
+            most_bytes=self.bounds.most_bytes,
+        )
 
-    def _content(self, reply: _Reply) -> str:
+    def _content(self, reply: Reply) -> str:
         """The text of a reply. Raises ChatError for what is none."""
         host, status = self.endpoint.host, reply.status
         if 300 <= status < 400:
@@ -268,7 +238,7 @@ class Chat:
             )
         if status != 200:
             raise ChatUnreachable(self._refused(reply))
-        if len(reply.body) > self.bounds.most_bytes:
+        if not reply.is_whole:
             raise ChatError(
                 f"{host} answers with more than {self.bounds.most_bytes:,} bytes; nothing was read"
             )
@@ -284,9 +254,9 @@ class Chat:
             raise ChatError(f"{host}: the answer of {self.endpoint.model} is cut off: it says too much")
         return text
 
-    def _refused(self, reply: _Reply) -> str:
+    def _refused(self, reply: Reply) -> str:
         host, model = self.endpoint.host, self.endpoint.model
-        seconds = _retry_after(reply.headers)
+        seconds = retry_after(reply.headers)
         remedy = {
             401: f"set {KEY_VARIABLE} to a key that it takes",
             403: f"set {KEY_VARIABLE} to a key that may use {model}",
@@ -297,7 +267,7 @@ class Chat:
         cause = self._shown(_message_of(reply.body))
         return f"{host} answers {reply.status}{f' ({cause})' if cause else ''}; {remedy}"
 
-    def _unreachable(self, error: Exception, until: float) -> str:
+    def _unreachable(self, error: BaseException, until: float) -> str:
         host = self.endpoint.host
         if isinstance(error, ssl.SSLCertVerificationError):
             cause = error.verify_message
@@ -317,37 +287,6 @@ class Chat:
             text = text.replace(self.endpoint.key, "***")
         line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
         return line if len(line) <= _MOST_SHOWN else line[: _MOST_SHOWN - 1] + "…"
-
-
-@contextlib.contextmanager
-def _ended_at(connection: http.client.HTTPConnection, until: float) -> Iterator[None]:
-    """End a connection at an instant: a server that sends a byte now and then starts every time-out anew."""
-
-    def end() -> None:
-        with contextlib.suppress(OSError):  # closed already
-            own.shutdown(socket.SHUT_RDWR)
-
-    own = connection.sock
-    timer = threading.Timer(max(0.0, until - time.monotonic()), end)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def _retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds that a server asks to wait, as a number or as a date; 0 where it says nothing sensible."""
-    value = headers.get("retry-after", "").strip()
-    try:
-        seconds = float(value) if value else 0.0
-    except ValueError:
-        try:
-            seconds = parsedate_to_datetime(value).timestamp() - time.time()
-        except (ValueError, TypeError, OverflowError):
-            return 0.0
-    return min(max(seconds, 0.0), 86_400.0) if seconds == seconds else 0.0
 
 
 def _message_of(body: bytes) -> str:

@@ -14,29 +14,40 @@ import errno
 import fnmatch
 import hashlib
 import json
-import logging
 import os
 import re
 import shutil
-import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+from urllib.parse import quote
 
 from whenabouts import locking
+from whenabouts.intake.bounded_http import Reply, RequestFailed, retry_after, send
 from whenabouts.types import WhenaboutsError
 
-_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*(?:@[\w./-]+)?")
+_NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*(?:@[\w.-][\w./-]*)?")
+_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+# An absolute path has an empty first part.
+_PARTS = frozenset(("", ".", ".."))
 _FILES = ("*.json", "*.txt", "*.model", "*.jinja", "model*.safetensors", "*/model*.safetensors")
 _LEFT_OUT = ("onnx/*", "openvino/*", "*.fp16.*", "*.bf16.*")
 _CARDS = ("LICENSE*", "README.md")
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 _PIN, _BEGUN = "whenabouts.json", "whenabouts-begun.json"
 _PATIENCE_SECONDS = 15.0
+_LOOK_UP_SECONDS = 60.0
+_MOST_DESCRIBED_BYTES = 16 << 20
+_MOST_BYTES = 1 << 63
+# A file may take a minute, plus the time that its bytes take at this rate.
+_FILE_SECONDS, _SLOWEST_BYTES_A_SECOND = 60.0, 30_000
+_TRIES, _PAUSE_SECONDS = 6, 1.0
+_AGAIN = frozenset((408, 429, 500, 502, 503, 504))
 # What a file system needs besides what is written to it.
 _SPARE_BYTES = 64 << 20
 
@@ -62,12 +73,24 @@ class ModelCard:
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """A file of a repository; `sha256` of its content, or `blob`, its SHA-1 in git ("": not told)."""
+    """A file of a repository; `sha256` of its content, or `blob`, its SHA-1 in git ("": not told).
+
+    Raises ValueError for a path that leaves its folder and for a malformed hash: both become paths.
+    """
 
     path: str
     size: int
     sha256: str = ""
     blob: str = ""
+
+    def __post_init__(self) -> None:
+        if not _stays_inside(self.path):
+            raise ValueError(f"a file {self.path!r:.80}, which leaves its folder")
+        if not isinstance(self.size, int) or not 0 <= self.size < _MOST_BYTES:
+            raise ValueError(f"{self.size!r:.80} as the size of {self.path!r:.80}")
+        for digest in (self.sha256, self.blob):
+            if digest != "" and not _is_hash(digest):
+                raise ValueError(f"{digest!r:.80} as the hash of {self.path!r:.80}")
 
     def fits(self, file: Path) -> bool:
         """Whether a file on disk is this one, by size and hash."""
@@ -86,12 +109,21 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """What was fetched of a repository: its revision (a commit), its licence ("": not stated), its files."""
+    """What was fetched of a repository: its revision (a commit), its licence ("": not stated), its files.
+
+    Raises ValueError for a malformed name or commit: both become paths.
+    """
 
     repository: str
     revision: str
     licence: str
     files: tuple[HubFile, ...]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.repository, str) or "@" in self.repository or not is_name(self.repository):
+            raise ValueError(f"{self.repository!r:.80} as its name")
+        if not _is_hash(self.revision):
+            raise ValueError(f"{self.revision!r:.80} as its commit")
 
     @property
     def size(self) -> int:
@@ -102,6 +134,16 @@ class Pin:
     def weights(self) -> tuple[HubFile, ...]:
         """The files that hold weights: those whose hash says which model it is."""
         return tuple(file for file in self.files if file.path.endswith((".safetensors", ".bin", ".onnx")))
+
+
+def _is_hash(value: object) -> bool:
+    """Whether a value from outside is a hash of git or a SHA-256, in lower case."""
+    return isinstance(value, str) and _HASH.fullmatch(value) is not None
+
+
+def _stays_inside(path: object) -> bool:
+    """Whether a path from outside names a file below the folder that it is joined to."""
+    return isinstance(path, str) and path.isprintable() and _PARTS.isdisjoint(path.split("/"))
 
 
 def is_name(name: str) -> bool:
@@ -148,10 +190,11 @@ def _snapshot(repository: str, revision: str | None) -> Path | None:
     """Where the hub's cache has a revision (a commit, a branch or a tag; None: the main one)."""
     place = _place(repository)
     commit = revision or "main"
-    with contextlib.suppress(OSError, ValueError):
-        commit = (place / "refs" / commit).read_text(encoding="ascii").strip()
+    if not _is_hash(commit):
+        with contextlib.suppress(OSError, ValueError):
+            commit = (place / "refs" / commit).read_text(encoding="ascii").strip()
     folder = place / "snapshots" / commit
-    return folder if folder.is_dir() else None
+    return folder if _is_hash(commit) and folder.is_dir() else None
 
 
 def _cache() -> Path:
@@ -204,34 +247,58 @@ def is_fetched(pin: Pin) -> bool:
 def look_up(name: str, only: Sequence[str] = ()) -> Pin:
     """What the hub has under a name, and which files of it would be fetched (`only` these, if any are named).
 
-    Raises HubError where the hub cannot be reached, has no such model, or none that is safe to open.
+    Raises HubError if the hub cannot be reached, has no such model, sends a malformed description, or has no
+    weights that are safe to open.
     """
-    from huggingface_hub import HfApi, constants
+    from huggingface_hub import constants
 
     repository, _, revision = name.partition("@")
+    at = f"/revision/{quote(revision, safe='')}" if revision else ""
+    url = f"{constants.ENDPOINT}/api/models/{repository}{at}?blobs=true"
     try:
-        info = HfApi(endpoint=constants.ENDPOINT).model_info(
-            repository, revision=revision or None, files_metadata=True, timeout=_PATIENCE_SECONDS
+        reply = _ask(name, url, {}, seconds=_LOOK_UP_SECONDS, most_bytes=_MOST_DESCRIBED_BYTES)
+    except OSError as error:
+        raise HubError(_broken_off(name, error)) from error
+    if reply.status != 200:
+        raise HubError(_refused(name, reply))
+    try:
+        told = json.loads(reply.body)
+        offered = [file for sibling in told.get("siblings") or () if (file := _file(sibling)) is not None]
+        pin = Pin(told.get("id") or repository, told.get("sha"), _licence(told), ())
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise HubError(
+            f"{name}: the description that {constants.ENDPOINT} sends is malformed ({_first_line(error)}), "
+            "so nothing was fetched; check HF_ENDPOINT"
+        ) from error
+    return replace(pin, files=tuple(_chosen(name, offered, only)))
+
+
+def _ask(name: str, url: str, headers: Mapping[str, str], **bounds: Any) -> Reply:
+    """The hub's answer. Raises HubError if HF_HUB_OFFLINE forbids to ask, else as `send` does."""
+    from huggingface_hub import constants, get_token
+
+    if constants.HF_HUB_OFFLINE:
+        raise HubError(
+            f"{name}: HF_HUB_OFFLINE is set, so nothing is downloaded; unset it, or give a folder's path"
         )
-    except Exception as error:  # the hub's client and its network library each raise their own kinds
-        raise HubError(_refused(name, error)) from error
-    offered = [file for sibling in info.siblings or () if (file := _file(sibling)) is not None]
-    chosen = _chosen(name, offered, only)
-    return Pin(info.id or repository, str(info.sha), _licence(info), tuple(chosen))
+    key = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
+    authorization = {"Authorization": f"Bearer {key}"} if key else {}
+    asked = {"User-Agent": "whenabouts", **authorization, **headers}
+    return send("GET", url, headers=asked, idle_seconds=_PATIENCE_SECONDS, is_direct=False, **bounds)
 
 
-def _file(sibling: Any) -> HubFile | None:
+def _file(sibling: Mapping[str, Any]) -> HubFile | None:
     """A file as the hub describes it; None where it gives no size, or a name that leaves its folder."""
-    path, size = str(sibling.rfilename), sibling.size
-    if not isinstance(size, int) or size < 0 or Path(path).is_absolute() or ".." in Path(path).parts:
+    path, size = sibling["rfilename"], sibling.get("size")
+    if not isinstance(size, int) or size < 0 or not _stays_inside(path):
         return None
-    return HubFile(path, size, str((sibling.lfs or {}).get("sha256") or ""), str(sibling.blob_id or ""))
+    return HubFile(path, size, (sibling.get("lfs") or {}).get("sha256") or "", sibling.get("blobId") or "")
 
 
-def _licence(info: Any) -> str:
-    card = info.card_data.to_dict() if info.card_data is not None else {}
+def _licence(told: Mapping[str, Any]) -> str:
+    card = told.get("cardData") or {}
     stated = card.get("license_name") or card.get("license")
-    tags = [tag.removeprefix("license:") for tag in info.tags or () if tag.startswith("license:")]
+    tags = [tag.removeprefix("license:") for tag in told.get("tags") or () if tag.startswith("license:")]
     return str(stated or (tags[0] if tags else ""))
 
 
@@ -260,12 +327,12 @@ def _fits(path: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
 
 
-def fetch(pin: Pin) -> Path:
+def fetch(pin: Pin, on_bytes: Callable[[HubFile, int], object] = lambda file, count: None) -> Path:
     """Fetch the files of a look-up; a download that broke off goes on where it stood. Returns the folder.
 
-    Each file is held against the size and hash that the hub told before it takes its place. Raises HubError
-    where there is no room, the hub breaks off, a file is not the one that was told, or another process
-    fetches the same.
+    `on_bytes` is called with a file and how many bytes of it are there. Each file is compared with the size
+    and hash that the hub told before it takes its place. Raises HubError where there is no room, the hub
+    breaks off or is too slow, a file is not the one that was told, or another process fetches the same.
     """
     place = _place(pin.repository)
     folder = place / "snapshots" / pin.revision
@@ -276,30 +343,21 @@ def fetch(pin: Pin) -> Path:
         if held is None:
             raise HubError(f"{pin.repository}: another command is fetching it; wait until it is done")
         try:
-            with _quiet_but_on_a_terminal():
-                for file in _lacking(folder, pin):
-                    _fetch_file(pin, file, place)
+            for file in _lacking(folder, pin):
+                _fetch_file(pin, file, place, on_bytes)
             (place / _BEGUN).replace(place / _PIN)
         finally:
             held.release()
-    except HubError:
-        raise
     except OSError as error:
-        raise HubError(_broken_off(pin, error)) from error
-    except Exception as error:  # the hub's client and its network library each raise their own kinds
-        raise HubError(_refused(pin.repository, error)) from error
+        raise HubError(_broken_off(pin.repository, error)) from error
     return folder
 
 
-def _fetch_file(pin: Pin, file: HubFile, place: Path) -> None:
+def _fetch_file(pin: Pin, file: HubFile, place: Path, on_bytes: Callable[[HubFile, int], object]) -> None:
     """Put one file into the hub's cache, laid out as its own client does: content by hash, a link by name.
 
-    That client begins a file anew in each process, so large ones are read here.
+    That client begins a file anew in each process and takes more bytes than it was told of.
     """
-    from huggingface_hub import hf_hub_url
-    from huggingface_hub.file_download import http_get
-    from huggingface_hub.utils._headers import build_hf_headers
-
     link = place / "snapshots" / pin.revision / file.path
     name = file.sha256 or file.blob or hashlib.sha256(f"{pin.revision} {file.path}".encode()).hexdigest()
     blob, part = place / "blobs" / name, place / "blobs" / f"{name}.whenabouts-part"
@@ -307,25 +365,66 @@ def _fetch_file(pin: Pin, file: HubFile, place: Path) -> None:
         parent.mkdir(parents=True, exist_ok=True)
     if not (blob.is_file() and file.fits(blob)):
         with part.open("ab") as stream:
-            if stream.tell() > file.size:
-                stream.truncate(0)
-            http_get(
-                hf_hub_url(pin.repository, file.path, revision=pin.revision),
-                stream,
-                resume_size=stream.tell(),
-                headers=build_hf_headers(library_name="whenabouts"),
-                expected_size=file.size,
-            )
-        if not file.fits(part):
+            is_in_bounds = _download(pin, file, stream, on_bytes)
+        if not is_in_bounds or not file.fits(part):
             part.unlink()
+            why = "its hash differs" if is_in_bounds else f"it is longer than {file.size:,} bytes"
             raise HubError(
-                f"{pin.repository}: {file.path} is not the file that the hub described (its hash differs), "
-                f"so "
-                "it was not kept; call `whenabouts models get` again"
+                f"{pin.repository}: {file.path} is not the file that the hub described ({why}), so it was "
+                "not kept; call `whenabouts models get` again"
             )
         part.replace(blob)
     link.unlink(missing_ok=True)
     link.symlink_to(os.path.relpath(blob, link.parent))
+
+
+def _download(pin: Pin, file: HubFile, stream: BinaryIO, on_bytes: Callable[[HubFile, int], object]) -> bool:
+    """Write what a part of a file lacks; False if the hub sends more than the file has.
+
+    A connection that breaks off is made again, as often as it brings something and a few times more.
+    """
+    from huggingface_hub import hf_hub_url
+
+    def write(block: bytes) -> None:
+        stream.write(block)
+        on_bytes(file, stream.tell())
+
+    def behind(reply: Reply) -> tuple[Callable[[bytes], object], int] | None:
+        if reply.status == 200:  # the whole file, though a part may have been asked for
+            _empty(stream)
+        return (write, file.size - stream.tell()) if reply.status in (200, 206) else None
+
+    if stream.tell() > file.size:
+        _empty(stream)
+    url = hf_hub_url(pin.repository, file.path, revision=pin.revision)
+    until = time.monotonic() + _FILE_SECONDS + file.size / _SLOWEST_BYTES_A_SECOND
+    tries = 0
+    while (begin := stream.tell()) < file.size:
+        pause = _PAUSE_SECONDS
+        range_asked = {"Range": f"bytes={begin}-"} if begin else {}
+        try:
+            seconds = until - time.monotonic()
+            reply = _ask(pin.repository, url, range_asked, seconds=seconds, sink=behind)
+        except RequestFailed:
+            tries = 1 if stream.tell() > begin else tries + 1
+            if tries >= _TRIES:
+                raise
+        else:
+            if reply.status in (200, 206):
+                return reply.is_whole
+            tries += 1
+            if reply.status == 416 and begin:  # the part is longer than the hub's file
+                _empty(stream)
+            elif reply.status not in _AGAIN or tries >= _TRIES:
+                raise HubError(_refused(pin.repository, reply))
+            pause = max(pause, retry_after(reply.headers))
+        time.sleep(max(0.0, min(pause, until - time.monotonic())))
+    return True
+
+
+def _empty(stream: BinaryIO) -> None:
+    stream.seek(0)
+    stream.truncate()
 
 
 def _check_room(pin: Pin, folder: Path) -> None:
@@ -351,43 +450,33 @@ def _write_begun(pin: Pin) -> None:
     Path(draft.name).replace(place / _BEGUN)
 
 
-def _broken_off(pin: Pin, error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{pin.repository}: the disk is full; make room and call `whenabouts models get` again"
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"{pin.repository}: {_cache()} may not be written to; set HF_HOME to a folder of yours"
-    return _refused(pin.repository, error)
-
-
-def _refused(name: str, error: Exception) -> str:
-    """What to say of a hub that does not give what it was asked for."""
+def _broken_off(name: str, error: OSError) -> str:
+    """What to say of a download that did not come to its end."""
     from huggingface_hub import constants
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
 
-    hub = constants.ENDPOINT
-    match error:
-        case OfflineModeIsEnabled():
-            return (
-                f"{name}: HF_HUB_OFFLINE is set, so nothing is downloaded; unset it, or give a folder's path"
-            )
-        case GatedRepoError():
-            return f"{name}: its authors want their terms accepted at {hub}/{name} first; then set HF_TOKEN"
-        case RepositoryNotFoundError():
-            return f"{name}: {hub} has no such model, or it is private; check the name, or set HF_TOKEN"
-        case RevisionNotFoundError():
-            return f"{name}: {hub} has the model, but not this revision"
-        case HfHubHTTPError():
-            return f"{name}: {hub} refuses ({_first_line(error)}); try again later"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{name}: the disk is full; make room and call `whenabouts models get` again"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"{name}: {_cache()} may not be written to; set HF_HOME to a folder of yours"
+    cause = "it is too slow" if isinstance(error, TimeoutError) else _first_line(error)
     return (
-        f"{name}: {hub} cannot be reached, or broke off ({_first_line(error)}); check the network and call "
+        f"{name}: {constants.ENDPOINT} cannot be reached, or broke off ({cause}); check the network and call "
         "`whenabouts models get` again: what is here already is kept"
     )
+
+
+def _refused(name: str, reply: Reply) -> str:
+    """What to say of a hub that does not give what it was asked for."""
+    from huggingface_hub import constants
+
+    hub, code = constants.ENDPOINT, reply.headers.get("x-error-code", "")
+    if code == "GatedRepo":
+        return f"{name}: its authors want their terms accepted at {hub}/{name} first; then set HF_TOKEN"
+    if code == "RevisionNotFound":
+        return f"{name}: {hub} has the model, but not this revision"
+    if code == "RepoNotFound" or reply.status == 401:
+        return f"{name}: {hub} has no such model, or it is private; check the name, or set HF_TOKEN"
+    return f"{name}: {hub} refuses (it answers {reply.status}); try again later"
 
 
 def _first_line(error: Exception) -> str:
@@ -420,27 +509,3 @@ def nothing_downloaded() -> Iterator[None]:
 
 
 _before: list[bool] = []
-
-
-@contextmanager
-def _quiet_but_on_a_terminal() -> Iterator[None]:
-    """The hub's progress bars and its log, unless what they would be written on is a file or a pipe."""
-    from huggingface_hub.utils import logging as hub_logging
-    from huggingface_hub.utils.tqdm import (
-        are_progress_bars_disabled,
-        disable_progress_bars,
-        enable_progress_bars,
-    )
-
-    if sys.stderr.isatty():
-        yield
-        return
-    level, had_bars = hub_logging.get_verbosity(), not are_progress_bars_disabled()
-    hub_logging.set_verbosity(logging.ERROR)
-    disable_progress_bars()
-    try:
-        yield
-    finally:
-        hub_logging.set_verbosity(level)
-        if had_bars:
-            enable_progress_bars()

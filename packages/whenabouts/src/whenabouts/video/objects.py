@@ -5,7 +5,8 @@ other path, for reading. What is read is kept in blocks, a few at a time: a film
 container's index at the end of it costs one block. The store, its region and the keys are those of the usual
 environment (AWS_ACCESS_KEY_ID, AWS_PROFILE, AWS_REGION, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP=true, …).
 
-The client is that of pyarrow, which LanceDB brings along.
+The client is that of pyarrow, which LanceDB brings along. It reads profiles, also those whose keys come from
+a program (`credential_process`); obstore does not.
 """
 
 from __future__ import annotations

@@ -1,0 +1,131 @@
+"""HTTP requests that end: a deadline for the whole request, a budget of bytes for its answer.
+
+The time-outs of httpx start again with every byte, so a server that sends a byte now and then could hold its
+client for ever. Here a request runs in an event loop, which cancels it at the deadline wherever it is:
+connecting, in the TLS handshake, sending or reading. The loop has a thread of its own, because the caller may
+be in an event loop itself, as in a notebook.
+
+The client is httpx2, which continues httpx and comes with huggingface-hub.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+_MOST_REDIRECTS = 5
+
+
+class RequestFailed(ConnectionError):
+    """No whole answer came. `__cause__` is the underlying fault, such as a refused connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer; names of `headers` are in lower case, and `is_whole` is false beyond the budget of bytes."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = b""
+    is_whole: bool = True
+
+
+Sink = tuple[Callable[[bytes], object], int]
+"""A function that takes the pieces of a body, and how many bytes it takes at most."""
+
+
+def send(
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str],
+    content: bytes | None = None,
+    seconds: float,
+    idle_seconds: float | None = None,
+    most_bytes: int = 1 << 20,
+    sink: Callable[[Reply], Sink | None] = lambda reply: None,
+    is_direct: bool = True,
+) -> Reply:
+    """Send a request and return the answer, with at most `most_bytes` of its body.
+
+    `sink` is called with status and headers; where it returns a `Sink`, the body goes there instead. With
+    `is_direct`, the request goes to no other address: redirects are not followed, and proxies of the
+    environment not used. Another host than the first never gets the header `Authorization`.
+
+    Raises TimeoutError after `seconds`; RequestFailed for faults of the network, and after `idle_seconds`
+    without a byte; and whatever the sink raises.
+    """
+    import anyio
+    import httpx2
+    from anyio.from_thread import start_blocking_portal
+
+    async def ask() -> Reply:
+        client = httpx2.AsyncClient(
+            verify=httpx2.create_ssl_context(),
+            timeout=idle_seconds,
+            trust_env=not is_direct,
+            follow_redirects=not is_direct,
+            max_redirects=_MOST_REDIRECTS,
+        )
+        # A compressed body could be far larger than what is counted here.
+        asked = {"Accept-Encoding": "identity", **headers}
+        traced = {"trace": note_opened}
+        async with (
+            client,
+            client.stream(method, url, headers=asked, content=content, extensions=traced) as response,
+        ):
+            body = bytearray()
+            head = Reply(response.status_code, dict(response.headers))
+            write, left = sink(head) or (body.extend, most_bytes)
+            async for block in response.aiter_raw():
+                write(block[:left])
+                if len(block) > left:
+                    return Reply(head.status, head.headers, bytes(body), is_whole=False)
+                left -= len(block)
+            return Reply(head.status, head.headers, bytes(body))
+
+    opened: list[Any] = []
+
+    async def note_opened(event: str, facts: Mapping[str, Any]) -> None:
+        if event == "connection.connect_tcp.complete":
+            opened.append(facts["return_value"])
+
+    async def ask_in_time() -> Reply:
+        try:
+            with anyio.fail_after(max(0.0, seconds)):
+                return await ask()
+        finally:
+            # The client leaves a connection open if it is cancelled in the TLS handshake.
+            with anyio.CancelScope(shield=True):
+                for stream in opened:
+                    await stream.aclose()
+
+    try:
+        with start_blocking_portal() as portal:
+            return portal.call(ask_in_time)
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        raise RequestFailed(str(error) or type(error).__name__) from _root(error)
+
+
+def _root(error: BaseException) -> BaseException:
+    """The first of a chain of causes; of several addresses that failed, the first one's."""
+    if isinstance(error, BaseExceptionGroup):
+        return _root(error.exceptions[0])
+    below = error.__cause__ or error.__context__
+    return _root(below) if below else error
+
+
+def retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds that a server asks to wait, as a number or as a date; 0 where it says nothing sensible."""
+    value = headers.get("retry-after", "").strip()
+    try:
+        seconds = float(value) if value else 0.0
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(value).timestamp() - time.time()
+        except (ValueError, TypeError, OverflowError):
+            return 0.0
+    return min(max(seconds, 0.0), 86_400.0) if seconds == seconds else 0.0
