@@ -61,9 +61,9 @@ from whenabouts.encoders import TextEncoder, encode_passages, open_text_encoder
 from whenabouts.index.filters import Filter
 from whenabouts.index.lookup import words_of
 from whenabouts.search.answer_probability import ProbableMoments
+from whenabouts.search.moments import StreamAnswer
 from whenabouts.search.phrases import parsed_query
-from whenabouts.search.search import Searcher
-from whenabouts.search.stream_answer import StreamAnswer
+from whenabouts.search.searcher import Searcher
 from whenabouts.search.verdict import judged, literal_in
 from whenabouts.types import ScoredMoment
 from whenabouts.video.cues import read_cue_file
@@ -481,7 +481,7 @@ class Asking:
 
     def question(self, kind: str, number: int, text: str, filter: Filter | None = None) -> Row:
         """The row of a question without a part of a recording."""
-        answers, found = self.searcher.answered(text, self.searcher.allowed(filter))
+        answers, found = self.searcher.answered(text, self.searcher.retrieval.allowed(filter))
         answer, is_literal = self._answer(text, found, answers)
         right = kind == "name" and bool(found.moments) and found.moments[0].says_query
         first = found.features[0] if found.features else None

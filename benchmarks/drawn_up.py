@@ -39,8 +39,8 @@ from whenabouts.encoders import open_text_encoder
 from whenabouts.index.reading import ReadVideo
 from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
 from whenabouts.index.stream import Reads, StreamRun
-from whenabouts.search.search import Searcher
-from whenabouts.search.stream_answer import StreamAnswer
+from whenabouts.search.moments import StreamAnswer
+from whenabouts.search.searcher import Searcher
 from whenabouts.streams import stream
 from whenabouts.video.cues import Cue
 from whenabouts.video.text_reader import TextLine
@@ -211,7 +211,7 @@ def _way(
     searcher: Searcher, query: Asked, answers: Sequence[StreamAnswer], stems: dict[str, str]
 ) -> dict[str, Any]:
     """The first ten: surprise, probability, streams, whether right; and at which place the first hit is."""
-    probable = searcher.with_probabilities(query.text, searcher.rank(answers), answers)
+    probable = searcher.ranking.with_probabilities(query.text, searcher.ranking.rank(answers), answers)
     ranked = list(probable.moments)
     first = [
         [

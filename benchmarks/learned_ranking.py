@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from whenabouts.search.reranking import FEATURES, Reranking, features_of, learned_reranking
-from whenabouts.search.search import Searcher
+from whenabouts.search.searcher import Searcher
 from whenabouts.types import Moment
 
 RESULT = ROOT / "benchmarks" / "results" / "learned_ranking.json"
@@ -70,7 +70,7 @@ class Asked:
 def ask(searcher: Searcher, stems: dict[str, str], text: str) -> tuple[Floats, Floats, list[Moment]]:
     """Scores on the curve, features and moments of one query."""
     answer = next(answer for answer in searcher.find_all(text) if answer.stream == STREAM)
-    rarity = searcher.rarity([STREAM])[STREAM]
+    rarity = searcher.localization.rarity([STREAM])[STREAM]
     features = features_of(text, answer.block, answer.scores, answer.moments, rarity)
     score = answer.moments.score - learned_reranking().added(features).sum(axis=1)
     order = np.argsort(-score, kind="stable")

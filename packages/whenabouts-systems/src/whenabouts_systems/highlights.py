@@ -22,7 +22,7 @@ from whenabouts.budget import check_budget
 from whenabouts.confidence.background import SENTENCES
 from whenabouts.intake.files import write_atomically
 from whenabouts.moments.peaks import Config, find_peaks
-from whenabouts.search.search import checked_query
+from whenabouts.search.understand import checked_query
 from whenabouts.types import Moment, ScoredMoment, UsageError
 from whenabouts_systems.models.protocol import Salient
 from whenabouts_systems.ranking.encoded_corpus import MemoryCorpus, evaluating

@@ -395,10 +395,10 @@ def test_a_system_without_keys_takes_candidates_of_the_untrained_search(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trained_search, "EXACT_VIDEOS", 2)
-    monkeypatch.setattr("whenabouts.search.search.CANDIDATE_VIDEOS", 1)
+    monkeypatch.setattr("whenabouts.search.candidates.CANDIDATE_VIDEOS", 1)
     trained = Trained("pairs", Pairs(), inputs(), Decoding(max_clips=3))
     found = corpus.search("the glacier breaks at night", 4, model=trained).moments
-    (expected,) = corpus.searcher().candidates("the glacier breaks at night", ["subtitle"])
+    (expected,) = corpus.searcher().retrieval.videos("the glacier breaks at night", ["subtitle"])
     assert {one.moment.video_id for one in found} == {expected}
     assert len(found) > 1
 
@@ -410,7 +410,7 @@ def test_the_untrained_search_says_which_video_is_right_where_no_system_does(
     trained = Trained("pairs", Pairs(), inputs(), Decoding(max_clips=1))
     trained.model.config, trained.model.video_weight = PairsConfig(scale=0.0), 20.0
     expected = corpus.search("the glacier breaks at night", 9, model=trained).moments
-    monkeypatch.setattr("whenabouts.search.search.NEAREST_CLIPS", 1)
+    monkeypatch.setattr("whenabouts.search.candidates.NEAREST_CLIPS", 1)
     found = corpus.search("the glacier breaks at night", 9, model=trained).moments
     assert [one.moment for one in found] == [one.moment for one in expected]
     assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=1e-2)

@@ -15,7 +15,7 @@ from whenabouts.version import __version__
 
 if TYPE_CHECKING:
     from whenabouts.corpus import Corpus
-    from whenabouts.search.search import SearchOptions
+    from whenabouts.search.options import SearchOptions
     from whenabouts.search.search_result import SearchResult
     from whenabouts.types import (
         Evidence,
@@ -50,7 +50,7 @@ __all__ = [
 
 _HOMES = {
     "Corpus": "whenabouts.corpus",
-    "SearchOptions": "whenabouts.search.search",
+    "SearchOptions": "whenabouts.search.options",
     "SearchResult": "whenabouts.search.search_result",
     "evaluate": "whenabouts_bench.evaluation.evaluate",
 }

@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     from whenabouts.index.progress import Progress, Summary
     from whenabouts.people.naming import People
     from whenabouts.search.finder import Finder, Finders, System
-    from whenabouts.search.search import Searcher, SearchOptions
+    from whenabouts.search.options import SearchOptions
     from whenabouts.search.search_result import SearchResult
-    from whenabouts.search.stream_answer import EncodedTexts
+    from whenabouts.search.searcher import Searcher
+    from whenabouts.search.understand import EncodedTexts
     from whenabouts.shown import Line, Shown, Stats
 
 # Threads of a server share what is measured.
@@ -168,7 +169,7 @@ class Corpus:
         check_seconds), which replace those of `options`. `encoded` are queries that were encoded together
         (`encoded`), with or without this one.
         """
-        from whenabouts.search.search import SearchOptions
+        from whenabouts.search.options import SearchOptions
 
         changes |= {} if k is None else {"k": k}
         options = replace(options or SearchOptions(), **changes)
@@ -194,10 +195,10 @@ class Corpus:
 
         An index of a large stream that is kept in memory is asked once for all of them, too.
         """
-        from whenabouts.search.search import words_of_query
+        from whenabouts.search.understand import words_of_query
 
         self.store.refresh()
-        return self.searcher().made_ready([words_of_query(query) for query in queries])
+        return self.searcher().understanding.made_ready([words_of_query(query) for query in queries])
 
     def _search(self, query: str, options: SearchOptions, encoded: EncodedTexts | None) -> SearchResult:
         """What the search itself finds, all of it in one state of the corpus."""
@@ -212,7 +213,7 @@ class Corpus:
     def _search_once(self, query: str, options: SearchOptions, encoded: EncodedTexts | None) -> SearchResult:
         from whenabouts.search.example import example_of
         from whenabouts.search.place_search import search_words, with_note_on_quotes
-        from whenabouts.search.stream_answer import NOT_ENCODED
+        from whenabouts.search.understand import NOT_ENCODED
 
         system, example = None, None
         searcher, chosen = self.searcher(), self._filter(options)
@@ -300,7 +301,7 @@ class Corpus:
 
     def searcher(self) -> Searcher:
         """The way of a query on this corpus, its encoders loaded. Raises UsageError where it is empty."""
-        from whenabouts.search.search import Searcher
+        from whenabouts.search.searcher import Searcher
         from whenabouts.search.stored_calibration import load_calibration
 
         version = self.store.description_version

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.index.records import unambiguous
-from whenabouts.search.allowed import Allowed
-from whenabouts.search.search import Searcher, checked_query
-from whenabouts.search.stream_answer import StreamAnswer
+from whenabouts.search.candidates import Allowed
+from whenabouts.search.moments import StreamAnswer
+from whenabouts.search.searcher import Searcher
+from whenabouts.search.understand import checked_query
 from whenabouts.types import ScoredMoment
 
 if TYPE_CHECKING:
@@ -81,19 +82,19 @@ def curves_of(corpus: Corpus, query: str, video: str, streams: str | Sequence[st
     corpus.refresh()
     searcher, video_id = corpus.searcher(), corpus.resolve(video).video_id
     words, _ = checked_query(query, 1, 0.0)
-    chosen = searcher.chosen((streams,) if isinstance(streams, str) else streams)
-    encoded = searcher.encode(words, chosen)
+    chosen = searcher.understanding.chosen((streams,) if isinstance(streams, str) else streams)
+    encoded = searcher.understanding.encode(words, chosen)
     answers = {stream: searcher.search_stream(stream, encoded, Allowed([video_id])) for stream in chosen}
     return Curves(
         unambiguous(query),
         video_id,
         {stream: _curve(searcher, answer, video_id) for stream, answer in answers.items()},
-        {stream: searcher.rank([answer]) for stream, answer in answers.items()},
+        {stream: searcher.ranking.rank([answer]) for stream, answer in answers.items()},
     )
 
 
 def _curve(searcher: Searcher, answer: StreamAnswer, video_id: str) -> Curve:
-    chance = searcher.chance(answer.stream, video_id)
+    chance = searcher.measured.chances()(answer.stream, video_id)
     chance_percentile = None
     if chance is not None:
         chance_percentile = np.array(

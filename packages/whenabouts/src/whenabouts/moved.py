@@ -16,10 +16,10 @@ whenabouts whenabouts.intake chat hub opening pickled remote_faults
 whenabouts.formats whenabouts.intake files
 whenabouts.models whenabouts.moments fusion peaks zero_shot
 whenabouts.models._parts whenabouts.moments segments
-whenabouts.product whenabouts.search alike allowed answer_probability choices coverage example finder
-whenabouts.product whenabouts.search notebook phrases place_search places query_language ranked_streams
-whenabouts.product whenabouts.search reranking search search_result snippet stored_calibration
-whenabouts.product whenabouts.search stream_answer verdict word_units
+whenabouts.product whenabouts.search alike answer_probability choices coverage example finder
+whenabouts.product whenabouts.search notebook phrases place_search places query_language
+whenabouts.product whenabouts.search reranking search_result snippet stored_calibration
+whenabouts.product whenabouts.search verdict word_units
 whenabouts.product whenabouts calibration checking cli corpus curves diagnosis duplicates encoder_registry
 whenabouts.product whenabouts export index indexing known_models server shown streams why
 whenabouts.product whenabouts_bench corpus_run
@@ -40,6 +40,10 @@ whenabouts.research.cli whenabouts_systems.cli train
 """
 _LINES = [line.split() for line in _MOVED.split("\n") if line]
 _RENAMED = {
+    "whenabouts.product.allowed": "whenabouts.search.candidates",
+    "whenabouts.product.ranked_streams": "whenabouts.search.rank",
+    "whenabouts.product.search": "whenabouts.search.searcher",
+    "whenabouts.product.stream_answer": "whenabouts.search.moments",
     "whenabouts.product.people": "whenabouts.people.naming",
     "whenabouts.product.person_linking": "whenabouts.people.linking",
     "whenabouts.figures.confidence": "whenabouts.calibration.figures",

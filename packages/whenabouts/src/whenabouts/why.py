@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from whenabouts.index.records import unambiguous
-from whenabouts.search.search import Searcher, checked_query
-from whenabouts.search.stream_answer import StreamAnswer
+from whenabouts.search.moments import StreamAnswer
+from whenabouts.search.searcher import Searcher
+from whenabouts.search.understand import checked_query
 from whenabouts.streams import stream as stream_named
 from whenabouts.times import format_time
 from whenabouts.types import Moment, ScoredMoment
@@ -119,7 +120,7 @@ def why(corpus: Corpus, query: str, moment: str | Moment, k: int = 10) -> Why:
     searcher, target = corpus.searcher(), corpus.moment(moment)
     words, _ = checked_query(query, k, 0.0)
     answers = searcher.find_all(words)
-    ranked = searcher.rank(answers)
+    ranked = searcher.ranking.rank(answers)
     overlaps = [scored.moment.iou(target) for scored in ranked]
     place = next((place for place, overlap in enumerate(overlaps) if overlap >= _SAME_MOMENT), None)
     return Why(
@@ -135,7 +136,7 @@ def why(corpus: Corpus, query: str, moment: str | Moment, k: int = 10) -> Why:
 
 def _stream_why(searcher: Searcher, query: str, answer: StreamAnswer, moment: Moment) -> StreamWhy:
     block = answer.block
-    own = searcher.clips_in(answer.stream, moment)
+    own = searcher.retrieval.clips_in(answer.stream, moment)
     inside = None
     elsewhere = None
     if moment.video_id in block.video_ids:
@@ -155,7 +156,7 @@ def _stream_why(searcher: Searcher, query: str, answer: StreamAnswer, moment: Mo
         best_score=inside,
         best_elsewhere=elsewhere,
         nearest=None if nearest is None else answer.moment(nearest),
-        second_look={} if nearest is None else searcher.second_look(query, answer, nearest),
+        second_look={} if nearest is None else searcher.localization.second_look(query, answer, nearest),
     )
 
 

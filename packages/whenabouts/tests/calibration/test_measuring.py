@@ -18,8 +18,8 @@ from whenabouts.calibration.questions import made_from
 from whenabouts.confidence.background import SENTENCES
 from whenabouts.confidence.probability import PROBABLE, UNADJUSTED, Adjustment
 from whenabouts.index.progress import Progress
-from whenabouts.search.allowed import Allowed
-from whenabouts.search.search import Searcher
+from whenabouts.search.candidates import Allowed
+from whenabouts.search.searcher import Searcher
 from whenabouts.search.stored_calibration import GroupMeasures, StreamMeasures, load_calibration
 
 pytestmark = pytest.mark.slow
@@ -298,7 +298,7 @@ def test_taking_a_video_out_of_the_answers_is_taking_it_out_of_the_corpus(corpus
         _, without = measuring.results_with_and_without(searcher, question)
         others = [video_id for video_id in everything if video_id != question.answer.video_id]
         answer = searcher.search_stream(
-            "subtitle", searcher.encode(question.text, ["subtitle"]), Allowed(others)
+            "subtitle", searcher.understanding.encode(question.text, ["subtitle"]), Allowed(others)
         )
         # What a person is shown; far down, moments that get a second look in their place change the order.
         listed = min(10, len(answer.moments))

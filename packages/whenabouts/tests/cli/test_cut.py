@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from whenabouts.search.search import Searcher
+from whenabouts.search.searcher import Searcher
 from whenabouts.video.probe import probe
 
 Whenabouts = Callable[..., Any]

@@ -112,7 +112,7 @@ def test_no_match_writes_nothing(
     from whenabouts.search.search_result import SearchResult
 
     monkeypatch.setattr(
-        "whenabouts.search.search.Searcher.search", lambda *a, **k: SearchResult("x", "no_match", ())
+        "whenabouts.search.searcher.Searcher.search", lambda *a, **k: SearchResult("x", "no_match", ())
     )
     done = whenabouts("export", "x", "--out", tmp_path / "out.edl")
     assert (done.code, done.out) == (1, "")

@@ -12,7 +12,7 @@ from whenabouts.confidence.alike import Alike
 from whenabouts.index.records import ClipBlock, ClipHits
 from whenabouts.moments.zero_shot import Moments
 from whenabouts.search.alike import with_probabilities
-from whenabouts.search.stream_answer import StreamAnswer
+from whenabouts.search.moments import StreamAnswer
 from whenabouts.search.verdict import judged_alike
 
 CURVE = Alike(-18.0, 30.0)

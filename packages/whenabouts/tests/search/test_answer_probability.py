@@ -22,9 +22,9 @@ from whenabouts.search.answer_probability import (
     spoken_at,
     with_probabilities,
 )
-from whenabouts.search.search import Searcher
+from whenabouts.search.moments import StreamAnswer
+from whenabouts.search.searcher import Searcher
 from whenabouts.search.stored_calibration import load_calibration
-from whenabouts.search.stream_answer import StreamAnswer
 from whenabouts.search.word_units import Rarity
 
 

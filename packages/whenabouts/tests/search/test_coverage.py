@@ -9,7 +9,7 @@ import numpy as np
 from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.search.coverage import coverage_of, with_clips
-from whenabouts.search.search import Searcher
+from whenabouts.search.searcher import Searcher
 
 SPOKEN = VideoRecord("spoken", "/spoken.mp4", streams={"subtitle": "a"}, words="sidecar:x", has_picture=True)
 SILENT = VideoRecord("silent", "/silent.mp4", streams={"subtitle": "a"}, has_picture=True)
@@ -71,7 +71,7 @@ def test_sound_without_speech_counts_as_no_words_in_a_corpus(tmp_path: Path) -> 
     store = Store.open(tmp_path / "corpus", create=True)
     store.add_stream(StreamInfo("subtitle", "letters", "a", 0))
     store.put_video(record, {"subtitle": nothing})
-    coverage = Searcher(store, {}).coverage()
+    coverage = Searcher(store, {}).answering.coverage()
     assert coverage.streams == {"subtitle": 0} and coverage.silent == 1
     assert coverage.to_json()["nothing_to_find"] == 1
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 from whenabouts.corpus import Corpus
 from whenabouts.encoders import EncoderUnavailable
-from whenabouts.search.search import SearchOptions
+from whenabouts.search.options import SearchOptions
 from whenabouts.types import Moment, UsageError
 from whenabouts.video.frames import sample_frames
 from whenabouts.video.probe import MediaError

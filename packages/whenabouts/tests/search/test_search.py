@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from whenabouts import Corpus, Moment, SearchResult
 from whenabouts.confidence.chance import Chance
 from whenabouts.indexing import plan_index
-from whenabouts.search.search import Searcher
+from whenabouts.search.searcher import Searcher
 from whenabouts.search.stored_calibration import Calibration, GroupMeasures, StreamMeasures
 from whenabouts.types import UsageError
 from whenabouts.why import why

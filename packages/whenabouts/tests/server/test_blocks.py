@@ -17,7 +17,7 @@ from tests.server.conftest import Client
 from whenabouts.corpus import Corpus
 from whenabouts.index.filters import make_filter
 from whenabouts.index.stream import Stream
-from whenabouts.search.stream_answer import NOT_ENCODED
+from whenabouts.search.understand import NOT_ENCODED
 from whenabouts.server.blocks import LONGEST_BLOCK, BlockExecutor
 from whenabouts.server.work import ClientGone
 

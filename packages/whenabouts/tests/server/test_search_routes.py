@@ -16,7 +16,7 @@ from whenabouts.corpus import Corpus
 from whenabouts.curves import curves_of
 from whenabouts.index.records import VideoRecord
 from whenabouts.index.store import Store
-from whenabouts.search.search import SearchOptions
+from whenabouts.search.options import SearchOptions
 from whenabouts.types import Moment
 
 QUERIES = ("crown jewels", "the space telescope in a clean room", "negotiating fishing quotas", "?!")

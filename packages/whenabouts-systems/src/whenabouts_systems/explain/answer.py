@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whenabouts.search.search import checked_query
+from whenabouts.search.understand import checked_query
 from whenabouts.types import Moment, UsageError
 from whenabouts_systems.explain import Explanation, ranked_of
 

@@ -32,7 +32,7 @@ from whenabouts.index.keys import KeptVideo
 from whenabouts.index.lock import CorpusBusy
 from whenabouts.index.store import Store
 from whenabouts.search.finder import RankedMoments
-from whenabouts.search.search import Searcher
+from whenabouts.search.searcher import Searcher
 from whenabouts.streams import stream as stream_named
 from whenabouts.types import ScoredMoment, UsageError
 from whenabouts_systems.models import staged
@@ -266,7 +266,7 @@ class TrainedSearch:
         scores = np.zeros(len(videos))
         if self._is_scored_untrained:
             assert self._untrained is not None
-            scores = self._untrained().video_scores(text, list(trained.inputs.streams), videos.ids)
+            scores = self._untrained().retrieval.video_scores(text, list(trained.inputs.streams), videos.ids)
         return torch.tensor(scores[None], dtype=torch.float32, device=device_of(trained.model))
 
     def _ranked(self, videos: MemoryCorpus, query: QueryEncoding, candidates: Candidates, k: int) -> Moments:
@@ -317,7 +317,9 @@ class TrainedSearch:
         if not corpus.keys.info.streams or not query.search:
             assert self._untrained is not None
             streams = list(system.trained.inputs.streams)
-            return corpus.rows_of(self._untrained().candidates(text, streams, corpus.names(allowed))), None
+            return corpus.rows_of(
+                self._untrained().retrieval.videos(text, streams, corpus.names(allowed))
+            ), None
         return corpus.nearest(_search_vectors(query), many, allowed)
 
     def _likeliest(

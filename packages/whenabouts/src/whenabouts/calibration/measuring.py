@@ -45,11 +45,12 @@ from whenabouts.index.store import Store
 from whenabouts.index.stream import QueryEncoder
 from whenabouts.moments.fusion import Scale, measure_scale
 from whenabouts.search.answer_probability import LISTED, Spoken, features_of, most_spoken, spoken_at
+from whenabouts.search.moments import StreamAnswer
 from whenabouts.search.query_language import ALIGNED
-from whenabouts.search.ranked_streams import ChanceOf, ranked
-from whenabouts.search.search import Searcher
+from whenabouts.search.rank import ChanceOf, ranked
+from whenabouts.search.searcher import Searcher
 from whenabouts.search.stored_calibration import Calibration, GroupMeasures, StreamMeasures
-from whenabouts.search.stream_answer import EncodedQuery, StreamAnswer
+from whenabouts.search.understand import EncodedQuery
 from whenabouts.search.verdict import literal_in
 from whenabouts.streams import stream as stream_named
 from whenabouts.types import Moment, ScoredMoment, UsageError
@@ -328,7 +329,9 @@ def measure(
     total = len(to_compare) + len(to_ask)
     for row, sentence in enumerate(to_compare):
         progress(row / total)
-        unrelated[sentence] = _result(sentence, searcher, searcher.encode(sentence, searcher.streams))
+        unrelated[sentence] = _result(
+            sentence, searcher, searcher.understanding.encode(sentence, searcher.streams)
+        )
     pairs: list[_Pair] = []
     for row, question in enumerate(to_ask):
         progress((len(to_compare) + row) / total)
@@ -395,7 +398,7 @@ def results_with_and_without(
     taking it out, but for what its words add to how common they are, for one more candidate video, and far
     down the list for moments that get a second look in place of the ones that went.
     """
-    encoded = searcher.encode(question.text, searcher.streams)
+    encoded = searcher.understanding.encode(question.text, searcher.streams)
     answers = [searcher.search_stream(stream, encoded) for stream in searcher.streams]
     others = [_without(answer, question.answer.video_id) for answer in answers]
     around = min(question.answer.duration, _AROUND)
@@ -412,7 +415,7 @@ def _kept(text: str, searcher: Searcher, answers: Sequence[StreamAnswer], around
     moments = tuple(
         answer.scored(row) for answer in answers for row in range(min(_KEPT, len(answer.moments)))
     )
-    rarity = searcher.rarity([answer.stream for answer in answers])
+    rarity = searcher.localization.rarity([answer.stream for answer in answers])
     first = [answer.scored(row) for answer in answers for row in range(min(_COMPARED, len(answer.moments)))]
     spoken = {scored.moment: spoken_at(text, scored, answers, rarity) for scored in first}
     literal = literal_in(text, answers) is not None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from whenabouts.checkers import Checker
     from whenabouts.corpus import Corpus
-    from whenabouts.search.search import SearchOptions
+    from whenabouts.search.options import SearchOptions
     from whenabouts.search.search_result import SearchResult
 
 
@@ -201,7 +201,7 @@ def searched(options: argparse.Namespace) -> SearchResult:
 
 def corpus_and_search(options: argparse.Namespace) -> tuple[Corpus, SearchOptions]:
     """The corpus of a command that searches, and the options of its searches; what is new is encoded."""
-    from whenabouts.search.search import SearchOptions
+    from whenabouts.search.options import SearchOptions
 
     corpus, model = open_corpus(options), getattr(options, "model", None)
     retriever, segments = getattr(options, "retriever", None), getattr(options, "segments", None)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from whenabouts.confidence.alike import Alike
-from whenabouts.search.stream_answer import StreamAnswer
+from whenabouts.search.moments import StreamAnswer
 from whenabouts.types import ScoredMoment
 
 

@@ -20,7 +20,7 @@ from whenabouts.streams import stream
 from whenabouts.types import Moment, ScoredMoment
 
 if TYPE_CHECKING:
-    from whenabouts.search.stream_answer import StreamAnswer
+    from whenabouts.search.moments import StreamAnswer
 
 # Words count as said where they are said within so many seconds of what answers best.
 _AROUND = 30.0

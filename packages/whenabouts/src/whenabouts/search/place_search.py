@@ -14,15 +14,18 @@ from whenabouts.confidence.probability import MOST, PROBABLE
 from whenabouts.index.filters import Filter
 from whenabouts.index.records import natural_key, unambiguous
 from whenabouts.moments.zero_shot import Moments
-from whenabouts.search.allowed import Allowed
+from whenabouts.search.answer import gone_notes
+from whenabouts.search.candidates import Allowed
+from whenabouts.search.moments import StreamAnswer
+from whenabouts.search.options import MOST_K, MOST_PLACES, SearchOptions
 from whenabouts.search.phrases import ParsedQuery, parsed_query
 from whenabouts.search.places import Place, never_said, places_in
-from whenabouts.search.ranked_streams import ranked
+from whenabouts.search.rank import ranked
 from whenabouts.search.reranking import features_of, learned_reranking
-from whenabouts.search.search import MOST_K, MOST_PLACES, Searcher, SearchOptions, checked_query, gone_notes
 from whenabouts.search.search_result import Places, SearchResult
+from whenabouts.search.searcher import Searcher
 from whenabouts.search.snippet import Weights, from_answer, shortened, weights_of
-from whenabouts.search.stream_answer import StreamAnswer
+from whenabouts.search.understand import checked_query
 from whenabouts.search.verdict import doubt_of
 from whenabouts.search.word_units import Rarity
 from whenabouts.streams import stream as stream_named
@@ -45,7 +48,7 @@ def search_words(
     query = parsed_query(words)
     if not (options.all or query.phrases):
         return None
-    allowed = searcher.allowed(filter)
+    allowed = searcher.retrieval.allowed(filter)
     request = _Request(searcher, text, query, allowed, _with_words(searcher, options.streams))
     answered = _listed(request, options) if options.all else _ranked(request, options)
     return replace(answered, notes=(*notes, *allowed.notes, *answered.notes))
@@ -86,13 +89,13 @@ class _Request:
     def weights(self) -> Mapping[str, Weights]:
         """What the words weigh that a snippet is to begin with, by stream."""
         text = " ".join(self.query.phrases) or self.query.rest
-        rarity = self.searcher.rarity(self.streams)
+        rarity = self.searcher.localization.rarity(self.streams)
         return {name: weights_of(text, rarity[name]) for name in self.streams}
 
     def result(self, answer: Answer, moments: Sequence[ScoredMoment], *notes: str) -> SearchResult:
         """The answer with all that does not hang on how it was found."""
         searcher = self.searcher
-        shown, videos = searcher.with_records(moments)
+        shown, videos = searcher.answering.with_records(moments)
         return SearchResult(
             unambiguous(self.text),
             answer,
@@ -100,12 +103,12 @@ class _Request:
             videos,
             (*notes, *gone_notes(videos.values())),
             calibration=searcher.calibration.rates,
-            coverage=searcher.coverage(self.allowed.videos, self.streams),
+            coverage=searcher.answering.coverage(self.allowed.videos, self.streams),
         )
 
 
 def _with_words(searcher: Searcher, streams: Sequence[str]) -> list[str]:
-    chosen = searcher.chosen(streams)
+    chosen = searcher.understanding.chosen(streams)
     spoken = [name for name in chosen if stream_named(name).has_words is not False]
     if not spoken:
         raise UsageError(
@@ -147,8 +150,8 @@ def _ranked(request: _Request, options: SearchOptions) -> SearchResult:
     }
     if not any(by_stream.values()):
         return request.result("no_match", (), *_not_said(request, phrases))
-    encoded = searcher.encode(query.plain, request.streams)
-    weights, rarity = request.weights(), searcher.rarity(request.streams)
+    encoded = searcher.understanding.encode(query.plain, request.streams)
+    weights, rarity = request.weights(), searcher.localization.rarity(request.streams)
     answers, scored, others = dict[str, StreamAnswer](), list[ScoredMoment](), list[ScoredMoment]()
     for name, places in by_stream.items():
         ids = list(dict.fromkeys(place.moment.video_id for place in places))
@@ -158,8 +161,8 @@ def _ranked(request: _Request, options: SearchOptions) -> SearchResult:
         ):
             (others if score is None else scored).append(_scored(place, score or 0.0, weights[name]))
     in_order = list(
-        searcher.with_probabilities(
-            query.plain, ranked(scored, searcher.chance, len(answers)), list(answers.values())
+        searcher.ranking.with_probabilities(
+            query.plain, ranked(scored, searcher.measured.chances(), len(answers)), list(answers.values())
         ).moments
     )
     # Of more videos than are looked into the places come last, by time.
@@ -177,9 +180,11 @@ def _ranked(request: _Request, options: SearchOptions) -> SearchResult:
         thresholds=PROBABLE,
     )
     calibration = searcher.calibration
-    interval = searcher.interval(in_order) if query.rest and kept else None
+    interval = searcher.ranking.interval(in_order) if query.rest and kept else None
     doubt = (
-        doubt_of(in_order[0].confidence, interval, searcher.withheld(in_order)) if answer == "unsure" else ""
+        doubt_of(in_order[0].confidence, interval, searcher.ranking.withheld(in_order))
+        if answer == "unsure"
+        else ""
     )
     notes = [calibration.note] if query.rest and calibration.note else []
     result = request.result(answer, kept[: options.count], *notes)

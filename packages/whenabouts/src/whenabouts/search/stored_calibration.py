@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -156,3 +157,31 @@ def load_calibration(store: Store) -> Calibration:
 
 NOT_CALIBRATED = Calibration()
 _NOT_MEASURED = GroupMeasures()
+
+
+class MeasuredCorpus:
+    """What has been measured, applied to the videos of one store."""
+
+    def __init__(self, store: Store, calibration: Calibration) -> None:
+        self._store, self.calibration = store, calibration
+
+    def languages(self) -> Callable[[str], str]:
+        """The language of a video's words by its id, "" where that is not known; the ledger is read once."""
+        by_id = self._store.ledger().by_id
+
+        @cache
+        def language_of(video_id: str) -> str:
+            record = by_id.get(video_id)
+            return "" if record is None else record.language
+
+        return language_of
+
+    def scale_of(self, block: ClipBlock, stream: str) -> Scale | None:
+        """The scale of each clip of a block (n,); None where a stream has none."""
+        language_of = self.languages()
+        return self.calibration.scale_of(block, stream, {name: language_of(name) for name in block.video_ids})
+
+    def chances(self) -> Callable[[str, str], Chance | None]:
+        """What unrelated sentences score in a stream among videos like one; None: that was not measured."""
+        language_of, group = self.languages(), cache(self.calibration.group)
+        return lambda stream, video_id: group(stream, language_of(video_id)).chance

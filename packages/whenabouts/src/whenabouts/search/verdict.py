@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from whenabouts.search.answer_probability import ProbableMoments
 
 from whenabouts.search.finder import Finder, RankedMoments
-from whenabouts.search.stream_answer import StreamAnswer
+from whenabouts.search.moments import StreamAnswer
 
 UNCALIBRATED = "uncalibrated: how sure an answer is has not been measured here; run `whenabouts calibrate`"
 

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Base64Bytes, BaseModel, ConfigDict, Field
 
 from whenabouts.index.filters import Condition
 from whenabouts.people.naming import LONGEST_NAME
-from whenabouts.search.search import MOST_K
+from whenabouts.search.options import MOST_K
 from whenabouts.times import parse_date
 from whenabouts.types import UsageError
 

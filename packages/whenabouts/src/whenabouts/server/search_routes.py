@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Query, Request
 from whenabouts.corpus import Corpus
 from whenabouts.curves import curves_of
 from whenabouts.search.search_result import SearchResult, percent_beside
-from whenabouts.search.stream_answer import EncodedTexts
+from whenabouts.search.understand import EncodedTexts
 from whenabouts.server.errors import ServerError, printable, problems
 from whenabouts.server.schemas import (
     CheckBody,

@@ -21,9 +21,9 @@ from whenabouts.corpus import Corpus
 from whenabouts.index.records import VideoRecord
 from whenabouts.index.workers import usual_bytes
 from whenabouts.search.example import PICTURE_SIZE, Example, example_at
-from whenabouts.search.search import MOST_K, SearchOptions
+from whenabouts.search.options import MOST_K, SearchOptions
 from whenabouts.search.search_result import SearchResult
-from whenabouts.search.stream_answer import EncodedTexts
+from whenabouts.search.understand import EncodedTexts
 from whenabouts.server.blocks import LONGEST_BLOCK, BlockExecutor
 from whenabouts.server.cache import Cache, Make
 from whenabouts.server.decoding import Decoders, FrameTask, PictureTask, ProbeTask

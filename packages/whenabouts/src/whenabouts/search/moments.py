@@ -1,0 +1,213 @@
+"""Step 4: spans on the curves, as arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.index.lookup import query_words, says
+from whenabouts.index.records import ClipBlock, ClipHits
+from whenabouts.index.spans import Spans
+from whenabouts.index.store import Store
+from whenabouts.moments.zero_shot import Moments
+from whenabouts.search.candidates import EVERYWHERE, Allowed
+from whenabouts.search.curves import Curve
+from whenabouts.search.reranking import FEATURES, features_of, learned_reranking, reranked
+from whenabouts.search.snippet import Weights, best_clip, from_answer, shortened
+from whenabouts.search.understand import EncodedQuery, Understanding
+from whenabouts.search.word_units import Rarity
+from whenabouts.types import Evidence, Moment, ScoredMoment
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamAnswer:
+    """What one stream has to say: the clips that were retrieved, the candidates' clips, the moments in them.
+
+    `scores` (n,) is what each clip of `block` scored: the curve that the moments were found on.
+    """
+
+    stream: str
+    nearest: ClipHits | None
+    matched: ClipHits | None
+    block: ClipBlock
+    scores: NDArray[np.float64]
+    moments: Moments
+
+    def moment(self, row: int) -> Moment:
+        """The video and the span of a row of the moments."""
+        moments = self.moments
+        video_id = self.block.video_ids[int(moments.video[row])]
+        return Moment(video_id, float(moments.start[row]), float(moments.end[row]))
+
+    def scored(self, row: int) -> ScoredMoment:
+        """A moment as the stream scores it, with its evidence."""
+        score = float(self.moments.score[row])
+        return ScoredMoment(
+            self.moment(row), score, evidence={self.stream: self.evidence(row)}, text=self.text(row)
+        )
+
+    def says(self, row: int, words: Collection[str]) -> bool:
+        """Whether each of some words is said in a moment, as it is."""
+        return says(" ".join(self.block.text[self._clips(row)]), words)
+
+    def says_near(self, row: int, query: str, seconds: float) -> bool:
+        """Whether each word of a query is said in a moment or within some seconds of it."""
+        words, place, block = set(query_words(query)[0]), int(self.moments.video[row]), self.block
+        own = block.rows(place)
+        low, high = float(self.moments.start[row]) - seconds, float(self.moments.end[row]) + seconds
+        near = own.start + np.flatnonzero((block.start[own] < high) & (block.end[own] > low))
+        return bool(words) and says(" ".join(block.text[i] for i in near.tolist()), words)
+
+    def evidence(self, row: int) -> Evidence:
+        """The moment's strongest clip."""
+        clips = self._clips(row)
+        return self._evidence(row, clips.start + int(np.argmax(self.scores[clips])))
+
+    def snippet(self, video_id: str, piece: Evidence, weights: Weights) -> Evidence:
+        """The clip to show for what is evidence of a moment: the one with most of a query's words."""
+        moments, video = self.moments, self.block.video_ids.index(video_id)
+        own = (moments.video == video) & (moments.start <= piece.start) & (piece.end <= moments.end)
+        row = int(np.flatnonzero(own)[0])
+        clips = self._clips(row)
+        best = best_clip(self.block.text[clips], self.scores[clips], weights)
+        shown = self._evidence(row, clips.start + best)
+        return replace(shown, text=from_answer(shown.text, weights))
+
+    def _evidence(self, row: int, best: int) -> Evidence:
+        block = self.block
+        # A soft border may cut through the clip.
+        start = max(float(block.start[best]), float(self.moments.start[row]))
+        end = min(float(block.end[best]), float(self.moments.end[row]))
+        box = None if block.box is None else tuple(block.box[best].tolist())
+        place = None if box is None or math.isnan(box[0]) else box
+        recognised = block.recognised_at(slice(best, best + 1))
+        return Evidence(
+            self.stream, float(self.scores[best]), start, end, block.text[best], place, recognised
+        )
+
+    def text(self, row: int) -> str:
+        """The words inside the moment, cut off where they become many."""
+        return shortened(" ".join(text for text in self.block.text[self._clips(row)] if text))
+
+    def _clips(self, row: int) -> slice:
+        offset = int(self.block.offsets[int(self.moments.video[row])])
+        return slice(
+            offset + int(self.moments.first_clip[row]), offset + int(self.moments.last_clip[row]) + 1
+        )
+
+
+class Localization:
+    """Finds moments on the curves of one store."""
+
+    def __init__(self, store: Store, understanding: Understanding) -> None:
+        self._store, self._understanding = store, understanding
+        self._rarity: dict[str, tuple[Any, Rarity]] = {}
+
+    def of_curve(self, curve: Curve, query: EncodedQuery, allowed: Allowed = EVERYWHERE) -> StreamAnswer:
+        """The moments of one stream, a second look by learned weights included."""
+        stream, name = curve.stream, curve.stream.name
+        block, scores, runs = inside(curve.block, curve.scores, allowed.spans)
+        moments = runs.of_videos(
+            stream.moments(runs.block, scores, lambda: self._shots(runs.block.video_ids))
+        )
+        if query.apart is not None:
+            moments = _outside(moments, block, query.apart)
+        if len(moments) and query.text and stream.shows_words(block):
+            moments = reranked(query.text, block, scores, moments, self.rarity([name])[name])
+        moments = cut(moments, block, allowed.spans)
+        return StreamAnswer(name, curve.nearest, curve.matched, block, scores, moments)
+
+    def _shots(self, video_ids: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Where shots of some videos begin, in seconds (B,), and where each video's begin in that."""
+        shots = {record.video_id: record.shots or () for record in self._store.ledger().of(video_ids)}
+        rows = [shots.get(video_id, ()) for video_id in video_ids]
+        offsets = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+        return np.array([border for row in rows for border in row], np.float64), offsets
+
+    def rarity(self, streams: Iterable[str]) -> Mapping[str, Rarity]:
+        """How rare words are in each of some streams that has words; counted once for each state of it."""
+        counted = {}
+        for name in streams:
+            if self._understanding.streams[name].has_words is False:
+                continue
+            state, kept = self._understanding.state_of(name), self._rarity.get(name)
+            if kept is None or kept[0] != state:
+                kept = self._rarity[name] = state, Rarity.in_stream(self._store, name)
+            counted[name] = kept[1]
+        return counted
+
+    def second_look(self, query: str, answer: StreamAnswer, row: int) -> dict[str, float]:
+        """What each feature added to the score of a moment; nothing where the stream has no words."""
+        if not self._understanding.streams[answer.stream].shows_words(answer.block):
+            return {}
+        rarity, own = self.rarity([answer.stream])[answer.stream], answer.moments.take(np.array([row]))
+        features = features_of(query, answer.block, answer.scores, own, rarity)
+        return dict(zip(FEATURES, learned_reranking().added(features)[0].tolist(), strict=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Runs:
+    """Clips of videos as runs without a gap: a block whose "videos" are the runs, and each one's own video.
+
+    Moments are found in each run alone, so that none reaches over clips that may not answer.
+    """
+
+    block: ClipBlock
+    video: NDArray[np.int64]
+    first: NDArray[np.int64]
+
+    def of_videos(self, moments: Moments) -> Moments:
+        """Moments of the runs as those of their videos; clips are counted in the video's own rows."""
+        run = moments.video
+        return replace(
+            moments,
+            video=self.video[run],
+            first_clip=moments.first_clip + self.first[run],
+            last_clip=moments.last_clip + self.first[run],
+        )
+
+
+def inside(
+    block: ClipBlock, scores: NDArray[np.float64], spans: Spans | None
+) -> tuple[ClipBlock, NDArray[np.float64], Runs]:
+    """The clips that share time with stretches of their videos, their scores, and the runs of them."""
+    videos = np.arange(len(block.video_ids))
+    if spans is None:
+        return block, scores, Runs(block, videos, np.zeros(len(videos), np.int64))
+    own = [
+        spans.touch_in(video_id, block.start[rows], block.end[rows])
+        for video_id, rows in ((name, block.rows(place)) for place, name in enumerate(block.video_ids))
+    ]
+    kept = np.concatenate([np.zeros(0, np.bool_), *own])
+    video, rows = np.repeat(videos, np.diff(block.offsets))[kept], np.flatnonzero(kept)
+    some = block.take(kept)
+    begins = np.append(True, (np.diff(rows) > 1) | (np.diff(video) > 0))[: len(rows)]
+    first = np.flatnonzero(begins)
+    owner = video[first]
+    offsets = np.append(first, len(rows)).astype(np.int64)
+    runs = replace(some, video_ids=[block.video_ids[place] for place in owner.tolist()], offsets=offsets)
+    return some, scores[kept], Runs(runs, owner, first - some.offsets[owner])
+
+
+def cut(moments: Moments, block: ClipBlock, spans: Spans | None) -> Moments:
+    """Moments from the first to the last stretch in them."""
+    if spans is None or not len(moments):
+        return moments
+    rows = zip(moments.video.tolist(), moments.start.tolist(), moments.end.tolist(), strict=True)
+    cut = [spans.cut(Moment(block.video_ids[video], start, end)) for video, start, end in rows]
+    kept = moments.take(np.flatnonzero([moment is not None for moment in cut]))
+    start, end = np.array([(m.start, m.end) for m in cut if m is not None]).reshape(-1, 2).T
+    return replace(kept, start=start, end=end)
+
+
+def _outside(moments: Moments, block: ClipBlock, apart: Moment) -> Moments:
+    """Those moments that do not share time with another one."""
+    if apart.video_id not in block.video_ids:
+        return moments
+    own = moments.video == block.video_ids.index(apart.video_id)
+    return moments.take(~(own & (moments.start < apart.end) & (moments.end > apart.start)))

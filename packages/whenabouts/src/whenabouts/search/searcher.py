@@ -1,0 +1,203 @@
+"""The way of a query, in six steps: understand, candidates, curves, moments, rank, answer.
+
+Every answer comes through `Searcher.search`: the command line, Python, a server, and the evaluation of a
+run on a corpus. A step is a file of that name; what it keeps between queries it keeps itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from whenabouts.confidence.alike import Alike
+from whenabouts.confidence.alike import curves as curves_alike
+from whenabouts.confidence.probability import Probability
+from whenabouts.index.filters import Filter
+from whenabouts.index.records import unambiguous
+from whenabouts.index.store import Store
+from whenabouts.index.stream import QueryEncoder
+from whenabouts.search import alike
+from whenabouts.search.answer import Answering, gone_notes
+from whenabouts.search.answer_probability import ProbableMoments
+from whenabouts.search.candidates import EVERYWHERE, Allowed, Retrieval
+from whenabouts.search.curves import curve_of
+from whenabouts.search.example import Example
+from whenabouts.search.finder import Finder
+from whenabouts.search.moments import Localization, StreamAnswer
+from whenabouts.search.options import MOST_K
+from whenabouts.search.rank import Ranking, unmeasured
+from whenabouts.search.search_result import SearchResult
+from whenabouts.search.stored_calibration import NOT_CALIBRATED, Calibration, MeasuredCorpus
+from whenabouts.search.understand import NOT_ENCODED, EncodedQuery, EncodedTexts, Understanding, checked_query
+from whenabouts.search.verdict import UNCALIBRATED, judged, judged_alike, judged_by
+from whenabouts.types import WhenaboutsError
+
+# With only some stretches allowed, a trained system is asked for so many times the moments.
+_MORE_OF_MODEL = 10
+
+
+class Searcher:
+    """Answers queries on one store; asking changes nothing.
+
+    `encoders` and `broken` are those of `Understanding`. `calibration` is what has been measured of the
+    streams; without it moments are still ordered, but without a confidence.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        encoders: Mapping[str, QueryEncoder],
+        calibration: Calibration = NOT_CALIBRATED,
+        probability: Probability | None = None,
+        *,
+        broken: Mapping[str, WhenaboutsError] = MappingProxyType({}),
+    ) -> None:
+        self.store, self.calibration = store, calibration
+        self.measured = MeasuredCorpus(store, calibration)
+        self.understanding = Understanding(store, encoders, broken)
+        self.retrieval = Retrieval(store, self.understanding)
+        self.localization = Localization(store, self.understanding)
+        self.ranking = Ranking(store, self.measured, self.localization, probability)
+        self.answering = Answering(store, self.understanding, self.localization)
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Names of the streams that can be searched by words."""
+        return self.understanding.text_streams
+
+    def search(
+        self,
+        text: str,
+        *,
+        k: int = 10,
+        filter: Filter | None = None,
+        streams: Sequence[str] = (),
+        min_confidence: float = 0.0,
+        model: Finder | None = None,
+        like: Example | None = None,
+        encoded: EncodedTexts = NOT_ENCODED,
+    ) -> SearchResult:
+        """At most `k` moments for a sentence, an example or both, best first; by `model` where one is given.
+
+        `encoded` are queries that were encoded together (see `encoded`), with or without this one. Raises
+        UsageError for an empty query, a `k` that is no number of moments, an unknown stream, and where no
+        stream can compare what is asked.
+        """
+        if like is not None:
+            return self._search_like(text, like, k, filter, streams, min_confidence)
+        words, notes = checked_query(text, k, min_confidence)
+        allowed = self.retrieval.allowed(filter)
+        notes += allowed.notes
+        interval = None
+        if model is not None:
+            count = k if allowed.spans is None else min(MOST_K, k * _MORE_OF_MODEL)
+            by_model = model.find(words, count, allowed.videos)
+            ranked = allowed.moments(by_model.moments)
+            answer, doubt = judged_by(by_model, model)
+            notes += by_model.notes
+        else:
+            answers, probable = self.answered(words, allowed, streams, encoded)
+            ranked = list(probable.moments)
+            interval = self.ranking.interval(ranked)
+            answer, doubt = judged(words, probable, answers, interval, self.ranking.withheld(ranked))
+            notes += self.understanding.notes_on_languages(words, self.calibration)
+            if not streams:
+                notes += [
+                    f"stream {name} was not searched: {error}"
+                    for name, error in self.understanding.broken.items()
+                ]
+        kept = [scored for scored in ranked if (scored.confidence or 0.0) >= min_confidence][:k]
+        kept = kept if model is not None else self.answering.with_snippets(words, kept, answers)
+        if min_confidence and ranked and not kept and ranked[0].confidence is None:
+            notes.append(f"{doubt or UNCALIBRATED}; ask without a least confidence")
+        moments, videos = self.answering.with_records(kept)
+        if not moments:
+            answer, doubt, interval = "no_match", "", None
+        notes += gone_notes(videos.values())
+        if answer == "no_match" and self.understanding.broken and model is None and not streams:
+            # What was not looked at is never said to be without an answer.
+            answer, interval = "unsure", None
+            doubt = f"{' and '.join(self.understanding.broken)} could not be searched"
+        rates = self.calibration.rates if model is None else None
+        coverage = self.answering.coverage(allowed.videos, streams if model is None else model.streams)
+        rest = (doubt, rates, coverage, interval)
+        return SearchResult(unambiguous(text), answer, moments, videos, tuple(notes), *rest)
+
+    def answered(
+        self,
+        words: str,
+        allowed: Allowed = EVERYWHERE,
+        streams: Sequence[str] = (),
+        encoded: EncodedTexts = NOT_ENCODED,
+    ) -> tuple[list[StreamAnswer], ProbableMoments]:
+        """What each stream has to say to a query, and the moments of all with their probabilities."""
+        answers = self.stream_answers(self.understanding.asked(words, streams, encoded=encoded), allowed)
+        return answers, self.ranking.with_probabilities(words, self.ranking.rank(answers), answers)
+
+    def find_all(
+        self,
+        text: str,
+        filter: Filter | None = None,
+        streams: Sequence[str] = (),
+        encoded: EncodedTexts = NOT_ENCODED,
+    ) -> list[StreamAnswer]:
+        """What each stream has to say to a query."""
+        query = self.understanding.asked(text, streams, encoded=encoded)
+        return self.stream_answers(query, self.retrieval.allowed(filter))
+
+    def stream_answers(self, query: EncodedQuery, allowed: Allowed = EVERYWHERE) -> list[StreamAnswer]:
+        """The moments of each stream that a query was made ready for."""
+        return [self.search_stream(name, query, allowed) for name in query.streams]
+
+    def search_stream(self, name: str, query: EncodedQuery, allowed: Allowed = EVERYWHERE) -> StreamAnswer:
+        """The moments of one stream."""
+        candidates = self.retrieval.of_stream(name, query, allowed)
+        curve = curve_of(self.store, self.measured, query, candidates)
+        return self.localization.of_curve(curve, query, allowed)
+
+    def _search_like(
+        self,
+        text: str,
+        like: Example,
+        k: int,
+        filter: Filter | None,
+        streams: Sequence[str],
+        min_confidence: float,
+    ) -> SearchResult:
+        """The moments that are like an example; how sure, where that was measured: of pictures alone."""
+        words, notes = checked_query(text, k, min_confidence, is_optional=True)
+        allowed = self.retrieval.allowed(filter)
+        query = self.understanding.asked(words, streams, like)
+        answers = self.stream_answers(query, allowed)
+        if words:
+            notes += [
+                f"{answer.stream} was asked for the words alone: it has nothing to compare with {like.name}"
+                for answer in answers
+                if not query.streams[answer.stream].is_alike
+            ]
+        ranked = self.ranking.rank(answers, unmeasured)
+        if not words:
+            ranked = alike.with_probabilities(ranked, answers, self._curves_alike())
+        answer, doubt = judged_alike(ranked)
+        kept = [scored for scored in ranked if (scored.confidence or 0.0) >= min_confidence][:k]
+        if min_confidence and ranked and ranked[0].confidence is None:
+            notes.append(f"{doubt}; ask without a least confidence")
+        moments, videos = self.answering.with_records(
+            self.answering.with_snippets(words, kept, answers) if words else kept
+        )
+        return SearchResult(
+            unambiguous(text),
+            answer if moments else "no_match",
+            moments,
+            videos,
+            (*notes, *allowed.notes, *gone_notes(videos.values())),
+            doubt if moments else "",
+            coverage=self.answering.coverage(allowed.videos, [answer.stream for answer in answers]),
+            like=unambiguous(like.name),
+        )
+
+    def _curves_alike(self) -> dict[str, Alike]:
+        """What a cosine with an example says, of each stream whose network that was learned of."""
+        learned = curves_alike()
+        encoders = {name: info.encoder for name, info in self.store.streams.items()}
+        return {name: learned[encoder] for name, encoder in encoders.items() if encoder in learned}

@@ -1,0 +1,322 @@
+"""Step 1: a text or an example becomes a query that each stream can compare.
+
+The words are checked, and each encoder is called once for all streams that it serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any, SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.confidence.background import Language
+from whenabouts.index.records import ClipBlock, ClipHits, unambiguous
+from whenabouts.index.store import Store
+from whenabouts.index.stream import QueryEncoder, QueryKind
+from whenabouts.search.example import Example
+from whenabouts.search.options import MOST_K
+from whenabouts.search.query_language import (
+    note_on_languages,
+    note_on_strange,
+    strange_language,
+    understands,
+)
+from whenabouts.search.stored_calibration import Calibration
+from whenabouts.streams import all_streams
+from whenabouts.streams import stream as stream_named
+from whenabouts.types import Moment, UsageError, WhenaboutsError
+
+# A sentence encoder reads 256 word pieces; what is longer costs time and adds nothing.
+MOST_QUERY_WORDS = 256
+NEAREST_CLIPS = 200
+"""Clips that a vector index retrieves; more find the same moments (docs/finding.md)."""
+_TEXT: frozenset[QueryKind] = frozenset({"text"})
+_MADE_OF: Mapping[QueryKind, str] = {"text": "words", "picture": "a picture", "moment": "a moment"}
+
+TextVectors = Mapping[tuple[str, str], NDArray[np.float32]]
+"""The vector (D,) of a query's words by stream and words."""
+TextHits = Mapping[tuple[str, str], tuple[Hashable, ClipHits]]
+"""The nearest clips of a whole stream to such a vector, and the state of the stream that they are of."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedTexts:
+    """Queries that were encoded together, by the encoders of one `version` of a corpus's description.
+
+    `nearest` holds the nearest clips of those for which an index was asked at once.
+    """
+
+    version: int
+    vectors: TextVectors
+    nearest: TextHits = field(default_factory=lambda: MappingProxyType({}))
+
+    def at(self, version: int) -> EncodedTexts:
+        """What was encoded, if the corpus is still described as it was; else nothing."""
+        return self if version == self.version else NOT_ENCODED
+
+    def hits(self, stream: str, text: str, state: Callable[[], Hashable]) -> ClipHits | None:
+        """The nearest clips of a stream, if it is still in the state they were kept in; else None."""
+        kept = self.nearest.get((stream, text))
+        return kept[1] if kept is not None and kept[0] == state() else None
+
+
+NOT_ENCODED = EncodedTexts(-1, MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamQuery:
+    """A query as one stream compares it: by `vector` (None: by words alone).
+
+    `is_alike`: the vector is made of an example, so that what was measured of cosines with sentences does
+    not apply. `nearest` are its nearest clips of the whole stream, where they are known.
+    """
+
+    vector: NDArray[np.float32] | None
+    is_alike: bool = False
+    nearest: ClipHits | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedQuery:
+    """A query made ready: its words, and how each stream compares it. What overlaps `apart` is no answer."""
+
+    text: str
+    streams: Mapping[str, StreamQuery]
+    apart: Moment | None = None
+
+
+class Understanding:
+    """Makes queries ready for the streams of one store.
+
+    `encoders` maps streams to what queries are encoded with; a stream without one is searched by its words
+    only, or not at all. Streams that are `broken` (their encoder cannot be used here) are left out; one that
+    is asked for by name, or that is the last, raises its error.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        encoders: Mapping[str, QueryEncoder],
+        broken: Mapping[str, WhenaboutsError] = MappingProxyType({}),
+    ) -> None:
+        self._store = store
+        self._encoders = dict(encoders)
+        self.broken = dict(broken)
+        self._understood: dict[str, bool] = {}
+        self.streams = {name: stream_named(name) for name in store.streams}
+
+    @property
+    def text_streams(self) -> tuple[str, ...]:
+        """Names of the streams that can be searched by words."""
+        return tuple(name for name in self.streams if "text" in self.kinds(name))
+
+    def kinds(self, name: str) -> frozenset[QueryKind]:
+        """The kinds of query that a stream can meet here; without its encoder, moments of its own alone."""
+        kinds = self.streams[name].meets
+        if name in self.broken:
+            return kinds & {"moment"}
+        return kinds if self._store.streams[name].dimension else kinds & _TEXT
+
+    def asked(
+        self,
+        text: str,
+        streams: Sequence[str] = (),
+        like: Example | None = None,
+        encoded: EncodedTexts | None = None,
+    ) -> EncodedQuery:
+        """A query for the streams (none named: all) that can answer it. Raises UsageError."""
+        kinds = frozenset(kind for kind in ("text" if text else None, like and like.kind) if kind)
+        chosen = self.chosen(streams, kinds)
+        query = self.encode(text, chosen, like, NOT_ENCODED if encoded is None else encoded)
+        answering = {
+            name: part
+            for name, part in query.streams.items()
+            if part.vector is not None or (text and "text" in self.kinds(name))
+        }
+        if not answering and like is not None:
+            titles = " or ".join(self.streams[name].title for name in chosen)
+            raise UsageError(
+                f"{like.name}: this corpus has no {titles} there that others could be compared with"
+            )
+        return replace(query, streams=answering)
+
+    def chosen(self, streams: Sequence[str], kinds: frozenset[QueryKind] = _TEXT) -> list[str]:
+        """Some streams, each once, that can meet one of the `kinds` of a query; none given: all that can.
+
+        Raises UsageError for one that is not there or cannot, and the error of one that is broken.
+        """
+        named = [self._store.stream(name).name for name in dict.fromkeys(streams)]
+        chosen = [name for name in named or self.streams if self.kinds(name) & kinds]
+        unable = [name for name in named if name not in chosen] or ([] if chosen else [*self.streams])
+        for name in unable:
+            if name in self.broken and self.streams[name].meets & kinds:
+                raise self.broken[name]
+        if unable:
+            raise UsageError(_cannot_meet(unable, kinds))
+        return chosen
+
+    def encode(
+        self,
+        text: str,
+        streams: Iterable[str],
+        like: Example | None = None,
+        encoded: EncodedTexts = NOT_ENCODED,
+    ) -> EncodedQuery:
+        """Encode a query, once for each stream that can compare it; not again what is `encoded`."""
+        names = list(streams)
+        missing = [name for name in names if (name, text) not in encoded.vectors]
+        vectors = {**encoded.vectors, **self.encoded([text], missing)}
+        queries = {name: self._stream_query(name, vectors.get((name, text)), like) for name in names}
+        if like is None:
+            queries = {
+                name: replace(query, nearest=encoded.hits(name, text, partial(self.state_of, name)))
+                for name, query in queries.items()
+            }
+        return EncodedQuery(text, queries, None if like is None else like.apart)
+
+    def encoded(self, texts: Sequence[str], streams: Iterable[str] | None = None) -> TextVectors:
+        """Queries as streams (None: all) compare them by words; each encoder is called once for all of them.
+
+        What is encoded together changes a vector by rounding alone, some 1e-7.
+        """
+        texts, vectors = [*filter(None, dict.fromkeys(texts))], dict[tuple[str, str], NDArray[np.float32]]()
+        by_encoder: dict[int, NDArray[np.float32]] = {}
+        for name in self.streams if streams is None else streams:
+            encoder = self._encoders.get(name)
+            if encoder is None or not texts or "text" not in self.kinds(name):
+                continue
+            if id(encoder) not in by_encoder:
+                by_encoder[id(encoder)] = self.streams[name].query_vectors(texts, encoder)
+            vectors |= {(name, text): row for text, row in zip(texts, by_encoder[id(encoder)], strict=True)}
+        return vectors
+
+    def made_ready(self, texts: Sequence[str]) -> EncodedTexts:
+        """Queries encoded together, with their nearest clips where an index is asked for all at once."""
+        vectors, nearest = self.encoded(texts), dict[tuple[str, str], tuple[Hashable, ClipHits]]()
+        for stream in dict.fromkeys(stream for stream, _ in vectors):
+            own = [(text, vector) for (name, text), vector in vectors.items() if name == stream]
+            state = self.state_of(stream)
+            hits_of_each = self._store.nearest_of_each(stream, [vector for _, vector in own], NEAREST_CLIPS)
+            if hits_of_each is not None and self.state_of(stream) == state:
+                nearest |= {
+                    (stream, text): (state, hits) for (text, _), hits in zip(own, hits_of_each, strict=True)
+                }
+        return EncodedTexts(self._store.description_version, vectors, nearest)
+
+    def state_of(self, stream: str) -> Hashable:
+        """What changes whenever a stream or the ledger does."""
+        return self._store.version, self._store.state_of(stream)
+
+    def _stream_query(
+        self, name: str, words: NDArray[np.float32] | None, like: Example | None
+    ) -> StreamQuery:
+        """A query as one stream compares it: by the vector of its `words`, by an example, or by both.
+
+        Both are the sum of two directions. What cosines to expect of an example has not been measured: those
+        with the candidates stand in for that (`fuse`).
+        """
+        example = None if like is None else self._vector_like(name, like)
+        if example is None:
+            return StreamQuery(words)
+        return StreamQuery(example if words is None else _unit(words + example), is_alike=True)
+
+    def _vector_like(self, name: str, like: Example) -> NDArray[np.float32] | None:
+        """The vector of an example in a stream; None where the stream has none."""
+        if like.kind not in self.kinds(name):
+            return None
+        if like.picture is not None:
+            return self.streams[name].picture_vector(like.picture, self._encoders[name])
+        assert like.moment is not None
+        block = self._store.clips_of(name, [like.moment.video_id])
+        mean = _unit(block.vectors[clips_inside(block, like.moment)].sum(axis=0))
+        return mean if mean.any() else None
+
+    def notes_on_languages(self, query: str, calibration: Calibration) -> list[str]:
+        """What to say where an encoder does not know the language of some videos."""
+        spoken = self._store.ledger().languages
+        strange = strange_language(query, spoken)
+        if strange is not None and not self._is_understood(strange):
+            return [note_on_strange(strange, spoken)]
+        if not calibration.note:
+            return []
+        return [note_on_languages(query, spoken, calibration.foreign) or calibration.note]
+
+    def _is_understood(self, language: Language) -> bool:
+        """Whether an encoder of words knows a language; found out once, in some tenths of a second."""
+        if language.code not in self._understood:
+            encoders = [
+                own for name, own in self._encoders.items() if self.streams[name].has_words is not False
+            ]
+            self._understood[language.code] = any(understands(encoder, language) for encoder in encoders)
+        return self._understood[language.code]
+
+
+def checked_query(
+    text: str, k: int, min_confidence: float = 0.0, most: int = MOST_K, *, is_optional: bool = False
+) -> tuple[str, list[str]]:
+    """The words of a query as they are searched, with notes on what was changed.
+
+    Raises UsageError where there are none, unless they are optional.
+    """
+    if not isinstance(text, str):
+        raise UsageError(f"the query is {text!r}; give it as text")
+    if isinstance(k, bool) or not isinstance(k, SupportsIndex):
+        raise UsageError(f"k is {k!r}; give a whole number")
+    if not 1 <= k <= most:
+        raise UsageError(f"k is {k}; ask for 1 to {most} moments")
+    if not 0 <= min_confidence <= 1:
+        raise UsageError(f"the least confidence is {min_confidence}; give a number from 0 to 1")
+    words = unambiguous(text).split()
+    if not words and is_optional:
+        return "", []
+    if not words:
+        raise UsageError("the query is empty; say in a few words what to look for")
+    notes = []
+    if len(words) > MOST_QUERY_WORDS:
+        notes.append(f"only the first {MOST_QUERY_WORDS} of the query's {len(words)} words were used")
+    if not any(letter.isalnum() for word in words for letter in word):
+        notes.append("the query has no letters or digits, so it can only be compared by meaning")
+    return words_of_query(text), notes
+
+
+def words_of_query(text: str) -> str:
+    """The words of a query as they are searched, with a space between them."""
+    return " ".join(unambiguous(text).split()[:MOST_QUERY_WORDS])
+
+
+def clips_inside(block: ClipBlock, moment: Moment) -> NDArray[np.bool_]:
+    """(n,) which clips of a block share time with a moment."""
+    inside = np.zeros(len(block), np.bool_)
+    if moment.video_id in block.video_ids:
+        rows = block.rows(block.video_ids.index(moment.video_id))
+        inside[rows] = (block.start[rows] < moment.end) & (block.end[rows] > moment.start)
+    return inside
+
+
+def _unit(vector: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
+    """The direction of a vector; zeros stay."""
+    length = float(np.linalg.norm(vector))
+    return np.asarray(vector / length if length > 0 else vector, np.float32)
+
+
+def _cannot_meet(streams: Sequence[str], kinds: frozenset[QueryKind]) -> str:
+    """Why some streams cannot answer a query of some kinds, and the remedy."""
+    given = " or ".join(_MADE_OF[kind] for kind in sorted(kinds))
+    meets = sorted(set[QueryKind]().union(*(stream_named(name).meets for name in streams)))
+    named = " and ".join(stream_named(name).name for name in streams)
+    remedies = "; or ".join(
+        dict.fromkeys(
+            stream.remedy
+            for name, stream in all_streams().items()
+            if stream.meets & kinds and name not in streams
+        )
+    )
+    takes = [f"by {_MADE_OF[kind]}" for kind in meets]
+    keys = sorted({key for name in streams if (key := stream_named(name).filter_key)})
+    takes += [f"to narrow a search (--where {key}=NAME, where=)" for key in keys]
+    return f"{named} cannot be searched by {given}, but {' or '.join(takes)}; {remedies}"
