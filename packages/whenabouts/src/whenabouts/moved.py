@@ -18,7 +18,7 @@ whenabouts.models whenabouts.moments fusion peaks zero_shot
 whenabouts.models._parts whenabouts.moments segments
 whenabouts.product whenabouts.search alike answer_probability choices coverage example finder
 whenabouts.product whenabouts.search notebook phrases place_search places query_language
-whenabouts.product whenabouts.search reranking search_result snippet stored_calibration
+whenabouts.product whenabouts.search reranking search_result stored_calibration
 whenabouts.product whenabouts.search verdict word_units
 whenabouts.product whenabouts calibration checking cli corpus curves diagnosis duplicates encoder_registry
 whenabouts.product whenabouts export index indexing known_models server shown streams why
@@ -43,6 +43,7 @@ _RENAMED = {
     "whenabouts.product.allowed": "whenabouts.search.candidates",
     "whenabouts.product.ranked_streams": "whenabouts.search.rank",
     "whenabouts.product.search": "whenabouts.search.searcher",
+    "whenabouts.product.snippet": "whenabouts.search.answer",
     "whenabouts.product.stream_answer": "whenabouts.search.moments",
     "whenabouts.product.people": "whenabouts.people.naming",
     "whenabouts.product.person_linking": "whenabouts.people.linking",

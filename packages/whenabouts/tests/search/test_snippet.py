@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from whenabouts import Corpus
-from whenabouts.search.snippet import best_clip, from_answer, share_held, weights_of
+from whenabouts.search.answer import best_clip, from_answer, share_held, weights_of
 from whenabouts.search.word_units import Rarity
 
 LINES = (

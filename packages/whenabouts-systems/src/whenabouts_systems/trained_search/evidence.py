@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from whenabouts.index.store import Store
-from whenabouts.search.snippet import shortened
+from whenabouts.search.moments import shortened
 from whenabouts.types import Evidence, Moment, ScoredMoment
 from whenabouts_systems.models.protocol import QueryEncoding, VideoEncoding
 from whenabouts_systems.ranking.encoded_corpus import Floats, Indices, MemoryCorpus

@@ -1,18 +1,36 @@
-"""Step 6: the moments that are shown, with evidence, paths, notes and coverage."""
+"""Step 6: the moments that are shown, with evidence, paths, notes and coverage.
+
+A moment is found by the words of about a minute and by meaning, so its strongest clip may stand beside the
+line that a person looks for. The line that is shown is chosen among the moment's own clips by the words that
+it holds.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.index.lookup import JOINED_WEIGHT
 from whenabouts.index.records import VideoRecord, unambiguous
 from whenabouts.index.store import Store
 from whenabouts.search.choices import is_gone
 from whenabouts.search.coverage import Coverage, coverage_of, with_clips
 from whenabouts.search.moments import Localization, StreamAnswer
-from whenabouts.search.snippet import weights_of
 from whenabouts.search.understand import Understanding
-from whenabouts.types import ScoredMoment
+from whenabouts.search.word_units import Rarity, units_of
+from whenabouts.streams._passages import sentences_of
+from whenabouts.types import Evidence, ScoredMoment
+
+# A sentence with this share of the best one's words is where the snippet begins.
+_GOOD_START = 0.5
+# What a clip's score counts beside its share of the words: it decides where both hold about as much.
+_SCORE_WEIGHT = 0.25
+
+Weights = Mapping[str, float]
 
 
 class Answering:
@@ -34,7 +52,7 @@ class Answering:
             replace(
                 scored,
                 evidence={
-                    name: spoken[name].snippet(scored.video_id, piece, weights[name])
+                    name: snippet_of(spoken[name], scored.moment.video_id, piece, weights[name])
                     if name in spoken
                     else piece
                     for name, piece in scored.evidence.items()
@@ -48,13 +66,13 @@ class Answering:
     ) -> tuple[tuple[ScoredMoment, ...], dict[str, VideoRecord]]:
         """Moments with path and title of their videos, and these; videos that are gone are left out."""
         moments = list(moments)
-        ids = sorted({scored.video_id for scored in moments})
+        ids = sorted({scored.moment.video_id for scored in moments})
         # A video may be taken out between the two reads; what is gone is no answer.
         videos = {record.video_id: record for record in self._store.ledger().of(ids)}
         return tuple(
-            replace(scored, path=videos[scored.video_id].path, title=videos[scored.video_id].title)
+            replace(scored, path=video.path, title=video.title)
             for scored in moments
-            if scored.video_id in videos
+            if (video := videos.get(scored.moment.video_id)) is not None
         ), videos
 
     def coverage(self, allowed: Sequence[str] | None = None, streams: Sequence[str] = ()) -> Coverage:
@@ -78,3 +96,59 @@ def gone_notes(records: Iterable[VideoRecord]) -> list[str]:
     if not names:
         return []
     return [f"{', '.join(names)}: the file is gone; `whenabouts index PATH --prune` takes it out"]
+
+
+def snippet_of(answer: StreamAnswer, video_id: str, piece: Evidence, weights: Weights) -> Evidence:
+    """The clip to show for what is evidence of a moment: the one with most of a query's words."""
+    moments, video = answer.moments, answer.block.video_ids.index(video_id)
+    inside = (moments.video == video) & (moments.start <= piece.start) & (piece.end <= moments.end)
+    row = int(np.flatnonzero(inside)[0])
+    clips = answer.clips(row)
+    best = best_clip(answer.block.text[clips], answer.scores[clips], weights)
+    shown = answer.evidence_of(row, clips.start + best)
+    return replace(shown, text=from_answer(shown.text, weights))
+
+
+def weights_of(query: str, rarity: Rarity) -> dict[str, float]:
+    """What each unit of a query, and each two neighbours, weigh by rarity; 1 together.
+
+    Two neighbours weigh `JOINED_WEIGHT` of what they weigh by themselves on average. Empty where the query
+    has no words, or none that says anything.
+    """
+    units = units_of(query)
+    weights = {unit: rarity.of(unit) for unit in units}
+    pairs = {
+        f"{first} {second}": JOINED_WEIGHT * (weights[first] + weights[second]) / 2
+        for first, second in itertools.pairwise(units)
+    }
+    total = sum(weights.values()) + sum(pairs.values())
+    return {unit: weight / total for unit, weight in (weights | pairs).items()} if total else {}
+
+
+def share_held(text: str, weights: Weights) -> float:
+    """How much of a query's words a text holds, 0 to 1."""
+    units = units_of(text)
+    there = {*units, *(f"{first} {second}" for first, second in itertools.pairwise(units))}
+    return sum(weight for unit, weight in weights.items() if unit in there)
+
+
+def best_clip(texts: Sequence[str], scores: NDArray[np.float64], weights: Weights) -> int:
+    """Which of a moment's clips to show: the one with most of the query's words, and scored high.
+
+    Scores count as shares of the greatest, so that among clips that hold little of the query the strongest
+    is shown.
+    """
+    highest = float(scores.max())
+    if not weights or highest <= 0:
+        return int(np.argmax(scores))
+    return int(np.argmax([share_held(text, weights) for text in texts] + _SCORE_WEIGHT * scores / highest))
+
+
+def from_answer(text: str, weights: Weights) -> str:
+    """A text from the first sentence on that holds much of what any of them holds of the query."""
+    sentences = sentences_of(text)
+    if len(sentences) < 2 or not weights:
+        return text
+    shares = [share_held(sentence, weights) for sentence in sentences]
+    first = next(at for at, share in enumerate(shares) if share >= _GOOD_START * max(shares))
+    return text if first == 0 else f"… {''.join(sentences[first:]).strip()}"

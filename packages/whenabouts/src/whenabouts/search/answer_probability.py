@@ -16,7 +16,6 @@ from whenabouts.confidence.probability import MOST_LEAD, NAME_RARITY, Features, 
 from whenabouts.index.lookup import words_of
 from whenabouts.index.records import ClipHits
 from whenabouts.search.word_units import Rarity, compounded_in, stand_in_order, units_of
-from whenabouts.streams import stream
 from whenabouts.types import Moment, ScoredMoment
 
 if TYPE_CHECKING:
@@ -114,9 +113,10 @@ def rivals_of(ranked: Sequence[ScoredMoment], language_of: Callable[[str], str])
     A copy of the recording and its translation also hold the answer, so they make it no less right: moments
     that say the same as an earlier one in another video, and moments in another language, are left out.
     """
-    language, kept = language_of(ranked[0].video_id), list[ScoredMoment]()
+    language, kept = language_of(ranked[0].moment.video_id), list[ScoredMoment]()
     for scored in ranked:
-        if language_of(scored.video_id) == language and not any(_is_copy(scored, other) for other in kept):
+        is_theirs = language_of(scored.moment.video_id) == language
+        if is_theirs and not any(_is_copy(scored, other) for other in kept):
             kept.append(scored)
             if len(kept) == LISTED:
                 break
@@ -125,7 +125,7 @@ def rivals_of(ranked: Sequence[ScoredMoment], language_of: Callable[[str], str])
 
 def _is_copy(scored: ScoredMoment, other: ScoredMoment) -> bool:
     """Whether two videos say the same in two moments: where they say little to the letter, else mostly."""
-    if scored.video_id == other.video_id or not scored.text:
+    if scored.moment.video_id == other.moment.video_id or not scored.text:
         return False
     own, theirs = _pairs_of(scored.text), _pairs_of(other.text)
     fewest = min(len(own), len(theirs))
@@ -169,13 +169,13 @@ def spoken_near(
     query: str, scored: ScoredMoment, answer: StreamAnswer, rarity: Rarity, better: Moment | None = None
 ) -> Spoken:
     """How much of a query is said in a moment and around its strongest place, not in a `better` moment."""
-    language = rarity.languages.get(scored.video_id, "")
+    language = rarity.languages.get(scored.moment.video_id, "")
     units, there = units_of(query, language), units_of(_words_near(answer, scored, better), language)
     present = set(there) | _joined(there) | compounded_in(there, units, language)
     pairs = itertools.pairwise(units)
     present |= {unit for pair in pairs if "".join(pair) in present for unit in pair}
     is_part = False
-    if stream(answer.stream).parts_of_words:
+    if answer.parts_of_words:
         signs = "".join(there)
         present |= {unit for unit in units if len(unit) >= _LEAST_PART and unit in signs}
         is_part = len(whole := "".join(units)) >= _LEAST_PART and whole in signs
@@ -188,7 +188,7 @@ def spoken_near(
         spoken,
         unspoken,
         phrase,
-        _hours_of(answer, scored.video_id),
+        _hours_of(answer, scored.moment.video_id),
         _nearer(answer.nearest, scored),
         phrase and is_rare and not language and is_term(words_of(query)),
     )
@@ -198,7 +198,7 @@ def _nearer(hits: ClipHits | None, scored: ScoredMoment) -> int:
     """How many of the nearest clips come before the first that shares time with a moment."""
     if hits is None:
         return 0
-    own = np.array(hits.video_ids) == scored.video_id
+    own = np.array(hits.video_ids) == scored.moment.video_id
     inside = own & (hits.start < scored.moment.end) & (hits.end > scored.moment.start)
     return int(np.argmax(inside)) if inside.any() else len(hits)
 

@@ -18,10 +18,16 @@ from whenabouts.moments.zero_shot import Moments
 from whenabouts.search.candidates import EVERYWHERE, Allowed
 from whenabouts.search.curves import Curve
 from whenabouts.search.reranking import FEATURES, features_of, learned_reranking, reranked
-from whenabouts.search.snippet import Weights, best_clip, from_answer, shortened
 from whenabouts.search.understand import EncodedQuery, Understanding
 from whenabouts.search.word_units import Rarity
 from whenabouts.types import Evidence, Moment, ScoredMoment
+
+_MOST_TEXT = 600
+
+
+def shortened(words: str) -> str:
+    """Words to show, cut off where they become many."""
+    return words if len(words) <= _MOST_TEXT else words[: _MOST_TEXT - 1].rstrip() + "…"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,12 +43,18 @@ class StreamAnswer:
     block: ClipBlock
     scores: NDArray[np.float64]
     moments: Moments
+    parts_of_words: bool = False
+    """Whether parts of words are found in the stream (`Stream.parts_of_words`)."""
 
     def moment(self, row: int) -> Moment:
         """The video and the span of a row of the moments."""
         moments = self.moments
         video_id = self.block.video_ids[int(moments.video[row])]
         return Moment(video_id, float(moments.start[row]), float(moments.end[row]))
+
+    def all_scored(self) -> list[ScoredMoment]:
+        """All moments of the stream with their evidence, in their order."""
+        return [self.scored(row) for row in range(len(self.moments))]
 
     def scored(self, row: int) -> ScoredMoment:
         """A moment as the stream scores it, with its evidence."""
@@ -53,7 +65,7 @@ class StreamAnswer:
 
     def says(self, row: int, words: Collection[str]) -> bool:
         """Whether each of some words is said in a moment, as it is."""
-        return says(" ".join(self.block.text[self._clips(row)]), words)
+        return says(" ".join(self.block.text[self.clips(row)]), words)
 
     def says_near(self, row: int, query: str, seconds: float) -> bool:
         """Whether each word of a query is said in a moment or within some seconds of it."""
@@ -65,36 +77,29 @@ class StreamAnswer:
 
     def evidence(self, row: int) -> Evidence:
         """The moment's strongest clip."""
-        clips = self._clips(row)
-        return self._evidence(row, clips.start + int(np.argmax(self.scores[clips])))
+        clips = self.clips(row)
+        return self.evidence_of(row, clips.start + int(np.argmax(self.scores[clips])))
 
-    def snippet(self, video_id: str, piece: Evidence, weights: Weights) -> Evidence:
-        """The clip to show for what is evidence of a moment: the one with most of a query's words."""
-        moments, video = self.moments, self.block.video_ids.index(video_id)
-        own = (moments.video == video) & (moments.start <= piece.start) & (piece.end <= moments.end)
-        row = int(np.flatnonzero(own)[0])
-        clips = self._clips(row)
-        best = best_clip(self.block.text[clips], self.scores[clips], weights)
-        shown = self._evidence(row, clips.start + best)
-        return replace(shown, text=from_answer(shown.text, weights))
-
-    def _evidence(self, row: int, best: int) -> Evidence:
+    def evidence_of(self, row: int, best: int) -> Evidence:
+        """A clip as the evidence of a moment."""
         block = self.block
         # A soft border may cut through the clip.
         start = max(float(block.start[best]), float(self.moments.start[row]))
         end = min(float(block.end[best]), float(self.moments.end[row]))
         box = None if block.box is None else tuple(block.box[best].tolist())
         place = None if box is None or math.isnan(box[0]) else box
-        recognised = block.recognised_at(slice(best, best + 1))
+        sure = math.nan if block.recognised is None else float(block.recognised[best])
+        recognised = None if math.isnan(sure) else sure
         return Evidence(
             self.stream, float(self.scores[best]), start, end, block.text[best], place, recognised
         )
 
     def text(self, row: int) -> str:
         """The words inside the moment, cut off where they become many."""
-        return shortened(" ".join(text for text in self.block.text[self._clips(row)] if text))
+        return shortened(" ".join(text for text in self.block.text[self.clips(row)] if text))
 
-    def _clips(self, row: int) -> slice:
+    def clips(self, row: int) -> slice:
+        """The rows of the block that lie in a moment."""
         offset = int(self.block.offsets[int(self.moments.video[row])])
         return slice(
             offset + int(self.moments.first_clip[row]), offset + int(self.moments.last_clip[row]) + 1
@@ -120,7 +125,8 @@ class Localization:
         if len(moments) and query.text and stream.shows_words(block):
             moments = reranked(query.text, block, scores, moments, self.rarity([name])[name])
         moments = cut(moments, block, allowed.spans)
-        return StreamAnswer(name, curve.nearest, curve.matched, block, scores, moments)
+        parts = bool(stream.parts_of_words)
+        return StreamAnswer(name, curve.nearest, curve.matched, block, scores, moments, parts)
 
     def _shots(self, video_ids: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Where shots of some videos begin, in seconds (B,), and where each video's begin in that."""

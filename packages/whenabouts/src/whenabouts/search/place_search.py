@@ -14,9 +14,9 @@ from whenabouts.confidence.probability import MOST, PROBABLE
 from whenabouts.index.filters import Filter
 from whenabouts.index.records import natural_key, unambiguous
 from whenabouts.moments.zero_shot import Moments
-from whenabouts.search.answer import gone_notes
+from whenabouts.search.answer import Weights, from_answer, gone_notes, weights_of
 from whenabouts.search.candidates import Allowed
-from whenabouts.search.moments import StreamAnswer
+from whenabouts.search.moments import StreamAnswer, shortened
 from whenabouts.search.options import MOST_K, MOST_PLACES, SearchOptions
 from whenabouts.search.phrases import ParsedQuery, parsed_query
 from whenabouts.search.places import Place, never_said, places_in
@@ -24,7 +24,6 @@ from whenabouts.search.rank import ranked
 from whenabouts.search.reranking import features_of, learned_reranking
 from whenabouts.search.search_result import Places, SearchResult
 from whenabouts.search.searcher import Searcher
-from whenabouts.search.snippet import Weights, from_answer, shortened, weights_of
 from whenabouts.search.understand import checked_query
 from whenabouts.search.verdict import doubt_of
 from whenabouts.search.word_units import Rarity

@@ -13,7 +13,7 @@ from whenabouts.search.answer_probability import ProbableMoments, with_probabili
 from whenabouts.search.moments import Localization, StreamAnswer
 from whenabouts.search.query_language import language_apart
 from whenabouts.search.stored_calibration import MeasuredCorpus
-from whenabouts.types import ScoredMoment
+from whenabouts.types import Moment, ScoredMoment
 
 # Moments of different streams that share this much (IoU) are one moment with two reasons.
 _SAME_MOMENT = 0.5
@@ -41,7 +41,7 @@ class Ranking:
 
         See `ranked`, which says how. `chance_of` is that of unrelated queries of the kind; None: of words.
         """
-        moments = (answer.scored(row) for answer in answers for row in range(len(answer.moments)))
+        moments = (scored for answer in answers for scored in answer.all_scored())
         return ranked(moments, chance_of or self._measured.chances(), len(answers))
 
     def with_probabilities(
@@ -95,14 +95,15 @@ def ranked(moments: Iterable[ScoredMoment], chance_of: ChanceOf, streams: int) -
     by another chance of its stream.
     """
     scored = [(next(iter(moment.evidence)), moment) for moment in moments]
-    chances = {(name, moment.video_id): chance_of(name, moment.video_id) for name, moment in scored}
+    asked = dict.fromkeys((name, moment.moment.video_id) for name, moment in scored)
+    chances = {(name, video_id): chance_of(name, video_id) for name, video_id in asked}
     others = {name: chance for (name, _), chance in chances.items() if chance is not None}
     without = {id for id, chance in chances.items() if chance is None}
     by_surprise = [
-        (name, _surprising(moment, chances[name, moment.video_id] or others.get(name)))
+        (name, _surprising(moment, chances[name, moment.moment.video_id] or others.get(name)))
         for name, moment in scored
     ]
-    by_surprise.sort(key=lambda item: item[1].sort_key)
+    by_surprise.sort(key=lambda item: _order(item[1]))
     merged: list[ScoredMoment] = []
     for name, moment in by_surprise:
         twin = _twin(merged, moment, name) if streams > 1 else None
@@ -110,13 +111,17 @@ def ranked(moments: Iterable[ScoredMoment], chance_of: ChanceOf, streams: int) -
             merged.append(moment)
         else:
             merged[twin] = _joined(merged[twin], moment)
-    merged.sort(key=lambda moment: moment.sort_key)
+    merged.sort(key=_order)
     return [
         moment
-        if any((name, moment.video_id) in without for name in moment.evidence)
+        if any((name, moment.moment.video_id) in without for name in moment.evidence)
         else replace(moment, chance_percentile=(-math.expm1(-moment.score)) ** streams)
         for moment in merged
     ]
+
+
+def _order(scored: ScoredMoment) -> tuple[float, Moment]:
+    return (-scored.score, scored.moment)
 
 
 def _surprising(scored: ScoredMoment, chance: Chance | None) -> ScoredMoment:

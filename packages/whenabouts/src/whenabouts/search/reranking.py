@@ -252,7 +252,7 @@ class _Words:
 
     def __init__(self, units: Sequence[str], counted: Sequence[str]) -> None:
         self._units, self._beginnings = units, tuple(counted)
-        self._units_of: dict[str, list[str]] = {}
+        self._units_of: dict[str, tuple[str, ...]] = {}
 
     @cached_property
     def _phrase(self) -> re.Pattern[str]:

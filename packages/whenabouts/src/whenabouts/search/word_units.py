@@ -61,15 +61,16 @@ def _units(word: str, language: str = "") -> tuple[str, ...]:
     return (word,)
 
 
-def units_of(text: str, language: str = "") -> list[str]:
-    """The units by which words are compared, in order.
+@lru_cache(maxsize=1 << 13)
+def units_of(text: str, language: str = "") -> tuple[str, ...]:
+    """The units by which words are compared, in order. Passages that were compared lately are kept.
 
     >>> units_of("Mining pools"), units_of("比特币")
-    (['min', 'pool'], ['比特', '特币'])
+    (('min', 'pool'), ('比特', '特币'))
     """
     if has_stems(language):
-        return [unit for word in words_of(text) for unit in _units(word, language)]
-    return [unit for word in words_of(folded(text)) for unit in _units(word)]
+        return tuple(unit for word in words_of(text) for unit in _units(word, language))
+    return tuple(unit for word in words_of(folded(text)) for unit in _units(word))
 
 
 def compounded_in(there: Collection[str], units: Iterable[str], language: str) -> set[str]:
