@@ -60,7 +60,8 @@ def duplicates(corpus: Corpus, videos: Sequence[str] = (), *, least: float = LEA
     if not 0 < least <= 1:
         raise UsageError(f"the least similarity is {least:g}; give a number above 0, and 1 at most")
     corpus.refresh()
-    stream = _frames_of(corpus)
+    if (stream := frames_of(corpus)) is None:
+        raise UsageError(f"{corpus.location} has no frames to compare; index with --likeness")
     chosen = [record.video_id for record in corpus.resolve_all(videos)]
     all_ids = [record.video_id for record in corpus.records() if stream_named(stream).holds(record)]
     repeats: list[Repeat] = []
@@ -127,12 +128,10 @@ def _runs(alike: NDArray[np.bool_], cosines: Floats, step: int) -> Iterator[tupl
         yield start + max(0, -step), start + max(0, step), end - start, float(values[start:end].mean())
 
 
-def _frames_of(corpus: Corpus) -> str:
-    """The stream whose clips are frames with vectors; the one for likeness alone where there are two."""
+def frames_of(corpus: Corpus) -> str | None:
+    """The stream whose clips are frames with vectors, None without one; of two the one for likeness alone."""
     able = [name for name, info in corpus.store.streams.items() if _are_frames(name) and info.dimension]
-    if not able:
-        raise UsageError(f"{corpus.location} has no frames to compare; index with --likeness")
-    return min(able, key=lambda name: ("text" in stream_named(name).meets, name))
+    return min(able, key=lambda name: ("text" in stream_named(name).meets, name), default=None)
 
 
 def _are_frames(name: str) -> bool:

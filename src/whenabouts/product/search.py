@@ -28,9 +28,9 @@ from whenabouts.models.zero_shot import Moments
 from whenabouts.product import alike
 from whenabouts.product.allowed import EVERYWHERE, Allowed, cut, inside
 from whenabouts.product.answer_probability import ProbableMoments, with_probabilities
-from whenabouts.product.choices import is_gone
 from whenabouts.product.coverage import Coverage, coverage_of, with_clips
 from whenabouts.product.example import Example
+from whenabouts.product.index.absent import is_gone
 from whenabouts.product.index.filters import Filter
 from whenabouts.product.index.records import ClipBlock, ClipHits, VideoRecord, unambiguous
 from whenabouts.product.index.store import Store

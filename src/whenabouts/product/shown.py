@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from whenabouts.confidence.rates import Rate
-from whenabouts.product.choices import is_gone
 from whenabouts.product.coverage import Coverage, coverage_of, with_clips
+from whenabouts.product.index.absent import is_gone
 from whenabouts.product.index.filters import recorded
 from whenabouts.product.index.records import StoreStats, VideoRecord, unambiguous
 from whenabouts.product.index.store import Store

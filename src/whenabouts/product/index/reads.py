@@ -257,6 +257,15 @@ class Reads(Handle):
 
         return self._read("read clips", read)
 
+    def clips_at(
+        self, stream: str, seconds: Sequence[float], video_ids: Sequence[str], *, vectors: bool = False
+    ) -> ClipBlock:
+        """The clips of some videos that are there at some seconds, without their vectors unless asked for."""
+        dimension, names = self.stream(stream).dimension if vectors else 0, list(dict.fromkeys(video_ids))
+        return self._read(
+            "read clips", lambda: lookup.clips_at(self._clips(stream), seconds, names, dimension)
+        )
+
     def compared(
         self, stream: str, video_ids: Sequence[str], vector: NDArray[np.float32]
     ) -> tuple[ClipBlock, NDArray[np.float32]]:

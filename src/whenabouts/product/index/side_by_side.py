@@ -339,6 +339,16 @@ class SideBySide(Store):
             stream, video_ids, lambda store, ids: (store.clips_of(stream, ids, vectors=vectors), None)
         )[0]
 
+    def clips_at(
+        self, stream: str, seconds: Sequence[float], video_ids: Sequence[str], *, vectors: bool = False
+    ) -> ClipBlock:
+        """The clips of some videos at some seconds, as `Store.clips_at`."""
+        return self._gathered(
+            stream,
+            video_ids,
+            lambda store, ids: (store.clips_at(stream, seconds, ids, vectors=vectors), None),
+        )[0]
+
     def compared(
         self, stream: str, video_ids: Sequence[str], vector: NDArray[np.float32]
     ) -> tuple[ClipBlock, NDArray[np.float32]]:

@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from whenabouts.product.choices import is_gone
 from whenabouts.product.corpus import Corpus
+from whenabouts.product.index.absent import is_gone
 from whenabouts.product.index.filters import recorded
 from whenabouts.product.index.records import VideoRecord
 from whenabouts.product.server.cache import Cache
