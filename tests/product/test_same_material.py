@@ -63,7 +63,7 @@ def test_a_transcript_that_a_video_has_beside_it_too_is_said(tmp_path: Path) -> 
     corpus = Corpus(tmp_path / "my.corpus", create=True)
     line = corpus.add(tmp_path / "texts", tmp_path / "films", processes=1).choices["transcripts_twice"]
     assert line == (
-        "1 transcript says the same as a video and is found beside it (such as of the talk.vtt: talk.flac); "
+        "1 transcript says the same as a video (such as of the talk.vtt: talk.flac), so answers list both; "
         "`whenabouts remove TRANSCRIPT` takes one out"
     )
     assert corpus.stats().to_json()["choices"] == {"transcripts_twice": line}
@@ -94,7 +94,9 @@ def test_a_copy_in_other_cues_is_said_and_a_longer_or_later_one_is_not(tmp_path:
     corpus.add(tmp_path / "films" / "talk.flac", processes=1)
     line = corpus.add(tmp_path / "films", tmp_path / "later.vtt", processes=1).choices["copies"]
     assert told(corpus) == [("copy.flac", "says", "talk.flac")]
-    assert "1 recording is here twice" in line and "copy.flac, which says the same as talk.flac" in line
+    assert (
+        "1 recording is in the corpus twice" in line and "copy.flac, which says the same as talk.flac" in line
+    )
     assert "`whenabouts remove VIDEO`" in line
 
 
@@ -129,7 +131,7 @@ def test_corpora_side_by_side_say_what_is_twice_in_one_of_them(tmp_path: Path) -
         corpora[-1].add(tmp_path / name, processes=1)
     both = Corpus([corpus.location for corpus in corpora])
     assert sorted(told(both)) == sorted([*told(corpora[0]), *told(corpora[1])])
-    assert len(told(both)) == 2 and "2 recordings are here twice" in both.stats().choices["copies"]
+    assert len(told(both)) == 2 and "2 recordings are in the corpus twice" in both.stats().choices["copies"]
 
 
 def recoded(source: Path, target: Path, size: int) -> None:

@@ -121,14 +121,15 @@ def _twice(doubles: Sequence[Double]) -> dict[str, str]:
     if transcripts:
         which = number_of(len(transcripts), "transcript says", "transcripts say")
         lines["transcripts_twice"] = (
-            f"{which} the same as a video and is found beside it (such as {_name(transcripts[0].video)}: "
-            f"{_name(transcripts[0].original)}); `whenabouts remove TRANSCRIPT` takes one out"
+            f"{which} the same as a video (such as {_name(transcripts[0].video)}: "
+            f"{_name(transcripts[0].original)}), so answers list both; `whenabouts remove TRANSCRIPT` takes one "
+            "out"
         )
     if copies:
         which = number_of(len(copies), "recording is", "recordings are")
         lines["copies"] = (
-            f"{which} here twice and found twice (such as {_name(copies[0].video)}, which {copies[0].by} the "
-            f"same as {_name(copies[0].original)}); `whenabouts remove VIDEO` takes one out"
+            f"{which} in the corpus twice (such as {_name(copies[0].video)}, which {copies[0].by} the same as "
+            f"{_name(copies[0].original)}), so answers list both; `whenabouts remove VIDEO` takes one out"
         )
     return lines
 
