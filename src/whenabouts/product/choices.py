@@ -120,16 +120,18 @@ def _twice(doubles: Sequence[Double]) -> dict[str, str]:
     lines = {}
     if transcripts:
         which = number_of(len(transcripts), "transcript says", "transcripts say")
+        example = f"{_name(transcripts[0].video)}: {_name(transcripts[0].original)}"
         lines["transcripts_twice"] = (
-            f"{which} the same as a video (such as {_name(transcripts[0].video)}: "
-            f"{_name(transcripts[0].original)}), so answers list both; `whenabouts remove TRANSCRIPT` takes one "
-            "out"
+            f"{which} the same as a video (such as {example}), so answers list both; `whenabouts remove "
+            "TRANSCRIPT` takes one out"
         )
     if copies:
         which = number_of(len(copies), "recording is", "recordings are")
+        first = copies[0]
+        example = f"{_name(first.video)}, which {first.by} the same as {_name(first.original)}"
         lines["copies"] = (
-            f"{which} in the corpus twice (such as {_name(copies[0].video)}, which {copies[0].by} the same as "
-            f"{_name(copies[0].original)}), so answers list both; `whenabouts remove VIDEO` takes one out"
+            f"{which} in the corpus twice (such as {example}), so answers list both; `whenabouts remove "
+            "VIDEO` takes one out"
         )
     return lines
 
