@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from whenabouts import Corpus
-from whenabouts.confidence.background import SENTENCES
+from whenabouts.confidence.background import SENTENCES, languages
 from whenabouts.product import same_material
 from whenabouts.product.same_material import doubles_of
 from whenabouts.video.frames import sample_frames
@@ -98,6 +98,20 @@ def test_a_copy_in_other_cues_is_said_and_a_longer_or_later_one_is_not(tmp_path:
         "1 recording is in the corpus twice" in line and "copy.flac, which says the same as talk.flac" in line
     )
     assert "`whenabouts remove VIDEO`" in line
+
+
+def test_a_copy_in_a_script_without_spaces_is_said(tmp_path: Path) -> None:
+    sentences = languages()["zh"].sentences
+    for name, first in (("talk", 0), ("other", 24), ("copy of talk", 0)):
+        lines = ["".join(sentences[number : number + 2]) for number in range(first, first + 24, 2)]
+        write(tmp_path / "texts" / f"{name}.vtt", lines)
+    corpus = Corpus(tmp_path / "my.corpus", create=True)
+    (tmp_path / "texts" / "copy of talk.vtt").write_text(
+        (tmp_path / "texts" / "talk.vtt").read_text() + "\nNOTE the same\n"
+    )
+    corpus.add(tmp_path / "texts", processes=1)
+    [(copy, by, original)] = told(corpus)
+    assert {copy, original} == {"copy of talk.vtt", "talk.vtt"} and by == "says"
 
 
 def test_a_series_with_one_introduction_is_no_double_and_costs_few_comparisons(

@@ -28,7 +28,7 @@ _SECONDS = (1.0, 2.0, 3.0, 5.0, *(round(10 * 1.5**step, 1) for step in range(18)
 # Of the passages at these seconds, so many must say the same.
 _LEAST_SHARE = 2 / 3
 # Less is said in jingles, and in videos of which one sentence is known.
-_LEAST_WORDS = 12
+_LEAST_LETTERS = 50
 _LEAST_FRAMES = 3
 # A copy is as long as its original, but for what a container rounds.
 _MOST_SECONDS_APART = 1.0
@@ -104,13 +104,14 @@ def _by_words(records: Sequence[VideoRecord], passages: Mapping[str, Passages]) 
 
 
 def _phrases(passages: Passages) -> set[tuple[str, ...]]:
-    """Each few neighbouring words of the last passages of a video."""
+    """Each few neighbouring words of the last passages of a video; all of a passage that has fewer."""
     texts = dict.fromkeys(passages[second] for second in sorted(passages, reverse=True))
     words = [words_of(text) for text in list(texts)[:_PHRASES_OF]]
     return {
         tuple(own[first : first + _PHRASE_WORDS])
         for own in words
-        for first in range(len(own) - _PHRASE_WORDS + 1)
+        if own
+        for first in range(max(1, len(own) - _PHRASE_WORDS + 1))
     }
 
 
@@ -121,7 +122,7 @@ def _say_the_same(video: VideoRecord, other: VideoRecord, passages: Mapping[str,
     own, theirs = passages[video.video_id], passages[other.video_id]
     same = {second for second in own.keys() & theirs.keys() if says_the_same(own[second], theirs[second])}
     words = {word for second in same for word in words_of(own[second])}
-    return len(words) >= _LEAST_WORDS and all(
+    return sum(map(len, words)) >= _LEAST_LETTERS and all(
         len({some[second] for second in same}) >= _LEAST_SHARE * len(set(some.values()))
         for some in (own, theirs)
     )
