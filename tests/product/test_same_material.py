@@ -100,6 +100,22 @@ def test_a_copy_in_other_cues_is_said_and_a_longer_or_later_one_is_not(tmp_path:
     assert "`whenabouts remove VIDEO`" in line
 
 
+def test_of_two_recordings_one_may_lack_what_a_recogniser_left_out(tmp_path: Path) -> None:
+    lines = said(1)
+    heard = [line if number not in (3, 5, 7) else "" for number, line in enumerate(lines)]
+    for name, own in (("talk", lines), ("copy", heard), ("another", said(2))):
+        sound(tmp_path / "films" / f"{name}.flac", 180.0)
+        write(tmp_path / "films" / f"{name}.vtt", own)
+    with (tmp_path / "films" / "copy.flac").open("ab") as copy:
+        copy.write(b"other bytes")
+    with (tmp_path / "films" / "another.flac").open("ab") as another:
+        another.write(b"others")
+    corpus = Corpus(tmp_path / "my.corpus", create=True)
+    corpus.add(tmp_path / "films" / "talk.flac", processes=1)
+    corpus.add(tmp_path / "films", processes=1)
+    assert told(corpus) == [("copy.flac", "says", "talk.flac")]
+
+
 def test_a_copy_in_a_script_without_spaces_is_said(tmp_path: Path) -> None:
     sentences = languages()["zh"].sentences
     for name, first in (("talk", 0), ("other", 24), ("copy of talk", 0)):

@@ -116,11 +116,18 @@ def _phrases(passages: Passages) -> set[tuple[str, ...]]:
 
 
 def _say_the_same(video: VideoRecord, other: VideoRecord, passages: Mapping[str, Passages]) -> bool:
-    """Whether mostly the same is said in two videos at the same seconds; recordings must be equally long."""
-    if video.kind == other.kind == "media" and not _are_as_long(video, other):
-        return False
+    """Whether mostly the same is said in two videos at the same seconds.
+
+    Recordings must be equally long. A recogniser may have left out something of one of them, so that they are
+    compared where both have words.
+    """
     own, theirs = passages[video.video_id], passages[other.video_id]
-    same = {second for second in own.keys() & theirs.keys() if says_the_same(own[second], theirs[second])}
+    both = own.keys() & theirs.keys()
+    if video.kind == other.kind == "media":
+        if not _are_as_long(video, other):
+            return False
+        own, theirs = ({second: some[second] for second in both} for some in (own, theirs))
+    same = {second for second in both if says_the_same(own[second], theirs[second])}
     words = {word for second in same for word in words_of(own[second])}
     return sum(map(len, words)) >= _LEAST_LETTERS and all(
         len({some[second] for second in same}) >= _LEAST_SHARE * len(set(some.values()))
