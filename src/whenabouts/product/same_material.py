@@ -57,8 +57,9 @@ def doubles_of(corpus: Corpus) -> list[Double]:
     records = sorted((record for record in ledger if record.state != "failed"), key=_age)
     passages = _passages(corpus, records)
     doubles = list(_by_words(records, passages))
-    known = {double.video.video_id for double in doubles}
-    return doubles + list(_by_frames(corpus, [own for own in records if own.video_id not in known], passages))
+    copies = {double.video.video_id for double in doubles}
+    others = [record for record in records if record.video_id not in copies]
+    return doubles + list(_by_frames(corpus, others, passages))
 
 
 def _passages(corpus: Corpus, records: Sequence[VideoRecord]) -> dict[str, dict[float, str]]:
@@ -144,7 +145,7 @@ def _by_frames(corpus: Corpus, records: Sequence[VideoRecord], passages: Collect
     if (name := frames_of(corpus)) is None:
         return
     pairs = _as_long([record for record in records if stream_named(name).holds(record)], passages)
-    found = set[str]()
+    copies = set[str]()
     for start in range(0, len(pairs), _BLOCK):
         some = pairs[start : start + _BLOCK]
         names = list(dict.fromkeys(record.video_id for pair in some for record in pair))
@@ -152,8 +153,8 @@ def _by_frames(corpus: Corpus, records: Sequence[VideoRecord], passages: Collect
         rows = _rows_at(block)
         for original, video in some:
             own, theirs = (rows.get(record.video_id, {}) for record in (video, original))
-            if video.video_id not in found and _show_the_same(block.vectors, own, theirs):
-                found.add(video.video_id)
+            if video.video_id not in copies and _show_the_same(block.vectors, own, theirs):
+                copies.add(video.video_id)
                 yield Double(video, original, "shows")
 
 
