@@ -6,7 +6,8 @@ The wheels are built once, from the commit that is checked out. The base alone g
 `whenabouts`, the base with the page into one with a space, an umlaut and an ampersand, each other extra into
 one of its name. There the samples are indexed, searched, exported and cut; the page is searched in a browser;
 and verbs that need more than the base have to name the extra that brings it. Seconds and megabytes are
-written beside those of the environments that were not made this time.
+written beside those of the environments that were not made this time, and for each extra that was never
+tried why it was not.
 """
 
 from __future__ import annotations
@@ -126,10 +127,10 @@ class Checks:
     def skip(self, name: str, reason: str) -> None:
         """What is not tried this time."""
         self.skipped += 1
-        print(f"skipped  {name}: {reason}", flush=True)
+        print(f"not tried  {name}: {reason}", flush=True)
 
     def __str__(self) -> str:
-        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} not tried"
 
 
 def extras() -> dict[str, list[str]]:
@@ -149,11 +150,16 @@ def read_results(path: Path) -> dict[str, Install]:
 
 
 def write_results(path: Path, measured: dict[str, Install]) -> None:
-    """Write what was measured beside what was measured before."""
+    """Write what was measured beside what was measured before, and why each other extra was not tried."""
     both = {**(read_results(path) if path.exists() else {}), **measured}
     environments = {name: asdict(both[name]) for name in sorted(both)}
+    not_tried = {
+        name: f"not tried: {LONG.get(name, 'no run has taken it yet')}"
+        for name in (BASE, *extras())
+        if name not in both
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"environments": environments}, indent=2, ensure_ascii=False)
+    text = json.dumps({"environments": environments, "not_tried": not_tried}, indent=2, ensure_ascii=False)
     path.write_text(text + "\n", encoding="utf-8")
 
 
@@ -402,9 +408,9 @@ def _try_page(here: Environment) -> None:
 
 
 def _search_by_http(address: str) -> None:
-    asked = urllib.parse.urljoin(address, "/api/search?" + urllib.parse.urlencode({"q": QUERY}))
+    asked = urllib.parse.urljoin(address, "/api/search?" + urllib.parse.urlencode({"query": QUERY}))
     with urllib.request.urlopen(asked, timeout=60) as answer:
-        best = json.load(answer)["moments"][0]["video_id"]
+        best = json.load(answer)["data"][0]["video_id"]
     if not best.startswith(FOUND):
         raise Failed(f"finds {best}, not {FOUND}")
 

@@ -86,6 +86,57 @@ def test_the_whole_way_of_videos_on_a_store(
     assert [str(path) for path in gone.gone] == [record.path]
 
 
+CUES = "1\n00:00:00,500 --> 00:00:03,000\n{}\n"
+
+
+def test_side_files_on_a_store_are_read_chosen_and_followed(proxy: Proxy, place: str, tmp_path: Path) -> None:
+    client, bucket = proxy.server.client(), place.split("/")[2]
+
+    def put(name: str, words: str) -> None:
+        client.put_object(Bucket=bucket, Key=f"videos/{name}", Body=CUES.format(words).encode())
+
+    put("flower.en.srt", "a red flower opens")
+    put("flower.de.srt", "eine rote Blume geht auf")
+    corpus = Corpus(tmp_path / "c", create=True)
+    summary = corpus.add(place, processes=1)
+    assert (summary.added, summary.left_out) == (2, [])
+    flower = corpus.resolve(f"{place}/flower.webm")
+    assert flower.words == "sidecar:flower.en.srt"
+    assert "searched are en (1), not searched de (1)" in summary.choices["subtitles"]
+    assert corpus.search("red flower", k=1)[0].video_id == flower.video_id
+    assert corpus.add(place, processes=1).unchanged == 2
+
+    assert "searched are de (1)" in corpus.add(place, language="de", processes=1).choices["subtitles"]
+    assert corpus.search("Blume", k=1)[0].text == "eine rote Blume geht auf"
+    # A side file that has changed is read again, and one that is gone leaves the other.
+    put("flower.de.srt", "eine rote Tulpe geht auf")
+    assert corpus.add(place, processes=1).updated == 1
+    assert corpus.search("Tulpe", k=1)[0].video_id == flower.video_id
+    client.delete_object(Bucket=bucket, Key="videos/flower.de.srt")
+    again = corpus.add(place, processes=1)
+    assert again.updated == 1 and "subtitles" not in again.choices
+    assert corpus.resolve("flower.webm").words == "sidecar:flower.en.srt"
+
+
+def test_a_film_on_a_store_that_is_named_alone_finds_its_side_file_in_another_form_of_its_name(
+    proxy: Proxy, place: str, samples: Path, tmp_path: Path
+) -> None:
+    client, bucket = proxy.server.client(), place.split("/")[2]
+    for name, body in (
+        ("\u00dcber.mp4", (samples / "bottle-detection.mp4").read_bytes()),
+        ("u\u0308ber.SRT", CUES.format("about bottles").encode()),
+        ("lone.srt", CUES.format("nobody films this").encode()),
+    ):
+        client.put_object(Bucket=bucket, Key=f"videos/{name}", Body=body)
+    corpus = Corpus(tmp_path / "c", create=True)
+    assert corpus.add(f"{place}/\u00dcber.mp4", processes=1).added == 1
+    assert corpus.search("about bottles", k=1)[0].path.endswith("\u00dcber.mp4")
+    # The others follow; the side file is no recording of its own, a transcript without a film is one.
+    assert corpus.add(place, processes=1).added == 3
+    names = sorted(Path(video.path).name for video in corpus.records())
+    assert names == ["flower.webm", "friday.mp4", "lone.srt", "\u00dcber.mp4"]
+
+
 def test_a_row_that_names_another_place_is_not_served(
     place: str,
     tmp_path: Path,

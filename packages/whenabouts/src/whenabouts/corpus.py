@@ -471,7 +471,7 @@ class Corpus:
 
     def stats(self) -> Stats:
         """Numbers of the corpus."""
-        from whenabouts.search.choices import choices_of
+        from whenabouts.choices import choices_of
         from whenabouts.search.stored_calibration import load_calibration
         from whenabouts.shown import Stats
 

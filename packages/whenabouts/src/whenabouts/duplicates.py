@@ -19,7 +19,7 @@ from whenabouts.streams import stream as stream_named
 from whenabouts.types import Moment, UsageError
 
 if TYPE_CHECKING:
-    from whenabouts.corpus import Corpus
+    from whenabouts.opened_corpus import OpenedCorpus
 
 LEAST = 0.7
 """Frames that look at least so much alike (cosine) count as the same; `benchmarks/likeness.py` chose it."""
@@ -51,7 +51,7 @@ class Repeat:
         return {**spans, "similarity": round(self.similarity, 4)}
 
 
-def duplicates(corpus: Corpus, videos: Sequence[str] = (), *, least: float = LEAST) -> list[Repeat]:
+def duplicates(corpus: OpenedCorpus, videos: Sequence[str] = (), *, least: float = LEAST) -> list[Repeat]:
     """Where the pictures of some videos (none: of all) are seen again in another video, longest first.
 
     Every frame is compared with every frame of the other videos. Raises UsageError where the corpus has no
@@ -60,9 +60,12 @@ def duplicates(corpus: Corpus, videos: Sequence[str] = (), *, least: float = LEA
     if not 0 < least <= 1:
         raise UsageError(f"the least similarity is {least:g}; give a number above 0, and 1 at most")
     corpus.refresh()
-    stream = _frames_of(corpus)
+    if (stream := frames_of(corpus)) is None:
+        raise UsageError(f"{corpus.location} has no frames to compare; index with --likeness")
     chosen = [record.video_id for record in corpus.resolve_all(videos)]
-    all_ids = [record.video_id for record in corpus.records() if stream_named(stream).holds(record)]
+    all_ids = [
+        record.video_id for record in corpus.store.ledger().listed if stream_named(stream).holds(record)
+    ]
     repeats: list[Repeat] = []
     for first in _blocks(chosen or all_ids):
         own = corpus.store.clips_of(stream, first)
@@ -127,12 +130,10 @@ def _runs(alike: NDArray[np.bool_], cosines: Floats, step: int) -> Iterator[tupl
         yield start + max(0, -step), start + max(0, step), end - start, float(values[start:end].mean())
 
 
-def _frames_of(corpus: Corpus) -> str:
-    """The stream whose clips are frames with vectors; the one for likeness alone where there are two."""
+def frames_of(corpus: OpenedCorpus) -> str | None:
+    """The stream whose clips are frames with vectors, None without one; of two the one for likeness alone."""
     able = [name for name, info in corpus.store.streams.items() if _are_frames(name) and info.dimension]
-    if not able:
-        raise UsageError(f"{corpus.location} has no frames to compare; index with --likeness")
-    return min(able, key=lambda name: ("text" in stream_named(name).meets, name))
+    return min(able, key=lambda name: ("text" in stream_named(name).meets, name), default=None)
 
 
 def _are_frames(name: str) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from whenabouts import plugins
 from whenabouts.calibration import measuring
+from whenabouts.choices import choices_of
 from whenabouts.encoders.protocol import EncoderUnavailable
 from whenabouts.index.absent import as_pruned, forget_removed, remember_removed, removed_files
 from whenabouts.index.build import build
@@ -24,7 +25,6 @@ from whenabouts.index.store import without_file
 from whenabouts.index.stream import Setup, Stream, StreamRun
 from whenabouts.index.transcripts import Speech
 from whenabouts.index.workers import available_cores
-from whenabouts.search.choices import choices_of
 from whenabouts.search.stored_calibration import load_calibration
 from whenabouts.streams import all_streams, index_options
 from whenabouts.streams import stream as stream_named

@@ -16,12 +16,12 @@ whenabouts whenabouts.intake chat hub opening pickled remote_faults
 whenabouts.formats whenabouts.intake files
 whenabouts.models whenabouts.moments fusion peaks zero_shot
 whenabouts.models._parts whenabouts.moments segments
-whenabouts.product whenabouts.search alike answer_probability choices coverage example finder
+whenabouts.product whenabouts.search alike answer_probability coverage example finder
 whenabouts.product whenabouts.search notebook phrases place_search places query_language
 whenabouts.product whenabouts.search reranking search_result stored_calibration
 whenabouts.product whenabouts.search verdict word_units
-whenabouts.product whenabouts calibration checking cli corpus curves diagnosis duplicates encoder_registry
-whenabouts.product whenabouts export index indexing known_models server shown streams why
+whenabouts.product whenabouts calibration checking choices cli corpus curves diagnosis duplicates
+whenabouts.product whenabouts encoder_registry export index indexing known_models server shown streams why
 whenabouts.product whenabouts_bench corpus_run
 whenabouts.product.index whenabouts_systems.trained_search even_grid
 whenabouts.product.index whenabouts_cluster ray_executor ray_workers

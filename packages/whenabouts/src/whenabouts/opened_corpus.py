@@ -47,6 +47,10 @@ class OpenedCorpus(Protocol):
         """The ledger row of a video by its id, path or file name. Raises UsageError."""
         ...
 
+    def resolve_all(self, names: Iterable[str], *, by_path: bool = True) -> list[VideoRecord]:
+        """The ledger row of each name, as `resolve` gives it."""
+        ...
+
     def rate_of(self, video: str) -> Fraction | None:
         """Frames a second of a video; None where there are no pictures."""
         ...

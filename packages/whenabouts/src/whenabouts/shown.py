@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from whenabouts.confidence.rates import Rate
+from whenabouts.index.absent import is_gone
 from whenabouts.index.filters import recorded
 from whenabouts.index.records import StoreStats, VideoRecord, unambiguous
 from whenabouts.index.store import Store
-from whenabouts.search.choices import is_gone
 from whenabouts.search.coverage import Coverage, coverage_of, with_clips
 from whenabouts.search.query_language import name_of
 from whenabouts.search.stored_calibration import Calibration

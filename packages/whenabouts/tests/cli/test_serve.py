@@ -58,13 +58,17 @@ def test_a_file_without_a_good_secret_is_refused(
     assert done.code == 2 and told in done.err
 
 
-def test_a_secret_of_a_file_is_asked_for_and_not_printed(
-    whenabouts: Whenabouts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("given", ["--token-file", "--token", "WHENABOUTS_TOKEN"])
+def test_a_secret_is_asked_for_and_not_printed(
+    whenabouts: Whenabouts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: str
 ) -> None:
     from whenabouts.server import run
     from whenabouts.server.settings import Settings
 
-    (tmp_path / "token").write_text("0123456789abcdef0123\n")
+    secret = "0123456789abcdef0123"
+    (tmp_path / "token").write_text(f"{secret}\n")
+    options = {"--token-file": str(tmp_path / "token"), "--token": secret}
+    monkeypatch.setenv("WHENABOUTS_TOKEN", secret if given == "WHENABOUTS_TOKEN" else "")
     asked: list[str] = []
 
     def serve(corpus: object, settings: Settings, say: Callable[[str], None], processes: int) -> None:
@@ -73,9 +77,10 @@ def test_a_secret_of_a_file_is_asked_for_and_not_printed(
             say(run.greeting(settings, bound))
 
     monkeypatch.setattr(run, "serve", serve)
-    done = whenabouts("serve", "--port", "0", "--token-file", str(tmp_path / "token"))
-    assert asked == ["0123456789abcdef0123"]
-    assert done.code == 0 and done.out.startswith("serving at http://127.0.0.1:") and asked[0] not in done.out
+    done = whenabouts("serve", "--port", "0", *([given, options[given]] if given in options else []))
+    assert asked == [secret]
+    assert done.code == 0 and done.out.startswith("serving at http://127.0.0.1:")
+    assert "add ?token=" in done.out and secret not in done.out + done.err
 
 
 def test_a_cache_that_cannot_be_kept_is_told(whenabouts: Whenabouts, tmp_path: Path) -> None:

@@ -205,3 +205,56 @@ def test_what_cannot_be_done_side_by_side_says_so(both: tuple[Corpus, Corpus], t
         beside.search("city", model=str(tmp_path))
     with pytest.raises(UsageError, match="name each corpus once"):
         Corpus([beside.places[0], beside.places[0]])
+
+
+@pytest.fixture(scope="module")
+def bilingual(tmp_path_factory: pytest.TempPathFactory) -> tuple[Corpus, Corpus]:
+    """One corpus of films in English and Portuguese, and two of a part of them each, side by side.
+
+    The films of the second that are in the first as well are in the one corpus once.
+    """
+    place, encoder = tmp_path_factory.mktemp("bilingual"), Letters()
+    parts = {
+        "old": write_transcripts(place / "old", range(6), "in the city"),
+        "new": write_transcripts(place / "new", range(4, 9), "a telescope at sea"),
+        "pt": write_transcripts(place / "pt", range(20, 25), "a cidade e o telescope no mar"),
+    }
+    for number in (4, 5):
+        (parts["new"] / f"film{number}.vtt").write_bytes((parts["old"] / f"film{number}.vtt").read_bytes())
+    corpora = {"first.corpus": ["old"], "second.corpus": ["new", "pt"], "all.corpus": ["old", "new", "pt"]}
+    for name, folders in corpora.items():
+        made = Corpus(place / name, create=True, encoders=[encoder])
+        for folder in folders:
+            language = "pt" if folder == "pt" else "en"
+            made.add(parts[folder], text=encoder, metadata={"language": language}, processes=1)
+        made.store.optimize(force=True)
+    whole = Corpus(place / "all.corpus", encoders=[encoder])
+    return whole, Corpus([place / "first.corpus", place / "second.corpus"], encoders=[encoder])
+
+
+@pytest.mark.parametrize("query", [*QUERIES, "cidade telescope", "the city"])
+def test_words_count_by_language_as_they_do_in_one_corpus(
+    bilingual: tuple[Corpus, Corpus], query: str
+) -> None:
+    scores = []
+    for corpus in bilingual:
+        hits = corpus.store.match_text("subtitle", query, 500)
+        rows = zip(hits.video_ids, hits.index.tolist(), hits.score.tolist(), strict=True)
+        scores.append({(name, at): score for name, at, score in rows})
+    assert scores[1] == pytest.approx(scores[0], rel=1e-5)
+    assert_equal(bilingual[1].search(query, 20), bilingual[0].search(query, 20))
+
+
+def test_what_is_said_in_another_corpus_in_another_language_changes_no_score(
+    bilingual: tuple[Corpus, Corpus],
+) -> None:
+    beside = bilingual[1]
+    portuguese = [video.id for video in beside.videos() if video.metadata["language"] == "pt"]
+    both, alone = (
+        store.match_text("subtitle", "telescope", 500, video_ids=portuguese)
+        for store in (beside.store, Corpus(beside.places[1], encoders=[Letters()]).store)
+    )
+    assert len(both) and both.video_ids == alone.video_ids
+    assert both.score == pytest.approx(alone.score, rel=1e-5)
+    after = beside.store.match_text("subtitle", "telescope", 500, video_ids=portuguese, after=90.0)
+    assert 0 < len(after) < len(both) and after.end.min() > 90.0

@@ -77,10 +77,12 @@ def test_a_signal_ends_it_after_what_runs_and_is_no_error(indexed: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_the_line_at_the_start_is_a_link_with_the_token(indexed: Path, tmp_path: Path) -> None:
+def test_the_line_at_the_start_has_the_address_and_not_the_token_that_it_was_given(
+    indexed: Path, tmp_path: Path
+) -> None:
     arguments = ["--corpus", str(indexed), "--cache", str(tmp_path)]
     with process(*arguments, WHENABOUTS_TOKEN=TOKEN) as (running, line):
-        assert re.fullmatch(rf"serving at http://127\.0\.0\.1:\d+/\?token={TOKEN}\n", line)
+        assert re.fullmatch(r"serving at http://127\.0\.0\.1:\d+/ \(add \?token= and the token .*\)\n", line)
         connection = http.client.HTTPConnection("127.0.0.1", port_of(line), timeout=60)
         connection.request("GET", "/api/videos")
         assert connection.getresponse().status == 401

@@ -199,7 +199,7 @@ def test_a_person_with_a_dead_link_reads_a_sentence(guarded: Client) -> None:
     browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
     for path, told in (
         ("/?token=of-yesterday", "is not the server's"),
-        ("/", "open the link that the server"),
+        ("/", "add ?token= and the server's token"),
     ):
         answer = guarded.get(path, headers=browser)
         assert answer.status_code == 401 and answer.headers["cache-control"] == "no-store"

@@ -163,10 +163,5 @@ def run(options: argparse.Namespace) -> int:
     corpus = open_corpus(options)
     for model in options.model:
         encoded_with(corpus, model)
-    serve(corpus, settings, lambda line: print(_shown(line, options), flush=True), options.processes)
+    serve(corpus, settings, lambda line: print(line, flush=True), options.processes)
     return 0
-
-
-def _shown(line: str, options: argparse.Namespace) -> str:
-    """The line with the address, which logs of a service keep: without a secret that came from a file."""
-    return line if options.token_file is None else line.partition("?token=")[0]

@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list(corpus: Any, options: argparse.Namespace) -> int:
-    from whenabouts.search.choices import is_gone
+    from whenabouts.index.absent import is_gone
 
     videos = corpus.videos()
     gone = {record.video_id for record in corpus.records() if is_gone(record)}

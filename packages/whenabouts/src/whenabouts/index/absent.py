@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from whenabouts.index.records import VideoRecord
 from whenabouts.video.files import Findings, SourceFile, printable, sidecars_of
-from whenabouts.video.objects import source_path
+from whenabouts.video.objects import ObjectPath, source_path
 
 if TYPE_CHECKING:
     from whenabouts.index.store import Store
@@ -139,6 +139,12 @@ def safely_pruned(gone: Sequence[VideoRecord], findings: Findings) -> tuple[list
 def _is_under(path: str, places: set[Path]) -> bool:
     place = source_path(path)
     return bool(places) and (place in places or not places.isdisjoint(place.parents))
+
+
+def is_gone(record: VideoRecord) -> bool:
+    """Whether a video's file is not there any more; of object stores what the last index run saw."""
+    path = source_path(record.path)
+    return record.state == "gone" or not (isinstance(path, ObjectPath) or path.exists())
 
 
 def _is_gone(path: str) -> bool:

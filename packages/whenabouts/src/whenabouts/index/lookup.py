@@ -388,6 +388,23 @@ def clips_of(table: Any, video_ids: Sequence[str], dimension: int) -> ClipBlock:
     return block_of(rows, video_ids, dimension)
 
 
+def clips_at(table: Any, seconds: Sequence[float], video_ids: Sequence[str], dimension: int) -> ClipBlock:
+    """The clips of some videos (each named once) that are there at some seconds (one or more)."""
+    if not video_ids:
+        return clips_of(table, video_ids, dimension)
+    times = " OR ".join(f'("start" <= {float(second)!r} AND "end" > {float(second)!r})' for second in seconds)
+    # A long list of ids costs more than the clips of all videos at these times.
+    few = f"{among('video_id', video_ids)} AND " if len(video_ids) <= _LONG_LIST else ""
+    columns = [*CLIP_COLUMNS, "text", *(["vector"] if dimension else [])]
+    rows = table.search().where(f"{few}({times})").limit(None).select(columns).to_arrow()
+    if not few:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        rows = rows.filter(pc.is_in(rows["video_id"], pa.array(video_ids, pa.string())))
+    return block_of(rows, video_ids, dimension)
+
+
 def search_words(text: str, language: str = "") -> str:
     """A text as the full-text index holds it: its words, and each two neighbours joined.
 

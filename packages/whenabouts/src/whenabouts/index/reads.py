@@ -25,14 +25,12 @@ from whenabouts.index.handle import Handle
 from whenabouts.index.lance import folder_of, is_remote, speaking
 from whenabouts.index.ledger import Ledger
 from whenabouts.index.lookup import (
-    JOINED_WEIGHT,
     HitsAt,
     Narrowing,
     among,
     no_hits,
     rows_of,
     summed_hits,
-    words_searched,
 )
 from whenabouts.index.memory import StreamSize, WholeStream
 from whenabouts.index.parts import SearchedTable, match_parts
@@ -48,7 +46,7 @@ from whenabouts.index.records import (
 )
 from whenabouts.index.stemming import has_stems, makes_compounds
 from whenabouts.index.upkeep import state_of
-from whenabouts.index.word_statistics import WordsByLanguage
+from whenabouts.index.word_statistics import WordsByLanguage, by_language
 from whenabouts.types import UsageError
 
 
@@ -171,11 +169,11 @@ class Reads(Handle):
             if not self._has_words(stream):
                 return no_hits()
             languages = [name for name in self.ledger().languages if has_stems(name)]
-            table, by_language = self._clips(stream), self._words_of_languages(stream)
-            if by_language is None:
+            table, words = self._clips(stream), self._words_of_languages(stream)
+            if words is None:
                 hits = lookup.match(table, query, k, narrowing, languages, self._rows_of(stream))
             else:
-                hits = self._matched_by_language(stream, query, k, narrowing, by_language)
+                hits = self._matched_by_language(stream, query, k, narrowing, words)
             return self._with_parts(hits, [SearchedTable(table, narrowing)], query, k, languages, parts=parts)
 
         return self._read("search", lambda: self._finished(read()))
@@ -184,14 +182,11 @@ class Reads(Handle):
         self, stream: str, query: str, k: int, narrowing: Narrowing, words: WordsByLanguage
     ) -> ClipHits:
         """The k best clips of the videos in each language, by the words of that language alone."""
-        lists = {}
-        for language in words.languages:
-            alone, joined = words_searched(query, [language] if has_stems(language) else [])
-            lists[language] = [(alone, 1.0), (joined, JOINED_WEIGHT)]
-        rows, score = words.best(lists, k, narrowing.video_ids)
+        [(rows, score)] = words.best(by_language(query, words.languages), k, narrowing.video_ids)
         if narrowing.by_time:
-            return lookup.within_time(lookup.hits_at(words.table, rows, score, len(rows)), narrowing)
-        return (self._rows_of(stream) or partial(lookup.hits_at, words.table))(rows, score, len(rows))
+            table = self._clips(stream)
+            return lookup.within_time(lookup.hits_at(table, rows, score, len(rows)), narrowing)
+        return (self._rows_of(stream) or partial(lookup.hits_at, self._clips(stream)))(rows, score, len(rows))
 
     def _words_of_languages(self, stream: str) -> WordsByLanguage | None:
         """The words of a stream by the language of their videos; None where there is only one language.
@@ -203,7 +198,7 @@ class Reads(Handle):
         state, kept = (self.version, self._state(stream)), self._words_by_language.get(stream)
         if kept is None or kept[0] != state:
             language_of = {record.video_id: record.language for record in self.ledger().records}
-            words = WordsByLanguage.of(self._clips(stream), language_of)
+            words = WordsByLanguage.of([self._clips(stream)], language_of, [()])
             kept = self._words_by_language[stream] = state, words if len(words.languages) > 1 else None
         return kept[1]
 
@@ -256,6 +251,15 @@ class Reads(Handle):
             return lookup.clips_of(self._clips(stream), names, dimension)
 
         return self._read("read clips", read)
+
+    def clips_at(
+        self, stream: str, seconds: Sequence[float], video_ids: Sequence[str], *, vectors: bool = False
+    ) -> ClipBlock:
+        """The clips of some videos that are there at some seconds, without their vectors unless asked for."""
+        dimension, names = self.stream(stream).dimension if vectors else 0, list(dict.fromkeys(video_ids))
+        return self._read(
+            "read clips", lambda: lookup.clips_at(self._clips(stream), seconds, names, dimension)
+        )
 
     def compared(
         self, stream: str, video_ids: Sequence[str], vector: NDArray[np.float32]

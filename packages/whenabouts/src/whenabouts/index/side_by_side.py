@@ -24,6 +24,7 @@ from whenabouts.index.lookup import (
     hits_at,
     no_hits,
     summed_hits,
+    within_time,
     words_searched,
 )
 from whenabouts.index.parts import SearchedTable
@@ -38,7 +39,7 @@ from whenabouts.index.records import (
 )
 from whenabouts.index.stemming import has_stems
 from whenabouts.index.store import Store
-from whenabouts.index.word_statistics import TableWords, UnitedWords
+from whenabouts.index.word_statistics import TableWords, UnitedWords, WordsByLanguage, by_language
 from whenabouts.types import UsageError
 
 Result = TypeVar("Result")
@@ -58,6 +59,7 @@ class SideBySide(Store):
         self._kept = {} if kept is None else kept
         self._merged: tuple[tuple[int, ...], Ledger, tuple[frozenset[str], ...]] | None = None
         self._words: dict[tuple[str, int], tuple[Any, TableWords]] = {}
+        self._words_by_language = {}
         self._check()
 
     def _check(self) -> None:
@@ -292,7 +294,12 @@ class SideBySide(Store):
         if k < 1 or narrowing.impossible or not stores:
             return no_hits()
         narrowings = [replace(narrowing, video_ids=self._own(store, video_ids)) for store in stores]
-        hits = self._matched(stream, stores, words_searched(query, languages), k, narrowings)
+        words = self._words_of_all_languages(stream, stores)
+        if words is None:
+            hits = self._matched(stream, stores, words_searched(query, languages), k, narrowings)
+        else:
+            best = words.best(by_language(query, words.languages), k, video_ids)
+            hits = within_time(_hits(stream, stores, best, sum(len(rows) for rows, _ in best)), narrowing)
         tables = [
             SearchedTable(store._clips(stream), own, self._hidden_clips(store, stream))
             for store, own in zip(stores, narrowings, strict=True)
@@ -324,6 +331,19 @@ class SideBySide(Store):
             lists.append(_hits(stream, stores, scored, k))
         return summed_hits(lists[0], lists[1], k) if joined else lists[0]
 
+    def _words_of_all_languages(self, stream: str, stores: Sequence[Store]) -> WordsByLanguage | None:
+        """The words of a stream in all tables by language, as `Store` counts those of one table."""
+        if len(self.ledger().languages) < 2:
+            return None
+        hidden = [self._hidden(store) for store in stores]
+        state = self.version, [store.state_of(stream) for store in stores]
+        kept = self._words_by_language.get(stream)
+        if kept is None or kept[0] != state:
+            language_of = {record.video_id: record.language for record in self.ledger().records}
+            words = WordsByLanguage.of([store._clips(stream) for store in stores], language_of, hidden)
+            kept = self._words_by_language[stream] = state, words if len(words.languages) > 1 else None
+        return kept[1]
+
     def _table_words(self, stream: str, store: Store) -> TableWords:
         """The counts of words of one table, made anew when it has changed."""
         hidden = self._hidden(store)
@@ -337,6 +357,16 @@ class SideBySide(Store):
         """All clips of some videos, as `Store.clips_of`."""
         return self._gathered(
             stream, video_ids, lambda store, ids: (store.clips_of(stream, ids, vectors=vectors), None)
+        )[0]
+
+    def clips_at(
+        self, stream: str, seconds: Sequence[float], video_ids: Sequence[str], *, vectors: bool = False
+    ) -> ClipBlock:
+        """The clips of some videos at some seconds, as `Store.clips_at`."""
+        return self._gathered(
+            stream,
+            video_ids,
+            lambda store, ids: (store.clips_at(stream, seconds, ids, vectors=vectors), None),
         )[0]
 
     def compared(

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.index.lookup import Narrowing, matching
-from whenabouts.index.stemming import as_indexed
+from whenabouts.index.lookup import JOINED_WEIGHT, Narrowing, matching, words_searched
+from whenabouts.index.stemming import as_indexed, has_stems
 
 _K1, _B = 1.2, 0.75
 # The index leaves out longer words.
@@ -157,14 +157,16 @@ class UnitedWords:
 
 @dataclass(frozen=True, eq=False)
 class WordsByLanguage:
-    """The clips of a table, in one state, whose words count by language as if each were a table of its own.
+    """The clips of tables, in one state, whose words count by language as if each were a table of its own.
 
     A word is as rare as it is in the videos of a language, so that what is said in another one changes no
-    score. Columns (N,) are in the order of `rows`, the numbers of clips in the table: words of each clip, the
-    row of its video in `videos`, and of its language in `languages`.
+    score. Columns (N,) hold table after table, each in the order of `rows`, the numbers of its clips; clips
+    of `tables[i]` are at `offsets[i]` up to `offsets[i + 1]`. They are words of each clip, the row of its
+    video in `videos`, and of its language in `languages`, -1 of videos that an earlier table has too.
     """
 
-    table: Any
+    tables: Sequence[Any]
+    offsets: NDArray[np.int64]
     languages: Sequence[str]
     videos: NDArray[np.str_]
     rows: NDArray[np.uint64]
@@ -173,25 +175,29 @@ class WordsByLanguage:
     language: NDArray[np.int64]
 
     @classmethod
-    def of(cls, table: Any, language_of: Mapping[str, str]) -> WordsByLanguage:
-        """Count the words of all clips; `language_of` has the language of each video by its id."""
-        import pyarrow.compute as pc
+    def of(
+        cls, tables: Sequence[Any], language_of: Mapping[str, str], hidden: Sequence[Collection[str]]
+    ) -> WordsByLanguage:
+        """Count the words of all clips of tables (one or more).
 
-        query = table.search().where("context != ''").limit(None).select(["video_id", "context"])
-        clips = query.with_row_id(True).to_arrow().sort_by("_rowid")
-        longer = pc.count_substring_regex(clips["context"], f"[^ ]{{{_LONGEST_WORD + 1},}}")
-        length = pc.subtract(pc.add(pc.count_substring(clips["context"], " "), 1), longer)
-        videos, video = np.unique(np.array(clips["video_id"].to_pylist(), np.str_), return_inverse=True)
+        `language_of` has the language of each video by its id, `hidden` for each table the videos that an
+        earlier one has too.
+        """
+        clips = [_clips_with_words(table) for table in tables]
+        names = [np.array(own["video_id"].to_pylist(), np.str_) for own in clips]
+        is_hidden = [np.isin(own, list(some)) for own, some in zip(names, hidden, strict=True)]
+        videos, video = np.unique(np.concatenate(names), return_inverse=True)
         spoken = [language_of.get(name, "") for name in videos.tolist()]
         languages, language = np.unique(np.array(spoken, np.str_), return_inverse=True)
         return cls(
-            table,
+            tables,
+            np.cumsum([0, *map(len, clips)]),
             languages.tolist(),
             videos,
-            clips["_rowid"].to_numpy(),
-            length.to_numpy().astype(np.float64),
+            np.concatenate([own["_rowid"].to_numpy() for own in clips]),
+            np.concatenate([_lengths(own) for own in clips]),
             video,
-            language[video],
+            np.where(np.concatenate(is_hidden), -1, language[video]),
         )
 
     def best(
@@ -199,16 +205,19 @@ class WordsByLanguage:
         lists: Mapping[str, Sequence[tuple[Sequence[str], float]]],
         k: int,
         video_ids: Sequence[str] | None = None,
-    ) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
-        """The best `k` clips of each language by BM25, with their scores; of some videos (None: all).
+    ) -> list[tuple[NDArray[np.uint64], NDArray[np.float32]]]:
+        """Of each table those clips that are among the best `k` of a language by BM25, with their scores.
 
-        `lists` has the words of the query in each language, in lists with what a word of each counts.
+        `lists` has the words of the query in each language, in lists with what a word of each counts; of the
+        videos `video_ids` alone (None: all).
         """
         allowed = np.ones(len(self.videos), bool) if video_ids is None else np.isin(self.videos, video_ids)
         occurrences: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
         score = np.zeros(len(self.rows))
         for number, language in enumerate(self.languages):
             own = self.language == number
+            if not own.any():
+                continue
             clips, mean = int(own.sum()), float(self.length[own].mean())
             for words, weight in lists[language]:
                 for word in words:
@@ -221,7 +230,9 @@ class WordsByLanguage:
                     score[places] += worth * _saturated(times, self.length[places], mean)
         score[~allowed[self.video]] = 0.0
         best = np.concatenate([self._first(score, self.language == n, k) for n in range(len(self.languages))])
-        return self.rows[best], score[best].astype(np.float32)
+        table = np.searchsorted(self.offsets, best, side="right") - 1
+        of_each = [best[table == number] for number in range(len(self.tables))]
+        return [(self.rows[own], score[own].astype(np.float32)) for own in of_each]
 
     def _first(self, score: NDArray[np.float64], own: NDArray[np.bool_], k: int) -> NDArray[np.int64]:
         """The places of the best `k` that match, and of what scores as much as the last of these."""
@@ -234,11 +245,44 @@ class WordsByLanguage:
 
     def _times(self, word: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The places of the clips that have a word, and how often they do: solved from their scores."""
-        rows, score = matching(self.table, [word], len(self.rows), Narrowing())
-        places = np.searchsorted(self.rows, rows)
-        share = score / _rarity(len(self.rows), len(rows)) / (_K1 + 1)
-        slowed = _K1 * (1 - _B + _B * self.length[places] / self.length.mean())
-        return places, np.rint(np.clip(share * slowed / np.maximum(1 - share, 1e-9), 1, None))
+        there = [self._times_in(number, word) for number in range(len(self.tables))]
+        places, times = zip(*there, strict=True)
+        return np.concatenate(places), np.concatenate(times)
+
+    def _times_in(self, number: int, word: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        own = slice(int(self.offsets[number]), int(self.offsets[number + 1]))
+        of_table, lengths = self.rows[own], self.length[own]
+        rows, score = matching(self.tables[number], [word], len(of_table), Narrowing())
+        places = np.searchsorted(of_table, rows)
+        share = score / _rarity(len(of_table), len(rows)) / (_K1 + 1)
+        slowed = _K1 * (1 - _B + _B * lengths[places] / lengths.mean())
+        times = np.rint(np.clip(share * slowed / np.maximum(1 - share, 1e-9), 1, None))
+        return places + own.start, times
+
+
+def by_language(query: str, languages: Sequence[str]) -> dict[str, list[tuple[Sequence[str], float]]]:
+    """The words of a query in each language, and its joined words with what one of these counts."""
+    lists: dict[str, list[tuple[Sequence[str], float]]] = {}
+    for language in languages:
+        alone, joined = words_searched(query, [language] if has_stems(language) else [])
+        lists[language] = [(alone, 1.0), (joined, JOINED_WEIGHT)]
+    return lists
+
+
+def _clips_with_words(table: Any) -> Any:
+    """The video, the words and the number of each clip that has words, as an Arrow table in order."""
+    query = table.search().where("context != ''").limit(None).select(["video_id", "context"])
+    return query.with_row_id(True).to_arrow().sort_by("_rowid")
+
+
+def _lengths(clips: Any) -> NDArray[np.float64]:
+    """How many words each clip has, without those that the index leaves out."""
+    import pyarrow.compute as pc
+
+    longer = pc.count_substring_regex(clips["context"], f"[^ ]{{{_LONGEST_WORD + 1},}}")
+    length = pc.subtract(pc.add(pc.count_substring(clips["context"], " "), 1), longer)
+    counts: NDArray[np.float64] = length.to_numpy().astype(np.float64)
+    return counts
 
 
 def _nothing() -> tuple[NDArray[np.uint64], NDArray[np.float32]]:

@@ -14,10 +14,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.index.absent import is_gone
 from whenabouts.index.lookup import JOINED_WEIGHT
 from whenabouts.index.records import VideoRecord, unambiguous
 from whenabouts.index.store import Store
-from whenabouts.search.choices import is_gone
 from whenabouts.search.coverage import Coverage, coverage_of, with_clips
 from whenabouts.search.moments import Localization, StreamAnswer
 from whenabouts.search.understand import Understanding

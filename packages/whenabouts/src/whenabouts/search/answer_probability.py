@@ -124,13 +124,18 @@ def rivals_of(ranked: Sequence[ScoredMoment], language_of: Callable[[str], str])
 
 
 def _is_copy(scored: ScoredMoment, other: ScoredMoment) -> bool:
-    """Whether two videos say the same in two moments: where they say little to the letter, else mostly."""
+    """Whether two moments of two videos say the same."""
     if scored.moment.video_id == other.moment.video_id or not scored.text:
         return False
-    own, theirs = _pairs_of(scored.text), _pairs_of(other.text)
+    return says_the_same(scored.text, other.text)
+
+
+def says_the_same(text: str, other: str) -> bool:
+    """Whether two texts say the same: to the letter where they are short, else mostly."""
+    own, theirs = _pairs_of(text), _pairs_of(other)
     fewest = min(len(own), len(theirs))
     if fewest < _FEWEST_PAIRS:
-        return scored.text == other.text
+        return text == other
     return len(own & theirs) >= _SAME_PAIRS * fewest
 
 

@@ -80,8 +80,10 @@ def listen(settings: Settings) -> socket.socket:
 
 
 def greeting(settings: Settings, bound: socket.socket) -> str:
-    """What to open in a browser."""
-    return f"serving at {link(settings, bound, settings.token)}"
+    """What to open in a browser. Logs of a service keep it, so it does not say the token."""
+    return f"serving at {link(settings, bound, '')}" + (
+        " (add ?token= and the token that it was started with)" if settings.token else ""
+    )
 
 
 def link(settings: Settings, bound: socket.socket, token: str) -> str:

@@ -162,7 +162,9 @@ class Guard:
         cookies = _cookies(_values(scope, b"cookie"), self._cookie)
         people = [n for session, n in self._sessions.items() for cookie in cookies if same(cookie, session)]
         if not people:
-            message = "a token is needed: open the link that the server printed when it started"
+            message = (
+                "a token is needed: open the link that you were given, or add ?token= and the server's token"
+            )
             raise self._unauthorized(message)
         return people[0]
 
@@ -171,7 +173,7 @@ class Guard:
         matching = [token for token in self._people if len(given) == 1 and same(given[0], token)]
         if not matching:
             raise self._unauthorized(
-                "this token is not the server's; open the link that the server printed when it started last"
+                "this token is not the server's; it may have been started anew with another one"
             )
         return matching[0]
 

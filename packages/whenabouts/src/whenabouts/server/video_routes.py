@@ -11,9 +11,9 @@ from urllib.parse import quote
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from whenabouts.corpus import Corpus
+from whenabouts.index.absent import is_gone
 from whenabouts.index.filters import recorded
 from whenabouts.index.records import VideoRecord
-from whenabouts.search.choices import is_gone
 from whenabouts.server.cache import Cache
 from whenabouts.server.decoding import ClipTask, ThumbnailTask
 from whenabouts.server.errors import ServerError, printable, problems, safe_errors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import av
@@ -10,8 +11,8 @@ import numpy as np
 import pytest
 
 from whenabouts import Corpus
+from whenabouts.choices import choices_of
 from whenabouts.indexing import plan_index
-from whenabouts.search.choices import choices_of
 from whenabouts.types import UsageError
 from whenabouts.video.sound import sound_pieces
 from whenabouts.video.speech_models import PACKAGED, why_unavailable
@@ -83,6 +84,53 @@ def test_the_sound_track_that_is_chosen_is_decoded(tmp_path: Path) -> None:
     }
     assert loudness["2"] == loudness["de"] > 0.2
     assert loudness[""] == loudness["1"] == loudness["en"] == loudness["fr"] < 0.01
+
+
+def spoken(path: Path, *sentences: str) -> None:
+    """A film with a sound track for each sentence, which a machine speaks in English."""
+    with av.open(str(path), "w") as container:
+        film = container.add_stream("mpeg4", rate=1)
+        assert isinstance(film, av.VideoStream)
+        film.width, film.height, film.pix_fmt = 64, 64, "yuv420p"
+        tracks = [container.add_stream("pcm_s16le", rate=16_000, layout="mono") for _ in sentences]
+        for _ in range(8):
+            container.mux(film.encode(av.VideoFrame.from_ndarray(np.zeros((64, 64, 3), np.uint8), "rgb24")))
+        container.mux(film.encode(None))
+        for track, sentence in zip(tracks, sentences, strict=True):
+            voice = path.with_suffix(f".{track.index}.wav")
+            subprocess.run(["espeak-ng", "-v", "en-us", "-s", "140", "-w", str(voice), sentence], check=True)
+            with av.open(str(voice)) as said:
+                resampler = av.AudioResampler("s16", "mono", 16_000)
+                for frame in said.decode(audio=0):
+                    for part in resampler.resample(frame):
+                        container.mux(track.encode(part))
+            container.mux(track.encode(None))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(why_unavailable(PACKAGED) is not None, reason="the speech model is not installed")
+@pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="espeak-ng, which speaks, is not installed")
+def test_of_two_spoken_sound_tracks_the_one_that_is_chosen_is_recognised(tmp_path: Path) -> None:
+    film = tmp_path / "film.mkv"
+    spoken(
+        film,
+        "The train to the airport leaves at seven o'clock in the morning.",
+        "My sister planted a yellow tree in the garden behind the house.",
+    )
+    corpus = Corpus(tmp_path / "my.corpus", create=True)
+
+    def heard() -> str:
+        return " ".join(line.text for line in corpus.words(corpus.resolve("film"))).lower()
+
+    told = corpus.add(film, transcribe=True, processes=1).choices["sound_tracks"]
+    assert "number 1" in told and "--sound-track" in told
+    assert "airport" in heard() and "garden" not in heard()
+    told = corpus.add(film, transcribe=True, sound_track="2", processes=1).choices["sound_tracks"]
+    assert "number 2" in told
+    assert "garden" in heard() and "airport" not in heard()
+    assert corpus.search("a tree in the garden", k=1)[0].text and corpus.resolve("film").has_picture
+    corpus.add(film, transcribe=True, sound_track="1", processes=1)
+    assert "airport" in heard()
 
 
 def test_a_film_with_one_of_each_leaves_nothing_to_say(folder: Path, tmp_path: Path) -> None:

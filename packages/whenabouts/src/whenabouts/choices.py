@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from whenabouts.index.absent import is_gone
 from whenabouts.index.records import SOUND_TRACK, SOUND_TRACKS, VideoRecord, unambiguous
 from whenabouts.index.side_by_side import SideBySide
+from whenabouts.same_material import Double, doubles_of
 from whenabouts.types import number_of
-from whenabouts.video.objects import ObjectPath, source_path
 
 if TYPE_CHECKING:
     from whenabouts.opened_corpus import OpenedCorpus
@@ -28,14 +29,9 @@ def choices_of(corpus: OpenedCorpus) -> dict[str, str]:
         "gone": _gone(records),
         "damaged": _damaged(records),
         "doubles": _doubles(corpus),
+        **_twice(doubles_of(corpus)),
     }
     return {kind: line for kind, line in lines.items() if line}
-
-
-def is_gone(record: VideoRecord) -> bool:
-    """Whether a video's file is not there any more; of object stores what the last index run saw."""
-    path = source_path(record.path)
-    return record.state == "gone" or not (isinstance(path, ObjectPath) or path.exists())
 
 
 def _subtitles(records: Sequence[VideoRecord], tracks: Mapping[str, Mapping[str, str]]) -> str:
@@ -115,6 +111,29 @@ def _doubles(corpus: OpenedCorpus) -> str:
         f"{' and '.join(parts)} are in a corpus named before it too and shown once, from the first; the "
         "order of --corpus decides which, `whenabouts remove` takes one out"
     )
+
+
+def _twice(doubles: Sequence[Double]) -> dict[str, str]:
+    """Transcripts of videos that have the same words themselves, and copies of a recording."""
+    transcripts = [own for own in doubles if own.video.kind == "transcript" != own.original.kind]
+    copies = [own for own in doubles if own not in transcripts]
+    lines = {}
+    if transcripts:
+        which = number_of(len(transcripts), "transcript says", "transcripts say")
+        example = f"{_name(transcripts[0].video)}: {_name(transcripts[0].original)}"
+        lines["transcripts_twice"] = (
+            f"{which} the same as a video (such as {example}), so answers list both; `whenabouts remove "
+            "TRANSCRIPT` takes one out"
+        )
+    if copies:
+        which = number_of(len(copies), "recording is", "recordings are")
+        first = copies[0]
+        example = f"{_name(first.video)}, which {first.by} the same as {_name(first.original)}"
+        lines["copies"] = (
+            f"{which} in the corpus twice (such as {example}), so answers list both; `whenabouts remove "
+            "VIDEO` takes one out"
+        )
+    return lines
 
 
 def _counted(languages: Mapping[str, int]) -> str:
