@@ -29,6 +29,12 @@ ROOT = Path(__file__).resolve().parent
 # processors. PyTorch reads this when it is first imported, here and in every program that is started.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Programs that tests start import from the tests of any package: `tests` is one namespace over all four.
+_PACKAGES = [str(path.parent) for path in sorted(ROOT.glob("packages/*/tests"))]
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [*_PACKAGES, str(ROOT), os.environ.get("PYTHONPATH", "")])
+)
+
 # Options come from files as well: those of whoever runs the tests have no say here.
 # A folder of its own: a browser that is started writes its settings there.
 os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="whenabouts-tests-")

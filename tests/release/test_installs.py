@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 from release.minilm import ReleaseError
+from tests.server.conftest import listening
 
 from release import installs
-
-from ..product.server.conftest import listening
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = installs.Install(12.5, 700, 15, 0, "2026-01-01", {"cores": 2})

@@ -42,7 +42,7 @@ SETTINGS = ("model.dropout=0.0", "model.input_dropout=0.0", "training.batch_size
 def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What two processes found of all steps."""
     folder = tmp_path_factory.mktemp("two")
-    command = [sys.executable, "-m", "tests.research.training.two_processes", str(folder)]
+    command = [sys.executable, "-m", "tests.training.two_processes", str(folder)]
     processes = [
         subprocess.Popen([*command, str(rank)], cwd=ROOT, env=ONE_THREAD, stderr=subprocess.PIPE)
         for rank in range(2)

@@ -38,7 +38,7 @@ DONE = {"subtitle": "mini@1"}
 # Puts video after video and says which are finished; a lease that is not renewed lasts two seconds.
 WRITER = """
 import json, sys
-from tests.product.index import test_object_store_faults as tests
+from tests.index import test_object_store_faults as tests
 from whenabouts.index import lock
 from whenabouts.index.store import Store
 lock.LEASE_SECONDS = 2.0

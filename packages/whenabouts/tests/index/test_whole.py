@@ -62,7 +62,7 @@ def of_round(number: int) -> set[str]:
 
 _WRITER = """
 import sys
-from tests.product.index.test_whole import ROUNDS, write_round
+from tests.index.test_whole import ROUNDS, write_round
 from whenabouts.index.store import Store
 store = Store.open(sys.argv[1])
 for number in range(2, ROUNDS):

@@ -115,7 +115,10 @@ def found_by(*streams: str) -> ScoredMoment:
 
 @pytest.mark.parametrize(("query", "is_phrase"), [("RE16 TGK", True), ("E16T", True), ("RE16 boat", False)])
 def test_what_is_written_in_the_picture_counts_as_what_is_said(query: str, is_phrase: bool) -> None:
-    answers = [answer_of("subtitle", "we are at the harbour"), answer_of("screen_text", "RE16 TGK")]
+    answers = [
+        answer_of("subtitle", "we are at the harbour"),
+        replace(answer_of("screen_text", "RE16 TGK"), parts_of_words=True),
+    ]
     rarity = {answer.stream: Rarity.in_texts(answer.block.text) for answer in answers}
     both, said = found_by("subtitle", "screen_text"), found_by("subtitle")
     there = most_spoken(spoken_at(query, both, answers, rarity), both)

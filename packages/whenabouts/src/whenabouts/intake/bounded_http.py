@@ -71,11 +71,11 @@ def send(
             max_redirects=_MOST_REDIRECTS,
         )
         # A compressed body could be far larger than what is counted here.
-        asked = {"Accept-Encoding": "identity", **headers}
+        sent = {"Accept-Encoding": "identity", **headers}
         traced = {"trace": note_opened}
         async with (
             client,
-            client.stream(method, url, headers=asked, content=content, extensions=traced) as response,
+            client.stream(method, url, headers=sent, content=content, extensions=traced) as response,
         ):
             body = bytearray()
             head = Reply(response.status_code, dict(response.headers))

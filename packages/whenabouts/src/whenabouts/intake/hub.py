@@ -262,9 +262,9 @@ def look_up(name: str, only: Sequence[str] = ()) -> Pin:
     if reply.status != 200:
         raise HubError(_refused(name, reply))
     try:
-        told = json.loads(reply.body)
-        offered = [file for sibling in told.get("siblings") or () if (file := _file(sibling)) is not None]
-        pin = Pin(told.get("id") or repository, told.get("sha"), _licence(told), ())
+        reported = json.loads(reply.body)
+        offered = [file for sibling in reported.get("siblings") or () if (file := _file(sibling)) is not None]
+        pin = Pin(reported.get("id") or repository, reported.get("sha"), _licence(reported), ())
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise HubError(
             f"{name}: the description that {constants.ENDPOINT} sends is malformed ({_first_line(error)}), "
@@ -283,8 +283,8 @@ def _ask(name: str, url: str, headers: Mapping[str, str], **bounds: Any) -> Repl
         )
     key = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
     authorization = {"Authorization": f"Bearer {key}"} if key else {}
-    asked = {"User-Agent": "whenabouts", **authorization, **headers}
-    return send("GET", url, headers=asked, idle_seconds=_PATIENCE_SECONDS, is_direct=False, **bounds)
+    sent = {"User-Agent": "whenabouts", **authorization, **headers}
+    return send("GET", url, headers=sent, idle_seconds=_PATIENCE_SECONDS, is_direct=False, **bounds)
 
 
 def _file(sibling: Mapping[str, Any]) -> HubFile | None:
@@ -295,10 +295,10 @@ def _file(sibling: Mapping[str, Any]) -> HubFile | None:
     return HubFile(path, size, (sibling.get("lfs") or {}).get("sha256") or "", sibling.get("blobId") or "")
 
 
-def _licence(told: Mapping[str, Any]) -> str:
-    card = told.get("cardData") or {}
+def _licence(reported: Mapping[str, Any]) -> str:
+    card = reported.get("cardData") or {}
     stated = card.get("license_name") or card.get("license")
-    tags = [tag.removeprefix("license:") for tag in told.get("tags") or () if tag.startswith("license:")]
+    tags = [tag.removeprefix("license:") for tag in reported.get("tags") or () if tag.startswith("license:")]
     return str(stated or (tags[0] if tags else ""))
 
 

@@ -95,8 +95,8 @@ def ranked(moments: Iterable[ScoredMoment], chance_of: ChanceOf, streams: int) -
     by another chance of its stream.
     """
     scored = [(next(iter(moment.evidence)), moment) for moment in moments]
-    asked = dict.fromkeys((name, moment.moment.video_id) for name, moment in scored)
-    chances = {(name, video_id): chance_of(name, video_id) for name, video_id in asked}
+    pairs = dict.fromkeys((name, moment.moment.video_id) for name, moment in scored)
+    chances = {(name, video_id): chance_of(name, video_id) for name, video_id in pairs}
     others = {name: chance for (name, _), chance in chances.items() if chance is not None}
     without = {id for id, chance in chances.items() if chance is None}
     by_surprise = [

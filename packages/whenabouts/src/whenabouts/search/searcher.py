@@ -131,7 +131,7 @@ class Searcher:
         encoded: EncodedTexts = NOT_ENCODED,
     ) -> tuple[list[StreamAnswer], ProbableMoments]:
         """What each stream has to say to a query, and the moments of all with their probabilities."""
-        answers = self.stream_answers(self.understanding.asked(words, streams, encoded=encoded), allowed)
+        answers = self.stream_answers(self.understanding.query_for(words, streams, encoded=encoded), allowed)
         return answers, self.ranking.with_probabilities(words, self.ranking.rank(answers), answers)
 
     def find_all(
@@ -142,7 +142,7 @@ class Searcher:
         encoded: EncodedTexts = NOT_ENCODED,
     ) -> list[StreamAnswer]:
         """What each stream has to say to a query."""
-        query = self.understanding.asked(text, streams, encoded=encoded)
+        query = self.understanding.query_for(text, streams, encoded=encoded)
         return self.stream_answers(query, self.retrieval.allowed(filter))
 
     def stream_answers(self, query: EncodedQuery, allowed: Allowed = EVERYWHERE) -> list[StreamAnswer]:
@@ -167,7 +167,7 @@ class Searcher:
         """The moments that are like an example; how sure, where that was measured: of pictures alone."""
         words, notes = checked_query(text, k, min_confidence, is_optional=True)
         allowed = self.retrieval.allowed(filter)
-        query = self.understanding.asked(words, streams, like)
+        query = self.understanding.query_for(words, streams, like)
         answers = self.stream_answers(query, allowed)
         if words:
             notes += [

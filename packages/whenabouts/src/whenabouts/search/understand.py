@@ -122,7 +122,7 @@ class Understanding:
             return kinds & {"moment"}
         return kinds if self._store.streams[name].dimension else kinds & _TEXT
 
-    def asked(
+    def query_for(
         self,
         text: str,
         streams: Sequence[str] = (),
