@@ -335,4 +335,4 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert "class" in (tmp_path / "site" / "api" / "search" / "index.html").read_text(encoding="utf-8")
+    assert "class" in (tmp_path / "site" / "api" / "product" / "index.html").read_text(encoding="utf-8")
