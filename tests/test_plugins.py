@@ -1,0 +1,193 @@
+"""A stranger's package, in another folder, adds a stream, a system, a verb and an export format: a file each."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from whenabouts import plugins
+
+PROJECT = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "stranger"
+version = "1.0"
+
+[project.entry-points."whenabouts.streams"]
+light = "stranger.light:STREAM"
+
+[project.entry-points."whenabouts.models"]
+mine = "stranger.mine"
+
+[project.entry-points."whenabouts.verbs"]
+count = "stranger.count:COUNT"
+
+[project.entry-points."whenabouts.exports"]
+shots = "stranger.shots"
+"""
+
+STREAM = '''
+"""How bright each second is, in a word."""
+
+import numpy as np
+
+from whenabouts.index.records import ClipColumns, StreamInfo
+from whenabouts.index.stream import Cost, FrameSettings, Reads, Stream, StreamRun
+
+
+class Light(Stream):
+    name = "light"
+    title = "light"
+    has_words = True
+
+    def setup(self, setup):
+        info = StreamInfo("light", "", "", 0, {})
+        return StreamRun(self, info, None, Reads(frames=FrameSettings(1.0, 16)), Cost(60.0, 1e5))
+
+    def encode(self, batch, run, kept):
+        words = ["gloomy" if image.mean() < 80 else "luminous" for image in batch.images]
+        return list(zip(batch.clips, words))
+
+    def clips(self, video, batches, run):
+        clips = [clip for batch in batches for clip in batch]
+        start = np.array([float(number) for number, _ in clips])
+        return ClipColumns(start, start + 1.0, [word for _, word in clips], None)
+
+
+STREAM = Light()
+'''
+
+MODEL = '''
+"""XML with a name of its own."""
+
+from dataclasses import dataclass
+
+from whenabouts_systems.models import xml
+
+
+@dataclass(frozen=True)
+class Config(xml.Config):
+    pass
+
+
+class Model(xml.Model):
+    pass
+'''
+
+VERB = '''
+"""`whenabouts count`: how many videos a corpus has."""
+
+from whenabouts.cli.options import add_corpus, add_verb, open_corpus
+from whenabouts.cli.verbs import Verb
+
+COUNT = Verb("stranger.count", "how many videos a corpus has")
+
+
+def add_parser(verbs):
+    add_corpus(add_verb(verbs, "count", run, description="Count the videos of a corpus."))
+
+
+def run(options):
+    print(len(open_corpus(options).videos()))
+    return 0
+'''
+
+EXPORT = '''
+"""A line for each moment."""
+
+NAME, SUFFIXES, MEDIA_TYPE = "shots", (".shots",), "text/plain"
+
+
+def write(moments, out, options):
+    for moment in moments:
+        out.write(f"{moment.name} {moment.start:.1f} {moment.end:.1f}\\n".encode())
+    return []
+'''
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of packages with the stranger's, installed from a folder of its own by pip."""
+    pytest.importorskip("hatchling", reason="the package is built with hatchling")
+    folder = tmp_path_factory.mktemp("stranger")
+    package = folder / "src" / "stranger"
+    package.mkdir(parents=True)
+    (folder / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+    files = {"__init__": "", "light": STREAM, "mine": MODEL, "count": VERB, "shots": EXPORT}
+    for name, text in files.items():
+        (package / f"{name}.py").write_text(text.lstrip(), encoding="utf-8")
+    site = folder / "site"
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder / "dist")]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    (wheel,) = (folder / "dist").glob("*.whl")
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(site)]
+    subprocess.run([*install, str(wheel)], check=True, capture_output=True)
+    return site
+
+
+def _run(site: Path, *command: str) -> str:
+    path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(
+        [sys.executable, *command], capture_output=True, text=True, env=environment, check=False, cwd=site
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_a_stream_a_verb_and_an_export_format_work_from_another_package(site: Path, samples: Path) -> None:
+    program = ("-m", "whenabouts")
+    assert "how many videos a corpus has" in _run(site, *program, "--help")
+    videos = [str(samples / "friday.mp4"), str(samples / "friday.vtt")]
+    made = json.loads(_run(site, *program, "index", *videos, "--corpus", "c", "--processes", "1", "--json"))
+    assert made["added"] == 1
+    assert _run(site, *program, "count", "--corpus", "c").strip() == "1"
+    found = json.loads(
+        _run(site, *program, "search", "gloomy", "--corpus", "c", "--stream", "light", "--json")
+    )
+    assert found["moments"][0]["evidence"]["light"]["text"] == "gloomy"
+    export = (*program, "export", "crown jewels", "--corpus", "c", "--all-moments")
+    _run(site, *export, "--out", "list.shots")
+    assert (site / "list.shots").read_text(encoding="utf-8").startswith("friday")
+
+
+@pytest.mark.slow
+def test_a_system_from_another_package_is_made_by_its_name(site: Path) -> None:
+    code = (
+        "from whenabouts_systems.models import config_of, model_names, new_model\n"
+        "assert 'mine' in model_names()\n"
+        "print(type(new_model('mine', config_of('mine', {'hidden': 8, 'heads': 2}))).__module__)\n"
+    )
+    assert _run(site, "-c", code).strip() == "stranger.mine"
+
+
+def test_a_plugin_that_cannot_be_loaded_is_named_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    from importlib.metadata import EntryPoint
+
+    broken = EntryPoint("broken", "whenabouts_nowhere.module", "whenabouts.exports")
+    monkeypatch.setattr(plugins, "entries", lambda group: {"broken": broken})
+    with pytest.raises(plugins.PluginError, match=r"its plugin broken .* cannot be loaded: .*pip uninstall"):
+        plugins.load("exports", "broken")
+
+
+def test_what_no_package_brings_is_refused_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plugins, "entries", lambda group: {})
+    with pytest.raises(plugins.PackageMissing, match=r"--ray local .*pip install 'whenabouts\[cluster\]'"):
+        plugins.only("executors", "--ray local", "cluster")
+
+
+def test_every_group_that_is_read_is_on_the_page_of_seams() -> None:
+    assert plugins.__doc__ is not None
+    for group in ("verbs", "verb_options", "streams", "encoders", "moment_finders", "checkers", "executors"):
+        assert f"`whenabouts.{group}`" in plugins.__doc__
