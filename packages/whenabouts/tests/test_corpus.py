@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.small_systems import Shades
+from tests.toy_encoders import Shades
 
 from whenabouts import Corpus
 from whenabouts.encoders import EncoderUnavailable

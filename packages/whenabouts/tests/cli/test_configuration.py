@@ -79,17 +79,13 @@ def test_json_and_table_exclude_each_other_and_the_nearer_one_wins(written: Pars
 def test_verbs_under_a_verb_and_options_that_are_required_come_from_files(written: Parse) -> None:
     options = written("[doctor.why]\nk = 4\njson = true\n", "doctor", "why", "x", "a@0-1")
     assert (options.k, options.json, options.table) == (4, True, False)
-    options = written('[evaluate]\ntruth = "qrels.jsonl"\n', "evaluate", "vcmr", "--run", "r.jsonl")
-    assert options.truth == "qrels.jsonl"
+    options = written('[cut]\nout = "cuts"\n', "cut", "x", "--corpus", "c")
+    assert options.out == "cuts"
     options = written("[search]\nafter = 2018-01-01\n", "search", "x")
     assert options.after == "2018-01-01"
     options = written('[serve]\ncache = "~/cache"\n', "serve")
     assert options.cache == Path("~/cache").expanduser()
     assert options.port == 8765
-    assert (
-        written("[import-checkpoint]\ntef = false\n", "import-checkpoint", "a", "b", "--out", "c").tef
-        is False
-    )
     assert written("[export]\ndrop-frame = true\n", "export", "x", "--format", "edl").drop_frame is True
 
 

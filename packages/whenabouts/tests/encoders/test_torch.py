@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from whenabouts.encoders._torch import in_batches
 from whenabouts.encoders.protocol import EncoderOutOfMemory
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from whenabouts.encoders._torch import in_batches  # noqa: E402
 
 
 class Small:
@@ -18,7 +21,7 @@ class Small:
     def __init__(self, room: int, error: Exception) -> None:
         self.room, self.error, self.sizes = room, error, list[int]()
 
-    def encode(self, items: Sequence[float]) -> torch.Tensor:
+    def encode(self, items: Sequence[float]) -> Any:
         if len(items) > self.room:
             raise self.error
         self.sizes.append(len(items))

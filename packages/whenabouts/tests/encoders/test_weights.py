@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,9 @@ def test_a_hub_name_opens_once_it_was_fetched_and_is_never_downloaded_by_opening
         assert hub.asked == []
 
 
+@pytest.mark.skipif(
+    find_spec("sentence_transformers") is None, reason="sentence-transformers is not installed"
+)
 @pytest.mark.parametrize(
     "name", ["owner/model", "onnx:owner/model", "sentence-transformers:owner/model", "model"]
 )

@@ -146,7 +146,7 @@ def test_a_clip_has_its_middle_frame_but_in_a_corpus_that_has_the_first() -> Non
 
 
 def test_a_model_of_single_frames_is_not_asked_to_watch(tmp_path: Path, films: list[Path]) -> None:
-    from tests.small_systems import Shades
+    from tests.toy_encoders import Shades
 
     corpus = Corpus(tmp_path / "corpus", create=True)
     with pytest.raises(UsageError, match="shades looks at single frames; leave it out"):

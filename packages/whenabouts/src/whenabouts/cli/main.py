@@ -91,7 +91,7 @@ def _extend(name: str, parser: argparse.ArgumentParser) -> None:
         module.add_options(parser)
     for option in OPTIONS.get(name, ()):
         if option not in parser._option_string_actions:
-            parser.add_argument(option, action=Missing, nargs="?", const=True, help=argparse.SUPPRESS, default=None)
+            parser.add_argument(option, action=Missing, nargs="?", const=True, help=argparse.SUPPRESS)
 
     def run(options: argparse.Namespace) -> int:
         codes = (module.run(options) for module in modules)
