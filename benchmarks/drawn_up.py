@@ -211,7 +211,7 @@ def _way(
     searcher: Searcher, query: Asked, answers: Sequence[StreamAnswer], stems: dict[str, str]
 ) -> dict[str, Any]:
     """The first ten: surprise, probability, streams, whether right; and at which place the first hit is."""
-    probable = searcher.ranking.with_probabilities(query.text, searcher.ranking.rank(answers), answers)
+    probable = searcher.with_probabilities(query.text, searcher.rank(answers), answers)
     ranked = list(probable.moments)
     first = [
         [

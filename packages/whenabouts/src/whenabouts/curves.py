@@ -89,12 +89,12 @@ def curves_of(corpus: Corpus, query: str, video: str, streams: str | Sequence[st
         unambiguous(query),
         video_id,
         {stream: _curve(searcher, answer, video_id) for stream, answer in answers.items()},
-        {stream: searcher.ranking.rank([answer]) for stream, answer in answers.items()},
+        {stream: searcher.rank([answer]) for stream, answer in answers.items()},
     )
 
 
 def _curve(searcher: Searcher, answer: StreamAnswer, video_id: str) -> Curve:
-    chance = searcher.measured.chances()(answer.stream, video_id)
+    chance = searcher.measured.chance(answer.stream, video_id)
     chance_percentile = None
     if chance is not None:
         chance_percentile = np.array(

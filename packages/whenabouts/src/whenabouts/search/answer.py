@@ -102,8 +102,8 @@ def snippet_of(answer: StreamAnswer, video_id: str, piece: Evidence, weights: We
     """The clip to show for what is evidence of a moment: the one with most of a query's words."""
     moments, video = answer.moments, answer.block.video_ids.index(video_id)
     inside = (moments.video == video) & (moments.start <= piece.start) & (piece.end <= moments.end)
-    row = int(np.flatnonzero(inside)[0])
-    clips = answer.clips(row)
+    row, offset = int(np.flatnonzero(inside)[0]), int(answer.block.offsets[video])
+    clips = slice(offset + int(moments.first_clip[row]), offset + int(moments.last_clip[row]) + 1)
     best = best_clip(answer.block.text[clips], answer.scores[clips], weights)
     shown = answer.evidence_of(row, clips.start + best)
     return replace(shown, text=from_answer(shown.text, weights))
@@ -116,7 +116,7 @@ def weights_of(query: str, rarity: Rarity) -> dict[str, float]:
     has no words, or none that says anything.
     """
     units = units_of(query)
-    weights = {unit: rarity.of(unit) for unit in units}
+    weights = rarity.of_each(units)
     pairs = {
         f"{first} {second}": JOINED_WEIGHT * (weights[first] + weights[second]) / 2
         for first, second in itertools.pairwise(units)

@@ -14,7 +14,7 @@ import numpy as np
 from whenabouts.confidence.common_words import is_term
 from whenabouts.confidence.probability import MOST_LEAD, NAME_RARITY, Features, Probability
 from whenabouts.index.lookup import words_of
-from whenabouts.index.records import ClipHits
+from whenabouts.index.records import ClipBlock, ClipHits
 from whenabouts.search.word_units import Rarity, compounded_in, stand_in_order, units_of
 from whenabouts.types import Moment, ScoredMoment
 
@@ -176,7 +176,9 @@ def spoken_near(
     """How much of a query is said in a moment and around its strongest place, not in a `better` moment."""
     language = rarity.languages.get(scored.moment.video_id, "")
     units, there = units_of(query, language), units_of(_words_near(answer, scored, better), language)
-    present = set(there) | _joined(there) | compounded_in(there, units, language)
+    present = set(there) | _joined(there)
+    if language:
+        present |= compounded_in(there, units, language)
     pairs = itertools.pairwise(units)
     present |= {unit for pair in pairs if "".join(pair) in present for unit in pair}
     is_part = False
@@ -184,7 +186,7 @@ def spoken_near(
         signs = "".join(there)
         present |= {unit for unit in units if len(unit) >= _LEAST_PART and unit in signs}
         is_part = len(whole := "".join(units)) >= _LEAST_PART and whole in signs
-    weights = {unit: rarity.of(unit) for unit in units}
+    weights = rarity.of_each(units)
     spoken = sum(weight for unit, weight in weights.items() if unit in present)
     unspoken = sum(weight for unit, weight in weights.items() if unit not in present)
     phrase = is_part or stand_in_order(units, there)
@@ -213,8 +215,12 @@ def _hours_of(answer: StreamAnswer, video_id: str) -> float:
     block = answer.block
     if video_id not in block.video_ids:
         return 0.0
-    own = block.rows(block.video_ids.index(video_id))
-    return float(block.end[own].max(initial=0.0)) / 3600
+    return float(block.end[_rows_of(block, video_id)].max(initial=0.0)) / 3600
+
+
+def _rows_of(block: ClipBlock, video_id: str) -> slice:
+    position = block.video_ids.index(video_id)
+    return slice(int(block.offsets[position]), int(block.offsets[position + 1]))
 
 
 def _joined(units: Sequence[str]) -> set[str]:
@@ -229,7 +235,7 @@ def _words_near(answer: StreamAnswer, scored: ScoredMoment, better: Moment | Non
     piece = scored.evidence.get(answer.stream)
     start = min(moment.start, (piece.start if piece else moment.start) - _AROUND)
     end = max(moment.end, (piece.end if piece else moment.end) + _AROUND)
-    own = block.rows(block.video_ids.index(moment.video_id))
+    own = _rows_of(block, moment.video_id)
     is_near = (block.start[own] < end) & (block.end[own] > start)
     if better is not None and better.video_id == moment.video_id:
         is_near &= (block.start[own] >= better.end) | (block.end[own] <= better.start)

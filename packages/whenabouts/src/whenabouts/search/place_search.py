@@ -160,8 +160,8 @@ def _ranked(request: _Request, options: SearchOptions) -> SearchResult:
         ):
             (others if score is None else scored).append(_scored(place, score or 0.0, weights[name]))
     in_order = list(
-        searcher.ranking.with_probabilities(
-            query.plain, ranked(scored, searcher.measured.chances(), len(answers)), list(answers.values())
+        searcher.with_probabilities(
+            query.plain, ranked(scored, searcher.measured.chance, len(answers)), list(answers.values())
         ).moments
     )
     # Of more videos than are looked into the places come last, by time.
@@ -181,9 +181,7 @@ def _ranked(request: _Request, options: SearchOptions) -> SearchResult:
     calibration = searcher.calibration
     interval = searcher.ranking.interval(in_order) if query.rest and kept else None
     doubt = (
-        doubt_of(in_order[0].confidence, interval, searcher.ranking.withheld(in_order))
-        if answer == "unsure"
-        else ""
+        doubt_of(in_order[0].confidence, interval, searcher.withheld(in_order)) if answer == "unsure" else ""
     )
     notes = [calibration.note] if query.rest and calibration.note else []
     result = request.result(answer, kept[: options.count], *notes)

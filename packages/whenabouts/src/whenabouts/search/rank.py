@@ -12,7 +12,7 @@ from whenabouts.index.store import Store
 from whenabouts.search.answer_probability import ProbableMoments, with_probabilities
 from whenabouts.search.moments import Localization, StreamAnswer
 from whenabouts.search.query_language import language_apart
-from whenabouts.search.stored_calibration import MeasuredCorpus
+from whenabouts.search.stored_calibration import Calibration
 from whenabouts.types import Moment, ScoredMoment
 
 # Moments of different streams that share this much (IoU) are one moment with two reasons.
@@ -29,23 +29,19 @@ class Ranking:
     def __init__(
         self,
         store: Store,
-        measured: MeasuredCorpus,
+        calibration: Calibration,
         localization: Localization,
         probability: Probability | None = None,
     ) -> None:
-        self._store, self._measured, self._localization = store, measured, localization
-        self._probability = probability or general(measured.calibration.adjustment)
-
-    def rank(self, answers: Sequence[StreamAnswer], chance_of: ChanceOf | None = None) -> list[ScoredMoment]:
-        """Moments of all streams in one order; those that streams agree on are one moment.
-
-        See `ranked`, which says how. `chance_of` is that of unrelated queries of the kind; None: of words.
-        """
-        moments = (scored for answer in answers for scored in answer.all_scored())
-        return ranked(moments, chance_of or self._measured.chances(), len(answers))
+        self._store, self._calibration, self._localization = store, calibration, localization
+        self._probability = probability or general(calibration.adjustment)
 
     def with_probabilities(
-        self, text: str, ranked: Sequence[ScoredMoment], answers: Sequence[StreamAnswer]
+        self,
+        text: str,
+        ranked: Sequence[ScoredMoment],
+        answers: Sequence[StreamAnswer],
+        language_of: Callable[[str], str],
     ) -> ProbableMoments:
         """Moments of a query, best first, with the probability of each; without one if not calibrated."""
         if not ranked or ranked[0].chance_percentile is None:
@@ -57,7 +53,7 @@ class Ranking:
             answers,
             self._localization.rarity(names),
             self._probability_for(text, names),
-            self._measured.languages(),
+            language_of,
         )
 
     def _probability_for(self, text: str, streams: Iterable[str]) -> Probability:
@@ -72,17 +68,26 @@ class Ranking:
         """The range (95 %) that the first moment's confidence leaves open, None where there is none."""
         if not ranked or ranked[0].confidence is None:
             return None
-        measured = self._measured.calibration.streams
+        measured = self._calibration.streams
         clips = sum(measured[name].clips for name in ranked[0].evidence if name in measured)
         return self._probability.interval(ranked[0].confidence, clips)
 
-    def withheld(self, ranked: Sequence[ScoredMoment]) -> str:
+    def withheld(self, ranked: Sequence[ScoredMoment], language_of: Callable[[str], str]) -> str:
         """Why the first moment has no confidence; "" where there is one, or nothing was measured."""
         if not ranked:
             return ""
-        language = self._measured.languages()(ranked[0].moment.video_id)
-        groups = (self._measured.calibration.group(name, language) for name in ranked[0].evidence)
+        language = language_of(ranked[0].moment.video_id)
+        groups = (self._calibration.group(name, language) for name in ranked[0].evidence)
         return next((group.withheld for group in groups if group.withheld), "")
+
+
+def rank(answers: Sequence[StreamAnswer], chance_of: ChanceOf) -> list[ScoredMoment]:
+    """Moments of all streams in one order; those that streams agree on are one moment (see `ranked`).
+
+    `chance_of` is that of unrelated queries of the kind.
+    """
+    moments = (scored for answer in answers for scored in answer.all_scored())
+    return ranked(moments, chance_of, len(answers))
 
 
 def ranked(moments: Iterable[ScoredMoment], chance_of: ChanceOf, streams: int) -> list[ScoredMoment]:

@@ -25,12 +25,12 @@ from whenabouts.search.example import Example
 from whenabouts.search.finder import Finder
 from whenabouts.search.moments import Localization, StreamAnswer
 from whenabouts.search.options import MOST_K
-from whenabouts.search.rank import Ranking, unmeasured
+from whenabouts.search.rank import Ranking, rank, unmeasured
 from whenabouts.search.search_result import SearchResult
 from whenabouts.search.stored_calibration import NOT_CALIBRATED, Calibration, MeasuredCorpus
 from whenabouts.search.understand import NOT_ENCODED, EncodedQuery, EncodedTexts, Understanding, checked_query
 from whenabouts.search.verdict import UNCALIBRATED, judged, judged_alike, judged_by
-from whenabouts.types import WhenaboutsError
+from whenabouts.types import ScoredMoment, WhenaboutsError
 
 # With only some stretches allowed, a trained system is asked for so many times the moments.
 _MORE_OF_MODEL = 10
@@ -53,17 +53,25 @@ class Searcher:
         broken: Mapping[str, WhenaboutsError] = MappingProxyType({}),
     ) -> None:
         self.store, self.calibration = store, calibration
-        self.measured = MeasuredCorpus(store, calibration)
+        self._measured: tuple[int, MeasuredCorpus] | None = None
         self.understanding = Understanding(store, encoders, broken)
         self.retrieval = Retrieval(store, self.understanding)
         self.localization = Localization(store, self.understanding)
-        self.ranking = Ranking(store, self.measured, self.localization, probability)
+        self.ranking = Ranking(store, calibration, self.localization, probability)
         self.answering = Answering(store, self.understanding, self.localization)
 
     @property
     def streams(self) -> tuple[str, ...]:
         """Names of the streams that can be searched by words."""
         return self.understanding.text_streams
+
+    @property
+    def measured(self) -> MeasuredCorpus:
+        """What has been measured, applied to the videos that there are now."""
+        version = self.store.version
+        if self._measured is None or self._measured[0] != version:
+            self._measured = version, MeasuredCorpus(self.calibration, self.store.ledger().by_id)
+        return self._measured[1]
 
     def search(
         self,
@@ -99,7 +107,7 @@ class Searcher:
             answers, probable = self.answered(words, allowed, streams, encoded)
             ranked = list(probable.moments)
             interval = self.ranking.interval(ranked)
-            answer, doubt = judged(words, probable, answers, interval, self.ranking.withheld(ranked))
+            answer, doubt = judged(words, probable, answers, interval, self.withheld(ranked))
             notes += self.understanding.notes_on_languages(words, self.calibration)
             if not streams:
                 notes += [
@@ -132,7 +140,21 @@ class Searcher:
     ) -> tuple[list[StreamAnswer], ProbableMoments]:
         """What each stream has to say to a query, and the moments of all with their probabilities."""
         answers = self.stream_answers(self.understanding.query_for(words, streams, encoded=encoded), allowed)
-        return answers, self.ranking.with_probabilities(words, self.ranking.rank(answers), answers)
+        return answers, self.with_probabilities(words, self.rank(answers), answers)
+
+    def rank(self, answers: Sequence[StreamAnswer]) -> list[ScoredMoment]:
+        """Moments of all streams in one order."""
+        return rank(answers, self.measured.chance)
+
+    def with_probabilities(
+        self, text: str, ranked: Sequence[ScoredMoment], answers: Sequence[StreamAnswer]
+    ) -> ProbableMoments:
+        """Moments of a query, best first, with the probability of each; without one if not calibrated."""
+        return self.ranking.with_probabilities(text, ranked, answers, self.measured.language_of)
+
+    def withheld(self, ranked: Sequence[ScoredMoment]) -> str:
+        """Why the first moment has no confidence; "" where there is one, or nothing was measured."""
+        return self.ranking.withheld(ranked, self.measured.language_of)
 
     def find_all(
         self,
@@ -175,7 +197,7 @@ class Searcher:
                 for answer in answers
                 if not query.streams[answer.stream].is_alike
             ]
-        ranked = self.ranking.rank(answers, unmeasured)
+        ranked = rank(answers, unmeasured)
         if not words:
             ranked = alike.with_probabilities(ranked, answers, self._curves_alike())
         answer, doubt = judged_alike(ranked)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from whenabouts.confidence.chance import Chance
 from whenabouts.confidence.probability import UNADJUSTED, Adjustment
-from whenabouts.index.records import ClipBlock
+from whenabouts.index.records import ClipBlock, VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.moments.fusion import Scale
 
@@ -160,28 +159,28 @@ _NOT_MEASURED = GroupMeasures()
 
 
 class MeasuredCorpus:
-    """What has been measured, applied to the videos of one store."""
+    """What has been measured, applied to the videos of one state of a store.
 
-    def __init__(self, store: Store, calibration: Calibration) -> None:
-        self._store, self.calibration = store, calibration
+    >>> MeasuredCorpus(NOT_CALIBRATED, {}).chance("subtitle", "a") is None
+    True
+    """
 
-    def languages(self) -> Callable[[str], str]:
-        """The language of a video's words by its id, "" where that is not known; the ledger is read once."""
-        by_id = self._store.ledger().by_id
+    def __init__(self, calibration: Calibration, videos: Mapping[str, VideoRecord]) -> None:
+        self.calibration, self._videos = calibration, videos
+        self._languages: dict[str, str] = {}
 
-        @cache
-        def language_of(video_id: str) -> str:
-            record = by_id.get(video_id)
-            return "" if record is None else record.language
-
-        return language_of
+    def language_of(self, video_id: str) -> str:
+        """The language of a video's words, "" where that is not known."""
+        if video_id not in self._languages:
+            record = self._videos.get(video_id)
+            self._languages[video_id] = "" if record is None else record.language
+        return self._languages[video_id]
 
     def scale_of(self, block: ClipBlock, stream: str) -> Scale | None:
         """The scale of each clip of a block (n,); None where a stream has none."""
-        language_of = self.languages()
-        return self.calibration.scale_of(block, stream, {name: language_of(name) for name in block.video_ids})
+        languages = {video_id: self.language_of(video_id) for video_id in block.video_ids}
+        return self.calibration.scale_of(block, stream, languages)
 
-    def chances(self) -> Callable[[str, str], Chance | None]:
+    def chance(self, stream: str, video_id: str) -> Chance | None:
         """What unrelated sentences score in a stream among videos like one; None: that was not measured."""
-        language_of, group = self.languages(), cache(self.calibration.group)
-        return lambda stream, video_id: group(stream, language_of(video_id)).chance
+        return self.calibration.group(stream, self.language_of(video_id)).chance

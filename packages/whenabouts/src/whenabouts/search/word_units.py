@@ -128,6 +128,10 @@ class Rarity:
         """How much it says that a unit is said, in nats: near 0 for what is said everywhere."""
         return max(0.0, math.log((self.passages + 1) / (self.counts.get(unit, 0) + 0.5)))
 
+    def of_each(self, units: Iterable[str]) -> dict[str, float]:
+        """`of` each of some units."""
+        return {unit: self.of(unit) for unit in units}
+
     @property
     def of_second(self) -> float:
         """That of a unit that two passages say: in a short recording nothing is much rarer."""
