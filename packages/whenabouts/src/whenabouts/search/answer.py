@@ -128,6 +128,8 @@ def weights_of(query: str, rarity: Rarity) -> dict[str, float]:
 def share_held(text: str, weights: Weights) -> float:
     """How much of a query's words a text holds, 0 to 1."""
     units = units_of(text)
+    if weights.keys().isdisjoint(units):
+        return 0
     there = {*units, *(f"{first} {second}" for first, second in itertools.pairwise(units))}
     return sum(weight for unit, weight in weights.items() if unit in there)
 

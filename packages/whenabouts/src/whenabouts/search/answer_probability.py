@@ -297,8 +297,8 @@ def with_probabilities(
     at_first = least = probability.of_first(first, has_words=has_words)
     moments = []
     for row, scored in enumerate(ranked):
-        own = replace(features[min(row, len(features) - 1)], surprise=_root(scored.score))
         if row and not _is_copy(scored, ranked[0]):
+            own = replace(features[min(row, len(features) - 1)], surprise=_root(scored.score))
             least = min(least, probability.of_later(first, at_first, own, has_words=has_words))
         spoken = spoken_in(row) if row < len(features) else None
         says_query = spoken is not None and spoken.phrase
