@@ -169,3 +169,21 @@ def test_large_streams_take_no_more_together_than_they_may(
     _assert_same_hits(
         Store.open(store.place).nearest("seen", _query(1), 9), store.nearest("seen", _query(1), 9)
     )
+
+
+def test_vectors_of_a_small_stream_are_kept_in_full_and_give_the_same_hits(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = store._clips("seen")
+    size = memory.StreamSize(table.count_rows(), WIDTH)
+    in_full = memory.WholeStream.read(table, size)
+    monkeypatch.setattr(memory, "MOST_BYTES", 0)
+    in_half = memory.WholeStream.read(table, size)
+    assert (in_full.vectors.dtype, in_half.vectors.dtype) == (np.float32, np.float16)
+    np.testing.assert_array_equal(in_full.cosines(NAMES, _query(1)), in_half.cosines(NAMES, _query(1)))
+
+
+def test_a_large_stream_is_kept_in_half_and_counted_so() -> None:
+    small, large = memory.StreamSize(1_000, 384), memory.StreamSize(50_000, 384)
+    assert (small.is_in_full, large.is_in_full) == (True, False)
+    assert small.bytes / small.rows - large.bytes / large.rows == 2 * 384
