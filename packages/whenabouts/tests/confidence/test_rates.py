@@ -54,7 +54,7 @@ def test_no_questions_say_nothing_and_do_not_fail() -> None:
     nothing = rate_of([])
     assert (nothing.share, nothing.interval) == (None, (0.0, 1.0))
     assert nothing.to_json()["rate"] is None
-    assert str(nothing) == "no questions to tell it by"
+    assert str(nothing) == "no questions to measure it with"
     assert rate_of([False], ["a"]).interval[1] > 0.9
 
 

@@ -1,14 +1,13 @@
-"""Whether an object store keeps the promise that every commit of a table rests on.
+"""Check that an object store has the conditional put that every commit of a table rests on.
 
 A table's next version is put with `If-None-Match: *`: of several writers who put the same key, one succeeds
-and the others are told so. A store that ignores the header takes all of them, and each replaces the version
-of the one before without a word: what that one wrote is gone. LanceDB cannot tell, so it is tried here once
-in a process, before anything is written: with four at the same time, because a store may look first and
-write afterwards, and with one more behind them.
+and the others get an error. A store that ignores the header accepts all of them, and each overwrites the
+version before without a word. LanceDB cannot detect this, so it is tried once in a process, before anything
+is written: four puts at once, because a store may check first and write afterwards, and one more after them.
 
-Amazon's own store has it (since August 2024) and is not asked. The request is signed as Signature Version 4
-says (https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html), with the keys that
-LanceDB would use, where they are named or in the environment or in a file of profiles.
+Amazon's own store supports it (since August 2024) and is not asked. The request is signed with Signature
+Version 4 (https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html), with the keys that
+LanceDB would use: named ones, those of the environment, or those of a file of profiles.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from whenabouts.index.records import StoreError
 _AT_ONCE = 4
 _SECONDS = 30.0
 _TAKEN = frozenset((409, 412))
-# What says that a request came to nothing by chance, and may be made again.
+# Statuses of temporary faults, after which a request is repeated.
 _AWAY = frozenset((429, 500, 502, 503, 504))
 _ATTEMPTS = 5
 
@@ -43,7 +42,7 @@ _kept_promise: set[tuple[str, str]] = set()
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """Who asks: an access key, its secret, and the token of keys that expire."""
+    """An access key, its secret, and the token of temporary keys."""
 
     access: str
     secret: str
@@ -51,10 +50,10 @@ class _Keys:
 
 
 def check_conditional_put(place: str, storage_options: Mapping[str, str] | None) -> None:
-    """Raise StoreError if the store of an s3:// place takes a second put of a key that must be new.
+    """Raise StoreError if the store of an s3:// place accepts a second put of a key that must be new.
 
-    Nothing is asked where the store is Amazon's own, or where no keys are found (a machine's own role: then
-    the store cannot be asked from here).
+    Nothing is asked if the store is Amazon's own or no keys are found (with a machine's role the request
+    cannot be signed here).
     """
     options = _options(storage_options)
     endpoint = next((options[name] for name in _ENDPOINTS if options.get(name)), "")
@@ -71,12 +70,12 @@ def check_conditional_put(place: str, storage_options: Mapping[str, str] | None)
     _kept_promise.add((endpoint, bucket))
 
 
-# In the order in which the first that is there counts.
+# The first that is set counts.
 _ENDPOINTS = ("aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint")
 
 
 def _options(given: Mapping[str, str] | None) -> dict[str, str]:
-    """Options by their long names: those of the environment, then those that were given."""
+    """Options by their long names: the environment's, overridden by the given ones."""
     environment = {key.lower(): value for key, value in os.environ.items() if key.startswith("AWS_")}
     named = {key.lower(): value for key, value in (given or {}).items()}
     long = {key if key.startswith("aws_") else f"aws_{key}": value for key, value in named.items()}
@@ -86,7 +85,7 @@ def _options(given: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _keys(options: Mapping[str, str]) -> _Keys | None:
-    """The keys that are named, or those of the profile; None where there are none."""
+    """The named keys, or those of the profile; None without either."""
     if options.get("aws_access_key_id") and options.get("aws_secret_access_key"):
         token = options.get("aws_session_token") or options.get("aws_token") or ""
         return _Keys(options["aws_access_key_id"], options["aws_secret_access_key"], token)
@@ -94,13 +93,14 @@ def _keys(options: Mapping[str, str]) -> _Keys | None:
     place = options.get("aws_shared_credentials_file") or "~/.aws/credentials"
     with contextlib.suppress(OSError, configparser.Error, UnicodeDecodeError, KeyError):
         profiles.read_string(Path(place).expanduser().read_text(encoding="utf-8"))
-        own = profiles[options.get("aws_profile") or "default"]
-        return _Keys(own["aws_access_key_id"], own["aws_secret_access_key"], own.get("aws_session_token", ""))
+        keys = profiles[options.get("aws_profile") or "default"]
+        token = keys.get("aws_session_token", "")
+        return _Keys(keys["aws_access_key_id"], keys["aws_secret_access_key"], token)
     return None
 
 
 def _try(place: str, ask: Callable[[str], int]) -> None:
-    """Put one key four times at once and once more; `ask` makes a request and gives the answer's status."""
+    """Put one key four times at once and once more; `ask` makes a request and returns the status."""
     start = threading.Barrier(_AT_ONCE)
 
     def put(_: int) -> int:
@@ -119,8 +119,8 @@ def _try(place: str, ask: Callable[[str], int]) -> None:
     if refused == 501:
         raise StoreError(f"{place}: {_LACKING} (it answers 501); {_REMEDY}")
     if refused is not None:
-        return  # its own reason comes with the first real write, in LanceDB's words
-    # Where the answer to the one that was taken got lost, none is known to be: asked again, it was refused.
+        return  # LanceDB reports the reason with the first real write
+    # `taken` may be 0: if the answer to the accepted put was lost, its repetition was refused.
     taken = sum(status < 300 for status in first)
     if later < 300:
         raise StoreError(f"{place}: {_LACKING} (a second put of one key was taken); {_REMEDY}")
@@ -139,7 +139,7 @@ _REMEDY = (
 
 
 def _ask(method: str, url: str, region: str, keys: _Keys) -> int:
-    """The status of the answer to a signed request without a body; asked again while the store is away."""
+    """The status of a signed request without a body, repeated after temporary faults."""
     for attempt in range(_ATTEMPTS):
         request = urllib.request.Request(url, b"" if method == "PUT" else None, method=method)
         for name, value in _signed(method, url, region, keys).items():
@@ -159,7 +159,7 @@ def _ask(method: str, url: str, region: str, keys: _Keys) -> int:
 
 
 def _signed(method: str, url: str, region: str, keys: _Keys) -> dict[str, str]:
-    """The headers of a request that is signed with Signature Version 4."""
+    """Headers of a request signed with Signature Version 4."""
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     parts = urlsplit(url)
     empty = hashlib.sha256(b"").hexdigest()

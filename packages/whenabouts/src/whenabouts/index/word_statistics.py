@@ -1,11 +1,9 @@
-"""BM25 over several tables as over one, and over some videos of a table as over a table of their own.
+"""BM25 with word counts over several tables, or over some videos of a table.
 
-How often words stand in all of the tables decides what they count in each.
-
-LanceDB scores the clips of a table by the counts of that table alone. So of each table the best clips by
-its own counts are read and scored anew by those of all, with LanceDB's formula and constants: on a table of
-its own the scores are LanceDB's to 2e-6. A clip that was not read cannot be among the best where even the
-largest change of its score leaves it below them; until that is sure, more are read.
+LanceDB scores the clips of a table by that table's counts alone. So the best clips of each table are read and
+scored again by the counts of all, with LanceDB's formula and constants; on a single table the scores equal
+LanceDB's to 2e-6. More clips are read until even the largest change of score cannot lift an unread one among
+the best.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from whenabouts.index.stemming import as_indexed
 _K1, _B = 1.2, 0.75
 # The index leaves out longer words.
 _LONGEST_WORD = 40
-# So many times the clips are read of a table where the first were not surely enough.
+# Factor by which more clips are read if the first were not enough.
 _WIDER = 4
 
 
@@ -37,8 +35,9 @@ def term_of(word: str) -> str:
     term = as_indexed(word)
     if term.isascii():
         return term
-    apart = unicodedata.normalize("NFKD", term)
-    return unicodedata.normalize("NFKC", "".join(sign for sign in apart if not unicodedata.combining(sign)))
+    decomposed = unicodedata.normalize("NFKD", term)
+    bare = "".join(sign for sign in decomposed if not unicodedata.combining(sign))
+    return unicodedata.normalize("NFKC", bare)
 
 
 def terms_of(context: str) -> list[str]:
@@ -48,10 +47,10 @@ def terms_of(context: str) -> list[str]:
 
 @dataclass(eq=False)
 class TableWords:
-    """One table in one state: how many clips have words, how many words, and in how many clips each is.
+    """Word counts of one table: clips with words, words, and the number of clips with each word.
 
-    `hidden` are videos that another table has too: their clips are in `clips` and `words`, from which LanceDB
-    scores, and not in what the table counts for among several.
+    `hidden` are videos that another table has too. `clips` and `words` include theirs, because LanceDB scores
+    with them; the counts over several tables do not.
     """
 
     table: Any
@@ -64,7 +63,7 @@ class TableWords:
 
     @classmethod
     def of(cls, table: Any, hidden: Collection[str] = ()) -> TableWords:
-        """Count them: one pass over the words of all clips."""
+        """Count the words of all clips in one pass."""
         columns = ["context", "video_id"] if hidden else ["context"]
         contexts = table.search().where("context != ''").limit(None).select(columns).to_arrow()
         texts = contexts["context"].to_pylist()
@@ -81,13 +80,13 @@ class TableWords:
         return cls(table, len(lengths), sum(lengths), len(doubles), sum(map(len, doubles)), counts)
 
     def clips_with(self, word: str) -> int:
-        """In how many clips a word stands: solved from what the best of them scores for it alone."""
+        """Number of clips with a word, derived from the score of the best of them."""
         if word not in self._counts:
             self._counts[word] = self._solved(word)
         return self._counts[word]
 
     def shown_with(self, word: str) -> int:
-        """In how many clips a word stands, without the hidden ones."""
+        """The same, without hidden clips."""
         return max(0, self.clips_with(word) - self._hidden_with.get(term_of(word), 0))
 
     def _solved(self, word: str) -> int:
@@ -96,12 +95,12 @@ class TableWords:
             return 0
         [terms] = self.terms_at(rows)
         weight = _saturated(terms.count(term_of(word)), len(terms), self.words / self.clips)
-        if weight == 0:  # taken apart in another way than here
+        if weight == 0:  # the index split the words differently
             return int(self.table.count_rows())
         return max(1, round((self.clips + 1) / math.exp(float(score[0]) / weight) - 0.5))
 
     def terms_at(self, rows: NDArray[np.uint64]) -> list[list[str]]:
-        """The terms of some clips, by their numbers in the table."""
+        """The terms of some clips, by their row ids."""
         read = self.table.take_row_ids(rows.tolist()).with_row_id().select(["context"]).to_arrow()
         texts = dict(zip(read["_rowid"].to_pylist(), read["context"].to_pylist(), strict=True))
         return [terms_of(texts[row]) for row in rows.tolist()]
@@ -109,45 +108,45 @@ class TableWords:
 
 @dataclass(frozen=True)
 class UnitedWords:
-    """Several tables as one."""
+    """Several tables searched as one."""
 
     tables: Sequence[TableWords]
 
     def best(
         self, words: Sequence[str], k: int, narrowings: Sequence[Narrowing]
     ) -> list[tuple[NDArray[np.uint64], NDArray[np.float32]]]:
-        """Of each table those clips that are among the best `k` of all, by number, with their scores."""
-        counts = {word: sum(own.shown_with(word) for own in self.tables) for word in words}
+        """For each table the row ids and scores of its clips among the best `k` of all."""
+        counts = {word: sum(table.shown_with(word) for table in self.tables) for word in words}
         scored = [
-            self._of_table(own, counts, k, narrowing)
-            for own, narrowing in zip(self.tables, narrowings, strict=True)
+            self._of_table(table, counts, k, narrowing)
+            for table, narrowing in zip(self.tables, narrowings, strict=True)
         ]
         every = np.concatenate([score for _, score in scored])
         least = np.partition(every, len(every) - k)[len(every) - k] if len(every) > k else -math.inf
         return [(rows[score >= least], score[score >= least]) for rows, score in scored]
 
     def _of_table(
-        self, own: TableWords, counts: dict[str, int], k: int, narrowing: Narrowing
+        self, searched: TableWords, counts: dict[str, int], k: int, narrowing: Narrowing
     ) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
-        """Clips of one table with their scores among all, at least those that may be among the best `k`."""
+        """Clips of one table with their overall scores, at least those that may be among the best `k`."""
         if narrowing.impossible:
             return _nothing()
         clips = sum(table.clips - table.hidden_clips for table in self.tables)
         mean = sum(table.words - table.hidden_words for table in self.tables) / max(clips, 1)
         weights = {word: _rarity(clips, count) for word, count in counts.items()}
-        widest = max(1.0, mean * own.clips / max(own.words, 1))
+        widest = max(1.0, mean * searched.clips / max(searched.words, 1))
         change = max(
             (
-                widest * weights[word] / _rarity(own.clips, there)
+                widest * weights[word] / _rarity(searched.clips, having)
                 for word in counts
-                if (there := own.clips_with(word))
+                if (having := searched.clips_with(word))
             ),
             default=0.0,
         )
         deep = k
         while True:
-            rows, local = matching(own.table, list(counts), deep, narrowing) if change else _nothing()
-            score = _scores(own.terms_at(rows), weights, mean) if len(rows) else local
+            rows, local = matching(searched.table, list(counts), deep, narrowing) if change else _nothing()
+            score = _scores(searched.terms_at(rows), weights, mean) if len(rows) else local
             if len(rows) < deep:
                 return rows, score
             if np.partition(score, len(score) - k)[len(score) - k] >= change * local.min():
@@ -157,11 +156,11 @@ class UnitedWords:
 
 @dataclass(frozen=True, eq=False)
 class WordsByLanguage:
-    """The clips of a table, in one state, whose words count by language as if each were a table of its own.
+    """The clips of a table, scored as if each language had a table to itself.
 
-    A word is as rare as it is in the videos of a language, so that what is said in another one changes no
-    score. Columns (N,) are in the order of `rows`, the numbers of clips in the table: words of each clip, the
-    row of its video in `videos`, and of its language in `languages`.
+    A word's rarity is that in the videos of a language, so other languages change no score. Columns (N,) are
+    in the order of `rows`, the row ids: number of words, position of the video in `videos`, position of the
+    language in `languages`.
     """
 
     table: Any
@@ -174,7 +173,7 @@ class WordsByLanguage:
 
     @classmethod
     def of(cls, table: Any, language_of: Mapping[str, str]) -> WordsByLanguage:
-        """Count the words of all clips; `language_of` has the language of each video by its id."""
+        """Count the words of all clips; `language_of` has each video's language by id."""
         import pyarrow.compute as pc
 
         query = table.search().where("context != ''").limit(None).select(["video_id", "context"])
@@ -202,20 +201,20 @@ class WordsByLanguage:
     ) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
         """The best `k` clips of each language by BM25, with their scores; of some videos (None: all).
 
-        `lists` has the words of the query in each language, in lists with what a word of each counts.
+        `lists` has, for each language, lists of the query's words with a weight.
         """
         allowed = np.ones(len(self.videos), bool) if video_ids is None else np.isin(self.videos, video_ids)
         occurrences: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
         score = np.zeros(len(self.rows))
         for number, language in enumerate(self.languages):
-            own = self.language == number
-            clips, mean = int(own.sum()), float(self.length[own].mean())
+            spoken = self.language == number
+            clips, mean = int(spoken.sum()), float(self.length[spoken].mean())
             for words, weight in lists[language]:
                 for word in words:
                     if word not in occurrences:
                         occurrences[word] = self._times(word)
                     places, times = occurrences[word]
-                    inside = own[places]
+                    inside = spoken[places]
                     places, times = places[inside], times[inside]
                     worth = weight * _rarity(clips, len(places))
                     score[places] += worth * _saturated(times, self.length[places], mean)
@@ -223,9 +222,9 @@ class WordsByLanguage:
         best = np.concatenate([self._first(score, self.language == n, k) for n in range(len(self.languages))])
         return self.rows[best], score[best].astype(np.float32)
 
-    def _first(self, score: NDArray[np.float64], own: NDArray[np.bool_], k: int) -> NDArray[np.int64]:
-        """The places of the best `k` that match, and of what scores as much as the last of these."""
-        places = np.flatnonzero(own & (score > 0))
+    def _first(self, score: NDArray[np.float64], spoken: NDArray[np.bool_], k: int) -> NDArray[np.int64]:
+        """Positions of the best `k` matching clips, with ties of the last."""
+        places = np.flatnonzero(spoken & (score > 0))
         if len(places) <= k:
             return places
         least = np.partition(score[places], len(places) - k)[len(places) - k]
@@ -233,7 +232,7 @@ class WordsByLanguage:
         return kept
 
     def _times(self, word: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """The places of the clips that have a word, and how often they do: solved from their scores."""
+        """Positions of the clips with a word, and how often each has it, derived from their scores."""
         rows, score = matching(self.table, [word], len(self.rows), Narrowing())
         places = np.searchsorted(self.rows, rows)
         share = score / _rarity(len(self.rows), len(rows)) / (_K1 + 1)
@@ -250,12 +249,12 @@ def _length(context: str) -> int:
 
 
 def _rarity(clips: int, having: int) -> float:
-    """BM25's weight of a word that stands in so many of so many clips."""
+    """BM25's weight of a word that `having` of `clips` clips contain."""
     return math.log1p((max(clips - having, 0) + 0.5) / (having + 0.5))
 
 
 def _saturated(times: Any, length: Any, mean: float) -> Any:
-    """BM25's weight of a word that stands so often in a clip of so many words; numbers or arrays."""
+    """BM25's weight of a word that occurs `times` in a clip of `length` words; numbers or arrays."""
     return (_K1 + 1) * times / (times + _K1 * (1 - _B + _B * length / mean))
 
 
