@@ -88,7 +88,7 @@ def test_questions_are_read_from_json_lines(tmp_path: Path) -> None:
         (b"\n \n", "holds no questions"),
         (b"\xff\xfe\x00", "cannot be read"),
         (b"{\n", "line 1: not JSON"),
-        (b"[1]\n", "line 1: '[1]' is no object"),
+        (b"[1]\n", "line 1: '[1]' is not an object"),
         (b'{"query": "q"}\n', "lacks video, start, end"),
         (json.dumps({**LINE, "query": " "}).encode(), "query is ' '"),
         (json.dumps({**LINE, "video": 3}).encode(), "video is 3"),

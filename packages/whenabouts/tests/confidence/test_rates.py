@@ -65,7 +65,7 @@ def test_a_rate_comes_back_from_the_corpus_as_it_was_and_reads_as_people_read() 
 
 
 def test_numbers_that_are_no_share_are_refused() -> None:
-    with pytest.raises(ValueError, match="no share"):
+    with pytest.raises(ValueError, match="not a share"):
         exact_interval(3, 2)
     with pytest.raises(ValueError, match="1 groups for 2 questions"):
         rate_of([True, False], ["a"])

@@ -421,7 +421,7 @@ def test_joined_moments_follow_one_another_in_one_size(studio: Studio, tmp_path:
     small = studio.video(tmp_path / "small.mp4", range(0, 2000, 40), picture=small_picture)
     done = join([(large, 1.0, 1.4), (small, 0.4, 0.8), (large, 0.0, 0.4)], tmp_path / "out.mp4")
     assert [part.frames for part in done] == [10, 10, 10]
-    assert any("80x64 brought to 160x96" in note for note in done[1].notes)
+    assert any("80x64 scaled to 160x96" in note for note in done[1].notes)
     assert any("no sound; silent" in note for note in done[1].notes)
     found = frames_in(tmp_path / "out.mp4")
     assert [time for time, _ in found] == pytest.approx([n / 25 for n in range(30)])
