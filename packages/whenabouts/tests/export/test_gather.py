@@ -137,7 +137,7 @@ def test_files_of_answers_that_cannot_be_read_are_told(tmp_path: Path, films: di
     with pytest.raises(ResultsError, match="a folder, not a file"):
         read_moments(tmp_path)
     os.mkfifo(tmp_path / "pipe.json")
-    with pytest.raises(ResultsError, match="no plain file"):
+    with pytest.raises(ResultsError, match="not a regular file"):
         read_moments(tmp_path / "pipe.json")
     (tmp_path / "none.json").write_text('{"moments": []}')
     with pytest.raises(UsageError, match="no moments"):

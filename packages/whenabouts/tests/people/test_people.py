@@ -115,7 +115,7 @@ def test_names_are_given_merged_and_taken_back(corpus: Corpus) -> None:
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("", "no name"), ("\x1b\x00", "no name"), ("x" * 500, "500 characters"), ("Ben", "merge")],
+    [("", "not a name"), ("\x1b\x00", "not a name"), ("x" * 500, "500 characters"), ("Ben", "merge")],
 )
 def test_what_is_no_name_is_refused(corpus: Corpus, name: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):

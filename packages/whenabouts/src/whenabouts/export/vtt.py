@@ -1,4 +1,4 @@
-"""WebVTT: a cue a moment, as chapters of a player; what they scored stands in notes."""
+"""WebVTT: a cue per moment, as chapters for a player; scores are in notes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SUFFIXES = (".vtt",)
 MEDIA_TYPE = "text/vtt; charset=utf-8"
 _LONGEST_TITLE = 200
 _SEVERAL = (
-    "the moments lie in several videos: the times are those of one file in which they follow one another, "
+    "the moments are in several videos: the times are those of a file that joins them, "
     "as `whenabouts cut --join` makes it"
 )
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """Moments of one video at their times in it; of several, one after the other, as in a joined cut."""
+    """Moments of one video at their times in it; moments of several in a row, as in a joined cut."""
     is_one = len({moment.path for moment in moments}) == 1
     notes = [] if is_one else [_SEVERAL]
     lines = ["WEBVTT", ""]
@@ -37,7 +37,7 @@ def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> li
 
 
 def _later(start: float, end: float) -> str:
-    """The end, at least a millisecond behind the start: a cue must not be empty."""
+    """The end, at least a millisecond after the start, because a cue must not be empty."""
     return clock(max(end, start + 0.001))
 
 

@@ -1,8 +1,8 @@
-"""A client of chat endpoints that speak OpenAI's protocol: vLLM, Ollama, llama.cpp, LM Studio, hosted ones.
+"""A client of chat endpoints with OpenAI's protocol: vLLM, Ollama, llama.cpp, LM Studio, hosted ones.
 
-Nothing that such a server sends is trusted: answers are bounded in time and size, redirects are not followed,
-and what it says in an error is shortened and cannot command a terminal. The key comes from the environment
-and stands in no message.
+The server is not trusted: answers are bounded in time and size, redirects are not followed, and its error
+messages are shortened and stripped of control characters. The key comes from the environment and appears in
+no message.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from urllib.parse import SplitResult, urlsplit
 from whenabouts.types import UsageError, WhenaboutsError
 
 KEY_VARIABLE = "WHENABOUTS_CHAT_KEY"
-"""Environment variable with the key that chat endpoints are sent."""
+"""Environment variable with the key for chat endpoints."""
 
 _MOST_SHOWN = 200
 _FIRST_PAUSE_SECONDS = 0.5
@@ -38,15 +38,15 @@ class ChatError(WhenaboutsError):
 
 
 class ChatUnreachable(ChatError):
-    """It cannot be asked at all for now: no connection, no answer in time, or it refuses everyone."""
+    """The endpoint cannot be used now: no connection, no answer in time, or it refuses every request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a chat model answers: `address` up to and with "/v1", the `model` there, and a secret `key`.
+    """A chat model's address: `address` up to and with "/v1", the `model` there, and a secret `key`.
 
-    Raises UsageError for an address that is none, that carries a password, or that would be sent the key
-    without encryption.
+    Raises UsageError for an invalid address, one with a password, or one to which the key would be sent
+    unencrypted.
     """
 
     address: str
@@ -63,7 +63,7 @@ class Endpoint:
         if not self.model.strip() or not self.model.isprintable():
             raise UsageError(f"{self.host}: which model? Write it behind a '#': {self.address}#MODEL")
         if not (self.key.isascii() and self.key.isprintable()):
-            raise UsageError(f"{KEY_VARIABLE} holds signs that no key has; set it to the key alone")
+            raise UsageError(f"{KEY_VARIABLE} holds characters that no key has; set it to the key alone")
         if self.key and not self.is_encrypted and not self.is_loopback:
             raise UsageError(
                 f"{self.host}: {KEY_VARIABLE} would be sent without encryption; give an https address, or "
@@ -72,7 +72,7 @@ class Endpoint:
 
     @classmethod
     def parse(cls, text: str, environment: Mapping[str, str] = os.environ) -> Endpoint:
-        """From ADDRESS#MODEL, with the key of the environment.
+        """From ADDRESS#MODEL, with the environment's key.
 
         >>> Endpoint.parse("http://127.0.0.1:8000/v1#qwen", {}).model
         'qwen'
@@ -82,17 +82,16 @@ class Endpoint:
 
     @property
     def host(self) -> str:
-        """Its host with the port, for people."""
+        """The host with the port, for display."""
         return _split(self.address).netloc.rpartition("@")[2]
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether what is sent is encrypted on the way."""
         return _split(self.address).scheme == "https"
 
     @property
     def is_loopback(self) -> bool:
-        """Whether it is this machine, so that what is sent does not leave it; told by the name alone."""
+        """Whether it is this machine, by its name alone."""
         host = _split(self.address).hostname or ""
         try:
             return host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -101,7 +100,7 @@ class Endpoint:
 
 
 def is_address(text: str) -> bool:
-    """Whether a text is meant as an address rather than as a name or a path."""
+    """Whether a text is an address rather than a name or a path."""
     return text.lower().startswith(("http://", "https://"))
 
 
@@ -116,7 +115,9 @@ def _split(address: str) -> SplitResult:
         or not address.isascii()
         or any(sign.isspace() or not sign.isprintable() for sign in address)
     ):
-        raise UsageError(f"{address[:80]!r} is no address; give one such as http://127.0.0.1:8000/v1#MODEL")
+        raise UsageError(
+            f"{address[:80]!r} is not an address; give one such as http://127.0.0.1:8000/v1#MODEL"
+        )
     if parts.query or parts.fragment:
         raise UsageError(f"{address[:80]!r}: an address has no '?' and one '#', before the model's name")
     return parts
@@ -127,7 +128,7 @@ Part = Mapping[str, Any]
 
 
 def text_part(text: str) -> Part:
-    """Words of a message."""
+    """The text of a message."""
     return {"type": "text", "text": text}
 
 
@@ -141,10 +142,7 @@ def picture_part(jpeg: bytes) -> Part:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much patience an answer gets.
-
-    `seconds` for it in all, further tries included; `tries` at most; `most_bytes` of it.
-    """
+    """Limits of an answer: `seconds` in all, retries included; number of `tries`; size `most_bytes`."""
 
     seconds: float = 60.0
     tries: int = 3
@@ -159,7 +157,7 @@ class _Reply:
 
 
 class Chat:
-    """Asks one endpoint; may be used by several threads. `pause` is what waits between tries."""
+    """Asks one endpoint; thread-safe. `pause` waits between tries."""
 
     def __init__(
         self,
@@ -178,10 +176,10 @@ class Chat:
         temperature: float = 0.0,
         most_tokens: int = 300,
     ) -> str:
-        """What the model answers to instructions (`system`) and a message.
+        """The model's answer to instructions (`system`) and a message.
 
-        With `schema` (JSON Schema) the server is asked to answer in that form; whether it did is for the
-        caller to check. Raises ChatUnreachable, or ChatError for an answer that cannot be used.
+        With `schema` (JSON Schema) the server is asked to answer in that form; callers check whether it did.
+        Raises ChatUnreachable, or ChatError for an unusable answer.
         """
         body: dict[str, Any] = {
             "model": self.endpoint.model,
@@ -197,11 +195,11 @@ class Chat:
             reply = self._tried(in_form, until)
             if reply.status not in (400, 422):
                 return self._content(reply)
-            # A server that knows no forms of answers is asked without.
+            # The server does not support schemas: ask without.
         return self._content(self._tried(body, until))
 
     def _tried(self, body: Mapping[str, Any], until: float) -> _Reply:
-        """The reply to a request, asked again after faults that may pass."""
+        """The reply to a request, repeated after temporary faults."""
         data = json.dumps(body).encode()
         for number in range(self.bounds.tries):
             is_last = number + 1 == self.bounds.tries
@@ -223,13 +221,13 @@ class Chat:
     def _once(self, data: bytes, until: float) -> _Reply:
         parts = _split(self.endpoint.address)
         seconds = max(0.05, until - time.monotonic())
-        assert parts.hostname is not None  # `Endpoint` has looked
+        assert parts.hostname is not None  # `Endpoint` has checked
         kind = http.client.HTTPSConnection if self.endpoint.is_encrypted else http.client.HTTPConnection
         connection = kind(parts.hostname, parts.port, timeout=seconds)
         replies: list[http.client.HTTPResponse] = []
 
         def begun(*arguments: Any, **named: Any) -> http.client.HTTPResponse:
-            # http.client forgets a reply whose head does not come in time; its socket is to be closed too.
+            # http.client forgets a reply whose headers do not come in time; its socket must be closed too.
             replies.append(http.client.HTTPResponse(*arguments, **named))
             return replies[-1]
 
@@ -258,12 +256,12 @@ class Chat:
             connection.close()
 
     def _content(self, reply: _Reply) -> str:
-        """The text of a reply. Raises ChatError for what is none."""
+        """The text of a reply. Raises ChatError for an unusable one."""
         host, status = self.endpoint.host, reply.status
         if 300 <= status < 400:
             target = urlsplit(reply.headers.get("location", "")).netloc
             raise ChatUnreachable(
-                f"{host} sends to another place ({self._shown(target) or 'it does not say where'}), which is "
+                f"{host} redirects ({self._shown(target) or 'without a target'}), which is "
                 "not followed; give the final address"
             )
         if status != 200:
@@ -312,7 +310,7 @@ class Chat:
         return f"{host}: the connection broke off ({cause}); look at what it logs"
 
     def _shown(self, text: str) -> str:
-        """What a server says, on one short line, without the key."""
+        """A server's text on one short line, without the key."""
         if self.endpoint.key:
             text = text.replace(self.endpoint.key, "***")
         line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
@@ -321,13 +319,15 @@ class Chat:
 
 @contextlib.contextmanager
 def _ended_at(connection: http.client.HTTPConnection, until: float) -> Iterator[None]:
-    """End a connection at an instant: a server that sends a byte now and then starts every time-out anew."""
+    """Shut a connection down at an instant: a server that sends a byte now and then restarts every
+    time-out.
+    """
 
     def end() -> None:
         with contextlib.suppress(OSError):  # closed already
-            own.shutdown(socket.SHUT_RDWR)
+            open_socket.shutdown(socket.SHUT_RDWR)
 
-    own = connection.sock
+    open_socket = connection.sock
     timer = threading.Timer(max(0.0, until - time.monotonic()), end)
     timer.daemon = True
     timer.start()
@@ -338,7 +338,7 @@ def _ended_at(connection: http.client.HTTPConnection, until: float) -> Iterator[
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds that a server asks to wait, as a number or as a date; 0 where it says nothing sensible."""
+    """Seconds that a server asks to wait, from a number or a date; 0 if missing or invalid."""
     value = headers.get("retry-after", "").strip()
     try:
         seconds = float(value) if value else 0.0

@@ -164,7 +164,7 @@ def look_at(path: Path, start: float, end: float) -> Span:
 def check_media(path: Path) -> None:
     """Raise MediaError for a file that cannot be a recording, such as a pipe (reading it might never end)."""
     if path.exists() and not path.is_file():
-        raise MediaError(f"{printable(path)}: no plain file; give the path of a recording")
+        raise MediaError(f"{printable(path)}: not a regular file; give the path of a recording")
     if path.suffix.lower() in TRANSCRIPT_SUFFIXES:
         raise MediaError(f"{printable(path)}: a transcript; there are no pictures and no sound in it to cut")
 
