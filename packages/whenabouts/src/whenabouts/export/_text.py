@@ -6,7 +6,7 @@ import unicodedata
 
 
 def one_line(text: str, longest: int = 0) -> str:
-    r"""Text on one line without control characters, cut to `longest` characters (0: uncut).
+    """Text on one line without control characters, cut to `longest` characters (0: uncut).
 
     >>> one_line("two\\nlines \\x1b[31mred")
     'two lines [31mred'

@@ -52,7 +52,7 @@ def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> li
 
 
 def defused(text: str) -> str:
-    r"""Text on one line that no spreadsheet evaluates: formulas get a leading quotation mark.
+    """Text on one line that no spreadsheet evaluates: formulas get a leading quotation mark.
 
     >>> defused('=HYPERLINK("http://x")'), defused("plain")
     ('\\'=HYPERLINK("http://x")', 'plain')

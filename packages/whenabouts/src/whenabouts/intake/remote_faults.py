@@ -52,7 +52,7 @@ class StoreAway(WhenaboutsError):
 
 
 def why_refused(text: str) -> str | None:
-    r"""The reason and the remedy if an error's text comes from a store, else None.
+    """The reason and the remedy if an error's text comes from a store, else None.
 
     >>> why_refused("Server returned status code: 503 Service Unavailable: ")
     'a store that is overloaded or away (503): try again later; what was finished before is kept, and the \

@@ -541,7 +541,7 @@ def _packet_cues(packet: Any, origin: Fraction) -> list[_RawCue]:
 
 
 def _ass_lines(text: str) -> list[str]:
-    r"""Lines of an event as FFmpeg's decoders write them: overrides in braces, \\N between lines."""
+    """Lines of an event as FFmpeg's decoders write them: overrides in braces, \\N between lines."""
     return re.split(r"\\N|\\n|\n", re.sub(r"\{\\[^{}]*\}", "", text))
 
 

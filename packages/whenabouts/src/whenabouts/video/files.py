@@ -371,7 +371,7 @@ def _files_in(folder: Path, suffixes: Collection[str], *, follow: bool) -> list[
 
 
 def folded_name(name: str) -> str:
-    r"""A name with Unicode form and letter case normalised.
+    """A name with Unicode form and letter case normalised.
 
     >>> folded_name("Cafe\u0301.MP4") == folded_name("caf\u00e9.mp4")
     True
@@ -461,7 +461,7 @@ def _reason(path: Path, error: Exception) -> str:
 
 
 def printable(path: Path) -> str:
-    r"""A path for a message: control characters escaped, the middle of a long one left out.
+    """A path for a message: control characters escaped, the middle of a long one left out.
 
     >>> printable(Path("two\\nlines.mp4"))
     'two\\\\nlines.mp4'
