@@ -238,7 +238,7 @@ def test_a_hostile_file_is_refused_and_nothing_of_it_is_run(
         (b"t.", "damaged or not a pickle"),
         (b"NNs.", "damaged or not a pickle"),
         (b"N(K\x01e.", "damaged or not a pickle"),
-        (b"}(K\x01u.", "no mapping"),
+        (b"}(K\x01u.", "not a mapping"),
         (b"}]Ns.", "a key is neither text nor number"),
         (b"}cos\nsystem\nNs.", "a key is neither text nor number"),
         (b"}" + b"N" + b"\x85" * 100_000 + b"Ns.", "a key is neither text nor number"),

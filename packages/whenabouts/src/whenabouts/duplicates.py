@@ -129,11 +129,11 @@ def _runs(alike: NDArray[np.bool_], cosines: Floats, step: int) -> Iterator[tupl
 
 def _frames_of(corpus: Corpus) -> str:
     """The stream whose clips are frames with vectors; preferably the one for likeness alone."""
-    able = [name for name, info in corpus.store.streams.items() if _are_frames(name) and info.dimension]
+    able = [
+        name
+        for name, info in corpus.store.streams.items()
+        if "picture" in stream_named(name).meets and info.dimension
+    ]
     if not able:
         raise UsageError(f"{corpus.location} has no frames to compare; index with --likeness")
     return min(able, key=lambda name: ("text" in stream_named(name).meets, name))
-
-
-def _are_frames(name: str) -> bool:
-    return "picture" in stream_named(name).meets

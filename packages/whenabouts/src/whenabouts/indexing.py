@@ -196,7 +196,8 @@ def run_index(
     if cluster is not None and plan.work:
         cluster.check_address(ray)
     spoken = Speech(corpus.transcripts, plan.transcribe, speech.transcribe)
-    model = plan.transcribe if _may_hear(plan) else ""
+    may_hear = any(work.task.cues and work.task.kind == "media" for work in plan.work)
+    model = plan.transcribe if may_hear else ""
     if model and ray is None:
         speech_models.load_recogniser(model)
     with corpus.writing(), Heartbeat(progress) as report:
@@ -241,11 +242,6 @@ def _take_out(corpus: OpenedCorpus, plan: Plan) -> None:
         remember_removed(corpus.store, map(as_pruned, plan.pruned))
     if plan.readmitted:
         forget_removed(corpus.store, plan.readmitted)
-
-
-def _may_hear(plan: Plan) -> bool:
-    """Whether a plan may need speech recognition."""
-    return any(work.task.cues and work.task.kind == "media" for work in plan.work)
 
 
 def _finish(corpus: OpenedCorpus, summary: Summary, show: Callable[[str, float], None]) -> None:

@@ -24,20 +24,7 @@ _Lock = Callable[[int, int], object]
 _MOUNTS = Path("/proc/self/mounts")
 # Prefixes of file systems that several machines may mount.
 _CONTAINERS = "fuse.fuse-overlayfs"
-_SHARED = (
-    "nfs",
-    "cifs",
-    "smb",
-    "fuse.",
-    "9p",
-    "virtiofs",
-    "ceph",
-    "lustre",
-    "gluster",
-    "beegfs",
-    "afs",
-    "gpfs",
-)
+_SHARED = re.compile("nfs|cifs|smb|fuse[.]|9p|virtiofs|ceph|lustre|gluster|beegfs|afs|gpfs")
 
 
 class HeldFolder:
@@ -84,7 +71,7 @@ def is_shared(folder: Path, mounts: Path = _MOUNTS) -> bool:
         # The last mount at a place counts.
         if folder.is_relative_to(top) and len(top.parts) >= longest:
             kind, longest = name, len(top.parts)
-    return kind != _CONTAINERS and (kind == "fuse" or kind.startswith(_SHARED))
+    return kind != _CONTAINERS and (kind == "fuse" or _SHARED.match(kind) is not None)
 
 
 def hold(folder: Path, name: str, lock: _Lock = fcntl.flock) -> HeldFolder | None:

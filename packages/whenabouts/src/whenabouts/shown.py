@@ -281,7 +281,7 @@ class Stats:
             spoken = ", ".join(f"{name} ({count})" for name, count in self.languages.items())
             lines.append(f"  languages of words: {spoken}")
         if self.rates is not None:
-            alarms, misses = (_rate_text(self.rates[key]) for key in ("false_alarm_rate", "miss_rate"))
+            alarms, misses = (Rate.from_json(self.rates[key]) for key in ("false_alarm_rate", "miss_rate"))
             lines.append(
                 f"  answers: false alarms {alarms}, misses {misses} (`whenabouts calibrate` says more)"
             )
@@ -301,7 +301,3 @@ class Stats:
                 for r in self.failed
             ]
         return lines
-
-
-def _rate_text(rate: Mapping[str, Any]) -> str:
-    return str(Rate.from_json(rate))

@@ -110,9 +110,9 @@ def with_moment(**values: Any) -> Callable[[dict[str, Any]], None]:
         (with_moment(link="https://example.org/x.mp4"), r"moments\[1\]\.link"),
         (
             with_moment(path="/dev/zero", link=None),
-            r"moments\[1\]\.path: '/dev/zero'; accepted: a plain file",
+            r"moments\[1\]\.path: '/dev/zero'; accepted: a regular file",
         ),
-        (with_moment(path="/", link=None), r"accepted: a plain file"),
+        (with_moment(path="/", link=None), r"accepted: a regular file"),
     ],
 )
 def test_what_is_wrong_in_a_file_of_answers_is_told_by_place_and_value(

@@ -50,7 +50,7 @@ from whenabouts.search.query_language import ALIGNED
 from whenabouts.search.ranked_streams import ChanceOf, ranked
 from whenabouts.search.search import Searcher
 from whenabouts.search.stored_calibration import Calibration, GroupMeasures, StreamMeasures
-from whenabouts.search.stream_answer import EncodedQuery, StreamAnswer
+from whenabouts.search.stream_answer import StreamAnswer
 from whenabouts.search.verdict import literal_in
 from whenabouts.streams import stream as stream_named
 from whenabouts.types import Moment, ScoredMoment, UsageError
@@ -330,7 +330,9 @@ def measure(
     total = len(to_compare) + len(to_ask)
     for row, sentence in enumerate(to_compare):
         progress(row / total)
-        unrelated[sentence] = _result(sentence, searcher, searcher.encode(sentence, searcher.streams))
+        query = searcher.encode(sentence, searcher.streams)
+        answers = [searcher.search_stream(stream, query) for stream in searcher.streams]
+        unrelated[sentence] = _kept(sentence, searcher, answers, 0.0)
     pairs: list[_Pair] = []
     for row, question in enumerate(to_ask):
         progress((len(to_compare) + row) / total)
@@ -402,11 +404,6 @@ def results_with_and_without(
     others = [_without(answer, question.answer.video_id) for answer in answers]
     around = min(question.answer.duration, _AROUND)
     return _kept(encoded.text, searcher, answers, around), _kept(encoded.text, searcher, others, around)
-
-
-def _result(text: str, searcher: Searcher, query: EncodedQuery) -> QuestionResult:
-    """The results of all streams for a question without an answer."""
-    return _kept(text, searcher, [searcher.search_stream(stream, query) for stream in searcher.streams], 0.0)
 
 
 def _kept(text: str, searcher: Searcher, answers: Sequence[StreamAnswer], around: float) -> QuestionResult:

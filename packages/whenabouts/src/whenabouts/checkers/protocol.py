@@ -57,18 +57,8 @@ _MOST_ANSWER = 4000
 _LEAST_SECONDS = 0.1
 _SPECIAL = frozenset("<>[]|&`")
 # Line ends, marks of writing direction, and surrogates are escaped as well.
-_CONTROL = frozenset(
-    map(
-        chr,
-        [
-            *range(0x20),
-            *range(0x7F, 0xA0),
-            *range(0x200B, 0x2010),
-            *range(0x2028, 0x2030),
-            *range(0xD800, 0xE000),
-        ],
-    )
-)
+_CONTROL_RANGES = ((0, 0x20), (0x7F, 0xA0), (0x200B, 0x2010), (0x2028, 0x2030), (0xD800, 0xE000))
+_CONTROL = frozenset(chr(code) for low, high in _CONTROL_RANGES for code in range(low, high))
 _FENCED = re.compile(r"\s*```(?:json)?\s*(.*?)\s*```\s*", re.DOTALL)
 
 

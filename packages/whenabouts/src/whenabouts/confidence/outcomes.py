@@ -295,7 +295,8 @@ def charts(outcomes: Sequence[Outcome]) -> Iterator[str]:
     if rows:
         yield "reliability: right first answers to known questions, by confidence (|: as stated)"
     for bin_ in rows:
-        yield f"  {_span(bin_):>15} {_bar(bin_.right.share, bin_.stated)} {_percent(bin_.right)}"
+        span = f"{100 * bin_.low:g} to {100 * bin_.high:g} %"
+        yield f"  {span:>15} {_bar(bin_.right.share, bin_.stated)} {_percent(bin_.right)}"
     error, auroc = reliability_of(outcomes)
     if error is not None:
         ranked = "" if auroc is None else f"; a right answer stands above a wrong one in {auroc:.0%} of pairs"
@@ -315,10 +316,6 @@ def _bar(share: float | None, mark: float | None = None, width: int = 30) -> str
     if mark is not None:
         cells[min(width - 1, math.floor(mark * width))] = "|"
     return "".join(cells)
-
-
-def _span(bin_: Bin) -> str:
-    return f"{100 * bin_.low:g} to {100 * bin_.high:g} %"
 
 
 def _percent(rate: Rate) -> str:

@@ -46,7 +46,7 @@ def _track(kind: str, timeline: Timeline) -> dict[str, Any]:
     children = []
     for event in timeline.events:
         has = event.source.times is not None if kind == "Video" else event.source.channels > 0
-        children.append(_clip(event) if has else _gap(event, timeline.rate))
+        children.append(_clip(event) if has else _item("Gap.1", "", _range(0, event.length, timeline.rate)))
     return _item("Track.1", kind) | {"children": children, "kind": kind}
 
 
@@ -89,10 +89,6 @@ def _clip(event: Event) -> dict[str, Any]:
         "media_references": {"DEFAULT_MEDIA": media},
         "active_media_reference_key": "DEFAULT_MEDIA",
     }
-
-
-def _gap(event: Event, rate: Fraction) -> dict[str, Any]:
-    return _item("Gap.1", "", _range(0, event.length, rate))
 
 
 def _range(first: int, frames: int, rate: Fraction) -> dict[str, Any]:

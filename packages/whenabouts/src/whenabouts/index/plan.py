@@ -397,7 +397,8 @@ class _Planner:
             elif is_old or reads_anew or (run.reads.cues and lacks_speech):
                 missing.append(run)
                 reasons.append(f"{run.stream.title} added")
-        if not any(run.reads.frames for run in missing) and self._lacks_shots(record):
+        lacks_shots = self._settings.shots and record.has_picture and record.shots is None
+        if not any(run.reads.frames for run in missing) and lacks_shots:
             reasons.append("shots added")
         return missing, reasons
 
@@ -414,9 +415,6 @@ class _Planner:
             if file.kind == "media" or not (reads_file or set(sources) - {other.name for other in runs}):
                 runs.append(run)
         return runs
-
-    def _lacks_shots(self, record: VideoRecord) -> bool:
-        return self._settings.shots and record.has_picture and record.shots is None
 
     def _hears_another(self, record: VideoRecord) -> bool:
         """Whether the settings choose another sound track than the indexed one."""

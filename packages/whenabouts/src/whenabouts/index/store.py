@@ -263,7 +263,10 @@ class Store(Reads):
         if not batch:
             return
         with self.writing(), speaking(self.place, "write"):
-            tables = {name: self._new_rows(name, batch) for name in _streams_in(batch)}
+            tables = {
+                name: self._new_rows(name, batch)
+                for name in sorted({name for _, clips in batch.values() for name in clips})
+            }
             stale = {name: self._stale(name, batch) for name in self._streams}
             if any(stale.values()) or any(len(rows) for rows in tables.values()):
                 self._upsert_ledger([without_file(record) for record, _ in batch.values()])
@@ -389,10 +392,6 @@ def _schema_of(field: Any) -> Any:
     import pyarrow as pa
 
     return pa.schema([field])
-
-
-def _streams_in(batch: Mapping[str, tuple[VideoRecord, Mapping[str, ClipColumns]]]) -> list[str]:
-    return sorted({name for _, clips in batch.values() for name in clips})
 
 
 def without_file(record: VideoRecord) -> VideoRecord:

@@ -56,7 +56,7 @@ def why_refused(text: str) -> str | None:
 
     >>> why_refused("Server returned status code: 503 Service Unavailable: ")
     'a store that is overloaded or away (503): try again later; what was finished before is kept, and the \
-    same command goes on from there'
+same command goes on from there'
     """
     for match in (*_CODE.finditer(text), _STATUS.search(text)):
         for reason, (codes, remedy) in _REASONS.items() if match else ():

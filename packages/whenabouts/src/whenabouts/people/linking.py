@@ -53,7 +53,11 @@ def join_labels(vectors: Mapping[str, LabelVectors], names: dict[str, str], leas
         if label in names:
             people.add(label, names[label])
     new = [label for label in vectors if label not in names]
-    unnamed = {label for label in new if _is_of_one_video(label, vectors[label].videos)}
+    unnamed = {
+        label
+        for label in new
+        if len(vectors[label].videos) == 1 and label.endswith(label_in("", *vectors[label].videos))
+    }
     for label in sorted(new, key=unnamed.__contains__):
         person = people.nearest(label, least) if label in unnamed else None
         names[label] = person or label
@@ -89,7 +93,3 @@ class _People:
         cosine[[not videos.isdisjoint(sought.videos) for videos in self._videos]] = -1.0
         best = int(np.argmax(cosine)) if len(cosine) else -1
         return list(self._rows)[best] if best >= 0 and cosine[best] >= least else None
-
-
-def _is_of_one_video(label: str, videos: frozenset[str]) -> bool:
-    return len(videos) == 1 and label.endswith(label_in("", *videos))

@@ -26,21 +26,11 @@ if TYPE_CHECKING:
 LARGEST_BYTES = 64 << 20
 _TAIL_BYTES = 1 << 14
 # Language names in file names, as ISO 639-1 codes.
-_LANGUAGE_NAMES = {
-    "english": "en",
-    "french": "fr",
-    "german": "de",
-    "spanish": "es",
-    "portuguese": "pt",
-    "italian": "it",
-    "dutch": "nl",
-    "russian": "ru",
-    "chinese": "zh",
-    "japanese": "ja",
-    "korean": "ko",
-    "arabic": "ar",
-    "hindi": "hi",
-}
+_NAMES = (
+    "english en, french fr, german de, spanish es, portuguese pt, italian it, dutch nl, russian ru, "
+    "chinese zh, japanese ja, korean ko, arabic ar, hindi hi"
+)
+_LANGUAGE_NAMES = dict(pair.split() for pair in _NAMES.split(", "))
 _MICROSECONDS = 1_000_000
 # Duration of a cue without a length, unless the next one starts earlier.
 _LENGTHLESS_SECONDS = 2.0

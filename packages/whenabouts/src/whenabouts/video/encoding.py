@@ -48,20 +48,11 @@ _COMMON_TICKS = 90_000
 _MOST_TICKS = 10_000_000
 # A container's duration is rounded; an end later by less than this is the end.
 _END_SLACK = Fraction(1, 20)
-_CONTAINERS = {
-    ".mp4": "mp4",
-    ".m4v": "mp4",
-    ".m4a": "mp4",
-    ".mov": "mov",
-    ".mkv": "matroska",
-    ".mka": "matroska",
-    ".webm": "webm",
-    ".mp3": "mp3",
-    ".ogg": "ogg",
-    ".avi": "avi",
-    ".ts": "mpegts",
-    ".wav": "wav",
-}
+_BY_SUFFIX = (
+    ".mp4 mp4, .m4v mp4, .m4a mp4, .mov mov, .mkv matroska, .mka matroska, .webm webm, .mp3 mp3, .ogg ogg, "
+    ".avi avi, .ts mpegts, .wav wav"
+)
+_CONTAINERS = dict(pair.split() for pair in _BY_SUFFIX.split(", "))
 _ENCODED = ("mp4", "mov", "matroska")
 
 

@@ -46,25 +46,11 @@ _LONGEST_TAG = 1000
 _WRITERS_TAGS = {"major_brand", "minor_version", "compatible_brands", "encoder", "handler_name", "vendor_id"}
 
 # ISO 639-2 codes of containers as ISO 639-1 codes.
-_SHORT_CODES = {
-    "eng": "en",
-    "fra": "fr",
-    "fre": "fr",
-    "deu": "de",
-    "ger": "de",
-    "spa": "es",
-    "por": "pt",
-    "ita": "it",
-    "nld": "nl",
-    "dut": "nl",
-    "rus": "ru",
-    "zho": "zh",
-    "chi": "zh",
-    "jpn": "ja",
-    "kor": "ko",
-    "ara": "ar",
-    "hin": "hi",
-}
+_CODES = (
+    "eng en, fra fr, fre fr, deu de, ger de, spa es, por pt, ita it, nld nl, dut nl, rus ru, zho zh, "
+    "chi zh, jpn ja, kor ko, ara ar, hin hi"
+)
+_SHORT_CODES = dict(pair.split() for pair in _CODES.split(", "))
 
 
 class MediaError(WhenaboutsError):

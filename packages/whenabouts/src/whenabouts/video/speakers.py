@@ -31,27 +31,7 @@ _CHANGE = re.compile(r"(?:>>+|[-\u2010-\u2015](?=\s+\S|[^\W\d_\[(]|[\[(]))\s*")
 _COLON = re.compile(r"([^\W\d_][^:\n\[\]<>]{0,60})[:\uff1a](?=\s|$)\s*")
 _BRACKET = re.compile(r"[\[(]([^\W\d_][^\]):\n]{0,60})[\])]:?\s+(?=\S)")
 _NAME_WORD = re.compile(r"[(\"']*(?:[^\W\d_a-z][\w.'\u2019&/-]*|#?\d{1,3})[)\"',.]*")
-_PARTICLES = frozenset(
-    (
-        "of",
-        "and",
-        "de",
-        "la",
-        "le",
-        "van",
-        "von",
-        "der",
-        "den",
-        "di",
-        "da",
-        "del",
-        "bin",
-        "al",
-        "el",
-        "und",
-        "et",
-    )
-)
+_PARTICLE = re.compile("of|and|de|la|le|van|von|der|den|di|da|del|bin|al|el|und|et")
 _ROLE = re.compile(
     r"(?:unknown |unidentified |unrecognized |multiple |male |female )*"
     r"(?:speakers?|voice|man|woman|guest|host|interviewer|moderator|audience(?: member)?|participant|student|"
@@ -216,7 +196,7 @@ def _looks_like_name(text: str) -> bool:
         return False
     if _ROLE.fullmatch(" ".join(words)):
         return True
-    return all(_NAME_WORD.fullmatch(word) or word in _PARTICLES for word in words)
+    return all(_NAME_WORD.fullmatch(word) or _PARTICLE.fullmatch(word) for word in words)
 
 
 def _is_speaker(name: str, count: int, cues: int) -> bool:
