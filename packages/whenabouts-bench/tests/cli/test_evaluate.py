@@ -192,7 +192,7 @@ def test_an_output_that_is_a_pipe_is_refused_and_a_link_is_followed(
     os.mkfifo(pipe)
     done = bare("evaluate", "vcmr", "--truth", files[0], "--run", files[1], "--per-query", pipe)
     assert done.code == 2
-    assert "is no file to write to" in done.err
+    assert "is not a regular file" in done.err
     assert pipe.is_fifo()
     link.symlink_to(behind)
     assert bare("evaluate", "vcmr", "--truth", files[0], "--run", files[1], "--per-query", link).code == 0
@@ -251,7 +251,7 @@ def test_the_drop_is_told_as_a_table_and_a_picture(
         (("--given", "GIVEN", "--per-query", "x.jsonl"), "--per-query does not go with --given"),
         (
             ("--given", "GIVEN", "--figure", "drop.json"),
-            "drop.json: no kind of picture; its name must end in .svg, .png",
+            "drop.json: not a kind of picture; its name must end in .svg, .png",
         ),
         (("--given", "GIVEN", "--strict"), "--strict does not go with --given"),
     ],

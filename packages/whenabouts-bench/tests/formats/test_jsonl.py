@@ -212,7 +212,7 @@ FAULTS: list[tuple[str, Any, tuple[str, ...]]] = [
     ("negative confidence", sure(-1), ("confidence: is too small: -1",)),
     ("confidence a text", sure("high"), ("confidence: is no number",)),
     ("a query twice", {"query_id": "first", "moments": []}, ("line 2", "(first in line 1): 'first'")),
-    ("lone surrogate", '{"query_id": "\\ud800", "moments": []}', ("query_id: is no valid Unicode",)),
+    ("lone surrogate", '{"query_id": "\\ud800", "moments": []}', ("query_id: is not valid Unicode",)),
     ("deep", '{"query_id": "a", "x": ' + "[" * 99_999 + "]" * 99_999 + "}", ("moments|nested",)),
     ("two a line", '{"query_id": "a", "moments": []}{"query_id": "b"}', ("line 2", "Extra data")),
     ("judgement", {"query_id": "a", "video_id": "v"}, ("video_id: is in judgements, not in a run",)),

@@ -163,6 +163,6 @@ def test_a_missing_part_is_named(pairs: Any, tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_where_writing_fails(pairs: Any, tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match="is no file to write to"):
+    with pytest.raises(FormatError, match="is not a regular file"):
         pairs("list").save(tmp_path)
     assert list(tmp_path.iterdir()) == []

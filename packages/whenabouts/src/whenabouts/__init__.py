@@ -55,12 +55,11 @@ _HOMES = {
     "evaluate": "whenabouts_bench.evaluation.evaluate",
 }
 
-
 moved.install()
 
 
 def __getattr__(name: str) -> Any:
-    # The package imports nothing until something is asked for, so that `--help` stays quick.
+    # Imports are deferred until a name is used, so that `--help` stays quick.
     if name not in __all__:
         raise AttributeError(f"module 'whenabouts' has no attribute {name!r}")
     from importlib import import_module
@@ -71,7 +70,7 @@ def __getattr__(name: str) -> Any:
         from whenabouts.extras import lacking
 
         raise ImportError(lacking(error) or str(error)) from error
-    globals()[name] = value  # the next time it is found without this function
+    globals()[name] = value
     return value
 
 

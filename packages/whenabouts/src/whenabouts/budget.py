@@ -1,7 +1,7 @@
-"""How long a piece of work may take, and whether anybody still waits for it.
+"""Time limits for work, and its cancellation.
 
-A thread cannot be ended from outside; so work that may become long looks now and then whether it is to go on.
-Where nobody set a budget (the command line, Python) looking costs a tenth of a microsecond and does nothing.
+A thread cannot be ended from outside, so work that may take long checks now and then whether to continue.
+Without a budget (the command line, Python) a check costs a tenth of a microsecond.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class TookTooLong(WhenaboutsError):
 
 
 class NotAwaited(WhenaboutsError):
-    """Nobody waits for the work any more."""
+    """The work was cancelled."""
 
 
 class Budget:
-    """Seconds for one piece of work, counted from `spent_here` on; any thread may call it off."""
+    """Seconds for one piece of work, counted from `spent_here` on; any thread may cancel it."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds, self._clock = seconds, clock
@@ -31,12 +31,12 @@ class Budget:
         self._is_called_off = False
 
     def call_off(self) -> None:
-        """Let the work end at its next look."""
+        """Cancel the work at its next check."""
         self._is_called_off = True
 
     @contextlib.contextmanager
     def spent_here(self) -> Iterator[None]:
-        """The time begins; what is called inside, in this thread, looks at this budget."""
+        """Start the time; calls inside, in this thread, check this budget."""
         self._until = self._clock() + self._seconds
         token = _current.set(self)
         try:
@@ -46,7 +46,7 @@ class Budget:
             _current.reset(token)
 
     def check(self) -> None:
-        """Raise NotAwaited or TookTooLong where the work is not to go on."""
+        """Raise NotAwaited or TookTooLong if the work must stop."""
         if self._is_called_off:
             raise NotAwaited("nobody waits for this any more")
         if self._clock() > self._until:
@@ -57,7 +57,7 @@ _current: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 
 def check_budget() -> None:
-    """Raise where the work that this thread does is not to go on; for loops and before reads."""
+    """Raise if this thread's work must stop; for loops, and before reads."""
     budget = _current.get()
     if budget is not None:
         budget.check()

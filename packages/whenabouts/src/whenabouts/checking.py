@@ -1,11 +1,11 @@
-"""Looking twice: a model sees the best moments of an answer, and its word counts as much as it is worth.
+"""Checking: a model looks at the best moments of an answer, and its verdict counts according to its
+measured errors.
 
-A model that looks is often wrong: of published ones, 30 to 63 % of what they say of a moment is right. So
-what it says is taken as a test whose errors are known. `calibrate --check` measures on the corpus which
-share of right moments it calls a match, and which share of wrong ones. By Bayes' rule the odds that a
-moment is right are then multiplied by the first share over the second where it says match, and by what is
-left of the first over what is left of the second where it does not. Without that measurement its word is
-shown and changes neither order nor confidence.
+Such models are often wrong: of published ones, 30 to 63 % of the verdicts are right. So a verdict is treated
+as a test with known error rates. `calibrate --check` measures on the corpus the shares of right and of wrong
+moments that it calls a match. By Bayes' rule a match multiplies the odds of a moment by the ratio of these
+shares, and "no match" by the ratio of their complements. Without that measurement the verdict is shown, and
+changes neither order nor confidence.
 """
 
 from __future__ import annotations
@@ -35,29 +35,27 @@ if TYPE_CHECKING:
     from whenabouts.opened_corpus import OpenedCorpus
 
 FEWEST = 15
-"""Right and wrong moments (of so many independent questions each) that a checker must have been shown."""
+"""Least number of right and of wrong moments (as independent questions) in a measurement."""
 
 _FRAMES_INSIDE = 6
 PIXELS_WIDE = 448
-"""Width of the frames that a checker is shown."""
-# How far before and behind a moment a checker sees, and may move its borders to.
+"""Width of the frames for a checker."""
+# Seconds before and after a moment that a checker sees, and into which it may move borders.
 _LEAST_AROUND, _MOST_AROUND = 2.0, 10.0
-# No measured share is taken for certain.
+# Pseudo-count: no measured share counts as certain.
 _DOUBT = 0.5
 
 Picture = Callable[[VideoRecord, float], bytes]
-"""Gives the picture of a video at an instant, as JPEG."""
+"""(video, seconds) -> JPEG."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckRates:
-    """How a checker was measured on a corpus.
+    """Measured errors of a checker on a corpus.
 
-    `right` is the share of right moments that it called a match, `wrong` that of wrong ones; `unread` how
-    many of its answers could not be read. `questions` says what they came from ("given", "made of the
-    corpus").
-    `moves` says whether the borders that it gave were better than those that it was shown (given questions
-    only), and `overlap` the mean IoU with the truth before and after.
+    `right` is the share of right moments that it called a match, `wrong` that of wrong ones; `unread` counts
+    unusable answers. `questions` is their origin ("given", "made of the corpus"). `moves`: its borders were
+    better than the shown ones (given questions only); `overlap`: mean IoU with the truth before and after.
     """
 
     right: Rate
@@ -69,13 +67,13 @@ class CheckRates:
 
     @property
     def is_enough(self) -> bool:
-        """Whether so many moments were shown that its word may count."""
+        """Whether enough moments were shown for its verdicts to count."""
         return min(self.right.effective, self.wrong.effective) >= FEWEST
 
     def likelihood_ratio(self, *, matches: bool) -> float:
-        """By what the odds of a moment are multiplied; 1 where its word tells right and wrong not apart.
+        """The factor for the odds of a moment; 1 if its verdicts do not distinguish right from wrong.
 
-        Shares are pulled half a moment towards a half, so that no word is ever taken for certain.
+        Shares are smoothed by half a moment towards a half, so that no verdict counts as certain.
         """
         if not self.is_enough:
             return 1.0
@@ -86,12 +84,11 @@ class CheckRates:
 
     @property
     def line(self) -> str:
-        """How often it is wrong, for people."""
+        """Its error rates in one line."""
         text = f"of right moments it called {self.right} a match, of wrong ones {self.wrong}"
         return text if self.is_enough else f"{text}: too few to count on"
 
     def to_json(self) -> dict[str, Any]:
-        """For programs and for the corpus's description."""
         return {
             "right": self.right.to_json(),
             "wrong": self.wrong.to_json(),
@@ -103,7 +100,6 @@ class CheckRates:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> CheckRates:
-        """Back from the corpus's description."""
         overlap = value["overlap"]
         return cls(
             Rate.from_json(value["right"]),
@@ -116,19 +112,19 @@ class CheckRates:
 
 
 def _share(rate: Rate) -> float:
-    """A measured share at the number of independent questions (Jeffreys' prior)."""
+    """A measured share at the effective number of questions (Jeffreys' prior)."""
     hits = rate.effective * rate.count / rate.of
     return (hits + _DOUBT) / (rate.effective + 2 * _DOUBT)
 
 
 def rates_of(store: Store, checker: Checker) -> CheckRates | None:
-    """How a checker of this very name and revision was measured on a corpus; None where it was not."""
+    """The measured errors of a checker with this fingerprint on a corpus; None if unmeasured."""
     fact = store.fact(_key(checker))
     return None if fact is None else CheckRates.from_json(fact["rates"])
 
 
 def keep_rates(store: Store, checker: Checker, rates: CheckRates) -> None:
-    """Keep what was measured with the corpus."""
+    """Store measured errors with the corpus."""
     store.put_fact(_key(checker), {"model": checker.name, "rates": rates.to_json()})
 
 
@@ -137,7 +133,7 @@ def _key(checker: Checker) -> str:
 
 
 def picture_of(record: VideoRecord, at: float) -> bytes:
-    """A picture of a video whose file is as it was indexed. Raises WhenaboutsError or OSError."""
+    """A picture of a video whose file has not changed since indexing. Raises WhenaboutsError or OSError."""
     from whenabouts.video.objects import source_path
     from whenabouts.video.thumbnails import thumbnail
 
@@ -150,9 +146,9 @@ def picture_of(record: VideoRecord, at: float) -> bytes:
 def view_of(
     corpus: OpenedCorpus, record: VideoRecord, moment: Moment, picture: Picture = picture_of
 ) -> View | None:
-    """What a checker is shown of a moment: frames inside, one before and one behind, and the words in it.
+    """A checker's view of a moment: frames inside, one before and one after, and the words in it.
 
-    None where there is neither; a file that is gone or damaged has no frames.
+    None without frames and words; a missing or damaged file gives no frames.
     """
     around = min(_MOST_AROUND, max(_LEAST_AROUND, moment.duration / 2))
     low = max(0.0, moment.start - around)
@@ -168,7 +164,7 @@ def view_of(
 
 
 def _instants(moment: Moment, low: float, high: float) -> list[float]:
-    """When frames are taken: evenly inside, and in the middle of what lies before and behind."""
+    """Times of the frames: evenly inside, and in the middle of the surroundings before and after."""
     step = moment.duration / _FRAMES_INSIDE
     inside = [moment.start + step * (number + 0.5) for number in range(_FRAMES_INSIDE)]
     before = [(low + moment.start) / 2] if low < moment.start else []
@@ -187,11 +183,11 @@ def checked(
     by_streams: bool = True,
     picture: Picture = picture_of,
 ) -> SearchResult:
-    """An answer whose `best` first moments a checker has looked at, within about so many seconds.
+    """An answer whose `best` first moments a checker has looked at, within about `seconds`.
 
-    Where it was measured on this corpus, confidence, order and answer follow what it said; not where a
-    trained system found the moments (`by_streams` false), whose wrong ones are of another kind. What keeps it
-    from answering becomes a note.
+    If the checker was measured on this corpus, confidence, order and answer follow its verdicts; not if a
+    trained system found the moments (`by_streams` false), because its errors are of another kind. Failures of
+    the checker become notes.
     """
     verdicts, notes = _verdicts(corpus, result, checker, best, seconds, picture)
     rates = rates_of(corpus.store, checker)
@@ -213,21 +209,21 @@ def checked(
 
 
 def _line(checker: Checker, rates: CheckRates | None, by_streams: bool) -> str:
-    """How often a checker is wrong, or that nobody knows."""
+    """A checker's error rates, or a note that they are unknown."""
     if rates is None:
         return (
             f"how often {checker.name} is wrong has not been measured on this corpus (`whenabouts calibrate "
             "--check`), so its word changes neither order nor confidence"
         )
     if not by_streams:
-        return f"{checker.name}, only shown, for it was measured on moments of the streams: {rates.line}"
+        return f"{checker.name}, only shown, because it was measured on moments of the streams: {rates.line}"
     return f"{checker.name}: {rates.line}"
 
 
 def _verdicts(
     corpus: OpenedCorpus, result: SearchResult, checker: Checker, best: int, seconds: float, picture: Picture
 ) -> tuple[dict[int, Verdict], list[str]]:
-    """What was said of the first moments, by place in the list, and notes on the others."""
+    """The verdicts on the first moments, by their place in the list, and notes on the others."""
     verdicts: dict[int, Verdict] = {}
     notes: list[str] = []
     until = time.monotonic() + seconds
@@ -255,11 +251,11 @@ def _verdicts(
 
 
 def _combined(result: SearchResult, rates: CheckRates, min_confidence: float) -> SearchResult:
-    """The answer with the probabilities that the verdicts leave, in their order."""
+    """The answer sorted by the probabilities after the verdicts."""
     before = result.moments
     after = [_updated(scored, rates) for scored in before]
     order = sorted(range(len(after)), key=lambda row: -(after[row].confidence or 0.0))
-    # Scores order moments, so the first keeps the highest; what a stream scored stands in its evidence.
+    # Scores must follow the order, so they are reassigned; the streams' scores are in the evidence.
     scores = sorted((scored.score for scored in before), reverse=True)
     ranked = [replace(after[row], score=score) for row, score in zip(order, scores, strict=True)]
     kept = tuple(scored for scored in ranked if (scored.confidence or 0.0) >= min_confidence)
@@ -280,7 +276,7 @@ def _combined(result: SearchResult, rates: CheckRates, min_confidence: float) ->
 
 
 def _is_literal(result: SearchResult) -> bool:
-    """Whether the answer must not become "no match": its words are said, or it was spared before."""
+    """Whether the answer must not become "no match": its words are said, or it was protected before."""
     first = result.moments[0]
     was_spared = result.answer == "unsure" and (first.confidence or 0.0) < PROBABLE.no_match_below
     words = set(query_words(result.query)[0])
@@ -288,7 +284,7 @@ def _is_literal(result: SearchResult) -> bool:
 
 
 def _updated(scored: ScoredMoment, rates: CheckRates) -> ScoredMoment:
-    """A moment as its verdict leaves it: its probability by Bayes' rule, and its borders where they count."""
+    """A moment after its verdict: its probability by Bayes' rule, and its borders if they count."""
     verdict = scored.verdict
     if verdict is None or scored.confidence is None:
         return scored
@@ -309,7 +305,7 @@ def _probability(log_odds: float) -> float:
 
 
 def _shifted(interval: tuple[float, float] | None, before: float, after: float) -> tuple[float, float] | None:
-    """An interval moved as the probability in it was, in log odds."""
+    """An interval shifted, in log odds, by as much as its probability."""
     if interval is None:
         return None
     shift = _log_odds(after) - _log_odds(before)
@@ -320,11 +316,11 @@ def _shifted(interval: tuple[float, float] | None, before: float, after: float) 
 def moments_by_truth(
     moments: Sequence[ScoredMoment], truth: Moment
 ) -> tuple[ScoredMoment | None, ScoredMoment | None]:
-    """The first moment that shares time with the truth, and the first that does not.
+    """The first moment that overlaps the truth, and the first that does not.
 
-    What says the same as the right one is a copy of its recording, and not wrong.
+    A moment with the same text as the right one is a copy of its recording, and not wrong.
     """
     right = next((scored for scored in moments if scored.moment.overlap(truth) > 0), None)
-    own = right.text if right is not None else ""
+    text = right.text if right is not None else ""
     others = (scored for scored in moments if scored.moment.overlap(truth) == 0)
-    return right, next((scored for scored in others if not own or scored.text != own), None)
+    return right, next((scored for scored in others if not text or scored.text != text), None)

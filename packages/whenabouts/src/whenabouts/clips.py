@@ -1,7 +1,7 @@
-"""The time grid: the only place where seconds become clip indices and back.
+"""The time grid: the only place that converts seconds to clip indices and back.
 
-Clip i of a video covers [i * clip_seconds, (i + 1) * clip_seconds), cut off at the video's end. The functions
-take numbers or arrays, which broadcast; `ClipGrid` is the grid of one video.
+Clip i of a video covers [i * clip_seconds, (i + 1) * clip_seconds), clipped to the video. The functions take
+numbers or arrays, which broadcast; `ClipGrid` is the grid of one video.
 """
 
 from __future__ import annotations
@@ -15,46 +15,45 @@ from numpy.typing import ArrayLike, NDArray
 from whenabouts.types import UsageError
 
 INSTANT = 1e-6
-"""Seconds that differ by less are one instant: floats of exact rationals, not noise."""
+"""Times that differ by less are equal: floats of exact rationals, not noise."""
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 
 def clip_counts(duration: ArrayLike, clip_seconds: ArrayLike) -> Indices:
-    """How many clips videos of some duration have; the last one may be shorter.
+    """Number of clips of videos with some durations; the last clip may be shorter.
 
     >>> clip_counts([9.0, 8.0], 2.0).tolist()
     [5, 4]
     """
-    # The slack comes off before the division: after it, it would be a share of a clip and not an instant.
+    # The tolerance is subtracted before the division, because it is in seconds.
     clips = np.ceil((np.asarray(duration, np.float64) - INSTANT) / np.asarray(clip_seconds))
     return np.asarray(np.maximum(clips, 0), np.int64)
 
 
 def clips_at(seconds: ArrayLike, clip_seconds: ArrayLike) -> Indices:
-    """The clip that holds each instant, on a grid without an end: -1 lies before a video."""
+    """The clip that contains each instant, on a grid without an end; negative before the video."""
     return np.asarray(
         np.floor((np.asarray(seconds, np.float64) + INSTANT) / np.asarray(clip_seconds)), np.int64
     )
 
 
 def clip_spans(start: ArrayLike, end: ArrayLike, clip_seconds: ArrayLike) -> tuple[Indices, Indices]:
-    """First and last clips (inclusive) that share time with [start, end), on a grid without an end.
+    """First and last clips (inclusive) that overlap [start, end), on a grid without an end.
 
     >>> [clips.tolist() for clips in clip_spans([1.9, 2.0], [4.0, 4.1], 2.0)]
     [[0, 1], [1, 2]]
     """
     first = clips_at(start, clip_seconds)
-    # Two instants: one that `clips_at` adds, one by which [start, end) stops before the clip that begins at
-    # its end.
+    # Two instants: one that `clips_at` adds, one because `end` is exclusive.
     return first, np.maximum(first, clips_at(np.asarray(end, np.float64) - 2 * INSTANT, clip_seconds))
 
 
 def clip_spans_as_released(
     start: ArrayLike, end: ArrayLike, clip_seconds: ArrayLike
 ) -> tuple[Indices, Indices]:
-    """floor(start / clip) and ceil(end / clip), as the programs of XML, ReLoCLNet and TVR-Ranking have them.
+    """floor(start / clip) and ceil(end / clip), as in the programs of XML, ReLoCLNet and TVR-Ranking.
 
     The last clip is exclusive there, and floats are not rounded to instants.
     """
@@ -66,16 +65,17 @@ def clip_spans_as_released(
 def span_seconds(
     first: ArrayLike, last: ArrayLike, clip_seconds: ArrayLike, duration: ArrayLike | None = None
 ) -> tuple[Floats, Floats]:
-    """Start and end in seconds of the clips first..last (inclusive), cut off at `duration` if it is given."""
+    """Start and end in seconds of the clips first..last (inclusive), clipped to `duration` if given."""
     clip = np.asarray(clip_seconds, np.float64)
     start, end = np.asarray(first, np.float64) * clip, (np.asarray(last, np.float64) + 1) * clip
     return start, end if duration is None else np.minimum(end, np.asarray(duration, np.float64))
 
 
 def clip_among(starts: Floats, seconds: float, *, ends: bool = False) -> int:
-    """The clip that holds an instant among clips that begin at `starts` (T,); with `ends`, an exclusive end.
+    """The clip that contains an instant among clips that begin at `starts` (T,); with `ends`, an exclusive
+    end.
 
-    Instants outside fall into the first or the last clip.
+    Instants outside belong to the first or the last clip.
 
     >>> clip_among(np.array([0.0, 2.0, 4.0]), 4.0), clip_among(np.array([0.0, 2.0, 4.0]), 4.0, ends=True)
     (2, 1)
@@ -85,7 +85,7 @@ def clip_among(starts: Floats, seconds: float, *, ends: bool = False) -> int:
 
 
 def whole_clips(seconds: float, clip_seconds: float) -> int:
-    """The number of whole clips nearest to a length of time, at least one.
+    """The nearest whole number of clips in a length of time, at least one.
 
     >>> whole_clips(4.0, 1.5)
     3
@@ -94,7 +94,7 @@ def whole_clips(seconds: float, clip_seconds: float) -> int:
 
 
 def same_instant(a: float, b: float) -> bool:
-    """Whether two times, or two clip lengths, are the same but for the rounding of floats."""
+    """Whether two times, or two clip lengths, are equal up to rounding."""
     return abs(a - b) <= INSTANT
 
 
@@ -122,7 +122,7 @@ class ClipGrid:
         return int(clip_counts(self.duration, self.clip_seconds))
 
     def index_at(self, seconds: float) -> int:
-        """The clip that holds an instant; instants outside the video fall into its first or last clip."""
+        """The clip that contains an instant; instants outside belong to the first or last clip."""
         if len(self) == 0:
             raise UsageError(f"a video of {self.duration} s has no clip at {seconds} s")
         return min(max(int(clips_at(seconds, self.clip_seconds)), 0), len(self) - 1)
@@ -134,18 +134,18 @@ class ClipGrid:
         return self.seconds_of(index, index)
 
     def span_of(self, start: float, end: float) -> tuple[int, int]:
-        """First and last clip (inclusive) that share time with [start, end); those outside are the outermost.
+        """First and last clip (inclusive) that overlap [start, end), clipped to the video.
 
         >>> ClipGrid(2.0, 9.0).span_of(1.9, 4.0)
         (0, 1)
         """
         if not start < end:
-            raise UsageError(f"{start!r}-{end!r} is no span of time; start must come before end")
+            raise UsageError(f"{start!r}-{end!r} is not a span of time; start must come before end")
         first, last = self.spans_of(start, end)
         return int(first), int(last)
 
     def spans_of(self, start: ArrayLike, end: ArrayLike) -> tuple[Indices, Indices]:
-        """As `span_of`, for (N,) spans of time at once."""
+        """As `span_of`, for (N,) spans of time."""
         first, last = clip_spans(start, end, self.clip_seconds)
         return np.clip(first, 0, len(self) - 1), np.clip(last, 0, len(self) - 1)
 

@@ -1,4 +1,6 @@
-"""The match curve of each stream over one video: what each clip scores for a query, and the moments on it."""
+"""The match curve of each stream over one video: each clip's score for a query, and the moments on the
+curve.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """One stream's curve: clip n lasts [start, end) seconds and scored `score`; all columns are (n,).
+    """One stream's curve: clip n is [start, end) seconds and has `score`; all columns are (n,).
 
-    `chance_percentile` is how surely each score is no chance, None where the stream is not calibrated.
+    `chance_percentile` is the percentile of each score among unrelated queries, None without calibration.
     """
 
     start: NDArray[np.float64]
@@ -33,7 +35,6 @@ class Curve:
     chance_percentile: NDArray[np.float64] | None
 
     def to_json(self) -> dict[str, list[float]]:
-        """For programs: times to the millisecond; `chance_percentile` is empty where there is none."""
         chance_percentile = [] if self.chance_percentile is None else self.chance_percentile.tolist()
         return {
             "start": [round(value, 3) for value in self.start.tolist()],
@@ -45,7 +46,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curves:
-    """The curves of a query over a video by stream, and each stream's moments on them, best first."""
+    """A query's curves over a video by stream, and each stream's moments on them, best first."""
 
     query: str
     video_id: str
@@ -53,7 +54,6 @@ class Curves:
     moments: Mapping[str, Sequence[ScoredMoment]]
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
         pairs = [(scored, stream) for stream, moments in self.moments.items() for scored in moments]
         pairs.sort(key=lambda pair: pair[0].sort_key)
         return {
@@ -74,10 +74,10 @@ class Curves:
 
 
 def curves_of(corpus: Corpus, query: str, video: str, streams: str | Sequence[str] = ()) -> Curves:
-    """What each of some streams (none: all) makes of a query in one video, by any name that `resolve` takes.
+    """The curves of a query over one video for some streams (none: all); `video` as in `resolve`.
 
-    A stream that has nothing in the video, or none of the query's words there, has an empty curve.
-    Raises UsageError for an empty query or an unknown stream.
+    A stream without clips in the video, or without any of the query's words there, has an empty curve. Raises
+    UsageError for an empty query or an unknown stream.
     """
     corpus.refresh()
     searcher, video_id = corpus.searcher(), corpus.resolve(video).video_id

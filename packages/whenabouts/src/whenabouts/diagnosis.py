@@ -1,4 +1,4 @@
-"""What is installed and usable here, and whether a corpus can be searched with it."""
+"""Reports which parts are installed and usable here, and whether a corpus can be searched with them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 from whenabouts.types import WhenaboutsError
 from whenabouts.version import __version__
 
-# What each package is for and how it is had; the name to import stands first.
+# Module, package, purpose, and command that installs it.
 _PACKAGES = (
     ("lancedb", "lancedb", "the corpus on disk", "pip install lancedb"),
     ("av", "av", "reading videos", "pip install av"),
@@ -43,7 +43,7 @@ _REQUIRED = {"lancedb", "av", "onnxruntime"}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at: whether it is well, what was seen, and what would mend it."""
+    """The result of one check: whether it passed, what was seen, and the remedy."""
 
     name: str
     well: bool
@@ -60,18 +60,16 @@ class Report:
 
     @property
     def healthy(self) -> bool:
-        """True where nothing that is needed is amiss."""
+        """Whether everything that is needed works."""
         return all(finding.well or not finding.needed for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
-        """The report for programs."""
         return {
             "healthy": self.healthy,
             "findings": [asdict(finding) for finding in self.findings],
         }
 
     def lines(self) -> list[str]:
-        """The report for people."""
         lines = []
         for finding in self.findings:
             mark = "ok" if finding.well else ("PROBLEM" if finding.needed else "without")
@@ -82,9 +80,9 @@ class Report:
 
 
 def examine(corpus: str | None = None, configuration: Sequence[Path] = ()) -> Report:
-    """Look at the installation, the encoders, and a corpus if one is named.
+    """Check the installation, the encoders, and a corpus if one is named.
 
-    `configuration` are the files that options were taken from.
+    `configuration` are the files that options came from.
     """
     findings = [_machine(), *(_package(*row) for row in _PACKAGES), *_encoders()]
     files = ", then ".join(str(path.absolute()) for path in configuration)

@@ -1,4 +1,4 @@
-"""How figures are drawn: one set of settings and colours for matplotlib, and files that appear whole.
+"""Settings and colours of figures, and their files, written atomically.
 
 Needs matplotlib (the extra `figures`). The same numbers give the same bytes.
 """
@@ -15,37 +15,36 @@ from whenabouts.types import UsageError
 
 BLUE, ORANGE, GREY = "#1f5fa8", "#c2571a", "#767676"
 COLOURS: Final = (BLUE, ORANGE, "#2f7d4f", "#8a3f8f", "#a8861f", "#3b8ea5", "#b03a48", GREY)
-"""Of lines in one chart, which stay apart."""
+"""Distinguishable colours of lines."""
 DASHED: Final = (0, (2, 2))
 
 SETTINGS: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "whenabouts",  # the ids in an SVG would be drawn by chance
+    "svg.hashsalt": "whenabouts",  # ids in an SVG would be random
     "text.parse_math": False,  # a dollar in a name is a dollar
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-# What matplotlib writes into each kind of file besides the figure, and what must be left out of that: the
-# time and its own version.
+# Metadata to leave out of each kind of file: the time and matplotlib's version.
 _METADATA: Final[dict[str, dict[str, None]]] = {
     ".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None},
 }  # fmt: skip
 PICTURES: Final = tuple(_METADATA)
-"""What the name of a picture may end in."""
+"""Suffixes of pictures."""
 BOTH: Final = (".svg", ".png")
-"""The kinds that `save_both` writes."""
+"""Suffixes that `save_both` writes."""
 
 
 def check_picture(path: Path, *, accepted: Sequence[str] = PICTURES) -> None:
-    """Raise UsageError where no picture of that name can be written: its suffix, or matplotlib missing."""
+    """Raise UsageError if a picture of that name cannot be written: by its suffix, or without matplotlib."""
     if path.suffix.lower() not in accepted:
-        raise UsageError(f"{path}: no kind of picture; its name must end in {', '.join(accepted)}")
+        raise UsageError(f"{path}: not a kind of picture; its name must end in {', '.join(accepted)}")
     require_matplotlib()
 
 
 def require_matplotlib() -> None:
-    """Raise UsageError, naming the remedy, where matplotlib is not installed."""
+    """Raise UsageError, with the remedy, without matplotlib."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -57,7 +56,9 @@ def require_matplotlib() -> None:
 
 @contextmanager
 def figure_settings() -> Iterator[None]:
-    """A context in which figures are drawn and saved with our settings; UsageError without matplotlib."""
+    """A context in which figures are drawn and saved with these settings. Raises UsageError without
+    matplotlib.
+    """
     require_matplotlib()
     import matplotlib
 
@@ -67,7 +68,7 @@ def figure_settings() -> Iterator[None]:
 
 @contextmanager
 def new_figure(width: float, height: float) -> Iterator[Any]:
-    """A figure of so many inches to draw on and to save within the context; UsageError as above."""
+    """A figure of a size in inches, to draw and save in the context. Raises UsageError without matplotlib."""
     with figure_settings():
         from matplotlib.figure import Figure
 
@@ -75,14 +76,14 @@ def new_figure(width: float, height: float) -> Iterator[Any]:
 
 
 def save_figure(figure: Any, path: Path, *, dpi: int = 160) -> None:
-    """Write a figure, whose kind its suffix says. Raises FormatError where it cannot be written."""
+    """Write a figure in the format of the suffix. Raises FormatError if it cannot be written."""
     kind = path.suffix.lower()
     with write_atomically(path) as stream:
         figure.savefig(stream, format=kind[1:], dpi=dpi, metadata=_METADATA[kind])
 
 
 def save_both(figure: Any, stem: Path) -> list[Path]:
-    """Write a figure as SVG and PNG, `stem` with both suffixes. Raises FormatError as `save_figure` does."""
+    """Write a figure as SVG and PNG, `stem` with both suffixes. Raises FormatError as `save_figure`."""
     files = [stem.with_name(stem.name + suffix) for suffix in BOTH]
     for path in files:
         save_figure(figure, path)

@@ -1,6 +1,6 @@
-"""Which stretches of videos are seen again: the same pictures in another video, even of a changed file.
+"""Find segments that also appear in other videos, re-encoded ones included.
 
-Two videos show the same where their frames, taken in step, look alike for some seconds. Frames are compared
+Two videos show the same if their frames, compared in step, are similar for some seconds. Frames are compared
 by the vectors of a stream whose clips are frames; `LEAST` was chosen on one half of the videos of
 `benchmarks/likeness.py` and measured on the other half.
 """
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from whenabouts.opened_corpus import OpenedCorpus
 
 LEAST = 0.7
-"""Frames that look at least so much alike (cosine) count as the same; `benchmarks/likeness.py` chose it."""
+"""Threshold of the cosine for equal frames, chosen by `benchmarks/likeness.py`."""
 LEAST_SECONDS = 3.0
-"""What is seen again for a shorter time is no repeat."""
-# Videos that are read and compared at a time: bounds the memory.
+"""Least length of a repeat."""
+# Videos compared at a time: bounds the memory.
 _BLOCK = 16
-# A frame in the middle may fail, such as at a cut that falls between two frames.
+# Frames in the middle that may fail, for example at a cut between two frames.
 _GAP = 1
 
 Floats = NDArray[np.floating[Any]]
@@ -35,18 +35,17 @@ Floats = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A moment whose pictures are seen again in another video; `similarity` is their mean cosine."""
+    """A moment whose pictures appear again in another video; `similarity` is their mean cosine."""
 
     moment: Moment
     again: Moment
     similarity: float
 
     def to_json(self) -> dict[str, Any]:
-        """For programs; times in seconds."""
         moments = {"moment": self.moment, "again": self.again}
         spans = {
-            name: {"video_id": own.video_id, "start": round(own.start, 3), "end": round(own.end, 3)}
-            for name, own in moments.items()
+            name: {"video_id": span.video_id, "start": round(span.start, 3), "end": round(span.end, 3)}
+            for name, span in moments.items()
         }
         return {**spans, "similarity": round(self.similarity, 4)}
 
@@ -54,8 +53,8 @@ class Repeat:
 def duplicates(corpus: OpenedCorpus, videos: Sequence[str] = (), *, least: float = LEAST) -> list[Repeat]:
     """Where the pictures of some videos (none: of all) are seen again in another video, longest first.
 
-    Every frame is compared with every frame of the other videos. Raises UsageError where the corpus has no
-    frames to compare, and for a video that it does not have.
+    Every frame is compared with every frame of the other videos. Raises UsageError if the corpus has no
+    frames to compare, or not one of the videos.
     """
     if not 0 < least <= 1:
         raise UsageError(f"the least similarity is {least:g}; give a number above 0, and 1 at most")
@@ -68,9 +67,9 @@ def duplicates(corpus: OpenedCorpus, videos: Sequence[str] = (), *, least: float
     ]
     repeats: list[Repeat] = []
     for first in _blocks(chosen or all_ids):
-        own = corpus.store.clips_of(stream, first)
+        block = corpus.store.clips_of(stream, first)
         for others in _blocks(all_ids):
-            repeats += _between(own, corpus.store.clips_of(stream, others), least, is_ordered=not chosen)
+            repeats += _between(block, corpus.store.clips_of(stream, others), least, is_ordered=not chosen)
     return sorted(repeats, key=lambda repeat: (-repeat.moment.duration, repeat.moment, repeat.again))
 
 
@@ -79,16 +78,16 @@ def _blocks(video_ids: Sequence[str]) -> Iterator[Sequence[str]]:
         yield video_ids[start : start + _BLOCK]
 
 
-def _between(own: ClipBlock, other: ClipBlock, least: float, *, is_ordered: bool) -> Iterator[Repeat]:
-    """The repeats between the videos of two blocks; each pair once where all are compared with all."""
-    for place, video_id in enumerate(own.video_ids):
+def _between(block: ClipBlock, other: ClipBlock, least: float, *, is_ordered: bool) -> Iterator[Repeat]:
+    """The repeats between the videos of two blocks; `is_ordered`: each pair once."""
+    for place, video_id in enumerate(block.video_ids):
         for again, other_id in enumerate(other.video_ids):
             if video_id == other_id or (is_ordered and video_id > other_id):
                 continue
-            rows, others = own.rows(place), other.rows(again)
-            cosines = own.vectors[rows] @ other.vectors[others].T
+            rows, others = block.rows(place), other.rows(again)
+            cosines = block.vectors[rows] @ other.vectors[others].T
             for first, second, length in stretches(cosines, least):
-                moment = _span(own, video_id, rows.start + first, length)
+                moment = _span(block, video_id, rows.start + first, length)
                 if moment.duration < LEAST_SECONDS:
                     continue
                 similarity = float(np.diagonal(cosines[first:, second:])[:length].mean())
@@ -100,10 +99,11 @@ def _span(block: ClipBlock, video_id: str, first: int, length: int) -> Moment:
 
 
 def stretches(cosines: Floats, least: float) -> list[tuple[int, int, int]]:
-    """Where two videos are alike in step: first frame of each, and how many frames; longest first.
+    """Segments in which two videos are similar in step: first frame of each, and number of frames; longest
+    first.
 
-    `cosines` (A, B) of the frames of both. Each frame of the first video is in one stretch at most: a video
-    that stands still is alike in step wherever it is laid.
+    `cosines` (A, B) of the frames of both. Each frame of the first video is in at most one segment, because a
+    still video is similar in step at any offset.
     """
     alike = cosines >= least
     if not alike.any():
@@ -120,7 +120,7 @@ def stretches(cosines: Floats, least: float) -> list[tuple[int, int, int]]:
 
 
 def _runs(alike: NDArray[np.bool_], cosines: Floats, step: int) -> Iterator[tuple[int, int, int, float]]:
-    """Runs of one diagonal: first frame of each video, how many frames, and their mean cosine."""
+    """Runs on one diagonal: first frame of each video, number of frames, and mean cosine."""
     places = np.flatnonzero(np.diagonal(alike, step))
     if not len(places):
         return

@@ -1,4 +1,4 @@
-"""The encoders of a corpus: opened by name when they are needed, kept, and never mixed up."""
+"""The encoders of a corpus: opened by name on first use, cached, and checked against its streams."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AnyEncoder = TypeVar("AnyEncoder", bound="TextEncoder")
 
 @dataclass(frozen=True, slots=True)
 class StreamCheck:
-    """Whether a stream can be searched: what made it, what is wrong ("": nothing), and the remedy."""
+    """Whether a stream can be searched: its encoder, the problem ("": none), and the remedy."""
 
     name: str
     made_by: str
@@ -29,9 +29,9 @@ class StreamCheck:
 
 
 class EncoderRegistry:
-    """Opens the encoders that a corpus was made with, or takes them from those that were given.
+    """Opens the encoders that made a corpus, or uses given ones.
 
-    A stream's vectors and the query's must come from one encoder; any other raises EncoderMismatch.
+    A stream's vectors and the query's must come from one encoder; another one raises EncoderMismatch.
     """
 
     def __init__(self, store: Store, encoders: Iterable[TextEncoder] = ()) -> None:
@@ -45,7 +45,6 @@ class EncoderRegistry:
         return registry
 
     def encoder_of(self, info: StreamInfo) -> TextEncoder:
-        """The encoder that a stream was made with. Raises EncoderUnavailable, EncoderMismatch."""
         from whenabouts.encoders import EncoderUnavailable
 
         if info.fingerprint in self._encoders:
@@ -69,9 +68,9 @@ class EncoderRegistry:
         return self.adopt(open_text_encoder(name), None)
 
     def of_tokens(self, first: Collection[str]) -> Iterator[TextEncoder]:
-        """The encoders of streams that encode words one by one, those of the streams `first` before others.
+        """The encoders of streams that encode single words, those of the streams `first` before others.
 
-        One that cannot be used here is left out.
+        Unusable ones are skipped.
         """
         from whenabouts.encoders import TokenEncoder
 
@@ -83,7 +82,7 @@ class EncoderRegistry:
                         yield encoder
 
     def for_queries(self) -> dict[str, TextEncoder]:
-        """What queries are encoded with, for each stream that has vectors.
+        """The encoder of queries for each stream that has vectors.
 
         Raises EncoderUnavailable, EncoderMismatch.
         """
@@ -93,7 +92,7 @@ class EncoderRegistry:
         return usable
 
     def usable(self) -> tuple[dict[str, TextEncoder], dict[str, WhenaboutsError]]:
-        """The encoders of the streams that have vectors, and why others cannot be used here."""
+        """The encoders of the streams that have vectors, and the errors of unusable ones."""
         usable: dict[str, TextEncoder] = {}
         broken: dict[str, WhenaboutsError] = {}
         for name, info in self._store.streams.items():
@@ -120,7 +119,6 @@ class EncoderRegistry:
         return StreamCheck(info.name, made_by)
 
     def adopt(self, encoder: AnyEncoder, info: StreamInfo | None) -> AnyEncoder:
-        """Keep an encoder; EncoderMismatch where the corpus's stream was made with another one."""
         if info is not None and info.dimension:
             self._store.check_stream(info.name, encoder.fingerprint, encoder.name)
         self._encoders[encoder.fingerprint] = encoder

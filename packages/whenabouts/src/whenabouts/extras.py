@@ -1,4 +1,4 @@
-"""Which extra of the package brings a module that is not installed."""
+"""Which extra of the package installs a missing module."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ EXTRAS = {
     "whenabouts_cluster": "cluster",
     "whenabouts_systems": "research",
 }
-"""The extra of `whenabouts` for each module that only an extra brings, or what else brings it."""
+"""For each optional module, the extra of `whenabouts` or the package that installs it."""
 
 
 def lacking(error: BaseException) -> str | None:
-    """What is not installed, and how it is had; None for an error that no extra mends."""
+    """The missing module with the command that installs it; None for an error that no extra fixes."""
     if not isinstance(error, ModuleNotFoundError):
         return None
     module = (error.name or "").partition(".")[0]

@@ -66,18 +66,20 @@ def plan_index(
 ) -> Plan:
     """What an index run would do; nothing is written.
 
-    `transcribe` names the speech model for what has no subtitles; True takes the one that a package carries.
-    `language` (such as "en") is that of the subtitles that are searched where there are several, from then on
-    ("" forgets it); `sound_track` the number (from 1) or language of the sound that is heard where there are
-    several, likewise. `exclude` are gitignore patterns of what is left out; with `follow` false so are links.
-    `again` takes what was removed from the corpus, and subtitles whose recording is gone; `prune` takes out
-    videos whose files are gone from the paths.
-    `options` are those of the streams (`streams.index_options`), such as `vision`, `text`, `clip_seconds`:
-    encoders by name, folder or as objects. Encoders are opened, so that errors come before anything is read.
-    Raises UsageError for a language that the speech model does not recognise, and
-    EncoderUnavailable for a named encoder that cannot be used; `or_without` leaves its stream out,
-    with a note. An encoder of the corpus that cannot be used any more costs its own stream alone. `without`
-    names streams that are left out of this run, though the corpus has them.
+    - `transcribe`: the speech model for files without subtitles; True: the packaged one.
+    - `language` (such as "en"): chooses among several subtitles, from then on ("" forgets it); `sound_track`
+      (number from 1, or language): the same among several sound tracks.
+    - `exclude`: gitignore patterns; `follow` false skips links.
+    - `again`: include files that were removed from the corpus, and subtitles whose recording is gone;
+      `prune`: remove videos whose files are gone from the paths.
+    - `options`: those of the streams (`streams.index_options`), such as `vision`, `text`, `clip_seconds`;
+      encoders by name, folder or as objects.
+    - `without`: streams to leave out of this run, even if the corpus has them.
+
+    Encoders are opened, so that errors come before anything is read. Raises UsageError for a language that
+    the speech model does not recognise, and EncoderUnavailable for a named encoder that cannot be used;
+    `or_without` leaves its stream out instead, with a note. If an encoder of the corpus has become unusable,
+    only its stream is left out.
     """
     model, spoken = _speech_model(transcribe), _language(corpus, language)
     _check_recognised(model, spoken)
@@ -111,7 +113,7 @@ def plan_index(
 
 
 def _ledger(corpus: OpenedCorpus, notes: list[str]) -> list[VideoRecord]:
-    """The rows of the corpus as they are now; those of videos to be done again describe no file."""
+    """The current rows of the corpus; those of videos to index again match no file."""
     corpus.store.refresh()
     doubled = corpus.store.doubled()
     if doubled:
@@ -127,7 +129,7 @@ def _set_up(
     or_without: bool,
     without: Collection[str],
 ) -> list[StreamRun]:
-    """What each stream is made with, in the order in which streams are made; see `plan_index`."""
+    """The settings of each stream, in the order in which streams are made; see `plan_index`."""
     accepted = {option.keyword for option in index_options()}
     if unknown := sorted(options.keys() - accepted):
         raise UsageError(f"there is no option {unknown[0]!r}; streams take {', '.join(sorted(accepted))}")
@@ -157,7 +159,9 @@ def _set_up(
 
 
 def _chosen_streams(given: Mapping[str, Any], without: Collection[str]) -> dict[str, Stream]:
-    """The streams but those that are left out. Raises UsageError for one that is unknown or asked for too."""
+    """The streams without those left out. Raises UsageError for an unknown one or one that is also
+    requested.
+    """
     streams = all_streams()
     if unknown := [name for name in without if name not in streams]:
         raise UsageError(f"there is no stream {unknown[0]!r} to leave out; there are {', '.join(streams)}")
@@ -181,10 +185,10 @@ def run_index(
 ) -> Summary:
     """Carry out a plan, made inside `Corpus.writing` if another indexer may be at work.
 
-    `processes` read (default: one a core, at most 8). `ray` names a cluster that reads and encodes: "local",
-    "auto" or HOST:PORT (docs/scaling.md). `progress` is called at least every second, also from
-    another thread, never twice at once. Raises ClusterError where the cluster cannot, CorpusBusy, DiskFull,
-    and before anything is read SpeechUnavailableError.
+    `processes` read (default: one per core, at most 8). `ray` names a cluster that reads and encodes:
+    "local", "auto" or HOST:PORT (docs/scaling.md). `progress` is called at least every second, also from
+    another thread, never twice at once. Raises ClusterError if the cluster fails, CorpusBusy, DiskFull, and
+    SpeechUnavailableError before anything is read.
     """
     if processes is not None and processes < 1:
         raise UsageError(f"{processes} reader processes: give 1 or more")
@@ -192,7 +196,8 @@ def run_index(
     if cluster is not None and plan.work:
         cluster.check_address(ray)
     spoken = Speech(corpus.transcripts, plan.transcribe, speech.transcribe)
-    model = plan.transcribe if _may_hear(plan) else ""
+    may_hear = any(work.task.cues and work.task.kind == "media" for work in plan.work)
+    model = plan.transcribe if may_hear else ""
     if model and ray is None:
         speech_models.load_recogniser(model)
     with corpus.writing(), Heartbeat(progress) as report:
@@ -217,7 +222,7 @@ def run_index(
 
 
 def _personal_again(corpus: OpenedCorpus, plan: Plan) -> set[str]:
-    """The streams of vectors that tell people apart of which a plan replaces some."""
+    """The streams with personal vectors of which a plan replaces some."""
     again = {
         name
         for work in plan.work
@@ -229,7 +234,7 @@ def _personal_again(corpus: OpenedCorpus, plan: Plan) -> set[str]:
 
 
 def _take_out(corpus: OpenedCorpus, plan: Plan) -> None:
-    """Take out what a plan prunes, and remember which subtitles are no recordings of their own."""
+    """Remove the videos that a plan prunes, and remember that their subtitles are not indexed alone."""
     if plan.pruned:
         corpus.store.remove_videos([record.video_id for record in plan.pruned])
         corpus.erase_personal(plan.pruned)
@@ -239,13 +244,8 @@ def _take_out(corpus: OpenedCorpus, plan: Plan) -> None:
         forget_removed(corpus.store, plan.readmitted)
 
 
-def _may_hear(plan: Plan) -> bool:
-    """Whether the speech of a file of a plan may have to be recognised."""
-    return any(work.task.cues and work.task.kind == "media" for work in plan.work)
-
-
 def _finish(corpus: OpenedCorpus, summary: Summary, show: Callable[[str, float], None]) -> None:
-    """Upkeep and calibration: what is due, unless the run was told to stop."""
+    """Upkeep and calibration, as due, unless the run was interrupted."""
     if summary.interrupted:
         return
     try:
@@ -260,12 +260,12 @@ def _finish(corpus: OpenedCorpus, summary: Summary, show: Callable[[str, float],
     except (EncoderUnavailable, EncoderMismatch) as error:
         summary.notes.append(f"what unrelated questions score was not measured again: {error}")
     except KeyboardInterrupt:
-        # Both are made up for at the end of the next run.
+        # The next run does both at its end.
         summary.interrupted = True
 
 
 def _steps(plan: Plan, progress: Callable[[Progress], None] | None) -> Callable[[str, float], None]:
-    """What reports the steps that come after a plan's files to `progress`, and how far each is."""
+    """A function that reports the steps after a plan's files to `progress`."""
 
     started: dict[str, float] = {}
 
@@ -278,12 +278,12 @@ def _steps(plan: Plan, progress: Callable[[Progress], None] | None) -> Callable[
 
 
 def corpus_language(corpus: OpenedCorpus) -> str:
-    """The language of the subtitles that were named to be searched; "" where none was."""
+    """The chosen language of subtitles; "" if none was chosen."""
     return str((corpus.store.fact(_LANGUAGE) or {}).get("language", ""))
 
 
 def corpus_sound_track(corpus: OpenedCorpus) -> str:
-    """The number or language of the sound track that was named to be heard; "" where none was."""
+    """The number or language of the chosen sound track; "" if none was chosen."""
     return str((corpus.store.fact(_SOUND_TRACK) or {}).get("track", ""))
 
 
@@ -299,12 +299,12 @@ def _sound_track(corpus: OpenedCorpus, named: str | int | None) -> str:
 def _language(corpus: OpenedCorpus, named: str | None) -> str | None:
     language = corpus_language(corpus) if named is None else named
     if language and not re.fullmatch(_CODE, language):
-        raise UsageError(f"{language!r} is no language; write its code, such as en, de or pt-BR")
+        raise UsageError(f"{language!r} is not a language; write its code, such as en, de or pt-BR")
     return language.lower() or None
 
 
 def _check_recognised(model: str | None, language: str | None) -> None:
-    """Raise UsageError where speech is to be recognised by a model that does not know the language."""
+    """Raise UsageError if the speech model does not know the language."""
     if not (model and language):
         return
     languages = speech_models.languages_of(model)
@@ -319,7 +319,7 @@ def _check_recognised(model: str | None, language: str | None) -> None:
 
 
 def _speech_model(name: str | bool | None) -> str | None:
-    """The name of a speech model, a folder by its whole path; SpeechUnavailableError where none can run."""
+    """The name of a speech model, a folder as its absolute path. Raises SpeechUnavailableError."""
     if not name:
         return None
     from whenabouts.video.speech_models import PACKAGED, SpeechUnavailableError, why_unavailable

@@ -1,7 +1,7 @@
-"""The models that whenabouts can use by name: what each is for, and what is on this machine of it.
+"""The models that whenabouts can use by name: their purpose, and what is on this machine.
 
-Sizes are those of files here, licences what a package says of itself or the hub said when a model was
-fetched. Of a model that is not here nothing is claimed: `models get` asks the hub.
+Sizes are those of files here; licences are stated by the package, or by the hub at download. Nothing is
+claimed about other models: `models get` asks the hub.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from whenabouts.video import speech_models
 class ListedModel:
     """A line of `whenabouts models list`.
 
-    `size` (bytes) is None for what is not here, `licence` "" where it was not told, `revision` that which was
-    fetched ("": none was pinned).
+    `size` (bytes) is None if the model is not here, `licence` is "" if unknown, `revision` the downloaded one
+    ("": not pinned).
     """
 
     model: ModelCard
@@ -36,11 +36,9 @@ class ListedModel:
 
     @property
     def is_here(self) -> bool:
-        """Whether it is on this machine."""
         return self.size is not None
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
         model = self.model
         return {
             "name": model.name,
@@ -55,7 +53,7 @@ class ListedModel:
 
 
 def listed_models() -> list[ListedModel]:
-    """All that are known by name, then what else was fetched."""
+    """The known models, then others that were downloaded."""
     cards = _cards()
     names = {model.name for model in cards}
     others = [pin for pin in hub.pins() if pin.repository not in names]
@@ -105,7 +103,7 @@ def _bytes(files: Iterable[Path]) -> int:
 
 
 def _licence(distribution: str) -> str:
-    """What a package says of its licence; "" where it says nothing."""
+    """The licence that a package states; "" if it states none."""
     facts = importlib.metadata.metadata(distribution)
     stated = next((facts[key] for key in ("License-Expression", "License") if key in facts), "UNKNOWN")
     return "" if stated == "UNKNOWN" or "\n" in stated else stated

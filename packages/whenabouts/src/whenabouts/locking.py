@@ -25,22 +25,9 @@ _ATTEMPTS = 10
 _UNSUPPORTED = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 _Lock = Callable[[int, int], object]
 _MOUNTS = Path("/proc/self/mounts")
-# By the beginning of their names: file systems of which several machines may mount the same folder.
+# Prefixes of file systems that several machines may mount.
 _CONTAINERS = "fuse.fuse-overlayfs"
-_SHARED = (
-    "nfs",
-    "cifs",
-    "smb",
-    "fuse.",
-    "9p",
-    "virtiofs",
-    "ceph",
-    "lustre",
-    "gluster",
-    "beegfs",
-    "afs",
-    "gpfs",
-)
+_SHARED = re.compile("nfs|cifs|smb|fuse[.]|9p|virtiofs|ceph|lustre|gluster|beegfs|afs|gpfs")
 
 
 class HeldFolder:
@@ -51,7 +38,7 @@ class HeldFolder:
         _held.add(self)
 
     def release(self) -> None:
-        """Let go of it. In a forked child this closes copies, and the parent goes on holding the folder."""
+        """Release it. In a forked child this closes copies, and the parent still holds the folder."""
         descriptors, self._descriptors = self._descriptors, ()
         for descriptor in descriptors:
             with contextlib.suppress(OSError):
@@ -67,14 +54,14 @@ def _leave_to_parent() -> None:
         held.release()
 
 
-# A forked worker that outlived its killed parent would go on holding what it inherited.
+# A forked worker that outlives its killed parent would hold the inherited locks.
 os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def is_shared(folder: Path, mounts: Path = _MOUNTS) -> bool:
-    """Whether a folder lies on a file system that other machines may mount, so that locks may not reach them.
+    """Whether other machines may mount the folder's file system, so that locks may not reach them.
 
-    False where the system does not list its `mounts` (other systems than Linux).
+    False if the system does not list its `mounts` (other systems than Linux).
     """
     try:
         lines = mounts.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
@@ -84,17 +71,17 @@ def is_shared(folder: Path, mounts: Path = _MOUNTS) -> bool:
     for line in lines:
         _, point, name, *_ = line.split(" ")
         top = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), point))
-        # Of several mounts at one place the last one counts.
+        # The last mount at a place counts.
         if folder.is_relative_to(top) and len(top.parts) >= longest:
             kind, longest = name, len(top.parts)
-    return kind != _CONTAINERS and (kind == "fuse" or kind.startswith(_SHARED))
+    return kind != _CONTAINERS and (kind == "fuse" or _SHARED.match(kind) is not None)
 
 
 def hold(folder: Path, name: str, lock: _Lock = fcntl.flock) -> HeldFolder | None:
-    """Hold a folder by its lock file `name`, made where it is not there; None while another holds it.
+    """Hold a folder by its lock file `name`, created if missing; None while another process holds it.
 
-    `lock` is how the file is locked: `fcntl.flock`, or `fcntl.lockf`, which lets the same process in twice.
-    Raises OSError where nothing may be written.
+    `lock` is `fcntl.flock`, or `fcntl.lockf`, which admits the same process twice. Raises OSError if the
+    folder cannot be written.
     """
     with _guard:
         file = _locked_file(folder / name, lock)
@@ -113,7 +100,7 @@ def hold(folder: Path, name: str, lock: _Lock = fcntl.flock) -> HeldFolder | Non
 
 
 def _locked_file(path: Path, lock: _Lock) -> int | None:
-    """A descriptor of the lock file, locked; None where another has it."""
+    """A descriptor of the lock file, locked; None if another process has it."""
     for _ in range(_ATTEMPTS):
         file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         if not _is_locked(file, lock):
@@ -122,7 +109,7 @@ def _locked_file(path: Path, lock: _Lock) -> int | None:
         with contextlib.suppress(OSError):
             if os.path.samestat(os.fstat(file), path.stat()):
                 return file
-        os.close(file)  # deleted between opening and locking: what is locked is no longer the lock
+        os.close(file)  # the file was deleted between opening and locking
     return None
 
 

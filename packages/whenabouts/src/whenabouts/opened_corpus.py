@@ -1,4 +1,4 @@
-"""A corpus as the rooms below the facade see it."""
+"""The interface of an open corpus for the rooms below `corpus.py`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from whenabouts.people.naming import People
 
 
 class OpenedCorpus(Protocol):
-    """What `corpus.Corpus` offers to an index run, a measurement or an example."""
+    """The parts of `corpus.Corpus` that an index run, a measurement or an example uses."""
 
     location: str
     places: tuple[str, ...]
@@ -25,12 +25,10 @@ class OpenedCorpus(Protocol):
     transcripts: Transcripts
 
     @property
-    def people(self) -> People:
-        """Who speaks and who is seen."""
-        ...
+    def people(self) -> People: ...
 
     def refresh(self) -> None:
-        """See what has been written since."""
+        """Read the newest snapshot from now on."""
         ...
 
     def writing(
@@ -52,9 +50,9 @@ class OpenedCorpus(Protocol):
         ...
 
     def rate_of(self, video: str) -> Fraction | None:
-        """Frames a second of a video; None where there are no pictures."""
+        """Frames a second of a video; None without pictures."""
         ...
 
     def erase_personal(self, removed: Iterable[VideoRecord]) -> None:
-        """Erase vectors that tell people apart, of removed videos."""
+        """Erase voice and face vectors of removed videos from disk."""
         ...

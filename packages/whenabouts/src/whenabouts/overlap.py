@@ -1,4 +1,4 @@
-"""How far spans of time overlap, and which of them survive: temporal IoU and suppression, on arrays."""
+"""Temporal IoU and non-maximum suppression of spans of time, on arrays."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 Over = Literal["union", "hull"]
-"""What the shared time is divided by: the true union, or the stretch from the first start to the last end.
+"""The denominator: the true union, or the hull from the first start to the last end.
 
-They are the same for spans that overlap and the quotient is 0 for others, but they round differently;
-the released evaluations of TVR, MMN and QVHighlights (at rank 1) use the hull.
+They are equal for overlapping spans, and otherwise the quotient is 0, but they round differently; the
+released evaluations of TVR, MMN and QVHighlights (at rank 1) use the hull.
 """
 
 
@@ -26,9 +26,8 @@ def temporal_iou(
 ) -> NDArray[Any]:
     """Intersection over union of spans in [0, 1], element by element; the four arguments are broadcast.
 
-    Computed in the floating type of the arguments, so that float32 gives what a float32 program gives.
-    Where the divisor is 0 (two spans at the same point) the answer is 0. A span that ends before it starts
-    shares nothing.
+    Computed in the floating type of the arguments, so that float32 gives the results of a float32 program. If
+    the denominator is 0 (two spans at the same point) the result is 0. A reversed span shares nothing.
 
     >>> temporal_iou([0, 0], [10, 10], [5, 12], [15, 20]).tolist()
     [0.3333333333333333, 0.0]
@@ -49,8 +48,8 @@ def temporal_iou(
 def total_order(score: Floats, group: Indices, start: Floats, end: Floats) -> Indices:
     """Indices that sort spans by score descending, then group, start and end; equal spans by position.
 
-    All arguments are (N,). The order is total: it does not depend on how the spans arrived, except
-    between spans that are equal in every respect.
+    All arguments are (N,). The order does not depend on the order of input, except between spans that are
+    equal in every respect.
     """
     order = np.argsort(-score, kind="stable")
     sorted_scores = score[order]
@@ -60,7 +59,7 @@ def total_order(score: Floats, group: Indices, start: Floats, end: Floats) -> In
 
 
 def place_in_group(groups: Indices) -> Indices:
-    """(N,) how many of the same group stand before each; equal numbers (0 or more) are neighbours.
+    """(N,) how many of the same group precede each; equal numbers (0 or more) are adjacent.
 
     >>> place_in_group(np.array([2, 2, 5, 2])).tolist()
     [0, 1, 0, 0]
@@ -80,15 +79,15 @@ def suppress(
 ) -> Indices:
     """Indices of the spans that survive, best first in `total_order`.
 
-    A span goes when a better surviving span of its group shares more than `iou` (intersection over
-    union, in seconds) with it; 0 lets no two survivors of a group overlap at all, 1 lets everything
-    live. At most `limit` spans of a group survive. All arrays are (N,), times in seconds.
+    A span is removed if a better surviving span of its group overlaps it by more than `iou` (intersection
+    over union, in seconds); with 0 no two survivors of a group overlap, with 1 all survive. At most `limit`
+    spans of a group survive. All arrays are (N,), times in seconds. To keep the order of a ranked list
+    instead of its scores, give minus the rank as the score.
 
-    Greedy, as usual, but many spans are settled side by side: a span that is better than all open ones near
-    it survives whatever happens elsewhere. Near is the whole group where groups are small or `limit` asks for
-    few; in long lists it is a stretch of time, as long as the longest span, and its two neighbours. So the
-    number of rounds is that of the survivors of one neighbourhood, not of the list.
-    To keep the order of a ranked list instead of its scores, give minus the rank as the score.
+    Greedy, but many spans are settled in parallel: a span that is better than all open ones near it survives
+    whatever happens elsewhere. For small groups or a `limit`, near means the whole group; in long lists it
+    means a time range as long as the longest span, and its two neighbours. So the number of rounds is the
+    number of survivors in one neighbourhood, not in the list.
 
     Raises UsageError for an `iou` outside [0, 1], a `limit` below 1, or a score that is NaN.
     """
@@ -97,7 +96,7 @@ def suppress(
     if limit is not None and limit < 1:
         raise UsageError(f"limit is {limit!r}; at least one moment must be allowed")
     if np.isnan(score).any():
-        raise UsageError("a span has the score NaN, which has no place in any order; give finite scores")
+        raise UsageError("a span has the score NaN, which cannot be ordered; give finite scores")
     best_first = total_order(score, group, start, end)
     near = _neighbourhoods(group, start, end, limit)
     # Sorted by neighbourhood, and within one best first: the first open row of each is its best.
@@ -113,7 +112,7 @@ def suppress(
 
 @dataclass(frozen=True)
 class _Open:
-    """Spans neither kept nor gone, (N,), sorted by neighbourhood (`place`) and within one by rank."""
+    """Undecided spans, (N,), sorted by neighbourhood (`place`) and within one by rank."""
 
     place: Indices
     start: Floats
@@ -121,9 +120,9 @@ class _Open:
     rank: Indices
 
     def settled(self, iou: float, over: Over, *, alone: bool) -> tuple[Indices, _Open]:
-        """Ranks of the spans that survive for sure, and what is open without them and without what they beat.
+        """Ranks of the certain survivors, and the spans still open without them and those they suppress.
 
-        `alone` says that no neighbourhood borders on another.
+        `alone`: no neighbourhood borders on another.
         """
         firsts = np.flatnonzero(np.diff(self.place, prepend=self.place[0] - 1))
         lead_of = np.repeat(np.arange(len(firsts)), np.diff(firsts, append=len(self.place)))
@@ -143,7 +142,7 @@ class _Open:
         return self.rank[firsts[best]], left
 
     def _best_around(self, firsts: Indices) -> NDArray[np.bool_]:
-        """Which of the neighbourhoods' best rows are better than those of both neighbours."""
+        """Which neighbourhoods' best rows are better than those of both neighbours."""
         place, rank = self.place[firsts], self.rank[firsts]
         best = np.ones(len(firsts), dtype=bool)
         adjacent = place[1:] == place[:-1] + 1
@@ -152,14 +151,14 @@ class _Open:
         return best
 
 
-# Groups of fewer spans than this are taken whole: their rounds are few and cheap.
+# Smaller groups are processed whole: their rounds are few and cheap.
 _LONG_LIST = 256
 
 
 def _neighbourhoods(group: Indices, start: Floats, end: Floats, limit: int | None) -> Indices:
-    """(N,) numbers of neighbourhoods: spans that overlap have the same number or neighbouring ones.
+    """(N,) numbers of neighbourhoods: overlapping spans have equal or adjacent numbers.
 
-    `group` itself where that is as good. Groups are further apart than neighbours.
+    `group` itself if that is as good. Numbers of different groups are not adjacent.
     """
     groups, member = np.unique(group, return_inverse=True)
     longest = float((end - start).max(initial=0.0))

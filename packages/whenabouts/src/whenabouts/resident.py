@@ -1,4 +1,4 @@
-"""How much memory this process has, and how to give some back."""
+"""Memory of this process: its size, and how to return some."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def release() -> None:
-    """Give memory that nothing uses back to the system; what allocates keeps it for itself otherwise."""
+    """Return unused memory to the system, which allocators would keep."""
     gc.collect()
     if "pyarrow" in sys.modules:
         sys.modules["pyarrow"].default_memory_pool().release_unused()
@@ -19,18 +19,16 @@ def release() -> None:
 
 
 def trim_heap() -> None:
-    """Give back what the C library holds free: a part of `release` that takes a millisecond."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    """Return the C library's free memory: the part of `release` that takes a millisecond."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc
     if trim is not None:
         trim(0)
 
 
 def resident_bytes() -> int:
-    """How much memory this process has now; 0 where the system does not say."""
+    """Memory of this process; 0 if unknown."""
     try:
-        file = os.open(
-            "/proc/self/statm", os.O_RDONLY
-        )  # asked twice a request: `Path` takes ten times as long
+        file = os.open("/proc/self/statm", os.O_RDONLY)  # twice a request: `Path` takes ten times as long
         try:
             pages = int(os.read(file, 200).split()[1])
         finally:
@@ -41,18 +39,18 @@ def resident_bytes() -> int:
 
 
 def machine_bytes() -> int:
-    """How much memory this machine has."""
+    """Memory of this machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def forget_peak() -> None:
-    """Let the most memory that this process had be what it has now, where the system allows that."""
+    """Reset the peak of this process's memory to its present size, if the system allows it."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def peak_bytes() -> int:
-    """The most memory that this process had; 0 where the system does not say."""
+    """Peak memory of this process; 0 if unknown."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     except OSError:

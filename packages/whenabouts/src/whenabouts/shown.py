@@ -1,4 +1,4 @@
-"""What `show` and `stats` print of a corpus, a video and a moment."""
+"""The output of `show` and `stats` for a corpus, a video and a moment."""
 
 from __future__ import annotations
 
@@ -26,15 +26,13 @@ _DATE_SOURCES = {
     "date": "a tag of the file says so",
     "modified": "when the file was last changed: nothing else says when",
 }
-
-
-# Lines of which a recogniser is less sure are marked.
+# Lines with a lower certainty of the recogniser are marked.
 _SURE = 0.7
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Words and when they are said, in seconds; `recognised` as in `Evidence`."""
+    """Words and their time in seconds; `recognised` as in `Evidence`."""
 
     start: float
     end: float
@@ -44,7 +42,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """One of several subtitles of a video, and whether it is the one that is searched."""
+    """One of several subtitle tracks of a video, and whether it is the searched one."""
 
     language: str | None
     source: str
@@ -53,9 +51,9 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A video's record, the words in it (or in a moment of it), and its shots.
+    """A video's record, its words (or those in a moment), and its shots.
 
-    `words` are what is said; `texts` what other streams have in words, by stream.
+    `words` are spoken; `texts` are the words of other streams, by stream.
     """
 
     record: VideoRecord
@@ -66,7 +64,6 @@ class Shown:
     texts: Mapping[str, tuple[Line, ...]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
         record = self.record
         return {
             "video_id": record.video_id,
@@ -93,7 +90,7 @@ class Shown:
 
     @property
     def _sureness(self) -> str:
-        """How sure the speech recogniser was of all its words; "" of written ones."""
+        """Mean certainty of the speech recogniser; "" for written words."""
         sure = [line.recognised for line in self.words if line.recognised is not None]
         return f" (recognised, {int(100 * sum(sure) / len(sure))} % sure on average)" if sure else ""
 
@@ -103,11 +100,10 @@ class Shown:
 
     @property
     def _streams(self) -> list[str]:
-        """Those that have something of the video."""
+        """The streams with clips of the video."""
         return [name for name, count in self._coverage.streams.items() if count]
 
     def lines(self) -> list[str]:
-        """For people."""
         record = self.record
         length = "unknown length" if record.duration is None else format_time(record.duration)
         lines = [f"{record.video_id}  {length}", f"  file      {unambiguous(record.path)}"]
@@ -139,16 +135,17 @@ class Shown:
 
 
 def _doubt(line: Line) -> str:
-    """A mark behind words of which the recogniser was not sure."""
+    """A mark after words of low certainty."""
     if line.recognised is None or line.recognised >= _SURE:
         return ""
     return f"  ({int(100 * line.recognised)} % sure)"
 
 
 def show_track(shown: Shown, tracks: Sequence[CueTrack], language: str | None = None) -> Shown:
-    """The same with all its subtitles, and the words of those in `language` in place of the searched ones.
+    """The same with all subtitle tracks, and the words of the one in `language` instead of the searched
+    ones.
 
-    Raises UsageError for a language that none of them is in.
+    Raises UsageError if no track is in the language.
     """
     searched = shown.record.words
     listed = tuple(Track(track.language, track.source, track.source == searched) for track in tracks)
@@ -156,8 +153,8 @@ def show_track(shown: Shown, tracks: Sequence[CueTrack], language: str | None = 
         return replace(shown, tracks=listed)
     chosen = next((track for track in tracks if speaks(track, language)), None)
     if chosen is None:
-        there = ", ".join(sorted({track.language or "?" for track in tracks})) or "one track alone"
-        raise UsageError(f"{shown.record.video_id} has no subtitles in {language!r}; there is {there}")
+        existing = ", ".join(sorted({track.language or "?" for track in tracks})) or "one track alone"
+        raise UsageError(f"{shown.record.video_id} has no subtitles in {language!r}; there is {existing}")
     moment = shown.moment
     words = tuple(
         Line(cue.start, cue.end, cue.text)
@@ -168,7 +165,7 @@ def show_track(shown: Shown, tracks: Sequence[CueTrack], language: str | None = 
 
 
 def show(store: Store, record: VideoRecord, moment: Moment | None) -> Shown:
-    """A video with its words and shots; of a moment only what lies in it."""
+    """A video with its words and shots, or those inside a moment."""
     words: list[Line] = []
     texts: dict[str, tuple[Line, ...]] = {}
     for name in record.streams:
@@ -193,7 +190,7 @@ def show(store: Store, record: VideoRecord, moment: Moment | None) -> Shown:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Numbers of a corpus."""
+    """Statistics of a corpus."""
 
     location: str
     store: StoreStats
@@ -210,7 +207,7 @@ class Stats:
 
     @classmethod
     def of(cls, location: str, store: Store, calibration: Calibration) -> Stats:
-        """The numbers of a store; `rates` say how often answers are wrong, None where that is not known."""
+        """The statistics of a store; `rates` are the measured error rates of answers, None if unmeasured."""
         records, rates = store.videos(), calibration.rates
         return cls(
             location=location,
@@ -237,7 +234,6 @@ class Stats:
         return "" if self.store.bytes is None else f", {self.store.bytes / 1e6:.1f} MB on disk"
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
         return {
             "corpus": self.location,
             "videos": self.store.videos - self.store.failed,
@@ -265,7 +261,6 @@ class Stats:
         }
 
     def lines(self) -> list[str]:
-        """For people."""
         when = datetime.fromtimestamp(self.indexed_at, UTC)
         lines = [f"{self.location}: {self.summary}"]
         if self.indexed_at:
@@ -286,7 +281,7 @@ class Stats:
             spoken = ", ".join(f"{name} ({count})" for name, count in self.languages.items())
             lines.append(f"  languages of words: {spoken}")
         if self.rates is not None:
-            alarms, misses = (_rate_text(self.rates[key]) for key in ("false_alarm_rate", "miss_rate"))
+            alarms, misses = (Rate.from_json(self.rates[key]) for key in ("false_alarm_rate", "miss_rate"))
             lines.append(
                 f"  answers: false alarms {alarms}, misses {misses} (`whenabouts calibrate` says more)"
             )
@@ -306,7 +301,3 @@ class Stats:
                 for r in self.failed
             ]
         return lines
-
-
-def _rate_text(rate: Mapping[str, Any]) -> str:
-    return str(Rate.from_json(rate))

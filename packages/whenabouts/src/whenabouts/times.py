@@ -1,4 +1,4 @@
-"""Times as people write and read them. Standard library only."""
+"""Parsing and formatting of times. Standard library only."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _CLOCK = re.compile(r"(?:(?:(\d+):)?(\d+):)?(\d+(?:[.,]\d+)?)s?")
 _TIMECODE = re.compile(r"(\d{2,}):(\d\d):(\d\d)([:;.])(\d{2,3})")
 _CODES = "HH:MM:SS:FF, or HH:MM:SS;FF for drop-frame"
 _ACCEPTED = f"seconds (12.5), m:ss (0:12.5), h:mm:ss (1:02:03.250) or a time code ({_CODES})"
-# What people write between start and end: a hyphen, or a dash that an editor made of it.
+# Between start and end: a hyphen, or a dash from an editor's autocorrection.
 _DASH = re.compile("[-\u2010-\u2015\u2212]")
 _DATE = re.compile(r"(\d{4})(?:-(\d\d))?")
 
 
 def parse_seconds(text: str, rate: Fraction | None = None) -> float:
-    """Seconds of a time as ffmpeg and people write it; of a time code (SMPTE) at `rate` frames a second.
+    """Seconds of a time as users and ffmpeg write it, or of a time code (SMPTE) at `rate` frames a second.
 
     >>> parse_seconds("12.5"), parse_seconds("0:12.500"), parse_seconds("1:02:03"), parse_seconds("7s")
     (12.5, 12.5, 3723.0, 7.0)
@@ -47,21 +47,21 @@ def parse_seconds(text: str, rate: Fraction | None = None) -> float:
 
 
 def is_timecode(text: str) -> bool:
-    """Whether a time is written with the number of a frame at its end: HH:MM:SS:FF or HH:MM:SS;FF."""
+    """Whether a time ends with a frame number: HH:MM:SS:FF or HH:MM:SS;FF."""
     match = _TIMECODE.fullmatch(text.strip())
     return match is not None and match[4] != "."
 
 
 def format_time(seconds: float, decimals: int = 3) -> str:
-    """H:MM:SS.mmm, the hours only where there are any, with one `decimals` or more.
+    """H:MM:SS.mmm, hours only if there are any, with `decimals` (at least one).
 
     >>> format_time(62.25), format_time(3723), format_time(75, 1)
     ('1:02.250', '1:02:03.000', '1:15.0')
     """
-    whole, rest = divmod(round(seconds * 10**decimals), 10**decimals)
+    whole, fraction = divmod(round(seconds * 10**decimals), 10**decimals)
     minutes, second = divmod(whole, 60)
     hours, minute = divmod(minutes, 60)
-    tail = f"{second:02d}.{rest:0{decimals}d}"
+    tail = f"{second:02d}.{fraction:0{decimals}d}"
     return f"{hours}:{minute:02d}:{tail}" if hours else f"{minute}:{tail}"
 
 
@@ -70,7 +70,7 @@ def parse_moment(
 ) -> tuple[str, float, float]:
     """Video, start and end of `VIDEO@START-END`; the video may be any name that the corpus resolves.
 
-    `rate_of` gives the frames a second of a video, for times that are written as time codes.
+    `rate_of` gives a video's frames a second, for time codes.
 
     >>> parse_moment("my@holiday.mp4@0:05-7.5")
     ('my@holiday.mp4', 5.0, 7.5)
@@ -90,7 +90,7 @@ def parse_moment(
 def parse_instant(
     text: str, rate_of: Callable[[str], Fraction | None] = lambda video: None
 ) -> tuple[str, float]:
-    """Video and time of `VIDEO@TIME`, as `parse_moment` reads them.
+    """Video and time of `VIDEO@TIME`, as in `parse_moment`.
 
     >>> parse_instant("friday.mp4@0:01.5")
     ('friday.mp4', 1.5)
@@ -102,7 +102,7 @@ def parse_instant(
 
 
 def parse_date(text: str) -> datetime:
-    """An ISO date or date and time, or the first day of a year or a month; without a zone it is UTC.
+    """An ISO date or date and time, or the first day of a year or a month; UTC without a zone.
 
     >>> parse_date("2024-05-01").isoformat(), parse_date("2018").isoformat()
     ('2024-05-01T00:00:00+00:00', '2018-01-01T00:00:00+00:00')
@@ -116,7 +116,7 @@ def parse_date(text: str) -> datetime:
 
 
 def nominal(rate: Fraction) -> int:
-    """The whole number of frames that a time code counts to a second.
+    """The whole number of frames per second in a time code.
 
     >>> nominal(Fraction(24000, 1001)), nominal(Fraction(30000, 1001)), nominal(Fraction(25))
     (24, 30, 25)
@@ -130,12 +130,12 @@ def can_drop(rate: Fraction) -> bool:
 
 
 def frame_of(code: str, rate: Fraction) -> tuple[int, bool]:
-    """The frame of a time code, counted from 0, and whether it is a drop-frame one (a semicolon or a point).
+    """The frame of a time code, counted from 0, and whether it is drop-frame (a semicolon or a point).
 
     >>> frame_of("00:01:00;02", Fraction(30000, 1001)), frame_of("01:00:00:00", Fraction(25))
     ((1800, True), (90000, False))
 
-    Raises UsageError for what is no time code of that rate, such as a number that drop-frame leaves out.
+    Raises UsageError for an invalid time code at that rate, such as a number that drop-frame skips.
     """
     match = _TIMECODE.fullmatch(code.strip())
     if not match:

@@ -1,4 +1,4 @@
-"""The nouns of moment retrieval. Standard library only; every other room speaks in these."""
+"""The core types of moment retrieval, used by all rooms. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Answer = Literal["match", "unsure", "no_match"]
 
 
 class WhenaboutsError(Exception):
-    """A fault that the caller can do something about; the message names the value and the remedy."""
+    """An error that the caller can fix; the message names the value and the remedy."""
 
 
 class UsageError(WhenaboutsError, ValueError):
-    """A question or an option that cannot be honoured as it was asked."""
+    """An invalid question or option."""
 
 
 def number_of(count: int, noun: str, plural: str = "") -> str:
@@ -30,7 +30,7 @@ def number_of(count: int, noun: str, plural: str = "") -> str:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """The end of an error for an unknown name: the one of `names` that is nearest; "" where none is near.
+    """The end of an error for an unknown name: the nearest of `names`; "" without a near one.
 
     >>> did_you_mean("qvhighlights", ["tvr", "qvh"])
     "; did you mean 'qvh'?"
@@ -48,8 +48,8 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 class Video:
     """An item of the corpus.
 
-    `duration` is float seconds, or None where neither the container nor its packets tell.
-    `path` is where the file lay when it was last seen; `metadata` is what its owner says of it.
+    `duration` is in seconds, None if neither the container nor its packets state it. `path` is where the file
+    was last seen; `metadata` come from its owner.
     """
 
     id: str
@@ -61,14 +61,14 @@ class Video:
         if not self.id:
             raise UsageError("a video needs an id that is not empty")
         if self.duration is not None and not (math.isfinite(self.duration) and self.duration >= 0):
-            raise UsageError(f"video {self.id!r}: duration {self.duration!r} is no length of time in seconds")
+            raise UsageError(f"video {self.id!r}: duration {self.duration!r} is not a number of seconds")
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A sentence and the id under which judgements of its answers are filed.
+    """A sentence, and the id of its judgements.
 
-    `metadata` is what its data set says of it besides: the kind of sentence, saliency scores.
+    `metadata` are other facts of its data set: the kind of sentence, saliency scores.
     """
 
     id: str
@@ -99,12 +99,10 @@ class Moment:
 
     @property
     def duration(self) -> float:
-        """Length in seconds."""
         return self.end - self.start
 
     @property
     def middle(self) -> float:
-        """The moment's centre in seconds."""
         return (self.start + self.end) / 2
 
     def overlap(self, other: Moment) -> float:
@@ -125,7 +123,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What annotators said of a moment: its relevance, 1 where a data set has no grades."""
+    """An annotator's relevance of a moment; 1 in data sets without grades."""
 
     moment: Moment
     relevance: float = 1.0
@@ -133,12 +131,12 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Why one stream speaks for a moment.
+    """A stream's evidence for a moment.
 
-    `score` is the stream's own number (only its order means anything); `start`, `end` bound the
-    strongest place in seconds; `text` is the words found there, empty for pictures. `box` is where in the
-    picture it is: left, top, right, bottom as shares of its width and height; None where it is nowhere.
-    `recognised` in [0, 1] is how sure a recogniser was of the words on average; None where they were written.
+    `score` is the stream's score (only its order matters); `start`, `end` bound the strongest place in
+    seconds; `text` is the words found there, "" for pictures. `box` is its place in the picture: left, top,
+    right, bottom as shares of width and height; None without one. `recognised` in [0, 1] is a recogniser's
+    mean certainty of the words; None for written words.
     """
 
     stream: str
@@ -152,10 +150,10 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a model said that looked at a moment a second time (`--check`).
+    """A checker's verdict on a moment (`--check`).
 
-    Whether it `matches`, the `reason` in its own words, and where it would have the moment start and end, in
-    seconds; None where it would leave it.
+    Whether it `matches`, the `reason` in the checker's words, and the borders that it suggests, in seconds;
+    None to keep them.
     """
 
     matches: bool
@@ -166,14 +164,14 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class ScoredMoment:
-    """A moment that was retrieved.
+    """A retrieved moment.
 
-    `score` orders moments of one query; it may be negative. `confidence` in [0, 1] is the probability that
-    the moment is right, None where nothing is known of it. `chance_percentile` in [0, 1] is the share of
-    unrelated queries that score lower on this corpus, None where that was not measured. `path` and `title`
-    are those of its video where a corpus answered, else empty. `verdict` is what a checker said of it, None
-    where none was asked. `says_query`: the query's words are said or
-    written there, as they stand.
+    - `score`: orders the moments of one query; may be negative.
+    - `confidence`: the probability in [0, 1] that the moment is right, None if unknown.
+    - `chance_percentile`: the share of unrelated queries that score lower on this corpus, None if unmeasured.
+    - `path`, `title`: those of its video if a corpus answered, else "".
+    - `verdict`: a checker's verdict, None without a check.
+    - `says_query`: the query's words are said or written there literally.
     """
 
     moment: Moment
@@ -189,22 +187,19 @@ class ScoredMoment:
 
     @property
     def video_id(self) -> str:
-        """The video's id."""
         return self.moment.video_id
 
     @property
     def start(self) -> float:
-        """Where the moment starts, in seconds."""
         return self.moment.start
 
     @property
     def end(self) -> float:
-        """Where the moment ends, in seconds."""
         return self.moment.end
 
     @property
     def sort_key(self) -> tuple[float, Moment]:
-        """Order is total: score descending, then the moment."""
+        """Total order: score descending, then the moment."""
         return (-self.score, self.moment)
 
 

@@ -1,4 +1,4 @@
-"""Why a given moment is, or is not, among the answers: one query followed from stage to stage."""
+"""Explains why a moment is, or is not, among the answers: one query followed from stage to stage."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from whenabouts.types import Moment, ScoredMoment
 if TYPE_CHECKING:
     from whenabouts.corpus import Corpus
 
-# A moment that shares at least this much (IoU) with the given one counts as it.
+# From this IoU on, a moment counts as the given one.
 _SAME_MOMENT = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class StreamWhy:
-    """What one stream made of the moment.
+    """One stream's treatment of the moment.
 
-    `retrieved_at` is the rank (from 1) of the first retrieved clip that lies in the moment, `video_at` the
-    rank of the moment's video among those retrieved, None where it is not among them. `nearest` is the
-    moment of that video that shares most time with it; `second_look` what each feature of it added to its
-    score (`reranking.FEATURES`), empty for streams without words.
+    `retrieved_at` is the rank (from 1) of the first retrieved clip in the moment, `video_at` that of the
+    moment's video, None if not retrieved. `nearest` is the moment of that video with the largest overlap;
+    `second_look` is the contribution of each of its features to its score (`reranking.FEATURES`), empty for
+    streams without words.
     """
 
     stream: str
@@ -43,7 +43,6 @@ class StreamWhy:
     second_look: Mapping[str, float]
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
         return {
             "stream": self.stream,
             "clips_in_moment": self.clips,
@@ -59,7 +58,7 @@ class StreamWhy:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Where the moment stands in the list of answers, and what each stream made of it."""
+    """The rank of the moment in the list of answers, and each stream's treatment of it."""
 
     query: str
     moment: Moment
@@ -71,11 +70,9 @@ class Why:
 
     @property
     def is_listed(self) -> bool:
-        """Whether the moment is among the first k."""
         return self.rank is not None and self.rank <= self.k
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
         return {
             "query": self.query,
             "moment": {"video_id": self.moment.video_id, "start": self.moment.start, "end": self.moment.end},
@@ -95,7 +92,6 @@ class Why:
         }
 
     def lines(self) -> list[str]:
-        """For people."""
         lines = [f"“{self.query}” and {_span(self.moment)}"]
         if self.rank is not None and self.localized is not None:
             verdict = "found" if self.is_listed else f"found, but behind the first {self.k}"
@@ -112,9 +108,9 @@ class Why:
 
 
 def why(corpus: Corpus, query: str, moment: str | Moment, k: int = 10) -> Why:
-    """Follow a query and say at which stage a moment was lost, and to what.
+    """Follow a query and report at which stage a moment was lost, and to which others.
 
-    `moment` is VIDEO@START-END or a moment. Raises UsageError for what `Corpus.search` would refuse too.
+    `moment` is VIDEO@START-END or a moment. Raises UsageError as `Corpus.search`.
     """
     corpus.refresh()
     searcher, target = corpus.searcher(), corpus.moment(moment)
@@ -136,7 +132,6 @@ def why(corpus: Corpus, query: str, moment: str | Moment, k: int = 10) -> Why:
 
 def _stream_why(searcher: Searcher, query: str, answer: StreamAnswer, moment: Moment) -> StreamWhy:
     block = answer.block
-    own = searcher.retrieval.clips_in(answer.stream, moment)
     inside = None
     elsewhere = None
     if moment.video_id in block.video_ids:
@@ -150,7 +145,7 @@ def _stream_why(searcher: Searcher, query: str, answer: StreamAnswer, moment: Mo
     nearest = int(np.argmax(shared_time)) if any(shared_time) else None
     return StreamWhy(
         stream=answer.stream,
-        clips=own,
+        clips=searcher.retrieval.clips_in(answer.stream, moment),
         retrieved_at=_first_inside(answer, moment),
         video_at=block.video_ids.index(moment.video_id) + 1 if moment.video_id in block.video_ids else None,
         best_score=inside,
@@ -161,7 +156,7 @@ def _stream_why(searcher: Searcher, query: str, answer: StreamAnswer, moment: Mo
 
 
 def _first_inside(answer: StreamAnswer, moment: Moment) -> int | None:
-    """The best rank of a retrieved clip that lies in the moment, in either list."""
+    """The best rank of a retrieved clip in the moment, in either list."""
     ranks = []
     for hits in (answer.nearest, answer.matched):
         for rank in range(len(hits) if hits is not None else 0):

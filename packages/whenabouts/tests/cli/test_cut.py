@@ -63,7 +63,7 @@ def test_moments_are_cut_each_or_joined(whenabouts: Whenabouts, tmp_path: Path) 
     assert "friday.mp4 0:01.000 - 0:02.000 (1.000 s, 30 frames)" in done.out
     joined = whenabouts("cut", *moments, "--join", "--out", tmp_path / "all.mp4").json["cuts"]
     assert {cut["path"] for cut in joined} == {str(tmp_path / "all.mp4")}
-    assert any("brought to 960x540" in note for note in joined[0]["notes"])
+    assert any("scaled to 960x540" in note for note in joined[0]["notes"])
     assert probe(tmp_path / "all.mp4").duration == pytest.approx(3.0, abs=0.05)
 
 

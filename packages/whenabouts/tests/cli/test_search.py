@@ -115,7 +115,7 @@ def test_at_most_k_moments(whenabouts: Whenabouts, k: int) -> None:
         (["--before", "2024-13-01"], "2024-05-01"),
         (["--where", "year"], "KEY=VALUE"),
         (["--where", "=2020"], "KEY=VALUE"),
-        (["--where", "duration>=abc"], "'abc' is no number; durations are in seconds"),
+        (["--where", "duration>=abc"], "'abc' is not a number; durations are in seconds"),
         (["--json", "--table"], "not allowed with"),
         (["--corups", "x"], "unrecognized"),
     ],

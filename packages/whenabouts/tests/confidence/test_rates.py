@@ -54,7 +54,7 @@ def test_no_questions_say_nothing_and_do_not_fail() -> None:
     nothing = rate_of([])
     assert (nothing.share, nothing.interval) == (None, (0.0, 1.0))
     assert nothing.to_json()["rate"] is None
-    assert str(nothing) == "no questions to tell it by"
+    assert str(nothing) == "no questions to measure it with"
     assert rate_of([False], ["a"]).interval[1] > 0.9
 
 
@@ -65,7 +65,7 @@ def test_a_rate_comes_back_from_the_corpus_as_it_was_and_reads_as_people_read() 
 
 
 def test_numbers_that_are_no_share_are_refused() -> None:
-    with pytest.raises(ValueError, match="no share"):
+    with pytest.raises(ValueError, match="not a share"):
         exact_interval(3, 2)
     with pytest.raises(ValueError, match="1 groups for 2 questions"):
         rate_of([True, False], ["a"])

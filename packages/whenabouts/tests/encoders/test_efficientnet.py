@@ -124,7 +124,7 @@ def test_weights_of_another_hash_are_not_loaded(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_checkpoint_that_is_damaged_is_refused() -> None:
-    with pytest.raises(EncoderUnavailable, match="no checkpoint of that network"):
+    with pytest.raises(EncoderUnavailable, match="not a checkpoint of that network"):
         state_of(efficientnet._checked_bytes()[:100_000])
 
 

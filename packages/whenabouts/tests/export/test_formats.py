@@ -215,7 +215,7 @@ def test_vtt_of_several_videos_is_timed_for_the_joined_file(films: dict[str, Fil
     data, notes = render(moments, "vtt")
     cues = pysubs2.SSAFile.from_string(data.decode(), format_="vtt")
     assert [(cue.start, cue.end) for cue in cues] == [(0, 1500), (1500, 2500)]
-    assert any("follow one another" in note for note in notes)
+    assert any("a file that joins them" in note for note in notes)
 
 
 def test_an_ending_behind_the_end_is_clamped_and_told(films: dict[str, Film], make: Make) -> None:

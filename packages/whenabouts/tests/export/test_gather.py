@@ -110,9 +110,9 @@ def with_moment(**values: Any) -> Callable[[dict[str, Any]], None]:
         (with_moment(link="https://example.org/x.mp4"), r"moments\[1\]\.link"),
         (
             with_moment(path="/dev/zero", link=None),
-            r"moments\[1\]\.path: '/dev/zero'; accepted: a plain file",
+            r"moments\[1\]\.path: '/dev/zero'; accepted: a regular file",
         ),
-        (with_moment(path="/", link=None), r"accepted: a plain file"),
+        (with_moment(path="/", link=None), r"accepted: a regular file"),
     ],
 )
 def test_what_is_wrong_in_a_file_of_answers_is_told_by_place_and_value(
@@ -137,7 +137,7 @@ def test_files_of_answers_that_cannot_be_read_are_told(tmp_path: Path, films: di
     with pytest.raises(ResultsError, match="a folder, not a file"):
         read_moments(tmp_path)
     os.mkfifo(tmp_path / "pipe.json")
-    with pytest.raises(ResultsError, match="no plain file"):
+    with pytest.raises(ResultsError, match="not a regular file"):
         read_moments(tmp_path / "pipe.json")
     (tmp_path / "none.json").write_text('{"moments": []}')
     with pytest.raises(UsageError, match="no moments"):

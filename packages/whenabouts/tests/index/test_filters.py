@@ -77,7 +77,7 @@ def test_what_is_no_condition_is_refused_with_the_form(text: str) -> None:
     "text", ["duration>=abc", "duration<1:30", "duration=long", "duration>nan", "duration>"]
 )
 def test_a_duration_that_is_no_number_is_refused_with_what_would_be(text: str) -> None:
-    with pytest.raises(UsageError, match=r"is no number; durations are in seconds, such as duration\S+90"):
+    with pytest.raises(UsageError, match=r"is not a number; durations are in seconds, such as duration\S+90"):
         Condition.parse(text)
 
 

@@ -156,7 +156,7 @@ def test_keys_of_another_width_are_refused(store: Store) -> None:
 
 
 def test_a_fingerprint_that_is_none_is_refused() -> None:
-    with pytest.raises(UsageError, match="no fingerprint of a system"):
+    with pytest.raises(UsageError, match="not a fingerprint of a system"):
         SystemKeys("../other", "xml", "/runs/xml")
 
 

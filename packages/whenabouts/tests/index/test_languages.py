@@ -64,7 +64,7 @@ def test_the_language_that_is_named_is_searched_from_then_on(corpus_dir: Path, v
     assert corpus.add(video.parent, processes=1).unchanged == 1  # remembered
     assert corpus.add(video.parent, language="", processes=1).updated == 1
     assert words(corpus) == SAID[".en.vtt"]
-    with pytest.raises(UsageError, match="'klingon language' is no language"):
+    with pytest.raises(UsageError, match="'klingon language' is not a language"):
         corpus.add(video.parent, language="klingon language")
 
 

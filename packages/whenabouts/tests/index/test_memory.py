@@ -179,7 +179,7 @@ def test_vectors_of_a_small_stream_are_kept_in_full_and_give_the_same_hits(
     in_full = memory.WholeStream.read(table, size)
     monkeypatch.setattr(memory, "MOST_BYTES", 0)
     in_half = memory.WholeStream.read(table, size)
-    assert (in_full.vectors.dtype, in_half.vectors.dtype) == (np.float32, np.float16)
+    assert [whole.vectors.dtype.itemsize for whole in (in_full, in_half)] == [4, 2]
     np.testing.assert_array_equal(in_full.cosines(NAMES, _query(1)), in_half.cosines(NAMES, _query(1)))
 
 

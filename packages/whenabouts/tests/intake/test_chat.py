@@ -199,7 +199,7 @@ def test_an_address_that_is_none_is_refused(address: str) -> None:
 def test_a_key_is_not_sent_in_the_open_to_another_machine() -> None:
     with pytest.raises(UsageError, match="without encryption"):
         Endpoint.parse("http://a.example/v1#m", {"WHENABOUTS_CHAT_KEY": "k"})
-    with pytest.raises(UsageError, match="signs that no key has"):
+    with pytest.raises(UsageError, match="characters that no key has"):
         Endpoint.parse("https://a.example/v1#m", {"WHENABOUTS_CHAT_KEY": "k\r\nX: y"})
 
 

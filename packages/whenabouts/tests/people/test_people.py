@@ -87,7 +87,7 @@ def test_phrases_and_every_place_are_narrowed_as_well(corpus: Corpus) -> None:
 def test_who_is_not_there_is_said_with_those_who_are(corpus: Corpus) -> None:
     result = corpus.search("engine", where="speaker=Zoe")
     assert not result.moments and "no speaker is called 'Zoe'; there are Ben, Ada" in " ".join(result.notes)
-    with pytest.raises(UsageError, match="people have names, no order"):
+    with pytest.raises(UsageError, match="names have no order"):
         corpus.search("engine", where="speaker>=Ada")
     with pytest.raises(UsageError, match="--where speaker=NAME"):
         corpus.search("engine", streams="speaker")
@@ -115,7 +115,7 @@ def test_names_are_given_merged_and_taken_back(corpus: Corpus) -> None:
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("", "no name"), ("\x1b\x00", "no name"), ("x" * 500, "500 characters"), ("Ben", "merge")],
+    [("", "not a name"), ("\x1b\x00", "not a name"), ("x" * 500, "500 characters"), ("Ben", "merge")],
 )
 def test_what_is_no_name_is_refused(corpus: Corpus, name: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):

@@ -128,7 +128,7 @@ def test_rates_are_read_as_people_write_them(text: str, rate: Fraction) -> None:
 
 @pytest.mark.parametrize("text", ["", "abc", "0", "-25", "1/0", "nan", "inf", "100000"])
 def test_what_is_no_rate_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="no frame rate"):
+    with pytest.raises(UsageError, match="not a frame rate"):
         parse_rate(text)
 
 

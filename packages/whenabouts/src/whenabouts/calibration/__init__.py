@@ -1,1 +1,1 @@
-"""Measuring on one corpus what its scores mean, with questions made of it or read from a file."""
+"""Measuring what scores mean on one corpus, with questions made from it or read from a file."""

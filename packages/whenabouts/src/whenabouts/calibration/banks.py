@@ -1,4 +1,4 @@
-"""Which unrelated sentences each group of a stream is asked: those in the language of its words."""
+"""The unrelated sentences for each group of a stream: those in the language of its words."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from whenabouts.search.query_language import ALIGNED, name_of, understands
 from whenabouts.streams import stream as stream_named
 from whenabouts.video.language import LEAST_LETTERS, SEVERAL
 
-# Videos of one language whose words are looked at.
+# Videos sampled per language.
 _VIDEOS = 20
 _ENGLISH = "en"
 LEANING = 3.0
-"""How much less a cosine counts where the encoder does not know the language."""
+"""Factor by which a cosine counts less if the encoder does not know the language."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bank:
-    """The unrelated sentences of one group of a stream: the videos whose words are in one language.
+    """The unrelated sentences for one group of a stream: the videos whose words are in one language.
 
-    `foreign`: the stream's encoder does not know the language. `withheld` says why there are none; then
-    English ones stand in, that measure the encoder and nothing else.
+    `foreign`: the stream's encoder does not know the language. `withheld` says why there are no sentences in
+    it; then English ones stand in, which measure only the encoder.
     """
 
     sentences: tuple[str, ...]
@@ -39,7 +39,7 @@ class Bank:
 class Banks:
     """The banks of a stream by group; groups are named by language.
 
-    `of_language` has the group of videos by the language of their words, `main` that of all others.
+    `of_language` maps the language of a video's words to its group, `main` is the group of all others.
     """
 
     groups: Mapping[str, Bank]
@@ -48,14 +48,14 @@ class Banks:
 
 
 def banks_of(store: Store, encoders: Mapping[str, QueryEncoder]) -> dict[str, Banks]:
-    """The banks of each stream that words can search; pictures have no language and are asked in English."""
+    """The banks of each stream that words can search; pictures have no language and use English ones."""
     by_words = [name for name in store.streams if "text" in stream_named(name).meets]
     return {name: _banks(store, name, encoders.get(name)) for name in by_words}
 
 
 def note_of(banks: Mapping[str, Banks]) -> tuple[str, tuple[str, ...]]:
-    """What users should know of languages that no encoder knows, and these."""
-    foreign = {group: None for own in banks.values() for group, bank in own.groups.items() if bank.foreign}
+    """A note on the languages that no encoder knows, and these languages."""
+    foreign = {group: None for each in banks.values() for group, bank in each.groups.items() if bank.foreign}
     if not foreign:
         return "", ()
     names = " and ".join(map(name_of, foreign))
@@ -88,10 +88,10 @@ def _bank(group: str, encoder: QueryEncoder | None) -> Bank:
 
 
 def _groups(store: Store, stream: str) -> tuple[dict[str, str], str]:
-    """The group of each language that the words of some videos are in, and that of videos without one.
+    """The group of each language of the videos' words, and the group of videos without one.
 
-    A language is its own group if there are sentences in it, or if the words are not seen to be in one that
-    has some. Where nothing tells, a video belongs to the group of most clips.
+    A language is a group of its own if it has sentences, or if the words do not look like a language that has
+    some. Otherwise a video belongs to the group with most clips.
     """
     by_language: dict[str, list[VideoRecord]] = {}
     for record in store.videos():
@@ -108,7 +108,7 @@ def _groups(store: Store, stream: str) -> tuple[dict[str, str], str]:
 
 
 def _group_of(store: Store, stream: str, language: str, video_ids: Sequence[str]) -> str:
-    """The group of the videos in a language; "" where neither that nor their words tell."""
+    """The group of the videos in a language; "" if neither it nor their words decide."""
     if language in languages():
         return language
     chosen = video_ids[:: max(1, math.ceil(len(video_ids) / _VIDEOS))]

@@ -1,7 +1,7 @@
-"""How often a checker is wrong on a corpus: shown moments of which it is known whether they are right.
+"""How often a checker is wrong on a corpus, measured on moments known to be right or wrong.
 
-Of each question the first moment of the search's own list that is right is shown, and the first that is not:
-these are the ones that a checker has to tell apart, and random wrong moments would flatter it.
+For each question the checker sees the first right and the first wrong moment of the search's list. These are
+the ones it has to distinguish; random wrong moments would flatter it.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from whenabouts.search.search_result import SearchResult
 
     class SearchedCorpus(OpenedCorpus, Protocol):
-        """A corpus that answers, too."""
+        """A corpus with a search."""
 
         def search(self, query: str = "", *, k: int | None = None) -> SearchResult:
-            """The moments of a query."""
+            """The moments that answer a query."""
 
 
 QUESTIONS = 60
-"""Questions that are asked where nobody says how many: two looks each."""
+"""Default number of questions; each shows the checker two moments."""
 
 _LISTED = 10
 _SECONDS = 120.0
-# Borders count as better where the mean gain in IoU of so many matches is above zero at 95 %.
+# Moved borders count as better if the mean gain in IoU of this many matches is above zero at 95 %.
 _FEWEST_MOVED = 10
 
 
 @dataclass(slots=True)
 class _Looks:
-    """What was said of right and of wrong moments, and of which videos they were."""
+    """The checker's verdicts on right and wrong moments, with their videos."""
 
     right: list[bool] = field(default_factory=list)
     wrong: list[bool] = field(default_factory=list)
@@ -62,11 +62,11 @@ def calibrate_checker(
     wait: bool = False,
     progress: Callable[[float], None] = lambda share: None,
 ) -> tuple[CheckRates, list[str]]:
-    """Measure how often a checker is wrong here and keep it with the corpus; the rates, and notes.
+    """Measure how often a checker is wrong, and store it with the corpus; returns the rates and notes.
 
-    `queries` is a file of questions as `calibrate` takes it; without one at most `count` are made of what is
-    said. Raises CheckerUnavailable where it stops answering (then nothing is kept), UsageError where there
-    is nothing to ask.
+    `queries` is a file of questions as for `calibrate`; without one at most `count` are made from the words
+    of the corpus. Raises CheckerUnavailable if the checker stops answering (then nothing is stored),
+    UsageError without questions.
     """
     if count < 1:
         raise UsageError(f"{count} questions: give 1 or more")
@@ -76,9 +76,8 @@ def calibrate_checker(
     if queries is None:
         questions = made_from(corpus.store, count)
         notes.append(
-            "the questions are words of passages in another order, which says how well it reads; give "
-            "sentences "
-            "as people ask them with --queries to know how well it sees"
+            "the questions are words of passages in another order, which measures how well it reads; give "
+            "real questions with --queries to measure how well it sees"
         )
     else:
         questions, notes = read_questions(Path(queries), lambda name: _resolved(corpus, name))
@@ -117,7 +116,7 @@ def _ask(
     right, wrong = moments_by_truth(result.moments, question.answer)
     words = set(query_words(question.text)[0])
     if is_made and wrong is not None and says(wrong.text, words):
-        wrong = None  # the words are said there, too: nobody knows that it is wrong
+        wrong = None  # the words are said there too, so it may be right
     for scored, hits, groups in (
         (right, looks.right, looks.right_groups),
         (wrong, looks.wrong, looks.wrong_groups),
@@ -150,7 +149,7 @@ def _verdict(
 
 
 def _with_borders(rates: CheckRates, overlaps: Sequence[tuple[float, float]]) -> CheckRates:
-    """The rates with whether moved borders were nearer to the truth."""
+    """The rates, with whether moved borders were nearer to the truth."""
     if not overlaps:
         return rates
     pairs = np.array(overlaps)
@@ -161,7 +160,7 @@ def _with_borders(rates: CheckRates, overlaps: Sequence[tuple[float, float]]) ->
 
 
 def lines_of(checker: Checker, rates: CheckRates) -> Iterator[str]:
-    """What was measured, for people."""
+    """The rates as lines of text."""
     yield f"{checker.name}, on questions {rates.questions}"
     yield f"right moments called a match  {rates.right}"
     yield f"wrong moments called a match  {rates.wrong}"

@@ -1,16 +1,17 @@
-"""What scores mean on one corpus: measured with questions whose answer is certain, kept with the corpus.
+"""The meaning of scores on one corpus: measured with questions whose answer is known, stored with the
+corpus.
 
 Three quantities are measured. The first two are measured for each group of a stream, the videos whose words
-are in one language (`banks.py`), so that a translation changes nothing for its original.
+are in one language (`banks.py`), so that a translation does not affect its original.
 
-- The *scale* of the encoder: the cosines of unrelated sentences with its clips. With it a cosine is counted
-  in spreads above chance and added to what full text scores.
-- *Chance*: what such sentences, in the language of the group, score best in a whole search. It is the first
-  feature of how probable an answer is.
+- The *scale* of the encoder: the cosines of unrelated sentences with its clips. It normalises a cosine, which
+  is then added to the score of full text.
+- *Chance*: the best scores of such sentences, in the language of the group, in a whole search. It is the
+  first feature of the probability of an answer.
 - The *answers*: how often "match" and "no match" are wrong. This is measured with unrelated sentences, each
   judged by a chance that was fitted without it, and with questions whose answer is known (`questions.py`),
-  with their true video in and taken out. Where people gave these questions, they also move the probabilities
-  of this corpus (`Adjustment`); made ones do not, because they are easier than people's.
+  with their true video in and taken out. Questions from users also move the probabilities of this
+  corpus (`Adjustment`); made ones do not, because they are easier than real ones.
 
 All are measured again once a stream has changed by a tenth.
 """
@@ -50,7 +51,6 @@ from whenabouts.search.query_language import ALIGNED
 from whenabouts.search.rank import ChanceOf, ranked
 from whenabouts.search.searcher import Searcher
 from whenabouts.search.stored_calibration import Calibration, GroupMeasures, StreamMeasures
-from whenabouts.search.understand import EncodedQuery
 from whenabouts.search.verdict import literal_in
 from whenabouts.streams import stream as stream_named
 from whenabouts.types import Moment, ScoredMoment, UsageError
@@ -60,24 +60,24 @@ if TYPE_CHECKING:
 
 # Share of a stream's clips that may be new before it is measured again.
 REMEASURED_AT = 0.1
-# A corpus with fewer clips than this is asked fewer sentences: they find the same few again.
+# A corpus with fewer clips than this is searched with fewer sentences: they find the same few again.
 FEWEST_CLIPS = 10
-# Questions that are made of the corpus at the end of an index run; `whenabouts calibrate` asks more:
+# Questions made from the corpus at the end of an index run; `whenabouts calibrate` makes more.
 MADE_AT_END_OF_RUN = 80
-# enough for intervals of some 5 points either way.
+# Enough for intervals of some 5 points either way.
 MADE_ON_REQUEST = 400
-# Clips that unrelated sentences are compared with; more change the second digit no more.
+# Clips that unrelated sentences are compared with; more do not change the second digit.
 _SAMPLED_CLIPS = 20_000
 _SAMPLED_VIDEOS = 100
-# Each unrelated sentence is judged by a chance that was fitted to the others, in so many parts.
+# Folds: each unrelated sentence is judged by a chance that was fitted to the other folds.
 _PARTS = 5
 # Moments of each stream that are kept of a question: some may be copies or translations of others.
 _KEPT = 2 * LISTED
-# Of these, so many of each stream are compared with the question word by word.
+# So many of these, of each stream, are compared with the question word by word.
 _COMPARED = 3
-# Scales of chance below this are due to few clips, in which a sentence finds nothing or the same again.
+# Smaller scales of chance are due to few clips, in which a sentence finds nothing or the same again.
 _LEAST_SCALE = 0.5
-# Seconds around a moment in which the words of a question are looked for, at most.
+# Words of a question are searched at most this many seconds around a moment.
 _AROUND = 60.0
 
 
@@ -85,7 +85,7 @@ _AROUND = 60.0
 class Report:
     """A calibration and the outcomes behind it.
 
-    `made`: the questions were made of the corpus itself. `notes`: what was done to those that were given.
+    `made`: the questions were made from the corpus itself. `notes`: notes on given questions.
     """
 
     calibration: Calibration
@@ -95,7 +95,7 @@ class Report:
 
     @property
     def not_measured(self) -> str:
-        """Why nobody knows how well confidences hold; "" if it was measured."""
+        """Why the calibration could not be measured; "" if it was."""
         calibration = self.calibration
         if not calibration.calibrated:
             return calibration.withheld or "unrelated sentences find nothing here"
@@ -107,7 +107,7 @@ class Report:
         return f"no answer to a known question has a confidence: {why}"
 
     def summary(self) -> dict[str, Any]:
-        """The rates for programs, as they are kept with the corpus."""
+        """The rates as they are stored with the corpus."""
         outcomes = self.outcomes
         return {
             **rates_of(outcomes).to_json(),
@@ -121,7 +121,6 @@ class Report:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """For programs: the summary (null where nothing is calibrated), the diagram and the curve."""
         curve = risk_coverage(self.outcomes)
         return {
             "calibration": self.summary() if self.calibration.calibrated else None,
@@ -139,7 +138,7 @@ class Report:
         }
 
     def write(self, folder: Path) -> list[Path]:
-        """The figures and `calibration.json` in a folder; what was written. Raises UsageError."""
+        """Write the figures and `calibration.json`; returns the paths. Raises UsageError."""
         from whenabouts.calibration.figures import write_figures
 
         written = write_figures(self.outcomes, folder) if self.outcomes else []
@@ -155,7 +154,6 @@ class Report:
         return [*written, target]
 
     def lines(self) -> list[str]:
-        """For people: the rates, the reliability diagram and the risk-coverage curve."""
         lines = [*self.notes, *([self.calibration.note] if self.calibration.note else [])]
         if self.not_measured:
             lines.append(f"calibration error and AUROC: - ({self.not_measured})")
@@ -171,14 +169,15 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a ranking is judged by: the chance of a stream among videos like one, and videos' languages."""
+    """Lookups that a ranking needs: the chance of a stream among videos of a language, and videos'
+    languages.
+    """
 
     chance_of: ChanceOf
     language_of: Callable[[str], str]
 
     @classmethod
     def of(cls, store: Store, calibration: Calibration) -> Measured:
-        """What was measured of a corpus."""
         language_of = languages_in(store)
         return cls(
             lambda name, video_id: calibration.group(name, language_of(video_id)).chance,
@@ -187,7 +186,7 @@ class Measured:
 
 
 def languages_in(store: Store) -> Callable[[str], str]:
-    """The language of a video's words by its id; "" where that is not known."""
+    """A lookup of a video's language by id; "" if unknown."""
     languages = {record.video_id: record.language for record in store.videos()}
     return lambda video_id: languages.get(video_id, "")
 
@@ -196,8 +195,8 @@ def languages_in(store: Store) -> Callable[[str], str]:
 class QuestionResult:
     """The first moments of each stream for one question, as the stream scores them.
 
-    `spoken` is how much of it is said in those that come first, by stream. `literal`: the best moment of a
-    stream has every word of the question. `near`: it or what is said around it has.
+    `spoken` is how much of the question is said in the first ones, by stream. `literal`: a stream's best
+    moment has every word of the question. `near`: it or its surroundings have.
     """
 
     text: str
@@ -208,7 +207,9 @@ class QuestionResult:
     streams: int
 
     def first(self, measured: Measured, count: int = 1) -> tuple[list[ScoredMoment], list[Features]]:
-        """The moments of all streams in order, and the features of the first `count` (none: uncalibrated)."""
+        """The moments of all streams in order, and the features of the first `count` (empty:
+        uncalibrated).
+        """
         moments = ranked(self.moments, measured.chance_of, self.streams)
         if not moments or moments[0].chance_percentile is None:
             return moments, []
@@ -221,23 +222,23 @@ class QuestionResult:
         )
 
     def said_at(self, scored: ScoredMoment) -> Spoken | None:
-        """How much of it is said in one of the first moments, by what found that."""
+        """How much of the question is said in one of the first moments."""
         return most_spoken(self.spoken.get(scored.moment, {}), scored)
 
     def outcome(self, kind: Kind, measured: Measured, group: str, truth: Moment | None = None) -> Outcome:
-        """The outcome, judged by what chance scores; `truth` is where the answer is, if it is there."""
+        """The outcome, given what was measured; `truth` is the true moment, if it is in the corpus."""
         moments, features = self.first(measured)
         right = bool(moments) and truth is not None and moments[0].moment.overlap(truth) > 0
-        there = self.said_at(moments[0]) if moments else None
-        confidence = general().of_first(features[0], has_words=there is not None) if features else None
-        in_five = general().of_five(features[0], has_words=there is not None) if features else None
-        is_name = there is not None and there.is_name
+        spoken = self.said_at(moments[0]) if moments else None
+        confidence = general().of_first(features[0], has_words=spoken is not None) if features else None
+        in_five = general().of_five(features[0], has_words=spoken is not None) if features else None
+        is_name = spoken is not None and spoken.is_name
         literal = self.literal or bool(moments and stands_out(moments[0].chance_percentile))
         return Outcome(kind, confidence, bool(moments), right, literal, self.near, group, is_name, in_five)
 
 
 _Pair = tuple[CalibrationQuestion, QuestionResult, QuestionResult]
-"""A question, and its results with its true video in and without it."""
+"""A question, and its results with and without its true video."""
 
 
 def calibrate(
@@ -248,11 +249,11 @@ def calibrate(
     wait: bool = False,
     progress: Callable[[float], None] = lambda share: None,
 ) -> Report:
-    """Measure anew how often the three answers are wrong, and keep it with the corpus.
+    """Measure again how often the three answers are wrong, and store it with the corpus.
 
-    `queries` is a file of JSON lines with `query`, `video`, `start` and `end`; without one, at most
-    `made` questions are made of what is said. `progress` is called with the share that is done.
-    Raises UsageError for a corpus that is empty and for a file that is not as it should be.
+    `queries` is a file of JSON lines with `query`, `video`, `start` and `end`; without one, at most `made`
+    questions are made from the words of the corpus. `progress` is called with the share done. Raises
+    UsageError for an empty corpus or a malformed file.
     """
     if made < 0:
         raise UsageError(f"{made} questions: give 0 or more")
@@ -272,7 +273,7 @@ def calibrate(
 def is_due(store: Store, calibration: Calibration) -> bool:
     """Whether a stream has changed by more than `REMEASURED_AT` since it was measured, or never was.
 
-    What was measured by a version that had no probabilities is due as well.
+    Measurements of versions without probabilities are due as well.
     """
     by_words = [name for name in store.streams if "text" in stream_named(name).meets]
     measured = calibration.streams
@@ -300,10 +301,10 @@ def measure(
     questions: Sequence[CalibrationQuestion] | None = None,
     made: int = MADE_AT_END_OF_RUN,
 ) -> Report:
-    """Measure all streams of a corpus and keep the result with it; `progress` is called with the share done.
+    """Measure all streams of a corpus and store the result; `progress` is called with the share done.
 
-    `sentences` are unrelated to the corpus; None: ours, in its language (`banks.py`). Without `questions`,
-    `made` are made of the corpus itself.
+    `sentences` are unrelated to the corpus; None: the bundled ones, in its language (`banks.py`). Without
+    `questions`, `made` are made from the corpus itself.
     """
     encoders = {name: encoder for name, encoder in encoders.items() if "text" in stream_named(name).meets}
     counts = _counts(store)
@@ -312,16 +313,16 @@ def measure(
     streams = {
         name: StreamMeasures(
             counts.get(name, 0),
-            _scales(store, name, own, encoders.get(name)),
-            own.of_language,
-            own.main,
+            _scales(store, name, of_stream, encoders.get(name)),
+            of_stream.of_language,
+            of_stream.main,
         )
-        for name, own in banks.items()
+        for name, of_stream in banks.items()
     }
     note, foreign = note_of(banks)
     measured = Calibration(streams, note=note, foreign=foreign)
     searcher = Searcher(store, encoders, measured)
-    groups = [bank for own in banks.values() for bank in own.groups.values()]
+    groups = [bank for of_stream in banks.values() for bank in of_stream.groups.values()]
     to_ask = made_from(store, made) if questions is None else list(questions)
     to_ask = to_ask if any(not bank.withheld for bank in groups) else []
     unrelated: dict[str, QuestionResult] = {}
@@ -329,9 +330,9 @@ def measure(
     total = len(to_compare) + len(to_ask)
     for row, sentence in enumerate(to_compare):
         progress(row / total)
-        unrelated[sentence] = _result(
-            sentence, searcher, searcher.understanding.encode(sentence, searcher.streams)
-        )
+        query = searcher.understanding.encode(sentence, searcher.streams)
+        answers = [searcher.search_stream(stream, query) for stream in searcher.streams]
+        unrelated[sentence] = _kept(sentence, searcher, answers, 0.0)
     pairs: list[_Pair] = []
     for row, question in enumerate(to_ask):
         progress((len(to_compare) + row) / total)
@@ -345,14 +346,14 @@ def measure(
 def _shortened(
     banks: Mapping[str, Banks], most: int | None, sentences: Sequence[str] | None
 ) -> dict[str, Banks]:
-    """The banks with at most so many sentences each (None: all), or with other `sentences` in their place."""
+    """The banks with at most `most` sentences each (None: all), or with `sentences` instead."""
 
     def shortened(bank: Bank) -> Bank:
         return replace(bank, sentences=tuple((bank.sentences if sentences is None else sentences)[:most]))
 
     return {
-        name: replace(own, groups={group: shortened(bank) for group, bank in own.groups.items()})
-        for name, own in banks.items()
+        name: replace(each, groups={group: shortened(bank) for group, bank in each.groups.items()})
+        for name, each in banks.items()
     }
 
 
@@ -367,20 +368,20 @@ def _report(
 ) -> Report:
     """Chance, outcomes and adjustment from the results of questions."""
     language_of = languages_in(store)
-    own = {
+    results = {
         (name, group): [unrelated[sentence] for sentence in bank.sentences]
-        for name, own in banks.items()
-        for group, bank in own.groups.items()
+        for name, of_stream in banks.items()
+        for group, bank in of_stream.groups.items()
         if not bank.withheld
     }
-    # The false alarms of the sentences of the first stream's main group are counted.
-    counted = next(((name, banks[name].main) for name in banks if (name, banks[name].main) in own), None)
-    calibration = _with_chances(measured, own, language_of)
+    # False alarms are counted for the sentences of the first stream's main group.
+    counted = next(((name, banks[name].main) for name in banks if (name, banks[name].main) in results), None)
+    calibration = _with_chances(measured, results, language_of)
     outcomes: tuple[Outcome, ...] = ()
     if counted is not None:
         several = sum(bool(record.streams) for record in store.videos()) > 1
         outcomes = (
-            *_unrelated_outcomes(store, calibration, own, counted),
+            *_unrelated_outcomes(store, calibration, results, counted),
             *_known_outcomes(pairs, Measured.of(store, calibration), several=several, made=made),
         )
         if not made:
@@ -394,9 +395,9 @@ def results_with_and_without(
 ) -> tuple[QuestionResult, QuestionResult]:
     """The results of a question with its true video in the corpus, and without it.
 
-    A clip's score does not hang on other videos' clips, so leaving out the true video's moments is
-    taking it out, but for what its words add to how common they are, for one more candidate video, and far
-    down the list for moments that get a second look in place of the ones that went.
+    A clip's score does not depend on other videos' clips, so dropping the true video's moments is nearly the
+    same as removing it. Not reproduced are the word counts without it, one more candidate video, and the
+    rescoring of moments further down the list.
     """
     encoded = searcher.understanding.encode(question.text, searcher.streams)
     answers = [searcher.search_stream(stream, encoded) for stream in searcher.streams]
@@ -405,13 +406,8 @@ def results_with_and_without(
     return _kept(encoded.text, searcher, answers, around), _kept(encoded.text, searcher, others, around)
 
 
-def _result(text: str, searcher: Searcher, query: EncodedQuery) -> QuestionResult:
-    """What all streams find for a question that has no answer."""
-    return _kept(text, searcher, [searcher.search_stream(stream, query) for stream in searcher.streams], 0.0)
-
-
 def _kept(text: str, searcher: Searcher, answers: Sequence[StreamAnswer], around: float) -> QuestionResult:
-    """The little of the streams' answers that is needed; `around` is in seconds."""
+    """The needed parts of the streams' answers; `around` is in seconds."""
     moments = tuple(
         answer.scored(row) for answer in answers for row in range(min(_KEPT, len(answer.moments)))
     )
@@ -424,30 +420,30 @@ def _kept(text: str, searcher: Searcher, answers: Sequence[StreamAnswer], around
 
 
 def _without(answer: StreamAnswer, video_id: str) -> StreamAnswer:
-    """What a stream found in other videos."""
+    """A stream's answer without one video."""
     others = np.array([name != video_id for name in answer.block.video_ids], bool)
     return replace(answer, moments=answer.moments.take(others[answer.moments.video]))
 
 
 _Results = Mapping[tuple[str, str], Sequence[QuestionResult]]
-"""The results of the unrelated sentences of each stream and group."""
+"""Results of the unrelated sentences by stream and group."""
 
 
 def _with_chances(
     calibration: Calibration, results: _Results, language_of: Callable[[str], str]
 ) -> Calibration:
-    """What was measured with the chance of each stream and group from the results of its sentences.
+    """The calibration with the chance of each stream and group, fitted to its sentences' best scores.
 
     A sentence that finds nothing in a group scores 0 there.
     """
     streams = dict(calibration.streams)
-    for (name, group), own in results.items():
+    for (name, group), of_group in results.items():
         stream = streams[name]
 
-        def is_own(scored: ScoredMoment, name: str = name, group: str = group) -> bool:
+        def is_inside(scored: ScoredMoment, name: str = name, group: str = group) -> bool:
             return name in scored.evidence and streams[name].group_of(language_of(scored.video_id)) == group
 
-        best = [max((m.score for m in result.moments if is_own(m)), default=0.0) for result in own]
+        best = [max((m.score for m in result.moments if is_inside(m)), default=0.0) for result in of_group]
         chance = fit_chance(best)
         if chance is not None:
             chance = replace(chance, scale=max(chance.scale, _LEAST_SCALE))
@@ -459,12 +455,12 @@ def _with_chances(
 def _unrelated_outcomes(
     store: Store, calibration: Calibration, results: _Results, counted: tuple[str, str]
 ) -> Iterator[Outcome]:
-    """The outcomes of one group's unrelated sentences, each judged by a chance that was fitted without it."""
+    """Outcomes of one group's unrelated sentences, each judged by a chance fitted without it."""
     language_of = languages_in(store)
     for part in range(_PARTS):
         others = {
-            id: [result for row, result in enumerate(own) if row % _PARTS != part]
-            for id, own in results.items()
+            key: [result for row, result in enumerate(of_group) if row % _PARTS != part]
+            for key, of_group in results.items()
         }
         measured = Measured.of(store, _with_chances(calibration, others, language_of))
         for row, result in enumerate(results[counted]):
@@ -475,11 +471,11 @@ def _unrelated_outcomes(
 def _known_outcomes(
     pairs: Sequence[_Pair], measured: Measured, *, several: bool, made: bool
 ) -> Iterator[Outcome]:
-    """The outcomes of questions whose answer is known, with their true video in and taken out."""
+    """Outcomes of questions with known answers, with their true video in and taken out."""
     for question, result, without in pairs:
         video_id = question.answer.video_id
         outcome = result.outcome("known", measured, video_id, question.answer)
-        # Words that were taken from a passage are as true wherever they are said (a copy of the video).
+        # A made question is also answered by any other passage with its words (a copy of the video).
         yield replace(outcome, right=outcome.right or (made and outcome.near))
         if several:
             yield without.outcome("taken_out", measured, video_id)
@@ -495,14 +491,14 @@ def _keep(store: Store, report: Report) -> None:
 
 
 def _counts(store: Store) -> dict[str, int]:
-    """Clips of each stream."""
+    """Number of clips by stream."""
     return {name: stats.clips for name, stats in store.stats().streams.items()}
 
 
 def _scales(
     store: Store, stream: str, banks: Banks, encoder: QueryEncoder | None
 ) -> dict[str, GroupMeasures]:
-    """What is measured of each group of a stream, without chances yet."""
+    """The measures of each group of a stream, without chances."""
     ids: dict[str, list[str]] = {group: [] for group in banks.groups}
     for record in store.videos():
         if stream in record.streams:
@@ -518,9 +514,9 @@ def _scales(
 
 
 def _scale(store: Store, stream: str, ids: Sequence[str], bank: Bank, encoder: QueryEncoder) -> Scale | None:
-    """The scale of an encoder in a group, from clips of videos all over it.
+    """The scale of an encoder in a group, from clips sampled over its videos.
 
-    Where it does not know the language, cosines are to count less beside words: the spread is widened.
+    If the encoder does not know the language, the spread is widened, so that cosines count less beside words.
     """
     step = max(1, len(ids) // _SAMPLED_VIDEOS)
     vectors = store.clips_of(stream, ids[::step][:_SAMPLED_VIDEOS]).vectors

@@ -1,9 +1,8 @@
-"""Questions whose answer is certain: made from what is said in a corpus, or read from a file.
+"""Questions with known answers: made from the words of a corpus, or read from a file.
 
-A corpus comes without labels. But words that are spoken in it make questions: some words of a passage, the
-rarer ones, in another order. The true place is where they were taken from. People ask in words of their
-own, so such questions are easier than theirs; `docs/confidence.md` says by how much where both were
-measured.
+A corpus comes without labels, but its words make questions: some of the rarer words of a passage, in another
+order. The true place is the passage. Users ask in their own words, so made questions are easier than theirs;
+`docs/confidence.md` says by how much.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from whenabouts.streams import answering
 from whenabouts.types import Moment, UsageError, number_of
 
 FEWEST_WORDS, MOST_WORDS = 4, 8
-"""Words of a question that is made of a passage. With these, answers to made questions and to titles that
-people give are a match, unsure and no match about as often (docs/confidence.md)."""
+"""Number of words in a made question. With these, answers to made questions and to titles that people wrote
+are a match, unsure and no match about equally often (docs/confidence.md)."""
 
-# A question is made of a stretch with at least so many different words, so that some can be left out.
+# Least number of distinct words in a stretch, so that some can be left out.
 _WORDS_OF_STRETCH = 12
 # Videos that questions are taken from; each is read whole.
 _MOST_VIDEOS = 200
-# Times that are given may be rounded up to whole seconds: that needs no note.
+# Given times may be rounded up to whole seconds without a note.
 _PAST_END_SECONDS = 1.0
-# Runs of signs without spaces are cut, so that a question is not a whole sentence of Chinese.
+# Runs without spaces are cut, so that a question is not a whole sentence of Chinese.
 _LONGEST_WORD = 20
 _SIGNS = 4
 _MOST_BYTES = 256 << 20
@@ -48,27 +47,27 @@ class CalibrationQuestion:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Neighbouring passages with enough words, and when they are said."""
+    """Neighbouring passages with enough words, and their time."""
 
     moment: Moment
     words: tuple[str, ...]
 
 
 def made_from(store: Store, count: int, seed: int = 0) -> list[CalibrationQuestion]:
-    """At most `count` questions of words that are said, from as many videos as there are; shuffled.
+    """At most `count` questions from spoken words, over as many videos as possible; shuffled.
 
-    The same corpus and seed give the same questions. Fewer where little is said, none without words.
+    The same corpus and seed give the same questions.
     """
     rng = random.Random(seed)
     stretches = _stretches(store, rng)
-    common = Counter(word for own in stretches for stretch in own for word in set(stretch.words))
+    common = Counter(word for of_video in stretches for stretch in of_video for word in set(stretch.words))
     made: list[CalibrationQuestion] = []
-    for own in stretches:
-        rng.shuffle(own)
+    for of_video in stretches:
+        rng.shuffle(of_video)
     for turn in range(max(map(len, stretches), default=0)):
-        for own in stretches:
-            if turn < len(own) and len(made) < count:
-                made.append(CalibrationQuestion(_question(own[turn].words, common, rng), own[turn].moment))
+        for stretch in (of_video[turn] for of_video in stretches if turn < len(of_video)):
+            if len(made) < count:
+                made.append(CalibrationQuestion(_question(stretch.words, common, rng), stretch.moment))
     rng.shuffle(made)
     return made
 
@@ -84,11 +83,11 @@ def _stretches(store: Store, rng: random.Random) -> list[list[_Stretch]]:
             if any(block.text):
                 rows = zip(block.start.tolist(), block.end.tolist(), block.text, strict=True)
                 stretches.append(list(_stretches_of(video_id, rows)))
-    return [own for own in stretches if own]
+    return [of_video for of_video in stretches if of_video]
 
 
 def _stretches_of(video_id: str, passages: Iterator[tuple[float, float, str]]) -> Iterator[_Stretch]:
-    """Passages gathered until they have words enough; what is left over at the end is left out."""
+    """Passages gathered until they have enough words; leftovers at the end are dropped."""
     words: dict[str, None] = {}
     begin, latest = 0.0, 0.0
     for start, end, text in passages:
@@ -121,12 +120,13 @@ def _question(words: Sequence[str], common: Counter[str], rng: random.Random) ->
 def read_questions(
     path: Path, resolve: Callable[[str], tuple[str, float | None]]
 ) -> tuple[list[CalibrationQuestion], list[str]]:
-    """Questions from a file of JSON lines (`query`, `video`, `start`, `end` in seconds), and notes on these.
+    """Questions from a file of JSON lines (`query`, `video`, `start`, `end` in seconds), and notes on
+    them.
 
-    `resolve` turns what a line calls its video into the id and the duration in seconds (None: not known);
-    its UsageError is raised again with the line. A time behind the video's end is cut off there; what starts
-    behind it is left out; the notes count both. Raises UsageError for a file that cannot be read, holds no
-    question within a video, or has a line that is none of the kind.
+    `resolve` turns a line's video into its id and duration in seconds (None: unknown); its UsageError is
+    raised again with the line. Times are clipped to the video; questions that start after its end are left
+    out; the notes count both. Raises UsageError for an unreadable file, a malformed line, or no question
+    inside a video.
     """
     try:
         lines = read_regular(path, _MOST_BYTES).decode("utf-8").splitlines()
@@ -159,7 +159,7 @@ def read_questions(
 
 
 def _note(lines: Sequence[int], done: str) -> list[str]:
-    """What was done to the questions of some lines; nothing for none."""
+    """A note on the questions of some lines; empty without any."""
     if not lines:
         return []
     first = ", ".join(map(str, lines[:5])) + (", …" if len(lines) > 5 else "")
@@ -173,9 +173,9 @@ def _parsed(
     try:
         value: Any = json.loads(line)
     except ValueError as error:
-        raise UsageError(f"{where}: no JSON ({error})") from error
+        raise UsageError(f"{where}: not JSON ({error})") from error
     if not isinstance(value, dict):
-        raise UsageError(f"{where}: {line[:60]!r} is no object; write query, video, start and end")
+        raise UsageError(f"{where}: {line[:60]!r} is not an object; write query, video, start and end")
     missing = [key for key in ("query", "video", "start", "end") if key not in value]
     if missing:
         raise UsageError(f"{where}: lacks {', '.join(missing)}; a line has query, video, start and end")

@@ -1,4 +1,4 @@
-"""Models that look at a moment once more and say whether it matches; one file a kind.
+"""Checkers: models that look at a moment again and say whether it matches; one file per kind.
 
 Every module here whose name does not begin with an underscore is a kind (see `protocol.Kind`).
 """
@@ -28,10 +28,10 @@ _NO_KIND = {"protocol"}
 
 
 def open_checker(name: str, *, send_frames: bool = False) -> Checker:
-    """The checker of a name, a folder or an address with the model behind a '#'.
+    """The checker of a name, a folder or an address followed by '#' and the model.
 
-    `send_frames` says yes to frames and words of one's videos being sent to another machine. Raises
-    CheckerUnavailable or UsageError, saying what to install, fetch, start or give instead.
+    `send_frames` permits sending frames and words of videos to another machine. Raises CheckerUnavailable or
+    UsageError with a remedy.
     """
     for kind in _kinds():
         if kind.recognises(name):
@@ -39,13 +39,12 @@ def open_checker(name: str, *, send_frames: bool = False) -> Checker:
             return checker
     raise CheckerUnavailable(
         f"{name!r}: no such model to check with; give a folder, a hub's name (owner/name) or an address "
-        f"such as "
-        "http://127.0.0.1:8000/v1#MODEL"
+        "such as http://127.0.0.1:8000/v1#MODEL"
     )
 
 
 def check_models() -> list[ModelCard]:
-    """The models that the kinds name themselves; any other of their kind works as well."""
+    """The models that the kinds list; others of their kind work as well."""
     return [model for kind in _kinds() for model in getattr(kind, "MODELS", ())]
 
 

@@ -1,4 +1,4 @@
-"""Checkers behind an address that speaks OpenAI's chat protocol: `http://127.0.0.1:8000/v1#MODEL`."""
+"""Checkers at an address with OpenAI's chat protocol: `http://127.0.0.1:8000/v1#MODEL`."""
 
 from __future__ import annotations
 
@@ -26,21 +26,20 @@ def recognises(name: str) -> bool:
 
 
 def open(name: str, *, send_frames: bool) -> Checker:
-    """The checker at an address; UsageError where frames would leave this machine and nobody said yes."""
+    """The checker at an address. Raises UsageError if frames would leave this machine without permission."""
     endpoint = Endpoint.parse(name)
     if not endpoint.is_loopback and not send_frames:
         way = "" if endpoint.is_encrypted else ", without encryption"
         raise UsageError(
             f"{endpoint.host} is another machine: frames of your videos, words that are said in them and "
-            f"your "
-            f"query would be sent there{way}. Say --send-frames if that is what you want (in Python: "
+            f"your query would be sent there{way}. Say --send-frames if that is what you want (in Python: "
             "open_checker(…, send_frames=True))"
         )
     return ChatChecker(endpoint)
 
 
 class ChatChecker:
-    """A chat endpoint whose model sees pictures."""
+    """A chat endpoint whose model reads pictures."""
 
     runs_here = False
 
@@ -50,7 +49,6 @@ class ChatChecker:
         self.fingerprint = f"chat prompt={PROMPT} {endpoint.address}#{endpoint.model}"
 
     def answer(self, instructions: str, parts: Sequence[Part], seconds: float) -> str:
-        """See `Checker`."""
         chat = Chat(self._endpoint, Bounds(seconds=seconds))
         message = [text_part(part) if isinstance(part, str) else picture_part(part) for part in parts]
         try:

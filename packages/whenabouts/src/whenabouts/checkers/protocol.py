@@ -1,9 +1,9 @@
-"""What a checker is asked and how its answer is read; the same for every kind of model.
+"""A checker's question and the parsing of its answer, the same for every kind of model.
 
-The description, the words of a video and what is written in its frames come from anybody. They stand in a
-block of JSON between marks that they cannot contain, with every sign escaped that a chat template could take
-for its own, and the instructions say that the block is data. Nothing but an answer in the one form that is
-asked for is read, and what it can do is small: say match or not, and move borders a little.
+The description and the words of a video are untrusted. They are put into a block of JSON between marks that
+they cannot contain, with every character escaped that a chat template could interpret, and the instructions
+say that the block is data. Only an answer in the requested form is accepted, and its effect is limited: match
+or not, and slightly moved borders.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 from whenabouts.types import Moment, Verdict, WhenaboutsError
 
 PROMPT = 1
-"""The version of the question; what was measured with another one does not count."""
+"""The version of the question; measurements with another one are not used."""
 
 INSTRUCTIONS = """\
 You check whether a moment of a video matches a description. You are given frames in order of time, each \
@@ -56,19 +56,9 @@ _MOST_WORDS = 2000
 _MOST_ANSWER = 4000
 _LEAST_SECONDS = 0.1
 _SPECIAL = frozenset("<>[]|&`")
-# Signs that end lines or turn the direction of writing, and halves of surrogate pairs, are escaped as well.
-_CONTROL = frozenset(
-    map(
-        chr,
-        [
-            *range(0x20),
-            *range(0x7F, 0xA0),
-            *range(0x200B, 0x2010),
-            *range(0x2028, 0x2030),
-            *range(0xD800, 0xE000),
-        ],
-    )
-)
+# Line ends, marks of writing direction, and surrogates are escaped as well.
+_CONTROL_RANGES = ((0, 0x20), (0x7F, 0xA0), (0x200B, 0x2010), (0x2028, 0x2030), (0xD800, 0xE000))
+_CONTROL = frozenset(chr(code) for low, high in _CONTROL_RANGES for code in range(low, high))
 _FENCED = re.compile(r"\s*```(?:json)?\s*(.*?)\s*```\s*", re.DOTALL)
 
 
@@ -77,12 +67,12 @@ class CheckerError(WhenaboutsError):
 
 
 class CheckerUnavailable(CheckerError):
-    """A checker cannot be asked at all; the message says what to do about it."""
+    """A checker cannot be used; the message has a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a checker sees: a moment, frames (seconds, JPEG) in order, words, and how far borders may go."""
+    """A checker's input: a moment, frames (seconds, JPEG) in order, words, and the limits of its borders."""
 
     moment: Moment
     frames: Sequence[tuple[float, bytes]]
@@ -96,44 +86,42 @@ Part = str | bytes
 
 
 class Checker(Protocol):
-    """A model that sees frames and reads words.
+    """A model that reads frames and words.
 
-    `name` is for people and names no folder and no address; `fingerprint` says which model of which revision
-    it is: what is measured of it is kept under that. `runs_here` is whether it takes this process's memory
-    while it looks, at one moment at a time.
+    `name` is for display, without a folder or an address; `fingerprint` identifies model and revision, and is
+    the key of its measurements. `runs_here`: it uses this process's memory, for one moment at a time.
     """
 
     runs_here: bool
 
     @property
-    def name(self) -> str:
-        """What people call it."""
+    def name(self) -> str: ...
 
     @property
     def fingerprint(self) -> str:
         """Kind, model and revision."""
 
     def answer(self, instructions: str, parts: Sequence[Part], seconds: float) -> str:
-        """What it answers, within about so many seconds.
+        """The answer, within about `seconds`.
 
-        Raises CheckerUnavailable where asking again is useless for now, else CheckerError.
+        Raises CheckerUnavailable if asking again is useless for now, else CheckerError.
         """
 
 
 class Kind(Protocol):
-    """What a module of this folder declares: `MODELS` (`ModelCard`s) may be missing."""
+    """The declarations of a kind's module; `MODELS` (`ModelCard`s) is optional."""
 
     ORDER: int
 
     def recognises(self, name: str) -> bool:
-        """True for what this kind can open."""
+        """True for names that this kind can open."""
 
     def open(self, name: str, *, send_frames: bool) -> Checker:
         """The checker of that name."""
 
 
 def look(checker: Checker, description: str, view: View, seconds: float) -> Verdict:
-    """What a checker says of a moment. Raises CheckerError."""
+    """A checker's verdict on a moment. Raises CheckerError."""
     return read_answer(checker.answer(INSTRUCTIONS, question_of(description, view), seconds), view)
 
 
@@ -158,7 +146,9 @@ def question_of(description: str, view: View) -> list[Part]:
 
 
 def _plain(text: str) -> str:
-    """JSON without signs by which chat templates mark turns and pictures (<|im_end|>, [INST], <image>)."""
+    """JSON without the characters that chat templates use for turns and pictures (<|im_end|>, [INST],
+    <image>).
+    """
     return "".join(f"\\u{ord(sign):04x}" if sign in _SPECIAL or sign in _CONTROL else sign for sign in text)
 
 
@@ -170,7 +160,7 @@ class _Answer(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_answer(text: str, view: View) -> Verdict:
-    """An answer in the form that was asked for; borders only where they are near the moment.
+    """The verdict of an answer in the requested form; borders only if they are near the moment.
 
     Raises CheckerError for anything else.
     """
@@ -186,7 +176,7 @@ def read_answer(text: str, view: View) -> Verdict:
 
 
 def _borders(answer: _Answer, view: View) -> tuple[float, float] | None:
-    """The borders of an answer, held inside the surroundings; None for those that are none or elsewhere."""
+    """The borders of an answer, clipped to the surroundings; None if invalid or elsewhere."""
     moment = view.moment
     start = moment.start if answer.start is None else answer.start
     end = moment.end if answer.end is None else answer.end

@@ -1,7 +1,7 @@
-"""Checkers from `transformers`: any model that takes pictures and words and writes words, by name or folder.
+"""Checkers from `transformers`: any model that reads pictures and writes text, by name or folder.
 
-Whatever `AutoModelForImageTextToText` opens and whose processor has a chat template works; no model's name is
-looked at. The model computes on this machine.
+Works with any model that `AutoModelForImageTextToText` opens and whose processor has a chat template. The
+model runs on this machine.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ MODELS = (
     ModelCard("HuggingFaceTB/SmolVLM2-500M-Video-Instruct", "--check, small"),
     ModelCard("Qwen/Qwen3-VL-2B-Instruct", "--check, better"),
 )
-"""What `whenabouts models list` shows of these."""
+"""Entries of `whenabouts models list`."""
 _NEEDS = ("torch", "transformers", "PIL")
 _MOST_TOKENS = 200
 
 
 def recognises(name: str) -> bool:
-    """True for a folder, and for what may be a hub's name."""
+    """True for a folder, and for a possible hub name."""
     return _weights.local_folder(name) is not None or _weights.is_hub_name(name)
 
 
 def open(name: str, *, send_frames: bool) -> Checker:
-    """The checker of that name or folder; CheckerUnavailable says what to install or fetch."""
+    """The checker of that name or folder. Raises CheckerUnavailable with a remedy."""
     try:
         _weights.require(name, _NEEDS, "vision")
         folder = _weights.locate(name)
@@ -43,7 +43,7 @@ def open(name: str, *, send_frames: bool) -> Checker:
 
 
 class VisionLanguageChecker:
-    """A vision-language model with its processor; asked by one thread at a time."""
+    """A vision-language model with its processor; used by one thread at a time."""
 
     runs_here = True
 
@@ -54,15 +54,15 @@ class VisionLanguageChecker:
         self.name = folder.path.name if _weights.local_folder(folder.name) else folder.name
         self._turn = threading.Lock()
         self._device = _torch.choose_device(settings)
-        own: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+        options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
         with _torch.quiet_transformers():
-            self._processor = AutoProcessor.from_pretrained(str(folder.path), **own)
+            self._processor = AutoProcessor.from_pretrained(str(folder.path), **options)
             model, loading = AutoModelForImageTextToText.from_pretrained(
                 str(folder.path),
                 dtype=_torch.choose_dtype(settings, self._device),
                 use_safetensors=True,
                 output_loading_info=True,
-                **own,
+                **options,
             )
         if missing := sorted(loading["missing_keys"]):
             raise EncoderUnavailable(
@@ -76,12 +76,10 @@ class VisionLanguageChecker:
 
     @cached_property
     def fingerprint(self) -> str:
-        """See `Checker`: the hash of the weights, wherever they lie."""
         weights = _weights.weights_hash(_weights.safetensors_files(self._folder))
         return f"transformers prompt={PROMPT} model={type(self._model).__name__} weights={weights}"
 
     def answer(self, instructions: str, parts: Sequence[Part], seconds: float) -> str:
-        """See `Checker`."""
         with self._turn:
             try:
                 return self._generated(instructions, parts, seconds)
@@ -89,8 +87,7 @@ class VisionLanguageChecker:
                 if _weights.is_out_of_memory(error):
                     raise CheckerUnavailable(
                         f"{self.name} needs more memory than there is; give a smaller model, or one behind "
-                        f"an "
-                        "address"
+                        "an address"
                     ) from error
                 cause = str(error).strip().splitlines()[:1] or [type(error).__name__]
                 raise CheckerError(f"{self.name} cannot answer ({cause[0][:200]})") from error
@@ -116,6 +113,6 @@ class VisionLanguageChecker:
             written = self._model.generate(
                 **inputs, max_new_tokens=_MOST_TOKENS, do_sample=False, max_time=max(1.0, seconds)
             )
-        own = written[:, inputs["input_ids"].shape[1] :]
-        text: str = self._processor.batch_decode(own, skip_special_tokens=True)[0]
+        answer = written[:, inputs["input_ids"].shape[1] :]
+        text: str = self._processor.batch_decode(answer, skip_special_tokens=True)[0]
         return text.strip()

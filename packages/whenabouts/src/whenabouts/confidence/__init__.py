@@ -1,1 +1,3 @@
-"""How sure an answer is: what chance scores on a corpus, and what came of questions whose truth is known."""
+"""How sure an answer is: scores of unrelated queries on a corpus, and outcomes of questions with known
+answers.
+"""

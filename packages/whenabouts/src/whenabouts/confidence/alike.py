@@ -1,8 +1,7 @@
-"""The probability that a frame that looks like a picture is of the same video, from their cosine.
+"""The probability that two similar frames come from the same video, from their cosine.
 
-A logistic curve for each network whose frames it was learned on (`learned.json`; fitted by
-`benchmarks/likeness.py`, where it is also measured on videos it was not fitted on). For other networks there
-is none: a cosine means something else to each.
+One logistic curve per network (`learned.json`; fitted by `benchmarks/likeness.py`, which also measures it on
+other videos). Other networks have none, because their cosines mean something else.
 """
 
 from __future__ import annotations
@@ -21,12 +20,13 @@ class Alike:
     weight: float
 
     def of(self, cosine: float) -> float:
-        """The probability that what has this cosine with an example is of the same video."""
+        """The probability that a frame with this cosine to an example comes from its video."""
         return share_of(self.intercept + self.weight * cosine)
 
 
 def curves() -> Mapping[str, Alike]:
-    """The curve of each network that has one, by its name."""
+    """The curve of each network that has one, by the network's name."""
     return {
-        name: Alike(float(own["intercept"]), float(own["weight"])) for name, own in learned()["alike"].items()
+        name: Alike(float(curve["intercept"]), float(curve["weight"]))
+        for name, curve in learned()["alike"].items()
     }

@@ -1,13 +1,12 @@
-"""Sentences about everything and nothing, for finding out how high chance alone scores on a corpus.
+"""Sentences about everything and nothing, to find out how high unrelated queries score on a corpus.
 
-A corpus is searched with them as with real queries: what they find is what an unrelated sentence finds.
-They cover many fields with few sentences each, so that whatever a corpus is about, most of them are
-unrelated to it; the fit that uses them does not mind the few that are not (`chance.py`). They must be in the
-language of the corpus: in another one hardly a word is said there, and any question stands out.
+A corpus is searched with them as with real queries. They cover many fields with few sentences each, so that
+most are unrelated to any corpus; the fit is robust to the few that are not (`chance.py`). They must be in the
+language of the corpus: in another language hardly a word matches, and any question stands out.
 
 **A language is one file** of `unrelated/`, named by its ISO 639-1 code: a first line with its English name
-and its most frequent words, by which it is recognised, then a sentence a line; the first forty lines say the
-same in every language.
+and its most frequent words, by which it is recognised, then one sentence a line; the first forty lines say
+the same in every language.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-# Scripts that one language of ours writes; looked for in this order, because Japanese has Chinese signs too.
+# Scripts of a single language here, in order of search: Japanese uses Chinese characters too.
 _SCRIPTS = {
     "ja": re.compile(r"[\u3040-\u30ff]"),
     "ko": re.compile(r"[\uac00-\ud7af]"),
@@ -29,8 +28,8 @@ _SCRIPTS = {
     "bn": re.compile(r"[\u0980-\u09ff]"),
 }
 _SCRIPT_SHARE = 0.1
-# Frequent words make a third to a half of any speech in their language, and of another one of our
-# languages a tenth or less (see the tests).
+# Frequent words make up a third to a half of any speech in their language, and a tenth or less in another one
+# (see the tests).
 _LEAST_SHARE = 0.12
 _FEWEST_WORDS = 20
 _MOST_CHARACTERS = 50_000
@@ -49,7 +48,7 @@ class Language:
 
 @cache
 def languages() -> Mapping[str, Language]:
-    """All languages that there are sentences of, by code."""
+    """All languages with sentences here, by code."""
     folder = files("whenabouts.confidence").joinpath("unrelated")
     names = sorted(path.name for path in folder.iterdir() if path.name.endswith(".txt"))
     return {name[:-4]: _read(name[:-4], folder.joinpath(name).read_text(encoding="utf-8")) for name in names}
@@ -62,7 +61,7 @@ def _read(code: str, text: str) -> Language:
 
 
 def language_of(texts: Iterable[str]) -> Language | None:
-    """The language that most of some texts is in; None where it is none of ours."""
+    """The language of most of some texts; None if it has no sentences here."""
     text = _beginning(texts).lower()
     letters = sum(letter.isalpha() for letter in text)
     for code, script in _SCRIPTS.items():
@@ -78,12 +77,12 @@ def language_of(texts: Iterable[str]) -> Language | None:
     best = max(shares, key=lambda code: shares[code])
     if shares[best] >= _LEAST_SHARE:
         return languages()[best]
-    # A few words without a frequent one among them say nothing; most captions are English.
+    # A few words without a frequent one are inconclusive; most captions are English.
     return languages()["en"] if total < _FEWEST_WORDS and text.isascii() else None
 
 
 def _in_main_alphabet(words: Iterable[str]) -> Counter[str]:
-    """The words in the alphabet that most are in: technical talk is full of English names."""
+    """The words in the most frequent alphabet: technical talks are full of English names."""
     kinds: dict[str, Counter[str]] = {}
     for word in words:
         kinds.setdefault(unicodedata.name(word[0], "").partition(" ")[0], Counter())[word] += 1
@@ -102,4 +101,4 @@ def _beginning(texts: Iterable[str]) -> str:
 
 
 SENTENCES: tuple[str, ...] = languages()["en"].sentences
-"""The English ones, which are also what pictures are asked."""
+"""The English sentences, which pictures are searched with too."""

@@ -1,13 +1,11 @@
-"""How likely is it that an unrelated sentence would have scored this high? The honest half of an answer.
+"""How likely an unrelated sentence scores this high.
 
-A raw score says little: on one corpus nonsense reaches what on another only the truth does. So a bank of
-sentences about all sorts of subjects (`background.py`) is searched in the corpus itself, and their best
-scores say what chance reaches there. The confidence of a moment is the share of such sentences that stay
-below its score.
+A raw score says little: nonsense may score higher on one corpus than the right answer does on another. So a
+bank of sentences about all sorts of subjects (`background.py`) is searched in the corpus itself. A score's
+percentile is the share of these sentences whose best score is lower.
 
-The share is read off a Gumbel distribution, the law of the largest of many scores, fitted to the
-quartiles: a handful of bank sentences that the corpus does answer cannot spoil quartiles, while they
-would cap an empirical share.
+The share is read off a Gumbel distribution, the law of the largest of many scores, fitted to the quartiles. A
+few sentences that the corpus does answer do not affect quartiles, but would cap an empirical share.
 """
 
 from __future__ import annotations
@@ -25,12 +23,12 @@ FEWEST_SCORES = 30
 """With fewer background scores than this there is no confidence."""
 
 MATCH_AT = 0.95
-"""A match is what at least so large a share of unrelated sentences stays below."""
+"""Percentile from which a score stands out, and counts as a match without measured probabilities."""
 
 NO_MATCH_BELOW = 0.75
 
 LEAST_IN_FIVE = 0.2
-"""It is no match where one of the first five moments is right with less probability than this."""
+"""The answer is "no match" if the probability that one of the first five moments is right is lower."""
 
 _EULER_LOG2 = math.log(math.log(2.0))
 _QUARTILE_SPAN = math.log(math.log(4.0)) - math.log(math.log(4.0 / 3.0))
@@ -38,20 +36,22 @@ _QUARTILE_SPAN = math.log(math.log(4.0)) - math.log(math.log(4.0 / 3.0))
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """What unrelated sentences score best on one corpus in one stream: a Gumbel's place and scale."""
+    """Best scores of unrelated sentences in one stream of a corpus: location and scale of a Gumbel
+    distribution.
+    """
 
     place: float
     scale: float
 
     def confidence(self, score: float) -> float:
-        """Share of unrelated sentences whose best score stays below `score`, in [0, 1]."""
+        """Share of unrelated sentences whose best score is below `score`, in [0, 1]."""
         height = (score - self.place) / self.scale
         return math.exp(-math.exp(-max(-30.0, min(height, 700.0))))
 
     def surprise(self, score: float) -> float:
-        """`score` in units that are alike in all streams: -log of the share that chance reaches it.
+        """-log of the probability that an unrelated sentence reaches `score`.
 
-        Rises with the score without a bound, so it orders moments of different streams.
+        It grows with the score without a bound, and so orders moments of different streams.
         """
         height = (score - self.place) / self.scale
         # -log(1 - exp(-exp(-h))): for large h this is h to machine precision.
@@ -60,12 +60,10 @@ class Chance:
         return -math.log(-math.expm1(-math.exp(-max(-30.0, height))) or 5e-324)
 
     def to_json(self) -> dict[str, Any]:
-        """For the corpus's description."""
         return {"place": self.place, "scale": self.scale}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Chance:
-        """Back from the corpus's description."""
         return cls(float(value["place"]), float(value["scale"]))
 
 
@@ -89,27 +87,27 @@ def fit_chance(scores: Sequence[float]) -> Chance | None:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Confidences that part the three answers: "match" at `match_at`, "no match" below `no_match_below`."""
+    """Confidences that separate the answers: "match" from `match_at` on, "no match" below
+    `no_match_below`.
+    """
 
     match_at: float = MATCH_AT
     no_match_below: float = NO_MATCH_BELOW
 
     def to_json(self) -> dict[str, float]:
-        """For the corpus's description."""
         return {"match_at": self.match_at, "no_match_below": self.no_match_below}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Thresholds:
-        """Back from the corpus's description."""
         return cls(float(value["match_at"]), float(value["no_match_below"]))
 
 
 FIXED = Thresholds()
-"""Of a trained system whose calibration has none of its own."""
+"""For trained systems whose calibration has no thresholds."""
 
 
 def stands_out(percentile: float | None) -> bool:
-    """Whether hardly an unrelated sentence scores as much."""
+    """Whether hardly any unrelated sentence scores as high."""
     return percentile is not None and percentile >= MATCH_AT
 
 
@@ -122,12 +120,12 @@ def answer_for(
     in_five: float | None = None,
     thresholds: Thresholds = FIXED,
 ) -> Answer:
-    """The answer in one word, from the confidence of the best moment; "unsure" while there is none.
+    """The answer from the confidence of the best moment; "unsure" without one.
 
-    A name or a rare term that is said at the best moment (`is_name`) is a match. `in_five` is the probability
-    that one of the first five is right: where it is known, it and not that of the best moment decides on
-    "no match". Where every word of the query stands in a stream's best moment, or hardly an unrelated
-    sentence scores as much (`stands_out`), "no match" would mislead.
+    A name or a rare term that is said in the best moment (`is_name`) is a match. `in_five` is the probability
+    that one of the first five is right; if known, it decides on "no match". "No match" is not given if every
+    word of the query occurs in a stream's best moment, or hardly any unrelated sentence scores as high
+    (`stands_out`).
     """
     if not has_moments:
         return "no_match"

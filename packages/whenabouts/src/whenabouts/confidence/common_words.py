@@ -1,7 +1,7 @@
-"""English words that talks of different fields share, so that a query of other words is a name or a term.
+"""English words common to talks of different fields; a short query without them is a name or a term.
 
-The list was counted in real transcripts (`benchmarks/common_words.py`). There is one for English alone: in
-other languages no query is taken for a name.
+The list was counted in real transcripts (`benchmarks/common_words.py`). It exists for English only: in other
+languages no query counts as a name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 
 MOST_WORDS = 2
-"""A name or a term has no more words than this."""
+"""Most words of a name or a term."""
 
 
 @cache
@@ -22,7 +22,7 @@ def common_words() -> frozenset[str]:
 
 
 def is_term(words: Sequence[str]) -> bool:
-    """Whether some lower-case words in Latin letters are a name or a term: one or two, and none is common.
+    """Whether lower-case words are a name or a term: one or two, in Latin letters, none of them common.
 
     >>> is_term(["kubernetes"]), is_term(["next", "steps"])
     (True, False)

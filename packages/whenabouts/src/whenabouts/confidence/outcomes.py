@@ -1,9 +1,9 @@
-"""What came of questions whose truth is known: how often the answers were wrong, and how sure they were.
+"""Outcomes of questions with known answers: how often the three answers are wrong, and how sure they were.
 
-Three kinds of questions. *Unrelated* ones have no answer in the corpus. *Known* ones have one, at a known
-place. The same with their true video *taken out* have none either, but are on the corpus's own topics, so
-they are the hard ones. A taken-out question all of whose words are said in another video is left out: there
-its answer may well be.
+There are three kinds of questions. *Unrelated* ones have no answer in the corpus. *Known* ones have one, at a
+known place. The same with their true video *taken out* have none either, but are about the corpus's topics,
+so they are the hard ones. A taken-out question whose words all occur in another video is left out, because
+its answer may be there.
 """
 
 from __future__ import annotations
@@ -36,19 +36,21 @@ BINS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Bins of confidence in which right first answers are counted."""
 
 TAKEN_OUT_WORTH = 0.15
-"""How much a question with its true video taken out counts beside one that has an answer, when probabilities
-are learned: people mostly ask of what is there. `learned.json` was fitted with it too."""
+"""Weight of a taken-out question beside one with an answer when probabilities are learned, because users
+mostly ask for existing moments. `learned.json` was fitted with it too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one question found: the confidence (probability that it is right) of its best moment, None where
-    no stream is calibrated.
+    """The outcome of one question. `confidence` is the probability that its best moment is right, None
+    without calibration.
 
-    `right`: the best moment shares time with the true one. `literal`: every word of the question stands in a
-    stream's best moment, or it stands out of chance; `near`: in it or around it; `name`: it is a name or
-    a rare term that is said there. `in_five`: the probability that one of its first five moments is right,
-    None where that is not known. `group` is the true video, or the number of an unrelated question.
+    - `right`: the best moment overlaps the true one.
+    - `literal`: every word of the question occurs in a stream's best moment, or its score stands out.
+    - `near`: every word occurs in it or around it.
+    - `name`: the question is a name or a rare term that is said there.
+    - `in_five`: the probability that one of its first five moments is right, None if unknown.
+    - `group`: the true video, or the number of an unrelated question.
     """
 
     kind: Kind
@@ -62,7 +64,7 @@ class Outcome:
     in_five: float | None = None
 
     def answer(self, thresholds: Thresholds = FIXED) -> Answer:
-        """The answer in one word, as a search gives it."""
+        """The answer that a search gives."""
         return answer_for(
             self.confidence,
             has_moments=self.has_moment,
@@ -74,17 +76,17 @@ class Outcome:
 
     @property
     def sureness(self) -> float:
-        """The confidence; 0 where nothing was found."""
+        """The confidence; 0 if nothing was found."""
         return self.confidence or 0.0
 
     @property
     def is_stated(self) -> bool:
-        """Whether it has a confidence, or found nothing; what no stream is calibrated for states nothing."""
+        """Whether it has a confidence or found nothing; false without calibration."""
         return self.confidence is not None or not self.has_moment
 
     @property
     def counts(self) -> bool:
-        """Whether it is known what the answer should be."""
+        """Whether the right answer is known."""
         return not (self.kind == "taken_out" and self.near)
 
 
@@ -92,9 +94,9 @@ class Outcome:
 class Rates:
     """How often the three answers are wrong.
 
-    `unrelated` and `taken_out`: questions without an answer that were called a match (false alarms).
-    `missed`: questions with an answer that were called no match. `unsure`: of those with an answer.
-    `right`: of questions with an answer that were called a match, those whose first moment is right.
+    - `unrelated`, `taken_out`: questions without an answer that were called a match (false alarms).
+    - `missed`, `unsure`: questions with an answer that were called no match, or unsure.
+    - `right`: questions with an answer called a match whose first moment is right.
     """
 
     unrelated: Rate
@@ -104,7 +106,6 @@ class Rates:
     right: Rate
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
         return {
             "false_alarm_rate": self.unrelated.to_json(),
             "false_alarm_rate_taken_out": self.taken_out.to_json(),
@@ -114,7 +115,6 @@ class Rates:
         }
 
     def lines(self) -> list[str]:
-        """For people."""
         return [
             f"false alarms  {self.unrelated}  unrelated questions called a match",
             f"              {self.taken_out}  known questions called a match with their video taken out",
@@ -125,7 +125,7 @@ class Rates:
 
 
 def rates_of(outcomes: Sequence[Outcome], thresholds: Thresholds = PROBABLE) -> Rates:
-    """How often the answers, parted by some thresholds, are wrong."""
+    """How often the answers are wrong at some thresholds."""
     judged = [(outcome, outcome.answer(thresholds)) for outcome in outcomes]
     matched = [outcome for outcome, answer in judged if outcome.kind == "known" and answer == "match"]
     return Rates(
@@ -138,35 +138,38 @@ def rates_of(outcomes: Sequence[Outcome], thresholds: Thresholds = PROBABLE) -> 
 
 
 def adjustment_of(outcomes: Iterable[Outcome], prior: Probability) -> Adjustment:
-    """What the answers to questions with an answer, and to these taken out, say of a corpus.
+    """The adjustment of a corpus, from the outcomes of known and taken-out questions.
 
-    Their confidences must be those of `prior` without an adjustment. Questions of one video count as so many
-    as are worth as much independent ones.
+    Their confidences must be those of `prior` without an adjustment. Questions of one video count as their
+    effective number of independent ones.
     """
-    own = [outcome for outcome in outcomes if outcome.kind != "unrelated" and outcome.counts]
-    own = [outcome for outcome in own if outcome.confidence is not None]
-    if not own:
+    counted = [
+        outcome
+        for outcome in outcomes
+        if outcome.kind != "unrelated" and outcome.counts and outcome.confidence is not None
+    ]
+    if not counted:
         return Adjustment()
-    hits = rate_of([outcome.right for outcome in own], [outcome.group for outcome in own])
+    hits = _rate(counted, lambda outcome: outcome.right)
     worth = hits.effective / hits.of
     return adjusted(
-        [log_odds(outcome.sureness) for outcome in own],
-        [outcome.right for outcome in own],
-        [worth * (TAKEN_OUT_WORTH if outcome.kind == "taken_out" else 1.0) for outcome in own],
+        [log_odds(outcome.sureness) for outcome in counted],
+        [outcome.right for outcome in counted],
+        [worth * (TAKEN_OUT_WORTH if outcome.kind == "taken_out" else 1.0) for outcome in counted],
         prior,
     )
 
 
 def adjusted_by_halves(outcomes: Sequence[Outcome], prior: Probability) -> tuple[Outcome, ...]:
-    """The outcomes with the confidences that they would have on an adjusted corpus.
+    """The outcomes with the confidences of an adjusted corpus.
 
-    Each half of the videos is judged by what came of the other, so that nothing is judged by its like.
+    Two-fold cross-fitting: each half of the videos is adjusted by the outcomes of the other half.
     """
     groups = sorted({(outcome.kind == "unrelated", outcome.group) for outcome in outcomes})
-    half = {group: number % 2 for number, group in enumerate(groups)}
-    sides = [half[outcome.kind == "unrelated", outcome.group] for outcome in outcomes]
+    half_of = {group: number % 2 for number, group in enumerate(groups)}
+    sides = [half_of[outcome.kind == "unrelated", outcome.group] for outcome in outcomes]
     pairs = list(zip(outcomes, sides, strict=True))
-    learned = [adjustment_of((outcome for outcome, side in pairs if side != own), prior) for own in (0, 1)]
+    learned = [adjustment_of((outcome for outcome, side in pairs if side != half), prior) for half in (0, 1)]
     return tuple(_adjusted(outcome, learned[side]) for outcome, side in pairs)
 
 
@@ -178,8 +181,8 @@ def _adjusted(outcome: Outcome, adjustment: Adjustment) -> Outcome:
 
 
 def _share(judged: Iterable[tuple[Outcome, Answer]], kind: Kind, answer: Answer) -> Rate:
-    own = [(outcome, given) for outcome, given in judged if outcome.kind == kind and outcome.counts]
-    return rate_of([given == answer for _, given in own], [outcome.group for outcome, _ in own])
+    counted = [(outcome, given) for outcome, given in judged if outcome.kind == kind and outcome.counts]
+    return rate_of([given == answer for _, given in counted], [outcome.group for outcome, _ in counted])
 
 
 def _rate(outcomes: Sequence[Outcome], holds: Callable[[Outcome], bool]) -> Rate:
@@ -188,7 +191,7 @@ def _rate(outcomes: Sequence[Outcome], holds: Callable[[Outcome], bool]) -> Rate
 
 
 class Bin(NamedTuple):
-    """First answers with a confidence of at least `low` and below `high`; `stated` is their mean."""
+    """First answers with a confidence in [`low`, `high`); `stated` is their mean confidence."""
 
     low: float
     high: float
@@ -197,37 +200,37 @@ class Bin(NamedTuple):
 
 
 def _stated(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """The outcomes that state how sure they are; none if no answer among them has a confidence."""
+    """The outcomes with a stated confidence; empty if no answer among them has one."""
     stated = [outcome for outcome in outcomes if outcome.is_stated]
     return stated if any(outcome.confidence is not None for outcome in stated) else []
 
 
 def bins(outcomes: Sequence[Outcome]) -> list[Bin]:
-    """How many first answers to known questions are right, by their confidence; empty bins are left out."""
+    """Accuracy of first answers to known questions by confidence, without empty bins."""
     filled, answers = [], _stated(outcome for outcome in outcomes if outcome.kind == "known")
     for low, high in itertools.pairwise(BINS):
         limit = math.inf if high == BINS[-1] else high
-        own = [outcome for outcome in answers if low <= outcome.sureness < limit]
-        if own:
-            stated = sum(outcome.sureness for outcome in own) / len(own)
-            filled.append(Bin(low, high, stated, _rate(own, lambda outcome: outcome.right)))
+        inside = [outcome for outcome in answers if low <= outcome.sureness < limit]
+        if inside:
+            stated = sum(outcome.sureness for outcome in inside) / len(inside)
+            filled.append(Bin(low, high, stated, _rate(inside, lambda outcome: outcome.right)))
     return filled
 
 
 class Reliability(NamedTuple):
-    """Of known questions: the mean difference between stated and observed shares over bins, and how surely a
-    right answer has a higher confidence than a wrong one (AUROC). None: could not be measured."""
+    """Calibration of known questions: expected calibration error over bins, and AUROC of confidence for
+    right against wrong answers. None: could not be measured.
+    """
 
     error: float | None
     auroc: float | None
 
     def to_json(self) -> dict[str, float | None]:
-        """For programs."""
         return {"expected_calibration_error": self.error, "auroc": self.auroc}
 
 
 def reliability_of(outcomes: Sequence[Outcome]) -> Reliability:
-    """How well confidences of first answers hold, and how well they part right answers from wrong ones."""
+    """Calibration error and discrimination (AUROC) of the confidences of first answers."""
     rows = bins(outcomes)
     total = sum(row.right.of for row in rows)
     if not total:
@@ -242,11 +245,11 @@ def reliability_of(outcomes: Sequence[Outcome]) -> Reliability:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RiskCoverage:
-    """What answering only the surest costs and saves: coverage (n,), risk (n,), both in [0, 1].
+    """Risk against coverage if only the surest questions are answered: coverage (n,), risk (n,), both in
+    [0, 1].
 
-    Over known questions and the same ones with their video taken out; an answer to the latter is always
-    wrong. `area` is the mean risk over all coverages, the smaller the better; `ideal` what a perfect order
-    of the same answers would have.
+    Over known and taken-out questions; an answer to the latter is always wrong. `area` is the mean risk over
+    all coverages, the smaller the better; `ideal` is the area of a perfect order of the same answers.
     """
 
     coverage: NDArray[np.float64]
@@ -255,7 +258,6 @@ class RiskCoverage:
     ideal: float
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
         return {
             "coverage": self.coverage.tolist(),
             "risk": self.risk.tolist(),
@@ -264,12 +266,12 @@ class RiskCoverage:
         }
 
     def risk_at(self, coverage: float) -> float:
-        """The risk where at least so many of the questions are answered."""
+        """The risk if at least this share of the questions is answered."""
         return float(self.risk[min(int(np.searchsorted(self.coverage, coverage)), len(self.risk) - 1)])
 
 
 def risk_coverage(outcomes: Iterable[Outcome]) -> RiskCoverage | None:
-    """The curve, surest answers first; equally sure ones together. None if no known question is stated."""
+    """The curve, surest answers first, ties together. None if no known question has a confidence."""
     counted = _stated(outcome for outcome in outcomes if outcome.kind != "unrelated" and outcome.counts)
     if not counted:
         return None
@@ -279,7 +281,7 @@ def risk_coverage(outcomes: Iterable[Outcome]) -> RiskCoverage | None:
     last = np.append(np.diff(sure[order]) != 0, True)
     answered = np.arange(1, len(counted) + 1)
     risk = np.cumsum(wrong[order]) / answered
-    # Of equally sure answers each stands for their mean.
+    # Ties share their mean.
     runs = np.searchsorted(np.flatnonzero(last), np.arange(len(counted)))
     ideal = np.cumsum(np.sort(wrong)) / answered
     return RiskCoverage(
@@ -293,7 +295,8 @@ def charts(outcomes: Sequence[Outcome]) -> Iterator[str]:
     if rows:
         yield "reliability: right first answers to known questions, by confidence (|: as stated)"
     for bin_ in rows:
-        yield f"  {_span(bin_):>15} {_bar(bin_.right.share, bin_.stated)} {_percent(bin_.right)}"
+        span = f"{100 * bin_.low:g} to {100 * bin_.high:g} %"
+        yield f"  {span:>15} {_bar(bin_.right.share, bin_.stated)} {_percent(bin_.right)}"
     error, auroc = reliability_of(outcomes)
     if error is not None:
         ranked = "" if auroc is None else f"; a right answer stands above a wrong one in {auroc:.0%} of pairs"
@@ -313,10 +316,6 @@ def _bar(share: float | None, mark: float | None = None, width: int = 30) -> str
     if mark is not None:
         cells[min(width - 1, math.floor(mark * width))] = "|"
     return "".join(cells)
-
-
-def _span(own: Bin) -> str:
-    return f"{100 * own.low:g} to {100 * own.high:g} %"
 
 
 def _percent(rate: Rate) -> str:

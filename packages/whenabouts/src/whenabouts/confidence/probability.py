@@ -1,12 +1,13 @@
-"""The probability that the first moment of an answer is right, learned from answers whose truth is known.
+"""The probability that the first moment of an answer is right, learned from answers with known truth.
 
-An answer has features that need no truth: how far its score stands above what unrelated sentences score, how
-far above the next, how much of the query is said there word for word (`Features`). A logistic curve over them
-was fitted to the answers to thousands of questions over many corpora (`learned.json`; by
-`benchmarks/answers.py`, where it is also measured on recordings and sets it was not fitted on). What is
-learned of one corpus moves the curve there (`Adjustment`); with nothing learned of it the curve holds as it
-is, and the interval says how far corpora differ. A query in another language than the words has few words in
-common with them; what that means was learned for sentence models by name (`benchmarks/languages.py`).
+An answer has features that need no truth: its score above that of unrelated sentences, its lead over the
+next, how much of the query is said there word for word (`Features`). A logistic curve over them was fitted to
+the answers to thousands of questions over many corpora (`learned.json`; by `benchmarks/answers.py`, which
+also measures it on recordings and sets it was not fitted on).
+
+Questions with known answers on one corpus move the curve there (`Adjustment`). Without them the curve holds
+as it is, and the interval says how far corpora differ. A query in another language than the words shares few
+words with them; an adjustment for that was learned for sentence models by name (`benchmarks/languages.py`).
 """
 
 from __future__ import annotations
@@ -27,28 +28,32 @@ from whenabouts.confidence.chance import Thresholds
 Floats = NDArray[np.float64]
 
 PROBABLE = Thresholds(match_at=0.75, no_match_below=0.15)
-"""From three in four on it is a match; of all answers above that, more are right."""
+"""A match from three in four on; over all answers above that, more are right."""
 
 NAME_RARITY = 5.0
-"""A name or a term is looked for by itself if it is as rare (nats) as what one passage in 150 says."""
+"""A name or a term counts from this rarity (nats) on: one passage in 150."""
 
-# Certainty is never claimed: some questions are answered elsewhere than where people looked.
+# Probabilities are clipped: some questions are answered elsewhere than where annotators looked.
 _LEAST, MOST = 0.002, 0.98
 _TWO_SIDED = 1.96
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What is known of the first moment of an answer without knowing the truth.
+    """Features of the first moment of an answer that need no truth.
 
-    `surprise`: the root of its score in units of `Chance.surprise`. `lead`: how far it stands above the fifth
-    after it (in these units, at most `MOST_LEAD`); `lead_of_video`: above the first in another video (the
-    root of it). `crowd`: logarithm of how many moments score about as much. `same_video`: share of the five
-    after it that are in its video. `spoken`: rarity of the query's words that are said there, summed (nats; a
-    word that one passage in a hundred has counts 4.6), as log(1 + sum). `words`: logarithm of how many the
-    query has. `length`: log(1 + hours) of the moment's video, for in a longer one more places compete; 0
-    where the query is said as a phrase. `nearer`: log(1 + n) where n clips of the corpus are nearer to the
-    query in meaning. `name`: 1 where the query is a name or a rare term and said there.
+    - `surprise`: the root of its score in units of `Chance.surprise`.
+    - `lead`: its lead over the fifth after it (in these units, at most `MOST_LEAD`); `lead_of_video`: the
+      root of its lead over the first in another video.
+    - `crowd`: logarithm of the number of moments with about the same score.
+    - `same_video`: share of the five after it that are in its video.
+    - `spoken`: summed rarity of the query's words that are said there (nats; a word of one passage in a
+      hundred counts 4.6), as log(1 + sum).
+    - `words`: logarithm of the number of words in the query.
+    - `length`: log(1 + hours) of the moment's video, because a longer one has more competing places; 0 if the
+      query is said as a phrase.
+    - `nearer`: log(1 + n) for n clips of the corpus nearer to the query in meaning.
+    - `name`: 1 if the query is a name or a rare term and is said there.
     """
 
     surprise: float
@@ -73,10 +78,10 @@ MOST_LEAD = 12.0
 
 RISING = dict.fromkeys(("surprise", "lead", "lead_of_video", "spoken", "name"), 1)
 RISING |= dict.fromkeys(("crowd", "length", "nearer"), -1)
-"""Features that may only raise (1) or lower (-1) the probability, whatever the data say."""
+"""Features constrained to raise (1) or lower (-1) the probability."""
 
 OWN = ("surprise", "spoken", "length", "nearer", "name")
-"""Features that each moment has by itself; the others are of the list."""
+"""Features of a single moment; the others depend on the list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +92,20 @@ class Curve:
     weights: Mapping[str, float]
 
     def log_odds_of(self, features: Features) -> float:
-        """The logarithm of the odds that the moment is right."""
+        """The log odds that the moment is right."""
         terms = (weight * float(getattr(features, name)) for name, weight in self.weights.items())
         return self.intercept + sum(terms)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Curve:
-        """Back from `learned.json`."""
         return cls(float(value["intercept"]), {name: float(w) for name, w in value["weights"].items()})
 
 
 @dataclass(frozen=True, slots=True)
 class Adjustment:
-    """What answers of known truth on one corpus say of the curve there: log odds = shift + slope * log odds.
+    """The learned correction of the curve on one corpus: log odds = shift + slope * log odds.
 
-    `questions` is how many independent questions it comes from; 0: nothing is known of this corpus.
+    `questions` is the number of independent questions behind it; 0: nothing is known of this corpus.
     """
 
     shift: float = 0.0
@@ -109,16 +113,14 @@ class Adjustment:
     questions: float = 0.0
 
     def after(self, first: Adjustment) -> Adjustment:
-        """Both as one, `first` first; known of this corpus is what this one knows."""
+        """Compose two adjustments, `first` first; `questions` comes from self."""
         return Adjustment(self.shift + self.slope * first.shift, self.slope * first.slope, self.questions)
 
     def to_json(self) -> dict[str, float]:
-        """For the corpus's description."""
         return {"shift": self.shift, "slope": self.slope, "questions": self.questions}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Adjustment:
-        """Back from the corpus's description."""
         return cls(float(value["shift"]), float(value["slope"]), float(value["questions"]))
 
 
@@ -129,11 +131,13 @@ UNADJUSTED = Adjustment()
 class Probability:
     """The learned curves, as they hold on one corpus.
 
-    `words` is for moments with words, `others` for those without (pictures), over the features that these
-    have; `words_five` and `others_five` are for one of the first five being right. A later moment is less
-    likely by `later`, and by `gap` for each unit that it scores below the first. `between` is the standard
-    deviation of the intercept between corpora, in log odds; `slopes` that of the slope. `across` has, by the
-    name of a sentence model, what moves the curves for a query in another language than the words.
+    - `words`, `others`: for moments with words, and without (pictures), over the features that these have.
+    - `words_five`, `others_five`: for one of the first five being right.
+    - `later`: log odds by which a later moment is less likely; `gap`: the same per unit of score below the
+      first.
+    - `between`, `slopes`: standard deviation of the intercept and of the slope between corpora, in log odds.
+    - `across`: by the name of a sentence model, the adjustment for a query in another language than the
+      words.
     """
 
     words: Curve
@@ -163,16 +167,16 @@ class Probability:
         return with_adjustment(share_of(curve.log_odds_of(first)), self.adjustment)
 
     def of_later(self, first: Features, probability: float, later: Features, *, has_words: bool) -> float:
-        """The probability of a later moment, from the first one's and by what they differ in themselves."""
+        """The probability of a later moment, from the first one's and the difference of their features."""
         weights = (self.words if has_words else self.others).weights
         differs = sum(weights.get(name, 0.0) * (getattr(later, name) - getattr(first, name)) for name in OWN)
         below = self.later + self.gap * (first.surprise - later.surprise)
         return min(probability, share_of(log_odds(probability) + self.adjustment.slope * differs - below))
 
     def interval(self, probability: float, clips: int) -> tuple[float, float]:
-        """The range (95 %) that is left open on a corpus of so many clips: by the curve's own scatter.
+        """The 95 % interval of a probability on a corpus of `clips` clips, by the scatter of the curve.
 
-        Corpora differ by `between`; questions of known truth narrow that, few clips widen it.
+        Corpora differ by `between`; questions with known answers narrow the interval, few clips widen it.
         """
         scatter = self.between**2 / (1 + self.adjustment.questions * self.between**2 / _VARIANCE_OF_ANSWER)
         width = _TWO_SIDED * math.sqrt(scatter + _FEW_CLIPS / max(1, clips))
@@ -180,25 +184,25 @@ class Probability:
         return share_of(middle - width), share_of(middle + width)
 
 
-# One answer of known truth says so much of an intercept: the variance of log odds near one half.
+# Variance of log odds near one half: the information of one known answer about an intercept.
 _VARIANCE_OF_ANSWER = 4.0
-# Variance that few clips add: what stands out among ten is as doubtful as the difference between two corpora.
+# Variance that few clips add: at ten clips it equals the difference between two corpora.
 _FEW_CLIPS = 5.0
 
 
 def share_of(log_odds: float) -> float:
-    """The probability of log odds; certainty is never claimed."""
+    """The probability of log odds, clipped to [0.002, 0.98]."""
     return min(MOST, max(_LEAST, 1 / (1 + math.exp(-max(-30.0, min(30.0, log_odds))))))
 
 
 def log_odds(probability: float) -> float:
-    """The logarithm of the odds; of what is never claimed, those of the last that is."""
+    """Log odds, with the probability clipped to [0.002, 0.98]."""
     share = min(MOST, max(_LEAST, probability))
     return math.log(share / (1 - share))
 
 
 def with_adjustment(probability: float, adjustment: Adjustment) -> float:
-    """A probability of the general curve as it holds on a corpus of which something is known."""
+    """A probability of the general curve, adjusted to a corpus."""
     if adjustment == UNADJUSTED:
         return probability
     return share_of(adjustment.shift + adjustment.slope * log_odds(probability))
@@ -206,14 +210,14 @@ def with_adjustment(probability: float, adjustment: Adjustment) -> float:
 
 @cache
 def learned() -> Mapping[str, Any]:
-    """The numbers that come with the package, and what they were fitted on."""
+    """The fitted numbers that come with the package, with the data they were fitted on."""
     text = files("whenabouts.confidence").joinpath("learned.json").read_text(encoding="utf-8")
     value: Mapping[str, Any] = json.loads(text)
     return value
 
 
 def general(adjustment: Adjustment = UNADJUSTED) -> Probability:
-    """The curves as they were learned over many corpora, moved by what is known of one."""
+    """The curves learned over many corpora, adjusted to one."""
     return from_json(learned(), adjustment)
 
 
@@ -229,42 +233,42 @@ def from_json(value: Mapping[str, Any], adjustment: Adjustment = UNADJUSTED) -> 
         float(value["between"]),
         float(value["slopes"]),
         adjustment,
-        {name: Adjustment.from_json(own) for name, own in value.get("across", {}).items()},
+        {name: Adjustment.from_json(fact) for name, fact in value.get("across", {}).items()},
     )
 
 
 def adjusted(
     general_log_odds: Sequence[float], right: Sequence[bool], weights: Sequence[float], prior: Probability
 ) -> Adjustment:
-    """What came of answers on one corpus, as an adjustment; drawn towards none where there are few.
+    """The maximum a posteriori adjustment from answers on one corpus.
 
-    `general_log_odds` are those of the general curve, `weights` how many independent questions each answer is
-    worth. The most likely shift and slope under normal priors: of mean 0 and deviation `between`, and of mean
-    1 and deviation `slopes` (Newton's method; the loss is convex).
+    `general_log_odds` are those of the general curve, `weights` the number of independent questions that each
+    answer is worth. The priors are normal: shift with mean 0 and deviation `between`, slope with mean 1 and
+    deviation `slopes` (Newton's method; the loss is convex).
     """
     if not len(general_log_odds):
         return UNADJUSTED
     x = np.stack([np.ones(len(general_log_odds)), np.asarray(general_log_odds, np.float64)], axis=1)
     truth, worth = np.asarray(right, np.float64), np.asarray(weights, np.float64)
     precision = np.array([prior.between**-2, prior.slopes**-2])
-    at_rest = np.array([0.0, 1.0])
-    value = at_rest.copy()
+    mean = np.array([0.0, 1.0])
+    value = mean.copy()
 
-    def lost(at: Floats) -> float:
+    def loss(at: Floats) -> float:
         odds = x @ at
-        off = at - at_rest
+        off = at - mean
         return float((worth * (np.logaddexp(0, odds) - truth * odds)).sum() + off @ (precision * off) / 2)
 
     for _ in range(50):
         p = 1 / (1 + np.exp(-np.clip(x @ value, -30, 30)))
-        gradient = x.T @ (worth * (p - truth)) + precision * (value - at_rest)
+        gradient = x.T @ (worth * (p - truth)) + precision * (value - mean)
         curvature = (x.T * (worth * p * (1 - p))) @ x + np.diag(precision)
         step = np.linalg.solve(curvature, gradient)
-        # Where most odds are far from even the curve is flat, and a whole step lands far behind the least.
-        while np.abs(step).max() >= 1e-9 and lost(value - step) > lost(value):
+        # Far from even odds the curve is flat, and a whole step would overshoot the minimum.
+        while np.abs(step).max() >= 1e-9 and loss(value - step) > loss(value):
             step = step / 2
         value = value - step
         if np.abs(step).max() < 1e-9:
             break
-    # A corpus on which sure answers are wrong more often than unsure ones does not turn the order round.
+    # The slope stays positive, so that a corpus never reverses the order of answers.
     return Adjustment(float(value[0]), max(0.1, float(value[1])), float(worth.sum()))

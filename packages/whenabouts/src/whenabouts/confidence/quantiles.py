@@ -1,6 +1,6 @@
 """Shares and quantiles of the beta, Student's t and normal distributions, without SciPy.
 
-SciPy is 142 MB of an installation, and these few numbers are all that the base needs of it. They agree with
+SciPy takes 142 MB of an installation, and the base needs only these few functions of it. They agree with
 SciPy's to 1e-9; the incomplete beta function is the continued fraction of DLMF 8.17.22.
 """
 
@@ -24,7 +24,7 @@ def beta_share(a: float, b: float, x: float) -> float:
 
 
 def beta_quantile(a: float, b: float, share: float) -> float:
-    """The x below which that share of a Beta(a, b) distribution lies, by Newton's steps between halvings."""
+    """The quantile of a Beta(a, b) distribution, by Newton's method with bisection."""
     if not 0.0 < share < 1.0:
         return float(share >= 1.0)
     low, high, x = 0.0, 1.0, a / (a + b)
@@ -44,14 +44,14 @@ def beta_quantile(a: float, b: float, share: float) -> float:
 def student_share(freedom: float, t: float) -> float:
     """The share of Student's t distribution below t."""
     square = t * t
-    if square < 1.0:  # of the two forms, the one that loses no digits
+    if square < 1.0:  # the form that loses no digits
         return 0.5 + math.copysign(beta_share(0.5, freedom / 2, square / (freedom + square)) / 2, t)
     outside = beta_share(freedom / 2, 0.5, freedom / (freedom + square)) / 2
     return outside if t < 0 else 1.0 - outside
 
 
 def student_quantile(freedom: float, share: float) -> float:
-    """The t below which that share of Student's t distribution lies."""
+    """The quantile of Student's t distribution."""
     if share < 0.5:
         return -student_quantile(freedom, 1.0 - share)
     inside = 2.0 * share - 1.0
@@ -71,13 +71,15 @@ def _density(a: float, b: float, x: float) -> float:
     return math.exp(_log_weight(a, b, x, 1.0 - x)) / (x * (1.0 - x)) if 0.0 < x < 1.0 else 0.0
 
 
-def _log_weight(a: float, b: float, x: float, rest: float) -> float:
-    """log(x^a (1-x)^b / B(a, b)), with `rest` = 1 - x."""
-    return a * math.log(x) + b * math.log(rest) - _log_beta(a, b)
+def _log_weight(a: float, b: float, x: float, y: float) -> float:
+    """log(x^a y^b / B(a, b)), with y = 1 - x."""
+    return a * math.log(x) + b * math.log(y) - _log_beta(a, b)
 
 
 def _log_beta(a: float, b: float) -> float:
-    """log B(a, b). For two large numbers by Stirling's series: the three terms would cancel most digits."""
+    """log B(a, b). Two large numbers use Stirling's series, because the three terms would cancel most
+    digits.
+    """
     small, large = min(a, b), max(a, b)
     if small < 10:
         return math.lgamma(small) + _log_gamma_step(large, small)
@@ -107,13 +109,13 @@ def _log_gamma_step(large: float, step: float) -> float:
 
 
 def _stirling(z: float) -> float:
-    """What Stirling's formula lacks of log Gamma(z), z >= 10 (DLMF 5.11.1)."""
+    """The correction of Stirling's formula for log Gamma(z), z >= 10 (DLMF 5.11.1)."""
     y = 1.0 / (z * z)
     return (1 / 12 - y * (1 / 360 - y * (1 / 1260 - y * (1 / 1680 - y * (1 / 1188 - y * 691 / 360360))))) / z
 
 
-def _below(a: float, b: float, x: float, rest: float) -> float:
-    """The incomplete beta function by its continued fraction (modified Lentz), for x below its mean."""
+def _below(a: float, b: float, x: float, y: float) -> float:
+    """The incomplete beta function by its continued fraction (modified Lentz); y = 1 - x."""
     d = 1.0 / _not_zero(1.0 - (a + b) * x / (a + 1))
     c, fraction = 1.0, d
     for m in range(1, _TERMS):
@@ -128,7 +130,7 @@ def _below(a: float, b: float, x: float, rest: float) -> float:
             fraction *= change
         if abs(change - 1.0) < _CLOSE:
             break
-    return math.exp(_log_weight(a, b, x, rest)) / a * fraction
+    return math.exp(_log_weight(a, b, x, y)) / a * fraction
 
 
 def _not_zero(value: float) -> float:

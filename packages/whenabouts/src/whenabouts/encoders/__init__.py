@@ -1,7 +1,7 @@
-"""Frames and sentences to vectors; one file per family, and the folder is the registry.
+"""Encoders of frames and sentences; one file per family, and the folder is the registry.
 
-Every module here whose name does not begin with an underscore is a family (see `protocol.Family`);
-a new family is a new file and nothing else.
+Every module here whose name does not begin with an underscore is a family (see `protocol.Family`); a new
+family needs a new file only.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ _NO_FAMILY = {"protocol"}
 
 
 def open_text_encoder(name: str | None = None, settings: EncoderSettings | None = None) -> TextEncoder:
-    """The text encoder of that name or path; None is the one that needs no download.
+    """The text encoder of that name or path; None: the default, which needs no download.
 
-    Raises EncoderUnavailable, saying what to install, fetch or give instead.
+    Raises EncoderUnavailable with a remedy.
     """
     encoder: TextEncoder = _open("open_text", DEFAULT_TEXT_ENCODER if name is None else name, settings)
     return encoder
@@ -73,40 +73,38 @@ def open_text_encoder(name: str | None = None, settings: EncoderSettings | None 
 def open_image_encoder(name: str, settings: EncoderSettings | None = None) -> ImageEncoder:
     """The picture encoder of that hub name (`owner/name@revision`), local path or `prefix:name`.
 
-    One that watches clips as well is a `ClipEncoder`. Raises EncoderUnavailable, saying what to install,
-    fetch or give instead.
+    If it also reads video clips, it is a `ClipEncoder`. Raises EncoderUnavailable with a remedy.
     """
     encoder: ImageEncoder = _open("open_images", name, settings)
     return encoder
 
 
 def open_sound_encoder(name: str, settings: EncoderSettings | None = None) -> SoundEncoder:
-    """The encoder of sounds of that hub name (`owner/name@revision`), local path or `prefix:name`.
+    """The sound encoder of that hub name (`owner/name@revision`), local path or `prefix:name`.
 
-    Raises EncoderUnavailable, saying what to install, fetch or give instead.
+    Raises EncoderUnavailable with a remedy.
     """
     encoder: SoundEncoder = _open("open_sound", name, settings)
     return encoder
 
 
 def open_picture_encoder(name: str, settings: EncoderSettings | None = None) -> PictureEncoder:
-    """The encoder of pictures alone that has that name. Raises EncoderUnavailable, saying what to install."""
+    """The encoder of pictures alone of that name. Raises EncoderUnavailable with a remedy."""
     encoder: PictureEncoder = _open("open_pictures", name, settings)
     return encoder
 
 
 def open_voice_encoder(name: str, settings: EncoderSettings | None = None) -> VoiceEncoder | Diarizer:
-    """What tells voices apart, of that hub name (`owner/name@revision`), ONNX file or folder.
+    """The voice encoder or diarizer of that hub name (`owner/name@revision`), ONNX file or folder.
 
-    Raises EncoderUnavailable, saying what to install, fetch or give instead.
+    Raises EncoderUnavailable with a remedy.
     """
     encoder: VoiceEncoder | Diarizer = _open("open_voices", name, settings)
     return encoder
 
 
 def encode_passages(encoder: TextEncoder, texts: Sequence[str]) -> NDArray[np.float32]:
-    """(N, D) unit vectors of texts to be searched, whether or not the encoder treats them apart from
-    queries."""
+    """(N, D) unit vectors of texts to be searched, for encoders with and without a separate passage side."""
     if isinstance(encoder, PassageEncoder):
         return encoder.encode_passages(texts)
     return encoder.encode_text(texts)
@@ -115,7 +113,7 @@ def encode_passages(encoder: TextEncoder, texts: Sequence[str]) -> NDArray[np.fl
 def encode_tokens(encoder: TextEncoder, texts: Sequence[str]) -> list[NDArray[np.float32]]:
     """For each query (L, D) features of its word pieces (see `TokenEncoder`).
 
-    Raises EncoderUnavailable for an encoder of whole sentences alone.
+    Raises EncoderUnavailable if the encoder encodes whole sentences only.
     """
     if not isinstance(encoder, TokenEncoder):
         raise EncoderUnavailable(
@@ -126,19 +124,19 @@ def encode_tokens(encoder: TextEncoder, texts: Sequence[str]) -> list[NDArray[np
 
 
 def encoder_report() -> list[EncoderStatus]:
-    """Which families work here, in the order of their precedence; for `doctor`."""
+    """The status of each family, in order of precedence."""
     return [family.status() for family in _families()]
 
 
 def known_models() -> list[ModelCard]:
-    """The models that the families name themselves; any other of their kind works as well."""
+    """The models that families list; others of their kind work as well."""
     return [model for family in _families() for model in getattr(family, "MODELS", ())]
 
 
 def _families() -> Iterator[Any]:
-    """The modules of this folder that declare a family, in the order of their precedence.
+    """The modules of this folder that declare a family, and plugins, in order of precedence.
 
-    `Any` because a family has only those of the open functions that it can honour.
+    `Any`, because a family has only some of the open functions.
     """
     names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names if name not in _NO_FAMILY]
@@ -147,14 +145,14 @@ def _families() -> Iterator[Any]:
 
 
 def _open(way: str, name: str, settings: EncoderSettings | None) -> Any:
-    """The first family that recognises the name and can open it this way opens it."""
+    """Open a name with the first family that recognises it and has this function."""
     if not name.strip() or not name.isprintable():
-        raise EncoderUnavailable(f"{name!r} is no name of an encoder; give a name, a hub name or a folder")
+        raise EncoderUnavailable(f"{name!r} is not an encoder's name; give a name, a hub name or a folder")
     able = [family for family in _families() if hasattr(family, way)]
-    prefix, _, rest = name.partition(":")
+    prefix, _, unprefixed = name.partition(":")
     for family in able:
-        if rest and prefix == family.PREFIX:
-            return getattr(family, way)(rest, settings or EncoderSettings())
+        if unprefixed and prefix == family.PREFIX:
+            return getattr(family, way)(unprefixed, settings or EncoderSettings())
     for family in able:
         if family.recognises(name):
             return getattr(family, way)(name, settings or EncoderSettings())

@@ -1,11 +1,11 @@
 """A BERT sentence encoder as an ONNX graph.
 
-Every parameter is an external initializer with the name that it has in the safetensors file, and the caller
-hands in views of the mapped file.
+Every parameter is an external initializer with its name in the safetensors file, and the caller supplies
+views of the mapped file.
 
-Choices that were measured (see benchmarks/encoders.py): Gemm with transB takes PyTorch's (out, in)
-weights as they lie in the file; Add + LayerNormalization is faster on CPU than the fused
-SkipLayerNormalization; com.microsoft.MultiHeadAttention needs no packed copy of the three projections.
+Measured choices (see benchmarks/encoders.py): Gemm with transB takes PyTorch's (out, in) weights as stored;
+Add + LayerNormalization is faster on CPU than the fused SkipLayerNormalization;
+com.microsoft.MultiHeadAttention needs no packed copy of the three projections.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Literal
 from whenabouts.encoders._onnx_graph import CONTRIB, FLOAT, INT32, INT64, Graph, value
 
 WORD_TABLE = "words.table"
-"""The input that holds the table of words, of a graph that is handed its rows with each batch."""
+"""The input for rows of the word table, if they are passed with each batch."""
 
 Pooling = Literal["mean", "cls"]
 
 
 @dataclass(frozen=True, slots=True)
 class BertShape:
-    """What of a BERT's configuration shapes its graph."""
+    """The parts of a BERT's configuration that shape its graph."""
 
     width: int
     layers: int
@@ -34,11 +34,11 @@ class BertShape:
 
 
 def bert_graph(shape: BertShape, *, words_given: bool = False) -> Graph:
-    """A graph from `ids` (B, L) int32, `lengths` (B,) int32 to `vectors` (B, width) float32 of unit length,
-    and `tokens` (B, L, width) float32, the last hidden state.
+    """A graph from `ids` (B, L) int32 and `lengths` (B,) int32 to unit `vectors` (B, width) float32 and
+    `tokens` (B, L, width) float32, the last hidden state.
 
-    Rows of `ids` are padded on the right; `lengths` says how many of a row's tokens are real (what `tokens`
-    holds behind them is void). With `words_given`, `ids` are rows of the input WORD_TABLE (N, width).
+    Rows of `ids` are padded on the right; `lengths` is the number of real tokens per row (`tokens` behind
+    them are undefined). With `words_given`, `ids` are rows of the input WORD_TABLE (N, width).
     """
     graph = Graph()
     hidden = _embeddings(graph, shape, WORD_TABLE if words_given else "embeddings.word_embeddings.weight")
@@ -72,7 +72,7 @@ def _embeddings(graph: Graph, shape: BertShape, table: str) -> str:
 
 
 def _layer(graph: Graph, shape: BertShape, hidden: str, prefix: str) -> str:
-    """One transformer layer on (B * L, width); only the attention sees sentences."""
+    """One transformer layer on (B * L, width); only the attention separates sentences."""
     parts = []
     for role in ("query", "key", "value"):
         projected = graph.linear(hidden, f"{prefix}attention.self.{role}")
@@ -94,7 +94,7 @@ def _residual(graph: Graph, shape: BertShape, fresh: str, kept: str, prefix: str
 
 
 def _pool(graph: Graph, shape: BertShape, hidden: str) -> str:
-    """(B * L, width) -> (B, width): the first token, or the mean over the real ones."""
+    """(B * L, width) -> (B, width): the first token, or the mean over real tokens."""
     hidden = graph.node("Reshape", [hidden, "batched"], "tokens")
     if shape.pooling == "cls":
         return graph.node("Gather", [hidden, graph.integers("first", None)], "pooled", axis=1)

@@ -1,4 +1,4 @@
-"""A BERT's graph run on the CPU by ONNX Runtime: batches of like length, each on one thread."""
+"""Runs a BERT's graph on the CPU with ONNX Runtime: batches of similar length, one thread each."""
 
 from __future__ import annotations
 
@@ -13,18 +13,20 @@ from numpy.typing import NDArray
 from whenabouts.encoders._bert_graph import WORD_TABLE, BertShape, bert_graph
 from whenabouts.encoders.protocol import EncoderSettings, EncoderUnavailable
 
-_BATCH_TOKENS = 512  # what keeps the activations in the cache; larger batches were slower
+_BATCH_TOKENS = 512  # activations stay in the cache; larger batches were slower
 _WASTE = 0.1  # padding of a tenth at most
+_WINDOW = 4096  # texts that are tokenised and sorted at a time: bounds the memory
 
 Put = Callable[[NDArray[np.intp], Any, NDArray[np.int32]], None]
 Rows = Callable[[NDArray[np.int32]], NDArray[np.float32]]
+Tokenise = Callable[[Sequence[str]], list[list[int]]]
 
 
 class BertSession:
-    """A BERT with its weights; safe to use from several threads at once.
+    """A BERT with its weights; thread-safe.
 
-    `weights` are by the names of the graph's parameters; `word_rows` gives rows (N, D) of the table of words
-    where that is not among them. Raises EncoderUnavailable, naming `place`, for weights that do not fit.
+    `weights` are by the names of the graph's parameters; `word_rows` gives rows (N, D) of the word table if
+    that is not among them. Raises EncoderUnavailable, naming `place`, for weights that do not fit.
     """
 
     def __init__(
@@ -39,19 +41,33 @@ class BertSession:
         self._most_texts = settings.batch_size or _BATCH_TOKENS
         self._word_rows = word_rows
         self._session, self._weights = _open(place, shape, weights, word_rows is not None)
+        self._width = shape.width
 
-    def run(self, tokens: Sequence[Sequence[int]], output: str, put: Put) -> None:
-        """Hand each batch to `put`: places of its texts, the network's output, their numbers of tokens.
+    def vectors(self, texts: Sequence[str], tokenise: Tokenise) -> NDArray[np.float32]:
+        """(N, D) unit vectors of texts."""
+        vectors = np.empty((len(texts), self._width), dtype=np.float32)
 
-        `output` is "vectors" or "tokens" (`bert_graph`). Longest texts first.
+        def put(places: NDArray[np.intp], output: Any, lengths: NDArray[np.int32]) -> None:
+            vectors[places] = output
+
+        self.run(texts, tokenise, "vectors", put)
+        return vectors
+
+    def run(self, texts: Sequence[str], tokenise: Tokenise, output: str, put: Put) -> None:
+        """Pass each batch to `put`: positions of its texts, the network's output, their numbers of tokens.
+
+        `output` is "vectors" or "tokens" (`bert_graph`).
         """
+        for start in range(0, len(texts), _WINDOW):
+            self._run_window(start, tokenise(texts[start : start + _WINDOW]), output, put)
 
+    def _run_window(self, start: int, tokens: Sequence[Sequence[int]], output: str, put: Put) -> None:
         def run(rows: NDArray[np.intp]) -> None:
             lengths = np.array([len(tokens[row]) for row in rows], dtype=np.int32)
             ids = np.zeros((len(rows), int(lengths.max())), dtype=np.int32)
             for place, row in enumerate(rows):
                 ids[place, : lengths[place]] = tokens[row]
-            put(rows, self._session.run([output], self._feeds(ids, lengths))[0], lengths)
+            put(start + rows, self._session.run([output], self._feeds(ids, lengths))[0], lengths)
 
         batches = list(_batches(np.array([len(ids) for ids in tokens]), self._most_texts))
         if self._threads == 1 or len(batches) == 1:
@@ -60,7 +76,7 @@ class BertSession:
             return
         with ThreadPoolExecutor(min(self._threads, len(batches))) as pool:
             for _ in pool.map(run, batches):
-                pass  # raises what a thread raised
+                pass  # re-raises a thread's error
 
     def _feeds(self, ids: NDArray[np.int32], lengths: NDArray[np.int32]) -> dict[str, Any]:
         if self._word_rows is None:
@@ -71,12 +87,11 @@ class BertSession:
 
 
 def _usable_cpus() -> int:
-    """How many processors this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _batches(lengths: NDArray[np.intp], most_texts: int) -> Iterator[NDArray[np.intp]]:
-    """Rows by falling length, cut where a batch would be too large or padded by more than a tenth."""
+    """Rows by decreasing length, in batches of bounded size and padding."""
     order = np.argsort(-lengths, kind="stable")
     start = 0
     while start < len(order):
@@ -91,8 +106,8 @@ def _batches(lengths: NDArray[np.intp], most_texts: int) -> Iterator[NDArray[np.
 def _open(
     place: str, shape: BertShape, tensors: Mapping[str, NDArray[np.generic]], words_given: bool
 ) -> tuple[Any, list[Any]]:
-    """The session, and the views of the weights, which have to live as long as it does."""
-    # No network means none: ONNX Runtime would look up its maker's host and keep a device id on disk.
+    """The session, and the views of the weights, which must live as long."""
+    # ONNX Runtime would contact its maker's host and keep a device id on disk.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
 
@@ -107,10 +122,10 @@ def _open(
     values = [np.require(array, np.float32, ["C", "A"]) for array in parameters.values()]
     held = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in values]
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # batches run side by side instead, with nothing to wait for
+    options.intra_op_num_threads = 1  # batches run in parallel instead
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    # The graph is written as it should run; the optimizer would fuse what is faster apart.
+    # The optimizer would fuse nodes that are faster separately.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.add_external_initializers(list(parameters), held)
     model = graph.model({name: array.shape for name, array in parameters.items()})

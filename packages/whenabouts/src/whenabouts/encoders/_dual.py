@@ -1,4 +1,4 @@
-"""What picture encoders have in common: batches, checks of pictures, unit vectors."""
+"""Shared parts of PyTorch encoders with a text side: batches, checks of pictures, unit vectors."""
 
 from __future__ import annotations
 
@@ -17,42 +17,49 @@ if TYPE_CHECKING:
     import torch
     from PIL import Image
 
-_BATCH_ON_CPU, _BATCH_ON_ACCELERATOR = 16, 128
 
+class TextSide(ABC):
+    """An encoder in PyTorch that also encodes sentences.
 
-class DualEncoder(ABC):
-    """Pictures and sentences in one space through PyTorch; see `protocol.ImageEncoder`.
-
-    A family loads its model and sets `image_size` and `dimension`.
+    A family loads its model and sets `dimension`; `batches` are its batch sizes on CPU and accelerator.
     """
 
-    image_size: int
     dimension: int
+    batches = (16, 128)
 
     def __init__(self, name: str, settings: EncoderSettings) -> None:
         self.name = name
         self._device = _torch.choose_device(settings)
         self._dtype = _torch.choose_dtype(settings, self._device)
-        default = _BATCH_ON_CPU if self._device.type == "cpu" else _BATCH_ON_ACCELERATOR
-        self._batch_size = settings.batch_size or default
+        self._batch_size = settings.batch_size or self.batches[self._device.type != "cpu"]
 
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """See `TextEncoder`; half precision moves vectors by about 0.001, so it is no part of it."""
+        """See `TextEncoder`; without the precision, because half precision moves vectors by about 0.001."""
 
     @abstractmethod
     def _text_features(self, texts: list[str]) -> torch.Tensor:
-        """(N, D) of sentences, of any length."""
+        """(N, D) vectors of sentences, not normalised."""
+
+    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(N, D) unit vectors; texts are truncated to the model's length."""
+        check_texts(texts)
+        return self._in_batches(texts, lambda part: self._text_features(list(part)))
+
+    def _in_batches(self, items: Sequence[Any], encode: Callable[[Any], torch.Tensor]) -> NDArray[np.float32]:
+        remedy = f"take a smaller model than {self.name}, or a device with more memory"
+        return _torch.in_batches(encode, items, self._batch_size, self.dimension, remedy=remedy)
+
+
+class DualEncoder(TextSide):
+    """Pictures and sentences in one space; see `protocol.ImageEncoder`. A family sets `image_size`."""
+
+    image_size: int
 
     @abstractmethod
     def _image_features(self, pictures: list[Image.Image]) -> torch.Tensor:
-        """(N, D) of RGB pictures of any size, of any length."""
-
-    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(N, D) unit vectors; texts beyond the model's length are cut there."""
-        check_texts(texts)
-        return self._in_batches(texts, lambda part: self._text_features(list(part)))
+        """(N, D) vectors of RGB pictures of any size, not normalised."""
 
     def encode_images(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
         """(N, D) unit vectors of (H, W, 3) RGB pictures of any size."""
@@ -62,13 +69,9 @@ class DualEncoder(ABC):
             images, lambda part: self._image_features([picture_of(image) for image in part])
         )
 
-    def _in_batches(self, items: Sequence[Any], encode: Callable[[Any], torch.Tensor]) -> NDArray[np.float32]:
-        remedy = f"take a smaller model than {self.name}, or a device with more memory"
-        return _torch.in_batches(encode, items, self._batch_size, self.dimension, remedy=remedy)
-
 
 def check_image(image: NDArray[np.uint8], place: int) -> None:
-    """Raise UsageError, naming where it stands, for what is no uint8 picture."""
+    """Raise UsageError, naming its position, if the item is not a uint8 picture."""
     shape = getattr(image, "shape", None)
     if shape is None:
         kind = type(image).__name__

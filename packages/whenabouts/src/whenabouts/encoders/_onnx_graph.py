@@ -1,9 +1,9 @@
-"""An ONNX graph, written without the `onnx` package.
+"""Writes an ONNX graph without the `onnx` package.
 
-The package `onnx` could write the same graph in place of the 60 lines of protocol buffers below (field
-numbers: onnx.proto3, IR version 9). It was not taken: its import takes 0.14 s of processor time, where
-opening MiniLM and encoding a query takes 0.34 s in all, and 31 MB of disk. A graph holds no weights: every
-parameter is an external initializer, and the caller hands in its values.
+The package could replace the 60 lines of protocol buffers below (field numbers: onnx.proto3, IR version 9).
+But its import takes 0.14 s of processor time, while opening MiniLM and encoding a query takes 0.34 s in all,
+and it takes 31 MB of disk. A graph holds no weights: every parameter is an external initializer whose values
+the caller supplies.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _EXTERNAL = 1
 
 
 class Graph:
-    """A graph that is being written; `parameters` are the names of its external initializers."""
+    """A graph under construction; `parameters` are the names of its external initializers."""
 
     def __init__(self) -> None:
         self.inputs: list[bytes] = []
@@ -29,7 +29,7 @@ class Graph:
     def node(
         self, op: str, inputs: Sequence[str], output: str, domain: str = "", **attributes: object
     ) -> str:
-        """Add a node with one output; give the output's name. Weights and biases are parameters."""
+        """Add a node with one output; returns the output's name. Weights and biases become parameters."""
         self.parameters += [name for name in inputs if name.endswith((".weight", ".bias"))]
         message = b"".join(_bytes(1, name) for name in inputs) + _bytes(2, output) + _bytes(3, output)
         message += _bytes(4, op) + b"".join(_bytes(5, _attribute(*item)) for item in attributes.items())
@@ -37,7 +37,7 @@ class Graph:
         return output
 
     def integers(self, name: str, values: Sequence[int] | None, scalar: int = 0) -> str:
-        """Add a constant: a list of int64, or the scalar where there is no list."""
+        """Add a constant: a list of int64, or the scalar without a list."""
         dims = b"" if values is None else _int(1, len(values))
         content = (
             struct.pack(f"<{len(values)}q", *values) if values is not None else struct.pack("<q", scalar)
@@ -102,13 +102,13 @@ def _attribute(name: str, value: object) -> bytes:
 
 
 def _external(name: str, shape: Sequence[int]) -> bytes:
-    """TensorProto without content: its location is a name that nothing ever opens."""
+    """TensorProto without content; its location is never opened."""
     place = _bytes(13, _bytes(1, "location") + _bytes(2, "handed-in"))
     dims = b"".join(_int(1, size) for size in shape)
     return dims + _int(2, FLOAT) + _bytes(8, name) + place + _int(14, _EXTERNAL)
 
 
 def value(name: str, kind: int, shape: Sequence[int | str]) -> bytes:
-    """An input or output of a graph: a type (`FLOAT`, `INT32`) and sizes, those not known by a letter."""
+    """An input or output of a graph: a type (`FLOAT`, `INT32`) and sizes, unknown ones as letters."""
     dims = b"".join(_bytes(1, _bytes(2, size) if isinstance(size, str) else _int(1, size)) for size in shape)
     return _bytes(1, name) + _bytes(2, _bytes(1, _int(1, kind) + _bytes(2, dims)))

@@ -1,4 +1,4 @@
-"""Where and how PyTorch computes: device, precision, and silence while weights are loaded."""
+"""PyTorch's device, precision, and silence while weights are loaded."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def choose_device(settings: EncoderSettings) -> torch.device:
-    """The device of the settings, or the best one there is: CUDA, then Apple's, then the CPU.
+    """The device of the settings, or the best available one: CUDA, then Apple's, then the CPU.
 
-    Sets PyTorch's thread count to `settings.threads` if that is set; it is one number per process.
+    Sets PyTorch's thread count, which is one per process, to `settings.threads` if given.
     """
     import torch
 
@@ -42,7 +42,7 @@ def choose_device(settings: EncoderSettings) -> torch.device:
 
 
 def choose_dtype(settings: EncoderSettings, device: torch.device) -> torch.dtype:
-    """float16 if the settings say so, or on CUDA if they say nothing; else float32."""
+    """float16 if the settings say so, or on CUDA by default; else float32."""
     import torch
 
     half = device.type == "cuda" if settings.half_precision is None else settings.half_precision
@@ -52,9 +52,9 @@ def choose_dtype(settings: EncoderSettings, device: torch.device) -> torch.dtype
 def in_batches(
     encode: Callable[[Any], torch.Tensor], items: Sequence[Any], size: int, width: int, *, remedy: str
 ) -> NDArray[np.float32]:
-    """(N, D) unit vectors of items, `size` of them at a time; fewer at a time where memory does not suffice.
+    """(N, D) unit vectors of items, `size` at a time; fewer if memory runs out.
 
-    Raises EncoderOutOfMemory with the `remedy` where one at a time is too much.
+    Raises EncoderOutOfMemory with the `remedy` if a single item is too much.
     """
     import torch
 
@@ -78,7 +78,7 @@ def in_batches(
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """No progress bars and no notes of `transformers` on the terminal while a model is loaded."""
+    """Suppress progress bars and notes of `transformers` while a model is loaded."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -93,11 +93,11 @@ def quiet_transformers() -> Iterator[None]:
 
 
 def tokenized(tokenizer: Any, texts: list[str], padding: str, most: int) -> Any:
-    """The tokens of some texts as tensors, each cut at `most`; `padding` is "longest" or "max_length"."""
+    """The tokens of some texts as tensors, truncated to `most`; `padding` is "longest" or "max_length"."""
     return tokenizer(texts, padding=padding, truncation=True, max_length=most, return_tensors="pt")
 
 
 def pooled(output: Any) -> torch.Tensor:
-    """The vectors, which transformers gives bare before version 5 and as `pooler_output` since."""
+    """The vectors, which transformers returns bare before version 5 and as `pooler_output` since."""
     features: torch.Tensor = getattr(output, "pooler_output", output)
     return features

@@ -1,4 +1,4 @@
-"""Where a model's files are, and what they are: hub names, local folders, hashes. No pickles."""
+"""A model's files: hub names, local folders, hashes. No pickles."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ _INPUT_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
 )
-# What libraries say in words only; the processor's allocator of PyTorch has the last two.
+# Messages of libraries that raise no specific error; the last two are of PyTorch's CPU allocator.
 _OUT_OF_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFolder:
-    """A model on this disk: its folder, and the name under which a person opens it again."""
+    """A model on disk: its folder, and the name that opens it again."""
 
     path: Path
     name: str
 
 
 E5_PROMPTS = ("query: ", "passage: ")
-"""What E5 models read before a query, and before what is searched."""
+"""E5's prompts for queries and for passages."""
 
 
 def looks_like_path(name: str) -> bool:
-    """True for what can only be meant as a path, whether or not something is there."""
+    """True if the name can only be a path, existing or not."""
     return name.startswith(("/", "./", "../", "~", ".\\", "..\\")) or name in (".", "..")
 
 
 def local_folder(name: str) -> Path | None:
-    """The folder that `name` means, or None where there is none."""
+    """The existing folder that `name` means, or None."""
     try:
         path = Path(name).expanduser()
         return path.resolve() if path.is_dir() else None
@@ -65,8 +65,8 @@ def is_hub_name(name: str) -> bool:
 def locate(name: str) -> ModelFolder:
     """The folder of a model given by path, or by hub name with or without `@revision`.
 
-    The network is never asked: what is not in the hub's cache is fetched by `whenabouts models get`.
-    EncoderUnavailable names what is missing: the folder, the revision, or weights in the safetensors format.
+    Never uses the network: `whenabouts models get` downloads. EncoderUnavailable names what is missing: the
+    folder, the revision, or weights in the safetensors format.
     """
     folder = local_folder(name)
     if folder is not None:
@@ -74,14 +74,14 @@ def locate(name: str) -> ModelFolder:
         return ModelFolder(folder, str(folder))
     if not is_hub_name(name):
         raise EncoderUnavailable(
-            f"{name!r}: there is no such folder, and it is no name of a model either "
+            f"{name!r}: there is no such folder, and it is not a model's name either "
             "(owner/name or owner/name@revision)"
         )
     return ModelFolder(_from_hub(name), name)
 
 
 def folder_at_hand(name: str) -> Path | None:
-    """The folder of a model given by path, or by a hub name that is on this machine; None without one."""
+    """The folder of a model given by path, or by a hub name in the cache; None without one."""
     if (folder := local_folder(name)) is not None or not is_hub_name(name):
         return folder
     try:
@@ -111,15 +111,14 @@ def hub_file(repository: str, file: str, name: str) -> Path:
     except hub.HubError as error:
         raise EncoderUnavailable(
             f"{name}: its weights are not on this machine, and nothing is downloaded unasked; `whenabouts "
-            f"models "
-            f"get {repository} --file {file}` fetches them, or give a .safetensors file"
+            f"models get {repository} --file {file}` fetches them, or give a .safetensors file"
         ) from error
 
 
 def needs_e5_prompts(known_as: str) -> bool:
-    """Whether a model is an E5 by its name or folder: it wants prompts, and its files seldom carry them.
+    """Whether a model is an E5 by its name or folder: it needs prompts, which its files seldom contain.
 
-    See https://arxiv.org/abs/2402.05672. The instructed ones want others, which their files do carry.
+    See https://arxiv.org/abs/2402.05672. Instructed E5 models use others, which their files do contain.
     """
     return re.search(r"(?:^|[^a-z0-9])e5-(?:small|base|large)(?!.*instruct)", known_as.lower()) is not None
 
@@ -130,7 +129,7 @@ def safetensors_files(folder: Path) -> list[Path]:
 
 
 def model_config(folder: Path) -> dict[str, Any] | None:
-    """A model's config.json; None where there is none that can be read."""
+    """A model's config.json; None if missing or unreadable."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -153,10 +152,11 @@ def _require_safetensors(folder: Path, name: str) -> None:
 
 
 def dual_model(folder: ModelFolder, dtype: Any, side: str, remedy: str) -> Any:
-    """A model of `transformers` with a text side and another ("image", "audio"), every weight from the file.
+    """A model of `transformers` with a text side and another ("image", "audio"), all weights from the
+    file.
 
-    EncoderUnavailable for another kind, with the `remedy`, and where weights are missing: transformers would
-    make them up at random.
+    Raises EncoderUnavailable for another kind, with the `remedy`, and for missing weights, which transformers
+    would initialise at random.
     """
     from transformers import AutoModel
 
@@ -170,7 +170,7 @@ def dual_model(folder: ModelFolder, dtype: Any, side: str, remedy: str) -> Any:
 
 
 def opened_model(kind: Any, folder: ModelFolder, dtype: Any) -> tuple[Any, list[str]]:
-    """A model of `transformers`, opened by one of its Auto classes, and the weights that the file lacks."""
+    """A model of `transformers`, opened by one of its Auto classes, and the names of missing weights."""
     model, loading = kind.from_pretrained(
         str(folder.path),
         dtype=dtype,
@@ -183,7 +183,7 @@ def opened_model(kind: Any, folder: ModelFolder, dtype: Any) -> tuple[Any, list[
 
 
 def refuse_missing(folder: ModelFolder, missing: Sequence[str]) -> None:
-    """Raise EncoderUnavailable where weights are missing: transformers would make them up at random."""
+    """Raise EncoderUnavailable for missing weights: transformers would initialise them at random."""
     if missing:
         raise EncoderUnavailable(
             f"{folder.name}: the weights lack {missing[0]}"
@@ -193,14 +193,14 @@ def refuse_missing(folder: ModelFolder, missing: Sequence[str]) -> None:
 
 
 def cache_folder() -> Path:
-    """Where whenabouts may keep what it can compute again: WHENABOUTS_CACHE, else the user's cache folder."""
-    own = os.environ.get("WHENABOUTS_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(own).expanduser() if own else Path(base).expanduser() / "whenabouts"
+    """The folder of caches: WHENABOUTS_CACHE, else one in the user's cache folder."""
+    if folder := os.environ.get("WHENABOUTS_CACHE"):
+        return Path(folder).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "whenabouts"
 
 
 def weights_hash(files: Sequence[Path]) -> str:
-    """SHA-256 of one file, or of the hashes of several; remembered by path, size and time of change."""
+    """SHA-256 of one file, or of the hashes of several; cached by path, size and modification time."""
     if len(files) == 1:
         return _remembered_hash(files[0])
     together = hashlib.sha256()
@@ -210,7 +210,7 @@ def weights_hash(files: Sequence[Path]) -> str:
 
 
 def content_mark(files: Iterable[Path]) -> str:
-    """16 hex digits that change when one of these small files does; absent files count as empty."""
+    """A hash (16 hex digits) of some small files; missing files count as empty."""
     digest = hashlib.blake2b(digest_size=8)
     for file in files:
         content = file.read_bytes() if file.is_file() else b""
@@ -219,7 +219,7 @@ def content_mark(files: Iterable[Path]) -> str:
 
 
 def inputs_mark(folder: Path) -> str:
-    """The mark of the files that say how a model of `transformers` is given its words, pictures or sounds."""
+    """A hash of the files that configure a `transformers` model's inputs."""
     return content_mark(folder / name for name in _INPUT_FILES)
 
 
@@ -233,7 +233,7 @@ def _remembered_hash(file: Path) -> str:
         if re.fullmatch("[0-9a-f]{64}", remembered):
             return remembered
     except (OSError, ValueError):
-        pass  # not computed yet, or the note is damaged: compute it
+        pass  # not cached, or damaged
     with open_regular(real) as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     _remember(note, digest)
@@ -241,7 +241,7 @@ def _remembered_hash(file: Path) -> str:
 
 
 def _remember(note: Path, digest: str) -> None:
-    """Write a note whole or not at all; a cache that cannot be written is no fault."""
+    """Write a cache entry atomically; an unwritable cache is ignored."""
     try:
         note.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=note.parent, delete=False, encoding="ascii") as draft:
@@ -252,7 +252,7 @@ def _remember(note: Path, digest: str) -> None:
 
 
 def require(name: str, modules: Sequence[str], extra: str) -> None:
-    """Raise EncoderUnavailable where a package is missing, before anything heavy is imported."""
+    """Raise EncoderUnavailable for a missing package, before anything heavy is imported."""
     if missing := _missing(modules):
         raise EncoderUnavailable(
             f"{name}: needs {missing}, not installed here; `pip install 'whenabouts[{extra}]'`"
@@ -262,34 +262,34 @@ def require(name: str, modules: Sequence[str], extra: str) -> None:
 def status(
     name: str, roles: tuple[Role, ...], modules: Sequence[str], extra: str, detail: str
 ) -> EncoderStatus:
-    """A family's line of `doctor`: `detail` where its packages are here, else how to install them."""
+    """A family's line of `doctor`: `detail` if its packages are installed, else how to install them."""
     missing = _missing(modules)
     remedy = f"{missing} missing: `pip install 'whenabouts[{extra}]'`"
     return EncoderStatus(name, roles, not missing, remedy if missing else detail)
 
 
 def _missing(modules: Sequence[str]) -> str:
-    """The names of the modules that are not installed; imports none of them."""
+    """The modules that are not installed; imports none of them."""
     return ", ".join(module for module in modules if importlib.util.find_spec(module) is None)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a library's error says that memory ran out, of the machine or of its GPU."""
+    """Whether a library's error means that memory ran out, of the machine or its GPU."""
     is_one = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     return is_one or any(words in str(error).lower() for words in _OUT_OF_MEMORY)
 
 
 def out_of_memory(error: BaseException, remedy: str) -> EncoderOutOfMemory:
-    """What is raised where memory ran out: its first line, and the remedy."""
+    """The error for exhausted memory: the cause's first line, and the remedy."""
     cause = next(iter(str(error).strip().splitlines()), "no memory")
     return EncoderOutOfMemory(f"out of memory ({cause}); {remedy}")
 
 
 @contextmanager
 def loading(name: str, extra: str) -> Iterator[None]:
-    """Turn what goes wrong while a model is loaded into an EncoderUnavailable that says what to do.
+    """Turn errors while a model is loaded into EncoderUnavailable with a remedy.
 
-    Nothing is downloaded inside, whatever a library would like to.
+    Nothing is downloaded inside, whatever a library tries.
     """
     try:
         with hub.nothing_downloaded():

@@ -1,7 +1,7 @@
-"""CLAP and its like from `transformers`: sounds and sentences in one space.
+"""CLAP and similar models of `transformers`: sounds and sentences in one space.
 
-Whatever `AutoModel` opens and has `get_text_features` and `get_audio_features` works; no model's name is
-looked at. Sounds go through the model's own feature extractor.
+Works with any model that `AutoModel` opens and that has `get_text_features` and `get_audio_features`. Sounds
+go through the model's feature extractor.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.encoders import _torch, _weights
+from whenabouts.encoders._dual import TextSide
 from whenabouts.encoders.protocol import (
     EncoderSettings,
     EncoderStatus,
     EncoderUnavailable,
     SoundEncoder,
     check_sounds,
-    check_texts,
     fingerprint,
 )
 from whenabouts.intake.hub import ModelCard
@@ -32,17 +32,16 @@ PREFIX = "clap"
 ORDER = 80
 _NEEDS = ("torch", "transformers")
 MODELS = (ModelCard("laion/clap-htsat-unfused", "sounds"),)
-"""What `whenabouts models list` shows of these; any other CLAP works by name as well."""
-_BATCH_ON_CPU, _BATCH_ON_ACCELERATOR = 8, 64
+"""Entries of `whenabouts models list`; other CLAP models work by name as well."""
 
 
 def recognises(name: str) -> bool:
-    """True for a hub name and for every folder: that a model hears nothing is said when it is opened."""
+    """True for a hub name and for every folder; a model without a sound side is refused when opened."""
     return _weights.local_folder(name) is not None or _weights.is_hub_name(name)
 
 
 def open_sound(name: str, settings: EncoderSettings) -> SoundEncoder:
-    """The encoder of that hub name or folder; EncoderUnavailable says what to install, fetch or give."""
+    """The encoder of that hub name or folder. Raises EncoderUnavailable with a remedy."""
     _weights.require(name, _NEEDS, "vision")
     folder = _weights.locate(name)
     with _weights.loading(name, "vision"):
@@ -50,38 +49,35 @@ def open_sound(name: str, settings: EncoderSettings) -> SoundEncoder:
 
 
 def status() -> EncoderStatus:
-    """Whether the packages are here; a model needs its weights as well."""
+    """Whether the packages are installed; a model needs its weights as well."""
     detail = "any CLAP model by name or by path"
     return _weights.status("CLAP models", ("sound", "text"), _NEEDS, "vision", detail)
 
 
-class ClapEncoder:
+class ClapEncoder(TextSide):
     """A dual encoder of `transformers` with its tokenizer and its feature extractor."""
+
+    batches = (8, 64)
 
     def __init__(self, folder: _weights.ModelFolder, settings: EncoderSettings) -> None:
         from transformers import AutoFeatureExtractor, AutoTokenizer
 
-        self.name = folder.name
+        super().__init__(folder.name, settings)
         self._folder = folder.path
-        self._device = _torch.choose_device(settings)
-        self._dtype = _torch.choose_dtype(settings, self._device)
-        default = _BATCH_ON_CPU if self._device.type == "cpu" else _BATCH_ON_ACCELERATOR
-        self._batch_size = settings.batch_size or default
         with _torch.quiet_transformers():
             self._model = _load(folder, self._dtype).to(self._device).eval()
-            own: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-            self._tokenizer = AutoTokenizer.from_pretrained(str(folder.path), **own)
-            self._extractor = AutoFeatureExtractor.from_pretrained(str(folder.path), **own)
+            options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+            self._tokenizer = AutoTokenizer.from_pretrained(str(folder.path), **options)
+            self._extractor = AutoFeatureExtractor.from_pretrained(str(folder.path), **options)
         self.sampling_rate = int(self._extractor.sampling_rate)
         self.longest_seconds = float(self._extractor.max_length_s)
         text = self._model.config.text_config
-        # The first positions of a RoBERTa, up to that of the padding, are never used.
+        # RoBERTa does not use its first positions, up to that of the padding.
         self._tokens = int(text.max_position_embeddings) - int(text.pad_token_id or 0) - 1
         self.dimension = int(self._model.config.projection_dim)
 
     @cached_property
     def fingerprint(self) -> str:
-        """See `TextEncoder`; half precision moves vectors by about 0.001, so it is no part of it."""
         return fingerprint(
             "clap",
             model=type(self._model).__name__,
@@ -94,19 +90,10 @@ class ClapEncoder:
             rate=self.sampling_rate,
         )
 
-    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(N, D) unit vectors; texts beyond the model's length are cut there."""
-        check_texts(texts)
-        return self._in_batches(lambda part: self._text_features(list(part)), texts)
-
     def encode_sounds(self, sounds: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-        """(N, D) unit vectors of mono samples at `sampling_rate`; what is too long is cut at its end."""
+        """(N, D) unit vectors of mono samples at `sampling_rate`; long sounds are truncated."""
         check_sounds(sounds)
-        return self._in_batches(self._sound_features, sounds)
-
-    def _in_batches(self, encode: Any, items: Sequence[Any]) -> NDArray[np.float32]:
-        remedy = f"take a smaller model than {self.name}, or a device with more memory"
-        return _torch.in_batches(encode, items, self._batch_size, self.dimension, remedy=remedy)
+        return self._in_batches(sounds, self._sound_features)
 
     def _text_features(self, texts: list[str]) -> torch.Tensor:
         import torch
@@ -118,7 +105,7 @@ class ClapEncoder:
     def _sound_features(self, sounds: Sequence[NDArray[np.float32]]) -> torch.Tensor:
         import torch
 
-        # Cut here: the extractor would take a part by chance.
+        # Truncated here: the extractor would take a random part.
         longest = int(self.longest_seconds * self.sampling_rate)
         inputs = self._extractor(
             [np.asarray(samples[:longest], np.float64) for samples in sounds],
@@ -126,8 +113,8 @@ class ClapEncoder:
             return_tensors="np",
         )
         features = torch.from_numpy(np.asarray(inputs["input_features"], np.float32))
-        # None is longer than the model hears. The extractor marks one of each batch by chance all the same,
-        # which training needed, and which would let what is beside a sound decide about its vector.
+        # No sound is longer than the model's input. The extractor would still mark a random one of each
+        # batch, as in training, so that a vector would depend on the batch.
         is_longer = torch.zeros(len(sounds), 1, dtype=torch.bool)
         return _torch.pooled(
             self._model.get_audio_features(

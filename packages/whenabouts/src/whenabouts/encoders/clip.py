@@ -1,7 +1,7 @@
-"""CLIP, SigLIP and their like from `transformers`: pictures and sentences in one space.
+"""CLIP, SigLIP and similar models of `transformers`: pictures and sentences in one space.
 
-Whatever `AutoModel` opens and has `get_text_features` and `get_image_features` works; no model's name is
-looked at. Pictures go through the model's own processor (its Pillow form, so that torchvision is not needed).
+Works with any model that `AutoModel` opens and that has `get_text_features` and `get_image_features`.
+Pictures go through the model's processor (its Pillow form, so that torchvision is not needed).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MODELS = (
     ModelCard("openai/clip-vit-base-patch32", "pictures, small"),
     ModelCard("google/siglip2-base-patch16-224", "pictures, better, many languages"),
 )
-"""What `whenabouts models list` shows of these; any other CLIP or SigLIP works by name as well."""
+"""Entries of `whenabouts models list`; other CLIP and SigLIP models work by name as well."""
 
 
 def recognises(name: str) -> bool:
@@ -49,7 +49,7 @@ def recognises(name: str) -> bool:
 
 
 def open_images(name: str, settings: EncoderSettings) -> ImageEncoder:
-    """The encoder of that hub name or folder; EncoderUnavailable says what to install, fetch or give."""
+    """The encoder of that hub name or folder. Raises EncoderUnavailable with a remedy."""
     _weights.require(name, _NEEDS, "vision")
     folder = _weights.locate(name)
     with _weights.loading(name, "vision"):
@@ -62,7 +62,7 @@ def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
 
 
 def status() -> EncoderStatus:
-    """Whether the packages are here; a model needs its weights as well."""
+    """Whether the packages are installed; a model needs its weights as well."""
     detail = "any CLIP or SigLIP model by name (`whenabouts models get`) or by path"
     return _weights.status("CLIP and SigLIP models", ("images", "text"), _NEEDS, "vision", detail)
 
@@ -81,16 +81,15 @@ class ClipEncoder(DualEncoder):
                 .to(self._device)
                 .eval()
             )
-            own: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-            self._tokenizer = AutoTokenizer.from_pretrained(str(folder.path), **own)
-            self._processor = AutoImageProcessor.from_pretrained(str(folder.path), backend="pil", **own)
+            options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+            self._tokenizer = AutoTokenizer.from_pretrained(str(folder.path), **options)
+            self._processor = AutoImageProcessor.from_pretrained(str(folder.path), backend="pil", **options)
         self._tokens = int(self._model.config.text_config.max_position_embeddings)
         self.image_size = _image_size(self._processor, self._model.config.vision_config)
         self.dimension = int(self._padded_features([""], "max_length").shape[1])
 
     @cached_property
     def fingerprint(self) -> str:
-        """See `DualEncoder`."""
         return fingerprint(
             "clip",
             model=type(self._model).__name__,
@@ -105,8 +104,8 @@ class ClipEncoder(DualEncoder):
 
     @cached_property
     def _padding(self) -> str:
-        """How to pad: "longest" where that does not move a vector (CLIP), else "max_length" (SigLIP)."""
-        # One short text: beside a long one it would be padded either way.
+        """ "longest" if that does not change a vector (CLIP), else "max_length" (SigLIP)."""
+        # A single short text: beside a long one it would be padded either way.
         full, short = (self._padded_features(["a"], padding).float() for padding in ("max_length", "longest"))
         scale = float(full.norm(dim=-1).max())
         return "longest" if float((full - short).abs().max()) <= 1e-5 * scale else "max_length"
@@ -122,9 +121,9 @@ class ClipEncoder(DualEncoder):
             return _torch.pooled(self._model.get_text_features(**self._on_device(tokens)))
 
     def encode_tokens(self, texts: Sequence[str]) -> list[NDArray[np.float32]]:
-        """See `TokenEncoder`: behind the text model's last LayerNorm, before the projection to sentences.
+        """See `TokenEncoder`: after the text model's last LayerNorm, before the projection.
 
-        Beginning and end of the text are tokens too. It is what the DETR family reads of a query.
+        Start and end of the text are tokens too. The DETR family reads this of a query.
         """
         check_texts(texts)
         parts = range(0, len(texts), self._batch_size)
@@ -142,7 +141,6 @@ class ClipEncoder(DualEncoder):
         return [row[:length] for row, length in zip(hidden, lengths, strict=True)]
 
     def word_pieces(self, texts: Sequence[str]) -> list[list[str]]:
-        """See `WordPieces`: as the tokenizer writes them."""
         check_texts(texts)
         rows = self._tokenizer(list(texts), truncation=True, max_length=self._tokens)["input_ids"]
         return [list(self._tokenizer.convert_ids_to_tokens(ids)) for ids in rows]

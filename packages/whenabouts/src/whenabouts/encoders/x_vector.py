@@ -1,7 +1,7 @@
 """Speaker models of `transformers` with an X-vector head: windows of speech to vectors of voices.
 
-WavLM, Wav2Vec2, UniSpeechSat, Data2VecAudio and what else `AutoModelForAudioXVector` opens; no model's
-name is looked at. A window goes through the model's own feature extractor.
+WavLM, Wav2Vec2, UniSpeechSat, Data2VecAudio and others that `AutoModelForAudioXVector` opens. A window goes
+through the model's feature extractor.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ PREFIX = "x-vector"
 ORDER = 90
 _NEEDS = ("torch", "transformers")
 _BATCH_ON_CPU, _BATCH_ON_ACCELERATOR = 8, 64
-# Heads that only training reads.
+# Heads for training only.
 _OF_TRAINING = ("objective.", "classifier.")
 _GIVE = "give a speaker model with an X-vector head, such as a WavLM that was trained to verify speakers"
 
 
 def recognises(name: str) -> bool:
-    """True for a hub name and for every folder: that a model knows no voices is said when it is opened."""
+    """True for a hub name and for every folder; a model without voices is refused when opened."""
     return _weights.local_folder(name) is not None or _weights.is_hub_name(name)
 
 
 def open_voices(name: str, settings: EncoderSettings) -> VoiceEncoder:
-    """The model of that hub name or folder; EncoderUnavailable says what to install, fetch or give."""
+    """The model of that hub name or folder. Raises EncoderUnavailable with a remedy."""
     _weights.require(name, _NEEDS, "vision")
     _weights.require(name, ["faster_whisper"], "people")
     folder = _weights.locate(name)
@@ -44,7 +44,7 @@ def open_voices(name: str, settings: EncoderSettings) -> VoiceEncoder:
 
 
 def status() -> EncoderStatus:
-    """Whether the packages are here; a model needs its weights as well."""
+    """Whether the packages are installed; a model needs its weights as well."""
     detail = "speaker models with an X-vector head, by name or by path"
     return _weights.status("X-vector models", ("voices",), _NEEDS, "vision", detail)
 
@@ -52,7 +52,7 @@ def status() -> EncoderStatus:
 class XVectorEncoder(VoiceEncoder):
     """A model with an X-vector head (Snyder et al., ICASSP 2018) and its feature extractor."""
 
-    # What transformers' own examples take; "the optimal threshold is dataset-dependent".
+    # As in transformers' examples; "the optimal threshold is dataset-dependent".
     same_voice = 0.7
 
     def __init__(self, folder: _weights.ModelFolder, settings: EncoderSettings) -> None:
@@ -78,7 +78,6 @@ class XVectorEncoder(VoiceEncoder):
 
     @cached_property
     def fingerprint(self) -> str:  # type: ignore[override]
-        """What made a vector; equal for two copies of one model."""
         return fingerprint(
             "x-vector",
             model=type(self._model).__name__,
@@ -90,7 +89,7 @@ class XVectorEncoder(VoiceEncoder):
         )
 
     def embed(self, pieces: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-        """See `VoiceEncoder`. Raises EncoderUnavailable for weights that give no finite numbers."""
+        """See `VoiceEncoder`. Raises EncoderUnavailable for weights that give non-finite numbers."""
         remedy = f"take a smaller model than {self.name}, or a device with more memory"
         vectors = _torch.in_batches(self._embeddings, pieces, self._batch_size, self.dimension, remedy=remedy)
         if not np.isfinite(vectors).all():
@@ -111,7 +110,7 @@ class XVectorEncoder(VoiceEncoder):
 
 
 def _load(folder: _weights.ModelFolder, dtype: torch.dtype) -> Any:
-    """The model. Raises EncoderUnavailable for one without the head, and where weights are missing."""
+    """The model. Raises EncoderUnavailable without the head or with missing weights."""
     from transformers import AutoModelForAudioXVector
 
     config = _weights.model_config(folder.path) or {}

@@ -1,8 +1,8 @@
-"""Moments as lists for editors and players: one file per format, and the folder is the registry.
+"""Lists of moments for editors and players: one file per format, and the folder is the registry.
 
-Every module here that declares a `NAME` is a format; a new format is a new file and nothing else. It has
-`NAME`, `SUFFIXES`, `MEDIA_TYPE` and `write(moments, out, options) -> notes`, which writes to a binary stream
-and returns notes for the user. Programs call `whenabouts.export.write(moments, path)`.
+Every module here that declares a `NAME` is a format; a new format needs a new file only. It has `NAME`,
+`SUFFIXES`, `MEDIA_TYPE` and `write(moments, out, options) -> notes`, which writes to a binary stream and
+returns notes for the user. Programs call `whenabouts.export.write(moments, path)`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class Format(Protocol):
-    """What a module of this folder has if it is a format."""
+    """The interface of a format's module."""
 
     NAME: str
     SUFFIXES: tuple[str, ...]
     MEDIA_TYPE: str
 
     def write(self, moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-        """Write moments in their order; notes for the user. Raises WhenaboutsError otherwise."""
+        """Write moments in their order; returns notes for the user. Raises WhenaboutsError."""
         ...
 
 
@@ -43,15 +43,15 @@ def format_names() -> tuple[str, ...]:
 
 
 def format_of(name: str | None, path: str | Path | None = None) -> Format:
-    """The format of that name, or where there is none, the one that a path's suffix means.
+    """The format of that name, or without one, of a path's suffix.
 
-    Raises UsageError, saying which there are.
+    Raises UsageError, listing the formats.
     """
     if name is not None:
         for module in _formats():
             if name == module.NAME:
                 return module
-        raise UsageError(f"{name!r} is no format; choose one of {', '.join(format_names())}")
+        raise UsageError(f"{name!r} is not a format; choose one of {', '.join(format_names())}")
     suffix = Path(path).suffix.lower() if path is not None else ""
     for module in _formats():
         if suffix in module.SUFFIXES:
@@ -81,9 +81,9 @@ def render(
 
 
 def _inside_files(moments: Sequence[FileMoment], options: Options) -> tuple[list[FileMoment], list[str]]:
-    """The moments with ends that lie in their files, where these can be read, and what was moved.
+    """The moments with ends clipped to their files, if these can be read, and notes.
 
-    Raises UsageError for a moment that starts behind the end of its file.
+    Raises UsageError for a moment that starts after the end of its file.
     """
     from whenabouts.export.timeline import ended
 
@@ -93,7 +93,7 @@ def _inside_files(moments: Sequence[FileMoment], options: Options) -> tuple[list
         try:
             source = options.sources[moment.path]
         except WhenaboutsError:
-            inside.append(moment)  # a transcript, or a file that is gone: the format says what it lacks
+            inside.append(moment)  # a transcript or a missing file: the format reports it
             continue
         moved, move_notes = ended(moment, source)
         inside.append(moved)
@@ -109,10 +109,10 @@ def write(
     *,
     force: bool = False,
 ) -> list[str]:
-    """Write moments to a file in a format (None: that of its suffix); notes for the user.
+    """Write moments to a file in a format (None: by its suffix); returns notes for the user.
 
-    Nothing half-written is left. Raises UsageError for an unknown format, no moments, or a file that is there
-    already (unless `force`); WhenaboutsError where a source cannot be read or the file cannot be written.
+    No partial file is left. Raises UsageError for an unknown format, no moments, or an existing file (unless
+    `force`); WhenaboutsError if a source cannot be read or the file cannot be written.
     """
     from whenabouts.video.aside import check_free, written_aside
 

@@ -1,4 +1,4 @@
-"""Text that comes from file names, subtitles and queries, made harmless for one line of a list."""
+"""Text from file names, subtitles and queries, made safe for one line of a list."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import unicodedata
 
 
 def one_line(text: str, longest: int = 0) -> str:
-    """Text on one line without control characters; cut to `longest` characters where that is given.
+    """Text on one line without control characters, cut to `longest` characters (0: uncut).
 
     >>> one_line("two\\nlines \\x1b[31mred")
     'two lines [31mred'
@@ -22,7 +22,7 @@ def one_line(text: str, longest: int = 0) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """A number for people, "" for None.
+    """A number as text, "" for None.
 
     >>> number(0.5), number(None)
     ('0.5', '')
@@ -31,7 +31,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def share(value: float | None, digits: int = 4) -> str:
-    """A confidence for people, "" for None; what is not certain is never rounded up to 1.
+    """A confidence as text, "" for None; a value below 1 is never rounded up to 1.
 
     >>> share(0.999998), share(1.0), share(0.97)
     ('0.9999', '1', '0.97')
@@ -41,13 +41,13 @@ def share(value: float | None, digits: int = 4) -> str:
 
 
 def clock(seconds: float) -> str:
-    """HH:MM:SS.mmm, as WebVTT wants it.
+    """HH:MM:SS.mmm, as in WebVTT.
 
     >>> clock(3723.5)
     '01:02:03.500'
     """
     milliseconds = round(seconds * 1000)
-    rest, thousandths = divmod(milliseconds, 1000)
-    minutes, second = divmod(rest, 60)
+    whole, thousandths = divmod(milliseconds, 1000)
+    minutes, second = divmod(whole, 60)
     hour, minute = divmod(minutes, 60)
     return f"{hour:02d}:{minute:02d}:{second:02d}.{thousandths:03d}"

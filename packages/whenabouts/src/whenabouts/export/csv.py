@@ -1,4 +1,4 @@
-"""CSV (RFC 4180): a row a moment, for spreadsheets and scripts."""
+"""CSV (RFC 4180): one row per moment, for spreadsheets and scripts."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ COLUMNS = (
     "rank", "video_id", "name", "path", "start", "end", "start_time", "end_time",
     "first_frame", "end_frame", "frame_rate", "score", "confidence", "query", "text",
 )  # fmt: skip
-# Spreadsheets take a cell that begins so for a formula, and run it.
+# Spreadsheets evaluate a cell that begins like this as a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """A heading and a row a moment."""
+    """A heading and one row per moment."""
     notes: list[str] = []
     text = io.StringIO(newline="")
     rows = csv.writer(text, lineterminator="\r\n")
@@ -52,7 +52,7 @@ def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> li
 
 
 def defused(text: str) -> str:
-    """Text on one line that no spreadsheet takes for a formula: a quotation mark stands before it.
+    """Text on one line that no spreadsheet evaluates: formulas get a leading quotation mark.
 
     >>> defused('=HYPERLINK("http://x")'), defused("plain")
     ('\\'=HYPERLINK("http://x")', 'plain')

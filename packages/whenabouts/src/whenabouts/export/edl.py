@@ -1,4 +1,4 @@
-"""CMX 3600: the edit decision list that every editor reads. One source an event, ends exclusive."""
+"""CMX 3600: the edit decision list that every editor reads. One source per event, ends exclusive."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUFFIXES = (".edl",)
 MEDIA_TYPE = "text/plain; charset=utf-8"
 _MOST_EVENTS = 999
 _REEL_LETTERS = 8
-# Reels of these names are black and an unnamed tape.
+# Reserved names: black, and an unnamed tape.
 _TAKEN_REELS = {"BL", "AX", "BLACK"}
 _HOURS = 24
 _LONGEST_TITLE = 70
@@ -30,7 +30,7 @@ _USUAL_NOMINAL = 30
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """The events in order, cut after cut. Raises UsageError for more than 999."""
+    """The events in order, as cuts. Raises UsageError for more than 999."""
     if len(moments) > _MOST_EVENTS:
         raise UsageError(
             f"{len(moments)} moments: an EDL counts {_MOST_EVENTS} events; choose fewer, or --format otio"
@@ -74,10 +74,10 @@ def _event(event_number: int, event: Event, timeline: Timeline, reel: str) -> li
 
 
 def _code(frame: int, timeline: Timeline) -> str:
-    """A time code of the day: hours go on from 0 after 23."""
+    """A time code of the day: hours wrap after 23."""
     code = timecode(frame, timeline.rate, drop=timeline.drop)
-    hours, _, rest = code.partition(":")
-    return f"{int(hours) % _HOURS:02d}:{rest}"
+    hours, _, after_hours = code.partition(":")
+    return f"{int(hours) % _HOURS:02d}:{after_hours}"
 
 
 def _track(source: Source) -> str:
@@ -88,7 +88,7 @@ def _track(source: Source) -> str:
 
 
 def reel_names(paths: Sequence[str]) -> dict[str, str]:
-    """A reel for each path: at most eight capitals and digits of its name, no two alike.
+    """A unique reel for each path: at most eight capitals and digits of its name.
 
     >>> reel_names(["/a/holiday film.mp4", "/b/holiday film.mp4"])
     {'/a/holiday film.mp4': 'HOLIDAYF', '/b/holiday film.mp4': 'HOLIDAY2'}

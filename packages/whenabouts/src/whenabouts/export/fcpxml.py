@@ -1,4 +1,6 @@
-"""FCPXML 1.10: Final Cut Pro's interchange, which DaVinci Resolve reads too. Times are N/Ds, on frames."""
+"""FCPXML 1.10: Final Cut Pro's interchange format, which DaVinci Resolve reads too. Times are N/Ds, on
+frames.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> li
     formats = _Formats(resources)
     pictured = next((event.source for event in timeline.events if event.source.times is not None), None)
     size = _DEFAULT_SIZE if pictured is None else (pictured.width, pictured.height)
-    own = formats.id_of(*size, timeline.rate)
+    sequence_format = formats.id_of(*size, timeline.rate)
     assets = _assets(resources, timeline, formats)
     library = ElementTree.SubElement(root, "library")
     event = ElementTree.SubElement(library, "event", name=one_line(timeline.title))
@@ -38,7 +40,7 @@ def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> li
     sequence = ElementTree.SubElement(
         project,
         "sequence",
-        format=own,
+        format=sequence_format,
         duration=_seconds(timeline.frames / timeline.rate),
         tcStart=_seconds(timeline.start / timeline.rate),
         tcFormat="DF" if timeline.drop else "NDF",
@@ -53,14 +55,14 @@ def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> li
 
 
 class _Formats:
-    """The formats of a document: one for each size and rate."""
+    """The formats of a document: one per size and rate."""
 
     def __init__(self, resources: ElementTree.Element) -> None:
         self._resources = resources
         self._ids: dict[tuple[int, int, Fraction], str] = {}
 
     def id_of(self, width: int, height: int, rate: Fraction) -> str:
-        """The id of a format, which is made where there is none yet."""
+        """The id of a format, added on first use."""
         key = (width, height, rate)
         if key not in self._ids:
             self._ids[key] = f"f{len(self._ids) + 1}"
@@ -141,7 +143,7 @@ def _scores(moment: FileMoment) -> str:
 
 
 def _seconds(value: Fraction) -> str:
-    """Rational seconds as FCPXML writes them.
+    """Rational seconds as in FCPXML.
 
     >>> _seconds(Fraction(1001, 30000)), _seconds(Fraction(2))
     ('1001/30000s', '2s')

@@ -1,8 +1,8 @@
-"""A list for FFmpeg's concat reader, which joins the moments.
+"""A list for FFmpeg's concat demuxer, which joins the moments.
 
-By itself that reader begins each moment at the key frame before it. It is exact where the frames outside of
-[inpoint, outpoint) are taken out again, which the command in the list's first lines does. Sound that a file
-stores behind its pictures ends early (the reader stops at the first stream that reaches the outpoint).
+The demuxer itself begins each moment at the key frame before it. The command in the list's first lines makes
+it exact by dropping frames outside of [inpoint, outpoint). Sound that a file stores after its pictures ends
+early (the demuxer stops at the first stream that reaches the outpoint).
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from whenabouts.types import UsageError
 NAME = "ffconcat"
 SUFFIXES = (".ffconcat", ".ffcat")
 MEDIA_TYPE = "text/plain; charset=utf-8"
-
-
 _EXACT = (
     "ffmpeg -copyts -safe 0 -segment_time_metadata 1 -i LIST -vf select=concatdec_select "
     "-af aselect=concatdec_select,aresample=async=1 OUT.mp4"
@@ -29,7 +27,7 @@ _EXACT = (
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """A file, an inpoint and an outpoint a moment. Raises UsageError for a name it cannot hold."""
+    """A file, an inpoint and an outpoint per moment. Raises UsageError for a name with a line break."""
     out.write(f"ffconcat version 1.0\n# pictures exact to the frame: {_EXACT}\n".encode())
     for moment in moments:
         if any(letter in moment.path for letter in "\n\r\0"):

@@ -28,7 +28,9 @@ _LONGEST_TEXT = 100_000
 
 
 class ResultsError(WhenaboutsError):
-    """A file of search results that is none; the message names file, place, value and what is accepted."""
+    """A file is not a valid list of search results; the message names file, place, value and what is
+    accepted.
+    """
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
@@ -67,10 +69,10 @@ def _shared_query(moments: Sequence[FileMoment]) -> str:
 
 
 def read_moments(path: str | Path, *, all_moments: bool = False) -> list[FileMoment]:
-    """The moments of a file that `search --json` or `export --format json` printed, in its order.
+    """The moments of a file printed by `search --json` or `export --format json`, in its order.
 
-    Where the file says what the answer was, only the moments that matched (`is_matched`), or all of them.
-    Everything in it is checked. Raises ResultsError, naming the place; UsageError where it has no moments.
+    If the file has the answer, only the moments that matched (`is_matched`), or all with `all_moments`.
+    Everything is validated. Raises ResultsError, naming the place; UsageError without moments.
     """
     document = _document(Path(path))
     reader = _Reader(shown_path(str(path)))
@@ -110,11 +112,11 @@ def _document(path: Path) -> Any:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 class _Reader:
-    """Takes values out of a document, and says exactly what is wrong with those that do not fit."""
+    """Takes values out of a document, and reports invalid ones with their place."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -155,7 +157,7 @@ class _Reader:
         )
 
     def number(self, holder: Mapping[str, Any], where: str, key: str) -> float | None:
-        """A finite number, or None for null and nothing."""
+        """A finite number, or None for null or a missing key."""
         value = holder.get(key)
         if value is None:
             return None
@@ -164,14 +166,14 @@ class _Reader:
         return float(value)
 
     def text(self, holder: Mapping[str, Any], where: str, key: str, *, default: str) -> str:
-        """Text of a bearable length."""
+        """Text of bounded length."""
         value = holder.get(key, default)
         if not isinstance(value, str) or len(value) > _LONGEST_TEXT:
             self.refuse(f"{where}.{key}".lstrip("."), value, "text")
         return value
 
     def _path(self, holder: Mapping[str, Any], where: str) -> str:
-        """The file's path: absolute, and there. A name that is no Unicode is taken from the link."""
+        """The file's path: absolute, and existing. A name that is not Unicode is taken from the link."""
         shown = holder.get("path")
         if not isinstance(shown, str) or not shown.startswith("/") or "\0" in shown:
             self.refuse(f"{where}.path", shown, "the absolute path of a recording")
@@ -183,11 +185,11 @@ class _Reader:
         if not place.exists():
             raise MediaError(f"{self.name}: {where}.path: {shown_path(path)} is not there; search again")
         if not place.is_file():
-            self.refuse(f"{where}.path", shown, "a plain file, no folder or device")
+            self.refuse(f"{where}.path", shown, "a regular file, not a folder or a device")
         return path
 
     def _linked(self, link: Any, where: str, shown: str) -> str:
-        """The path of a link, which must be the one that is shown."""
+        """The path of a link, which must equal the shown one."""
         address = link.split("#", 1)[0] if isinstance(link, str) else ""
         path = os.fsdecode(unquote_to_bytes(address.removeprefix("file://")))
         if not address.startswith("file:///") or "\0" in path or shown_path(path) != shown:

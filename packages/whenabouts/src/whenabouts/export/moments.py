@@ -1,4 +1,4 @@
-"""Moments of files, as lists and cuts take them: of a search result, of a record, or of a file."""
+"""Moments of files, as lists and cuts take them: from a search result, a record, or a file."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from whenabouts.video.objects import source_path
 from whenabouts.video.probe import MediaError
 
 if TYPE_CHECKING:
-    # The nouns of rooms above this one: what is handed in, never what is called.
+    # Only types of rooms above this one.
     from whenabouts.index.records import VideoRecord
     from whenabouts.search.search_result import SearchResult
 
 
 @dataclass(frozen=True, slots=True)
 class FileMoment:
-    """A moment of a file: [start, end) in float seconds of the source's own clock, from 0 at its first frame.
+    """A moment of a file: [start, end) in seconds, from 0 at the file's start.
 
-    `path` is where the file lies, absolute; `name` is what to call it. `score` and `confidence` are None for
-    a moment that somebody named instead of searching for it; `query` is then empty.
+    `path` is absolute; `name` is for display. `score` and `confidence` are None, and `query` is "", for a
+    moment that was named instead of found.
     """
 
     rank: int
@@ -39,7 +39,6 @@ class FileMoment:
 
     @property
     def duration(self) -> float:
-        """Length in seconds."""
         return self.end - self.start
 
 
@@ -60,12 +59,12 @@ def moments_of_result(result: SearchResult, *, all_moments: bool = False) -> lis
 
 
 def moment_of_record(record: VideoRecord, start: float, end: float, rank: int = 1) -> FileMoment:
-    """A moment of a video of a corpus, named by a person."""
+    """A moment of a corpus's video, given by the user."""
     return _of_record(record, Moment(record.video_id, start, end), rank=rank)
 
 
 def moment_of_file(path: str | Path, start: float, end: float, rank: int = 1) -> FileMoment:
-    """A moment of a file that need not be in any corpus. Raises UsageError where there is no such file."""
+    """A moment of a file outside of any corpus. Raises UsageError if the file does not exist."""
     place = Path(path).absolute()
     if not place.exists():
         raise UsageError(f"{shown_path(str(path))}: there is no such file; check the path")
@@ -93,9 +92,9 @@ def _of_record(record: VideoRecord, moment: Moment, *, rank: int, **facts: Any) 
 
 
 def check_unchanged(record: VideoRecord) -> None:
-    """Raise MediaError where the file is gone, or is another one than was indexed.
+    """Raise MediaError if the file is missing or has changed since it was indexed.
 
-    As `index` does: size and time tell, and where the time alone differs, the content.
+    Compares as `index` does: size and time, and if only the time differs, the content.
     """
     path = source_path(record.path)
     name = shown_path(record.path)

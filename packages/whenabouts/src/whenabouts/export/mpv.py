@@ -1,4 +1,4 @@
-"""A list for mpv (its own EDL): the moments play one after the other as one film."""
+"""A list for mpv (its EDL format): the moments play in a row as one film."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ MEDIA_TYPE = "text/plain; charset=utf-8"
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """A line a moment; names are counted out in bytes, so that no letter in them means anything."""
+    """A line per moment; names are written with their length in bytes, so that no character in them is
+    special.
+    """
     out.write(b"# mpv EDL v0\n")
     for moment in moments:
         name = os.fsencode(moment.path)

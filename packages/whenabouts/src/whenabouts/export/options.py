@@ -1,4 +1,4 @@
-"""How lists are written: what a caller may choose, the same for all formats."""
+"""Options of lists, the same for all formats."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ DEFAULT_TITLE = "whenabouts"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What may be chosen of a list.
+    """Options of a list.
 
-    `rate` is frames a second of the time line (None: that of the first moment's file); `start_timecode` is
-    where the time line begins (None: one hour, as editors do); `drop_frame` whether 29.97 and its multiples
-    count so that the clock is right (None: yes, unless the start is written with a colon before its frames).
+    `rate` is frames a second of the time line (None: that of the first moment's file). `start_timecode` is
+    its start (None: one hour, as is usual). `drop_frame`: whether 29.97 and its multiples use drop-frame time
+    codes (None: yes, unless the start has a colon before its frames).
     """
 
     title: str = DEFAULT_TITLE

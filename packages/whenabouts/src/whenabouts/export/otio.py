@@ -1,4 +1,5 @@
-"""OpenTimelineIO: the interchange of editors, as JSON; times are rational, each source has its own rate.
+"""OpenTimelineIO: the interchange format of editors, as JSON; times are rational, each source has its
+rate.
 
 Schema versions are those that OpenTimelineIO has read since 0.15 (its documentation: "Serialized schema");
 the package itself is not needed.
@@ -22,7 +23,7 @@ MEDIA_TYPE = "application/json"
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """A time line with a track of pictures and one of sound, as far as there are any."""
+    """A time line with a video and an audio track, if there are pictures and sound."""
     timeline = make_timeline(moments, options, rates="own")
     tracks = []
     if any(event.source.times is not None for event in timeline.events):
@@ -45,12 +46,12 @@ def _track(kind: str, timeline: Timeline) -> dict[str, Any]:
     children = []
     for event in timeline.events:
         has = event.source.times is not None if kind == "Video" else event.source.channels > 0
-        children.append(_clip(event) if has else _gap(event, timeline.rate))
+        children.append(_clip(event) if has else _item("Gap.1", "", _range(0, event.length, timeline.rate)))
     return _item("Track.1", kind) | {"children": children, "kind": kind}
 
 
 def _item(schema: str, name: str, source_range: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What every item on a time line has."""
+    """The fields of every item on a time line."""
     return {
         "OTIO_SCHEMA": schema,
         "metadata": {},
@@ -88,10 +89,6 @@ def _clip(event: Event) -> dict[str, Any]:
         "media_references": {"DEFAULT_MEDIA": media},
         "active_media_reference_key": "DEFAULT_MEDIA",
     }
-
-
-def _gap(event: Event, rate: Fraction) -> dict[str, Any]:
-    return _item("Gap.1", "", _range(0, event.length, rate))
 
 
 def _range(first: int, frames: int, rate: Fraction) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a list says of the file that a moment lies in: its frames, its rate, its sound."""
+"""The file of a moment as lists describe it: its frames, rate and sound."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from whenabouts.video.probe import open_media, probe
 from whenabouts.video.spans import sound_stream
 from whenabouts.video.timecode import STANDARD_RATES, FrameTimes, exact
 
-# Sound alone has no frames; it is counted in these.
+# Frame rate for sound without pictures.
 SOUND_RATE = Fraction(25)
 
 
@@ -26,9 +26,9 @@ SOUND_RATE = Fraction(25)
 class Source:
     """A file that moments are taken from.
 
-    `times` are its frames, None for sound alone. `rate` is frames a second: exactly, where `is_constant`,
-    else the constant rate that its times are mapped to. `start_frame` is the number that the file's own time
-    code gives its first frame. `duration` is seconds; `width`, `height` are pixels as shown, 0 for sound.
+    `times` are its frames, None for sound alone. `rate` is frames a second: exact if `is_constant`, else the
+    constant rate that its times are mapped to. `start_frame` is the first frame's number by the file's time
+    code. `duration` is in seconds; `width`, `height` are pixels as shown, 0 for sound.
     """
 
     path: str
@@ -44,7 +44,7 @@ class Source:
 
     @property
     def edit_rate(self) -> Fraction:
-        """A rate that editors know at which each frame has a number of its own, as far as there is one."""
+        """A standard rate at which each frame has a distinct number, if there is one."""
         if self.rate in STANDARD_RATES:
             return self.rate
         whole = (rate for rate in STANDARD_RATES if (rate / self.rate).denominator == 1)
@@ -53,11 +53,10 @@ class Source:
 
     @property
     def url(self) -> str:
-        """The file as a URL, whatever bytes its name has."""
         return file_url(self.path)
 
     def frames(self, rate: Fraction) -> int:
-        """The file's length in frames of a rate."""
+        """The file's length in frames at a rate."""
         if self.times is not None and self.is_constant and rate == self.rate:
             return len(self.times)
         first = self.times.time(0) if self.times is not None else Fraction(0)
@@ -65,12 +64,12 @@ class Source:
 
 
 def nearest(value: Fraction) -> int:
-    """The nearest whole number, halves up: neighbours never meet by rounding to even."""
+    """The nearest integer, halves up: rounding to even could merge neighbours."""
     return (2 * value.numerator + value.denominator) // (2 * value.denominator)
 
 
 def read_source(path: str) -> Source:
-    """What is in a file. Raises MediaError for what is no media, UsageError for subtitles alone."""
+    """Read a file's facts. Raises MediaError if it is not media, UsageError for subtitles alone."""
     place = source_path(path)
     check_media(place)
     probed = probe(place)
@@ -98,7 +97,7 @@ def read_source(path: str) -> Source:
 
 
 def _start_frame(code: str, rate: Fraction) -> int:
-    """The number of the first frame by the file's own time code; 0 where it has none that can be read."""
+    """The number of the first frame by the file's time code; 0 without a valid one."""
     try:
         return frame_of(code, rate)[0] if code else 0
     except UsageError:
@@ -106,9 +105,9 @@ def _start_frame(code: str, rate: Fraction) -> int:
 
 
 class Sources(Mapping[str, Source]):
-    """The files of some moments by path, each looked into once, when it is first asked for.
+    """The files of some moments by path, each read on first use.
 
-    `places` are where files lie that the list calls otherwise, by what it calls them; `read` looks into one.
+    `places` maps paths in the list to other paths on disk; `read` reads one file.
     """
 
     def __init__(
@@ -132,12 +131,12 @@ class Sources(Mapping[str, Source]):
 
 
 def shown_path(path: str) -> str:
-    """A path as valid Unicode: bytes that are none are escaped, as `search --json` does it."""
+    """A path as valid Unicode, other bytes escaped, as in `search --json`."""
     return path.encode("utf-8", "backslashreplace").decode()
 
 
 def file_url(path: str) -> str:
-    """A file as a URL, whatever bytes its name has; of a name alone, one relative to the list.
+    """A file as a URL, whatever bytes its name has; a bare name gives a URL relative to the list.
 
     >>> file_url("/films/a b#1.mp4"), file_url("a:b.mp4")
     ('file:///films/a%20b%231.mp4', 'a%3Ab.mp4')

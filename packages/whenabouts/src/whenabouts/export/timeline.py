@@ -1,4 +1,4 @@
-"""Moments counted in frames, and one after the other on a time line, as editors' formats need them."""
+"""Moments in frames, placed in a row on a time line, for editors' formats."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Rates = Literal["one", "standard", "own"]
 class Event:
     """A moment on the time line.
 
-    `first`, `last` are frames of the source at `rate`, [first, last), counted from its first frame;
-    `record` is the first frame on the time line, `length` the number of frames there.
+    [`first`, `last`) are frames of the source at `rate`, counted from its first frame; `record` is the first
+    frame on the time line, `length` the number of frames there.
     """
 
     moment: FileMoment
@@ -37,7 +37,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Events that follow one another at one rate. `start` is the frame number at which it begins."""
+    """Consecutive events at one rate. `start` is the frame number at which it begins."""
 
     title: str
     rate: Fraction
@@ -48,16 +48,15 @@ class Timeline:
 
     @property
     def frames(self) -> int:
-        """Its length."""
         return sum(event.length for event in self.events)
 
 
 def frames_of(moment: FileMoment, source: Source, rate: Fraction) -> tuple[int, int, list[str]]:
-    """The frames [first, last) of a moment, counted at a rate from the first frame, and notes.
+    """The frames [first, last) of a moment at a rate, counted from the first frame, and notes.
 
-    At the source's own constant rate these are exactly the frames that are shown in [start, end). Elsewhere a
-    frame has the number whose time is nearest to its own. Never empty: of a moment in which no frame begins
-    it is the one on the screen. Raises UsageError for a moment behind the end.
+    At the source's constant rate these are exactly the frames shown in [start, end). Otherwise a frame has
+    the number with the nearest time. Never empty: if no frame begins in a moment, it is the frame on the
+    screen. Raises UsageError for a moment after the end.
     """
     notes = _clamped(moment, source)
     times = source.times
@@ -76,14 +75,14 @@ def frames_of(moment: FileMoment, source: Source, rate: Fraction) -> tuple[int, 
     if _shares(first, times, zero, rate) or _shares(last, times, zero, rate):
         notes.append(
             f"{moment.name}: frames closer together than {float(1 / rate):.4f} s share a number; "
-            f"give a higher --rate to tell them apart"
+            f"give a higher --rate to distinguish them"
         )
     return numbers[0], max(numbers[0] + 1, numbers[1]), notes
 
 
 @dataclass(frozen=True, slots=True)
 class FrameNumbers:
-    """Frames [first, end) of a moment at a rate; `is_constant`: whether that is the file's own rate."""
+    """Frames [first, end) of a moment at a rate; `is_constant`: whether that is the file's constant rate."""
 
     first: int
     end: int
@@ -92,7 +91,7 @@ class FrameNumbers:
 
 
 def frame_numbers(moment: FileMoment, options: Options, notes: list[str]) -> FrameNumbers | None:
-    """A moment's frames; None, with a note, where the file has none or cannot be read."""
+    """A moment's frames; None, with a note, if the file has none or cannot be read."""
     try:
         source = options.sources[moment.path]
         if source.times is None:
@@ -114,9 +113,9 @@ def _shares(frame: int, times: FrameTimes, zero: Fraction, rate: Fraction) -> bo
 
 
 def ended(moment: FileMoment, source: Source) -> tuple[FileMoment, list[str]]:
-    """The moment, its end moved to that of the file where it lies behind it, and a note of that.
+    """The moment with its end clipped to the file, and a note if it was.
 
-    Raises UsageError for a moment that starts behind the end.
+    Raises UsageError for a moment that starts after the end.
     """
     notes = _clamped(moment, source)
     return (replace(moment, end=float(source.duration)) if notes else moment), notes
@@ -140,9 +139,9 @@ def _clamped(moment: FileMoment, source: Source) -> list[str]:
 def make_timeline(moments: Sequence[FileMoment], options: Options, *, rates: Rates) -> Timeline:
     """The time line of some moments in their order.
 
-    `rates` says how each source is counted, for formats differ: at the rate of the time line ("one"), at its
-    own where editors know it ("standard"), or at its own whatever it is ("own").
-    Raises UsageError for no moments, or options that do not fit.
+    `rates` says how sources are counted, because formats differ: at the rate of the time line ("one"), at the
+    source's rate if it is standard ("standard"), or always at the source's rate ("own"). Raises UsageError
+    for no moments or conflicting options.
     """
     if not moments:
         raise UsageError("nothing to export: no moment was found or given")
@@ -154,12 +153,12 @@ def make_timeline(moments: Sequence[FileMoment], options: Options, *, rates: Rat
     notes: dict[str, None] = {}
     record = start
     for moment, source in zip(moments, sources, strict=True):
-        own = _counting_rate(source, rate, options, rates)
-        first, last, frame_notes = frames_of(moment, source, own)
-        length = max(1, nearest(Fraction(last - first) / own * rate))
-        events.append(Event(moment, source, own, first, last, record, length))
+        counted = _counting_rate(source, rate, options, rates)
+        first, last, frame_notes = frames_of(moment, source, counted)
+        length = max(1, nearest(Fraction(last - first) / counted * rate))
+        events.append(Event(moment, source, counted, first, last, record, length))
         record += length
-        notes.update(dict.fromkeys([*_rate_notes(moment, source, own), *frame_notes]))
+        notes.update(dict.fromkeys([*_rate_notes(moment, source, counted), *frame_notes]))
     return Timeline(options.title, rate, drop, start, tuple(events), tuple(notes))
 
 
@@ -172,7 +171,7 @@ def _counting_rate(source: Source, rate: Fraction, options: Options, rates: Rate
 
 
 def _start(options: Options, rate: Fraction) -> tuple[int, bool]:
-    """The first frame's number, and whether drop-frame is counted."""
+    """The first frame's number, and whether to use drop-frame."""
     chosen_drop, code = options.drop_frame, options.start_timecode or DEFAULT_START
     if chosen_drop and not can_drop(rate):
         raise UsageError(
@@ -191,6 +190,6 @@ def _rate_notes(moment: FileMoment, source: Source, rate: Fraction) -> list[str]
     counted = f"{float(rate):.3f}".rstrip("0").rstrip(".")
     if source.times is None or (source.is_constant and source.rate == rate):
         return []
-    own = f"{float(source.rate):.3f}".rstrip("0").rstrip(".")
-    what = f"its rate is {own}" if source.is_constant else "its rate varies"
+    stated = f"{float(source.rate):.3f}".rstrip("0").rstrip(".")
+    what = f"its rate is {stated}" if source.is_constant else "its rate varies"
     return [f"{moment.name}: {what}; counted at a constant {counted} frames a second, by time"]

@@ -1,4 +1,4 @@
-"""WebVTT: a cue a moment, as chapters of a player; what they scored stands in notes."""
+"""WebVTT: a cue per moment, as chapters for a player; scores are in notes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SUFFIXES = (".vtt",)
 MEDIA_TYPE = "text/vtt; charset=utf-8"
 _LONGEST_TITLE = 200
 _SEVERAL = (
-    "the moments lie in several videos: the times are those of one file in which they follow one another, "
+    "the moments are in several videos: the times are those of a file that joins them, "
     "as `whenabouts cut --join` makes it"
 )
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """Moments of one video at their times in it; of several, one after the other, as in a joined cut."""
+    """Moments of one video at their times in it; moments of several in a row, as in a joined cut."""
     is_one = len({moment.path for moment in moments}) == 1
     notes = [] if is_one else [_SEVERAL]
     lines = ["WEBVTT", ""]
@@ -31,18 +31,15 @@ def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> li
         start, end = (moment.start, moment.end) if is_one else (at, at + moment.duration)
         at += moment.duration
         lines += _note(_facts(moment))
-        lines += [str(moment.rank), f"{clock(start)} --> {_later(start, end)}", _title(moment), ""]
+        end = max(end, start + 0.001)  # a cue must not be empty
+        lines += [str(moment.rank), f"{clock(start)} --> {clock(end)}", _title(moment), ""]
     out.write("\n".join(lines).encode("utf-8", "backslashreplace"))
     return notes
 
 
-def _later(start: float, end: float) -> str:
-    """The end, at least a millisecond behind the start: a cue must not be empty."""
-    return clock(max(end, start + 0.001))
-
-
 def _note(text: str) -> list[str]:
-    return [f"NOTE {_without_arrow(one_line(text))}", ""]
+    plain = one_line(text).replace("-->", "->")  # an arrow would begin a cue
+    return [f"NOTE {plain}", ""]
 
 
 def _facts(moment: FileMoment) -> str:
@@ -58,8 +55,3 @@ def _facts(moment: FileMoment) -> str:
 def _title(moment: FileMoment) -> str:
     text = one_line(moment.text or moment.query or moment.name, _LONGEST_TITLE) or f"moment {moment.rank}"
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def _without_arrow(text: str) -> str:
-    """An arrow would begin a cue."""
-    return text.replace("-->", "->")

@@ -1,4 +1,6 @@
-"""Files that an index run misses or leaves out: gone from the disk, or taken out by the corpus's owner."""
+"""Files that an index run misses or leaves out: deleted from disk, or removed from the corpus by its
+owner.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _FACT = "removed"
 
 @dataclass(frozen=True, slots=True)
 class RemovedFile:
-    """A file that was taken out of the corpus, as it was then; without a hash only its subtitles stay out."""
+    """A file removed from the corpus, as it was then. Without a hash only its subtitles stay out."""
 
     path: str
     size: int
@@ -29,38 +31,40 @@ class RemovedFile:
 
 
 def removed_files(store: Store) -> list[RemovedFile]:
-    """What was taken out of a corpus and has not been taken again."""
+    """Files removed from a corpus and not added again."""
     fact: Mapping[str, Any] = store.fact(_FACT) or {}
     return [RemovedFile(**row) for row in fact.get("files", ())]
 
 
 def remember_removed(store: Store, files: Iterable[RemovedFile]) -> None:
-    """Add to what was taken out; a path counts once."""
+    """Add files to the list of removed ones; one entry per path."""
     merged = {file.path: file for file in [*removed_files(store), *files]}
     store.put_fact(_FACT, {"files": [asdict(file) for file in merged.values()]})
 
 
 def forget_removed(store: Store, files: Iterable[RemovedFile]) -> None:
-    """Take files from that list: they are in the corpus again."""
+    """Take files that are in the corpus again off the list."""
     paths = {file.path for file in files}
     kept = [asdict(file) for file in removed_files(store) if file.path not in paths]
     store.put_fact(_FACT, {"files": kept})
 
 
 def as_removed(record: VideoRecord) -> RemovedFile:
-    """A video that its owner takes out: the file does not come back unasked."""
+    """The entry for a video that its owner removes: its file is not indexed again unasked."""
     return RemovedFile(record.path, record.size, record.modified_ns, record.content_hash)
 
 
 def as_pruned(record: VideoRecord) -> RemovedFile:
-    """A video whose file is gone: the file may come back, its subtitles alone are no recording."""
+    """The entry for a video whose file is gone. The file may come back; its subtitles alone are not
+    indexed.
+    """
     return RemovedFile(record.path, -1, 0, "")
 
 
 class AbsentFiles:
-    """What of the ledger is not on disk, and what of the disk stays out of the corpus.
+    """Rows of the ledger whose file is missing, and files on disk that stay out of the corpus.
 
-    `gone` are rows at or under the paths of `findings` whose files are not there. With `again`, nothing
+    `gone` are the rows at or under the paths of `findings` whose files are missing. With `again`, nothing
     stays out.
     """
 
@@ -88,7 +92,7 @@ class AbsentFiles:
         self._captions: list[tuple[Path, Path]] = []
 
     def is_removed(self, file: SourceFile, hash_of: Callable[[Path], str | None]) -> bool:
-        """Whether a file was taken out of the corpus by its owner, and stays out."""
+        """Whether the owner removed this file, so that it stays out."""
         for removed in self._removed_by_size[file.size]:
             is_same = (str(file.path), file.modified_ns) == (removed.path, removed.modified_ns)
             if is_same or (removed.content_hash and hash_of(file.path) == removed.content_hash):
@@ -98,7 +102,7 @@ class AbsentFiles:
         return False
 
     def is_caption_left_behind(self, file: SourceFile) -> bool:
-        """Whether a transcript is that of a recording that is gone, and no recording of its own."""
+        """Whether a transcript belongs to a recording that is gone."""
         if self._again or file.kind != "transcript":
             return False
         owner = next(
@@ -109,7 +113,7 @@ class AbsentFiles:
         return owner is not None
 
     def notes(self, findings: Findings) -> list[str]:
-        """What was left out, for people."""
+        """A line for each file that was left out."""
         notes = [
             f"{printable(path)}: subtitles of {printable(Path(media.name))}, which is gone; left out "
             "(--again takes them as a transcript)"
@@ -123,7 +127,7 @@ class AbsentFiles:
 
 
 def safely_pruned(gone: Sequence[VideoRecord], findings: Findings) -> tuple[list[VideoRecord], list[str]]:
-    """Rows of files that are gone, but not of folders that are empty: their disk may not be connected."""
+    """Rows of missing files. Empty folders are skipped: their disk may not be mounted."""
     filled = {place for file in findings.files for place in (file.path, *file.path.parents)}
     empty = {path for path in findings.searched if path not in filled and path.is_dir()}
     pruned = [record for record in gone if not _is_under(record.path, empty)]
@@ -153,5 +157,5 @@ def _is_gone(path: str) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return True
     except OSError:
-        return False  # it may be there: nobody can say
+        return False  # unreadable, so it may still exist
     return False

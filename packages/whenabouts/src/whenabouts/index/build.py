@@ -1,8 +1,7 @@
-"""The way of a video: path -> frames, sound, cues -> clips of each stream -> vectors -> index.
+"""Index videos: path -> frames, sound, cues -> clips of each stream -> vectors -> tables.
 
-An executor reads and encodes, in processes of this machine or on a cluster; this process alone writes. A
-video is written whole or not at all: its clips first, then its row in the ledger, so that a run that is
-killed anywhere between is finished by the next one.
+An executor reads and encodes, in processes of this machine or on a cluster; only this process writes. A video
+is written whole: its clips first, then its ledger row. If a run is killed, the next one continues.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from whenabouts.video.speech import PartialTranscript
 
 _log = logging.getLogger(__name__)
 
-# A write costs some 20 ms whatever its size, so small videos wait for each other, but not for long.
+# A write costs some 20 ms whatever its size, so small videos are written in batches.
 _WRITE_VIDEOS = 64
 _WRITE_ROWS = 20_000
 _WRITE_SECONDS = 5.0
@@ -56,10 +55,10 @@ def build(
 ) -> Summary:
     """Carry out a plan on a store that this process may write to.
 
-    Files are read and encoded by the `executor`, or else on this machine with so many reader `processes`.
+    `executor` reads and encodes the files; the default uses `processes` reader processes on this machine.
 
-    Ctrl-C ends it: what is finished is written, and the summary says that it was interrupted. Raises
-    StoreError (DiskFull, …) where nothing more can be written; what was written before is kept.
+    Ctrl-C ends the run: finished videos are written, and the summary says that it was interrupted. Raises
+    StoreError (DiskFull, …) if a write fails; earlier writes are kept.
     """
     started = time.monotonic()
     summary = Summary(
@@ -93,7 +92,7 @@ def build(
 
 @dataclass(slots=True)
 class _ReadFile:
-    """A file that was read, until its clips are there; `notes` are for people, once it is written."""
+    """A file that was read and waits for its clips; `notes` are shown once it is written."""
 
     read: FileRead
     record: VideoRecord
@@ -103,7 +102,7 @@ class _ReadFile:
 
 
 class _Writer:
-    """Takes what comes of each file, has clips made of it, and writes finished videos in batches."""
+    """Takes the messages about each file, asks for its clips, and writes finished videos in batches."""
 
     def __init__(
         self,
@@ -126,7 +125,6 @@ class _Writer:
         self._written = time.monotonic()
 
     def take(self, message: Message) -> None:
-        """Process one message."""
         if message.number not in self._given_up:
             work = self._plan.work[message.number]
             try:
@@ -134,7 +132,7 @@ class _Writer:
             except StoreError:
                 raise
             except Exception as error:
-                # Whatever one file's data does, to an encoder or to a table, the others come to no harm.
+                # A fault in one file's data must not stop the others.
                 self._fail(work, failure(work, error))
         is_late = time.monotonic() - self._written > _WRITE_SECONDS
         is_full = len(self._waiting) + len(self._failures) >= _WRITE_VIDEOS or self._rows >= _WRITE_ROWS
@@ -168,13 +166,13 @@ class _Writer:
         _log.warning("%s", named(work.task.path, error))
         self._summary.failed.append((work.task.path, error))
         file = work.file
-        # What an earlier run made stays searchable; only the state says that the file is now broken.
+        # Clips of an earlier run stay searchable; only the state says that the file is now broken.
         row = work.record or VideoRecord(failed_id_for(file.path), str(file.path), kind=file.kind)
         failed = replace(row, size=file.size, modified_ns=file.modified_ns, state="failed", error=error)
         self._failures.append(unlike_its_file(failed) if message.again else failed)
 
     def _begin(self, work: Work, read: FileRead) -> None:
-        """A file that was read: its row, and its words, from which speech may be missing."""
+        """Start the row of a file that was read, and find its words."""
         again = self._read.pop(work.task.number, None)
         if again is not None and again.earlier is None:  # the worker that had it is gone
             self._taken.discard(again.record.video_id)
@@ -198,13 +196,13 @@ class _Writer:
         self._take_words(work, track)
 
     def _keep_tracks(self, work: Work, read: FileRead) -> None:
-        """Keep subtitles where there are several, in place of those that were kept before."""
+        """Keep subtitles if there are several, in place of those kept before."""
         readable = [track for track in read.tracks or () if track.cues]
         if len(readable) > 1 or (work.record is not None and work.record.words):
             self._speech.kept.keep_tracks(read.content_hash, readable if len(readable) > 1 else ())
 
     def _hear(self, work: Work, read: FileRead, marked_as: str | None) -> None:
-        """Take the speech of a recording without subtitles that was kept, or have it recognised."""
+        """Use the stored transcript of a recording without subtitles, or ask for speech recognition."""
         kept, model = self._speech.kept, self._speech.model
         chosen = _chosen_track(work, read)
         track = kept.find(read.content_hash, model, chosen)
@@ -220,7 +218,7 @@ class _Writer:
         return heard_by(self._speech.model, _chosen_track(work, read))
 
     def _take_words(self, work: Work, track: CueTrack | None) -> None:
-        """The words of a video, None where it has none that count: with them its clips can be made."""
+        """Store a video's words (None: no usable words), then ask for its clips."""
         file = self._read[work.task.number]
         tracks = list(file.read.tracks or ())
         if track is not None and not any(track is each for each in tracks):  # speech
@@ -245,7 +243,7 @@ class _Writer:
         made_with = {run.name: run.fingerprint for run in self._plan.streams if run.name in columns}
         record = replace(read.record, streams={**read.record.streams, **made_with})
         self._store.check_rows(record, columns)
-        # In this order: Ctrl-C between the two may leave a row too many, but never one too few.
+        # In this order: Ctrl-C between the two may leave an extra row, but never lose one.
         self._waiting.append((record, columns))
         self._obsolete += [work.record.video_id] if work.record and not read.earlier else []
         self._obsolete += work.supersedes
@@ -255,7 +253,7 @@ class _Writer:
         self._summary.not_recognised += [work.task.path] if read.is_unheard else []
 
     def _stored_clips(self, stream: str, record: VideoRecord) -> ClipColumns:
-        """The clips of a stream as an earlier run wrote them; none where it did not."""
+        """The clips of a stream as an earlier run wrote them; empty without one."""
         ids = [record.video_id] if stream in record.streams else []
         if not ids:
             return ClipColumns([], [], [])  # type: ignore[arg-type]
@@ -264,7 +262,7 @@ class _Writer:
         return ClipColumns(block.start, block.end, block.text, vectors)
 
     def _inside(self, work: Work, file: _ReadFile, cues: Sequence[Cue], duration: float) -> list[Cue]:
-        """The cues of a recording cut off where it ends: nobody can be sent to a place behind it."""
+        """The cues clipped to the length of the recording; later ones are dropped with a note."""
         inside = [replace(cue, end=min(cue.end, duration)) for cue in cues if cue.start < duration]
         if len(inside) < len(cues):
             behind = len(cues) - len(inside)
@@ -287,7 +285,7 @@ class _Writer:
             summary.silent.append(work.task.path)
 
     def write(self) -> None:
-        """Write what is finished: clips first, then the ledger."""
+        """Write finished videos: clips first, then the ledger."""
         with uninterrupted():
             self._store.put_videos(self._waiting)
             self._store.put_records(self._failures)
@@ -297,16 +295,16 @@ class _Writer:
 
 
 def _with_language(record: VideoRecord, track: CueTrack | None) -> dict[str, Any]:
-    """The metadata of a video with the language of its words; what a person ever gave comes first."""
+    """The metadata with the language of the words; a language that the user gave takes precedence."""
     if GIVEN_LANGUAGE in record.metadata or track is None or not track.cues:
         return dict(record.metadata)
-    rest = {key: value for key, value in record.metadata.items() if key != "language"}
+    others = {key: value for key, value in record.metadata.items() if key != "language"}
     language = language_of_track(track)
-    return {**rest, "language": language} if language else rest
+    return {**others, "language": language} if language else others
 
 
 def _chosen_sound(work: Work, probe: Probe) -> tuple[int, str]:
-    """The number (from 1) and the language of the sound that is heard."""
+    """The number (from 1) and the language of the sound track to recognise."""
     if not probe.sound_tracks:
         return 1, probe.sound_language or ""
     place = chosen_sound(probe.sound_tracks, work.task.sound_track)
@@ -314,20 +312,22 @@ def _chosen_sound(work: Work, probe: Probe) -> tuple[int, str]:
 
 
 def _chosen_track(work: Work, read: FileRead) -> str:
-    """The sound track that was named, "" for a file in which there is nothing to choose."""
+    """The requested sound track, "" if the file has only one."""
     return work.task.sound_track if read.probe and len(read.probe.sound_tracks) > 1 else ""
 
 
 def _was_never_read(record: VideoRecord) -> bool:
-    """Whether a ledger row only says that a file failed: its id is not yet that of a video.
+    """Whether a ledger row only records a failure: its id is not yet that of a video.
 
-    A row that a crash left while its clips were being written has no content hash either, but is done.
+    After a crash during a write, a row may lack a content hash too, but its state is not "failed".
     """
     return record.state == "failed" and not record.content_hash
 
 
 def _record(work: Work, read: FileRead, video_id: str, earlier: VideoRecord | None) -> VideoRecord:
-    """The ledger's row, without cues. Where only a part was read again, the rest stays as it was."""
+    """The ledger row, without cues. If only part of the file was read again, the other fields keep their
+    values.
+    """
     before = dict(earlier.metadata) if earlier else {}
     tags: dict[str, Any] = dict(read.probe.metadata) if read.probe else {}
     sounds: dict[str, Any] = {}
@@ -336,7 +336,7 @@ def _record(work: Work, read: FileRead, video_id: str, earlier: VideoRecord | No
             SOUND_TRACKS: list(read.probe.sound_tracks),
             SOUND_TRACK: _chosen_sound(work, read.probe)[0],
         }
-    # What a person wrote of a video outlives a second look at it; a changed file speaks for itself.
+    # Metadata that the user gave survive another reading of the same file; a changed file overrides them.
     metadata = {**before, **tags, **work.metadata} if work.is_whole else {**tags, **before, **work.metadata}
     metadata |= sounds
     kept = None if work.is_whole else earlier

@@ -1,9 +1,9 @@
-"""Checksums of a corpus's files: a byte that a disk or a copy changed would be read as if it were right.
+"""Checksums of a corpus's files: they find bytes that a disk or a copy changed.
 
-Lance writes each file once and gives it no checksum. So whoever has written a corpus in a folder leaves a
-list of its files beside the tables, with their sizes and CRC-32, and takes it away before the next writing:
-the list is there while the corpus is at rest, and only then. A crash leaves none, and nothing is held against
-the files until the next writing has ended.
+Lance writes each file once, without a checksum. So a writer of a corpus in a folder leaves a list of its
+files beside the tables, with sizes and CRC-32, and deletes it before the next write: the list exists only
+while the corpus is at rest. After a crash there is no list, and files are not verified until the next write
+ends.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from whenabouts.intake.opening import open_regular, read_regular
 
 CHECKSUMS_FILE = "checksums.json"
 READ_AT_OPENING = 64 << 20
-"""A corpus of up to so many bytes is read when it is opened (0.1 s); of a larger one sizes are looked at."""
+"""Corpora up to this size in bytes are read when opened (0.1 s); for larger ones only sizes are compared."""
 
 _MOST_BYTES = 64 << 20
 _BLOCK_BYTES = 1 << 20
-# Lance keeps the number of the newest version in it, and looks for a newer one.
+# Lance rewrites it: it holds the number of the newest version, as a hint.
 _REWRITTEN = "latest_version_hint.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """What a file is: its bytes, and the CRC-32 of them; `written_ns` is when it was written, from 1970."""
+    """Size and CRC-32 of a file; `written_ns` is its modification time (nanoseconds since 1970)."""
 
     size: int
     crc: int
@@ -42,21 +42,22 @@ Checksums = Mapping[str, Checksum]
 
 
 def begin(folder: Path) -> Checksums:
-    """Take the list away before something is written; the checksums that it had."""
+    """Delete the list before a write, and return its checksums."""
     listed = _listed(folder) or {}
     (folder / CHECKSUMS_FILE).unlink(missing_ok=True)
     return listed
 
 
 def finish(folder: Path, before: Checksums) -> None:
-    """Leave the list of all files as they are now. Those that were listed before are not read again.
+    """Write the list of all files as they are now; files listed in `before` and unchanged are not read
+    again.
 
-    A disk that is full leaves no list, and that is no fault.
+    If the disk is full, no list is written and no error raised.
     """
     with contextlib.suppress(OSError):
         sums = {}
         for name, status in _files(folder):
-            # A table that is made anew has files of the same names.
+            # A table that is dropped and made again has files of the same names.
             now, earlier = (status.st_size, status.st_mtime_ns), before.get(name)
             is_same = earlier is not None and (earlier.size, earlier.written_ns) == now
             sums[name] = earlier if is_same and earlier else Checksum(now[0], _crc(folder / name), now[1])
@@ -67,16 +68,16 @@ def finish(folder: Path, before: Checksums) -> None:
 
 
 def verify(place: str, folder: Path, *, whole: bool = False) -> None:
-    """Raise StoreError for a file that is not as it was written, or is gone.
+    """Raise StoreError for a file that is missing or not as it was written.
 
-    All bytes are read of a corpus that is small (`READ_AT_OPENING`), or with `whole` of any.
+    All bytes are read if the corpus is small (`READ_AT_OPENING`) or `whole` is true, otherwise only sizes.
     """
     listed = _listed(folder)
     if listed is None:
         return
     is_read = whole or sum(entry.size for entry in listed.values()) <= READ_AT_OPENING
     problem = next(_problems(folder, listed, is_read), None)
-    # A writer may have begun meanwhile: it takes the list away first, and files only then.
+    # A writer may have begun meanwhile: it deletes the list first, then files.
     if problem is not None and _listed(folder) == listed:
         raise StoreError(
             f"{place} is damaged: {problem}; restore the corpus from a copy, or index into a new folder"
@@ -84,22 +85,22 @@ def verify(place: str, folder: Path, *, whole: bool = False) -> None:
 
 
 def has_list(folder: Path) -> bool:
-    """Whether there is a list: the corpus is at rest."""
+    """Whether the list exists, so that the corpus is at rest."""
     return _listed(folder) is not None
 
 
 def _problems(folder: Path, listed: Checksums, is_read: bool) -> Iterator[str]:
-    there = dict(_files(folder))
-    # Another version of this program may have written without a list: what it took away is no damage.
-    # In a folder that several machines mount, the lease is given back after the list was written.
-    fresh = [name for name in there.keys() - listed.keys() if not name.startswith("corpus.lance/")]
+    found = dict(_files(folder))
+    # An older version of this program writes without a list, so files that it deleted are not damage.
+    # In a folder that several machines mount, the lease is returned after the list was written.
+    fresh = [name for name in found.keys() - listed.keys() if not name.startswith("corpus.lance/")]
     is_stale = any("/_versions/" in name for name in fresh)
     for name, entry in listed.items():
-        if name not in there:
+        if name not in found:
             if not is_stale:
                 yield f"its file {name} is gone"
-        elif there[name].st_size != entry.size:
-            yield f"its file {name} has {there[name].st_size:,} bytes and not {entry.size:,}"
+        elif found[name].st_size != entry.size:
+            yield f"its file {name} has {found[name].st_size:,} bytes and not {entry.size:,}"
         elif is_read:
             with contextlib.suppress(FileNotFoundError):
                 if _crc(folder / name) != entry.crc:
@@ -107,7 +108,7 @@ def _problems(folder: Path, listed: Checksums, is_read: bool) -> Iterator[str]:
 
 
 def _listed(folder: Path) -> Checksums | None:
-    """The list; None where there is none that can be read."""
+    """The list; None if it is missing or cannot be read."""
     try:
         entries = json.loads(read_regular(folder / CHECKSUMS_FILE, _MOST_BYTES))
         return {name: Checksum(*map(int, facts)) for name, facts in entries.items()}
@@ -116,7 +117,7 @@ def _listed(folder: Path) -> Checksums | None:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """The files of the tables that are written once, by their path in the corpus."""
+    """The tables' files that are written once, by their path in the corpus."""
     for top, _, names in os.walk(folder):
         for name in names if top != str(folder) else ():
             path = Path(top) / name

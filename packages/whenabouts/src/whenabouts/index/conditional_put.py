@@ -1,4 +1,4 @@
-"""Whether an object store keeps the promise that every commit of a table rests on.
+"""Check that an object store has the conditional put that every commit of a table rests on.
 
 A table's next version is put with `If-None-Match: *`: of several writers who put the same key, one succeeds
 and the others are refused. A store that ignores the header takes all of them, and each replaces the version
@@ -36,7 +36,7 @@ _kept_promise: set[tuple[str, str]] = set()
 
 
 def check_conditional_put(place: str, storage_options: Mapping[str, str] | None) -> None:
-    """Raise StoreError if the store of an s3:// place takes a second put of a key that must be new.
+    """Raise StoreError if the store of an s3:// place accepts a second put of a key that must be new.
 
     It needs the extra `objects`. Nothing is asked where the store is Amazon's own, or where no keys are
     found (a machine's own role: then the store cannot be asked from here).
@@ -76,12 +76,12 @@ def _is_set(options: Mapping[str, str], name: str) -> bool:
     return options.get(name, "").lower() in ("1", "true", "yes")
 
 
-# In the order in which the first that is there counts.
+# The first that is set counts.
 _ENDPOINTS = ("aws_endpoint_url_s3", "aws_endpoint_url", "aws_endpoint")
 
 
 def _options(given: Mapping[str, str] | None) -> dict[str, str]:
-    """Options by their long names: those of the environment, then those that were given."""
+    """Options by their long names: the environment's, overridden by the given ones."""
     environment = {key.lower(): value for key, value in os.environ.items() if key.startswith("AWS_")}
     named = {key.lower(): value for key, value in (given or {}).items()}
     long = {key if key.startswith("aws_") else f"aws_{key}": value for key, value in named.items()}

@@ -1,8 +1,8 @@
-"""How long an index run takes: processor seconds, from a sample of its own files timed on this machine.
+"""How long an index run takes: processor seconds, from a sample of its files timed on this machine.
 
-What a stream costs hangs on the files (how much is said, how often the picture changes) and on the machine.
-So a plan times a piece of the work itself, a twentieth or a tenth of it and a few seconds at most. Where that
-is too little to time, what the streams declare counts.
+The cost of a stream depends on the files (how much is spoken, how often the picture changes) and on the
+machine. So a plan times a twentieth or a tenth of the work, a few seconds at most. If that is too little to
+time, the costs that the streams declare are used.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Files probed to say what is in them; of more it is estimated by their bytes.
+# So many files are probed; the contents of others are estimated from their bytes.
 _PROBED_FILES = 200
 _DATED_TRANSCRIPTS = 2000
 _FILES_WORTH_A_PROCESS = 50
-# The share of words, and of pictures and sound, that is timed; after so many processor seconds no more is.
+# Shares of the words, and of pictures and sound, that are timed, for at most so many processor seconds.
 _TIMED_WORDS, _TIMED_MEDIA, _MOST_SECONDS = 0.05, 0.1, 2.5
-# What is timed at once: letters of one transcript, clips of a video from some second on, seconds of sound.
+# One sample: letters of a transcript, consecutive clips of a video, or seconds of sound.
 _LETTERS, _LEAST_LETTERS, _SOUND_SECONDS = 6000, 2500, 60.0
 _CLIPS, _FEWEST_CLIPS = 8, 3
 _PLACES = 8
 _FRAME_LENGTH = 0.04
-# Sound is read from its beginning on.
+# Sound is always decoded from its beginning, so samples start early.
 _MOST_SKIPPED = 600.0
 # A corpus is measured anew once its clips have changed by a tenth (`calibration.measuring`).
 _REMEASURED_SHARE = 0.1
-# Talks have 45,000 to 65,000 letters an hour; of the bytes of a transcript some three in four are letters.
+# Talks have 45,000 to 65,000 letters an hour; about three in four bytes of a transcript are letters.
 _LETTERS_AN_HOUR, _LETTERS_A_BYTE = 50_000, 0.75
 # Measured on two cores (benchmarks/ingest.py, benchmarks/plan.py).
 _READ_BYTES_PER_SECOND = 150e6
 _DECODE_SPEED = 30.0
 _START_SECONDS, _PROCESS_SECONDS, _MODEL_SECONDS, _FILE_SECONDS = 1.5, 0.5, 1.2, 0.03
-# Merging, and asking unrelated and made questions, for each stream that is searched by words. More are made
-# until there are a thousand passages, of some four hours, and each takes longer in a larger corpus.
+# Merging and measuring confidence, for each stream searched by words. The number of questions grows up to a
+# thousand passages (some four hours), and each question takes longer in a larger corpus.
 _AFTER_SECONDS, _MORE_SECONDS, _MORE_UNTIL_HOURS, _AFTER_SECONDS_AN_HOUR = 3.2, 2.0, 4.0, 0.125
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Hours of a file: all, with pictures, with sound, and with sound and no subtitles inside."""
+    """Hours of a file: in all, with pictures, with sound, and with sound but no subtitles."""
 
     hours: float = 0.0
     pictures: float = 0.0
@@ -68,7 +68,7 @@ class Contents:
     wordless: float = 0.0
 
     def times(self, factor: float) -> Contents:
-        """As much of everything, `factor` times."""
+        """All amounts, multiplied by `factor`."""
         return Contents(
             self.hours * factor, self.pictures * factor, self.sound * factor, self.wordless * factor
         )
@@ -76,7 +76,9 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """What is read of a file: bytes, hours of decoded frames, of sound, of speech; letters of words."""
+    """The amounts of a file that a run reads: bytes; hours in all, of decoded frames, sound and speech;
+    letters.
+    """
 
     bytes: int
     hours: float
@@ -86,7 +88,7 @@ class Amounts:
     letters: float
 
     def hours_of(self, run: StreamRun) -> float:
-        """The hours of a file that a stream reads; of words those in which so much is usually said."""
+        """Hours of the file that a stream reads; letters are converted at the usual rate of speech."""
         if run.reads.frames:
             return self.pictures
         if run.reads.sound:
@@ -96,9 +98,10 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Processor seconds of a run: of each file, before the first and after the last; hours, bytes on disk.
+    """Processor seconds of a run: for each file, before the first and after the last; hours, bytes on
+    disk.
 
-    `speech` is what recognising speech takes of each file's seconds, once the file is read; empty: nothing.
+    `speech` is the part of each file's seconds that speech recognition takes; empty: none.
     """
 
     hours: float = 0.0
@@ -110,20 +113,20 @@ class Estimate:
 
     @property
     def processor_seconds(self) -> float:
-        """Of all cores together, with what comes before and after the files."""
+        """All cores together, with the work before and after the files."""
         return self.before + sum(self.files) + self.after
 
     @property
     def seconds(self) -> float:
-        """How long the run takes here if nothing else does: files are worked on by all cores."""
+        """Wall-clock seconds on an otherwise idle machine: files share all cores."""
         return self.before + sum(self.files) / available_cores() + self.after
 
 
 @dataclass(frozen=True, slots=True)
 class _Rates:
-    """Processor seconds for an hour: of streams by name, of speech, of decoding frames.
+    """Processor seconds per hour of a stream (by name), of speech, and of decoding frames.
 
-    `once`: what a stream takes for the first frame of each file, by name.
+    `once`: seconds that a stream takes for the first frame of each file.
     """
 
     streams: dict[str, float]
@@ -135,7 +138,7 @@ class _Rates:
 def estimated(
     work: Sequence[Work], streams: Sequence[StreamRun], transcribe: str, *, in_corpus: int
 ) -> Estimate:
-    """What a run takes. `in_corpus` files are indexed already; `transcribe` is the speech model or ""."""
+    """The cost of a run. `in_corpus` files are indexed already; `transcribe` is the speech model or ""."""
     if not work:
         return Estimate()
     runs = {run.name: run for run in streams}
@@ -174,23 +177,23 @@ def estimated(
 
 
 def _measuring(hours: float) -> float:
-    """Seconds of merging and measuring a stream of so many hours."""
+    """Seconds of merging and measuring a stream of that length."""
     more = _MORE_SECONDS * min(1.0, hours / _MORE_UNTIL_HOURS)
     return _AFTER_SECONDS + more + _AFTER_SECONDS_AN_HOUR * hours
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeTask:
-    """A file of which is to be said what is in it."""
+    """A file whose contents are to be read from its headers."""
 
     number: int
     path: Path
-    # A file without a length is read through; for an estimate that is not worth waiting long.
+    # A file without a length is read to its end; an estimate does not wait long for that.
     quiet_seconds: float = 20.0
 
 
 def contents_of(task: ProbeTask) -> Iterator[Contents]:
-    """What is in a media file by its headers (run in a reader process)."""
+    """The contents of a media file by its headers (run in a reader process)."""
     probed = probe(task.path)
     hours = (probed.duration or 0.0) / 3600
     has_words = any(track.is_text for track in probed.subtitle_tracks)
@@ -203,9 +206,9 @@ def contents_of(task: ProbeTask) -> Iterator[Contents]:
 
 
 def _contents(work: Sequence[Work]) -> list[Contents]:
-    """What is in each file: of a sample by their headers or last times, of the rest by their bytes.
+    """The contents of each file: of a sample by headers or last times, of the others by their bytes.
 
-    Headers are read in reader processes: a file that crashes the decoder must not stop a run at its plan.
+    Headers are read in reader processes, because a file may crash the decoder.
     """
     held: dict[int, Contents] = {}
     transcripts = [each for each in work if each.task.kind == "transcript"]
@@ -233,12 +236,12 @@ def _contents(work: Sequence[Work]) -> list[Contents]:
 
 
 def _every(work: Sequence[Work], most: int) -> Sequence[Work]:
-    """At most so many of them, evenly chosen."""
+    """At most `most` of them, evenly chosen."""
     return work[:: max(1, -(-len(work) // most))]
 
 
 def _amounts(work: Work, held: Contents, transcribe: str) -> Amounts:
-    """What is read of a file. A transcript of an earlier run is not recognised again."""
+    """The amounts that are read of a file. A transcript of an earlier run is not recognised again."""
     task = work.task
     is_kept = not work.is_whole and work.record is not None and work.record.words == f"speech:{transcribe}"
     letters = speech = 0.0
@@ -261,7 +264,7 @@ def _amounts(work: Work, held: Contents, transcribe: str) -> Amounts:
 
 
 def _largest(sidecars: Sequence[Path]) -> tuple[Path, int]:
-    """The largest of some files and its size: usually the subtitles that count."""
+    """The largest file and its size: usually the subtitles that are used."""
 
     def size_of(path: Path) -> int:
         try:
@@ -280,7 +283,7 @@ def _timed(
     transcribe: str,
     declared: _Rates,
 ) -> _Rates:
-    """The rates as they are timed; what cannot be, or fails on a file, stays as it is declared."""
+    """The timed rates; those that cannot be timed, or fail on a file, stay as declared."""
     rates = declared
     varying = [run for run in made if run.cost.varies]
     for run in varying:
@@ -294,7 +297,7 @@ def _timed(
 
 
 def _tried(time_sample: Callable[..., Any], *args: Any) -> Any:
-    """What a sample says; None where it fails: the run will say of which file and why."""
+    """The result of a sample; None if it fails, because the run will report the cause."""
     try:
         return time_sample(*args)
     except Exception as error:
@@ -303,16 +306,16 @@ def _tried(time_sample: Callable[..., Any], *args: Any) -> Any:
 
 
 def _spent(work: Callable[[], Any]) -> float:
-    """The processor seconds of this process that some work takes, on all its threads."""
+    """Processor seconds of this process, on all its threads, that some work takes."""
     began = time.process_time()
     work()
     return time.process_time() - began
 
 
 def _places(shares: Sequence[float], count: int) -> Iterator[tuple[int, float]]:
-    """So many places, evenly over items of these sizes: which item, and where in it (0 to 1).
+    """`count` places, evenly over items of these sizes: the item, and the position in it (0 to 1).
 
-    In a random order, the same each time: the first ones alone stand for all, too, where time is up.
+    The order is random but fixed, so that the first ones are representative if time runs out.
     """
     ends = np.cumsum(shares)
     for number in random.Random(0).sample(range(count), count):
@@ -322,7 +325,7 @@ def _places(shares: Sequence[float], count: int) -> Iterator[tuple[int, float]]:
 
 
 def _words_rate(work: Sequence[Work], amounts: Sequence[Amounts], run: StreamRun) -> float | None:
-    """Seconds that the words of an hour take, from pieces of transcripts; None where there are too few."""
+    """Seconds for the words of an hour, from pieces of transcripts; None for too few words."""
     written = [
         (_largest(each.task.sidecars)[0] if each.task.sidecars else each.task.path, amount.letters)
         for each, amount in zip(work, amounts, strict=True)
@@ -338,7 +341,7 @@ def _words_rate(work: Sequence[Work], amounts: Sequence[Amounts], run: StreamRun
         cues = read_cue_file(path).cues
         in_all = sum(len(cue.text) for cue in cues)
         first, size = int(at * len(cues)), 0
-        # From the place backwards, then onwards: a transcript may end soon behind it.
+        # Backwards from the place, then forwards: the transcript may end soon after it.
         while first > 0 and size < min(letters, _LETTERS) / 2:
             first -= 1
             size += len(cues[first].text)
@@ -348,10 +351,10 @@ def _words_rate(work: Sequence[Work], amounts: Sequence[Amounts], run: StreamRun
             last += 1
         record = VideoRecord("sample", str(path), duration=cues[-1].end)
         video = ReadVideo(record, cues[-1].end, cues[first:last])
-        if not done:  # what is done once
+        if not done:  # warm up
             run.stream.clips(replace(video, cues=video.cues[:1]), [], run)
         spent += _spent(partial(run.stream.clips, video, [], run))
-        # In letters as they were estimated, so that it does not matter how exactly.
+        # In estimated letters, so that an error of the estimate cancels out.
         done += size * estimated_letters / max(1, in_all)
         if spent > _MOST_SECONDS:
             break
@@ -360,7 +363,7 @@ def _words_rate(work: Sequence[Work], amounts: Sequence[Amounts], run: StreamRun
 
 @dataclass(frozen=True, slots=True)
 class SampleTask:
-    """A piece of a media file: its frames for some clips from a second on, or its sound."""
+    """A piece of a media file to read: frames for some clips, or sound."""
 
     number: int
     path: Path
@@ -372,7 +375,7 @@ class SampleTask:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Frames of a piece of a video, and the processor seconds that it took to decode them."""
+    """Frames of a piece of a video, and the processor seconds of decoding them."""
 
     batches: tuple[FrameBatch, ...]
     spent: float
@@ -381,7 +384,7 @@ class Decoded:
 def sample_of(task: SampleTask) -> Iterator[Decoded | SoundPiece]:
     """The frames or the sound of a sample (run in a reader process)."""
     if task.frames:
-        clip_frames(task.path, task.frames, task.start, task.start + _FRAME_LENGTH)  # what is done once
+        clip_frames(task.path, task.frames, task.start, task.start + _FRAME_LENGTH)  # warm up
         began = time.process_time()
         batches = clip_frames(task.path, task.frames, task.start, task.start + task.seconds)
         yield Decoded(tuple(batches), time.process_time() - began)
@@ -390,7 +393,7 @@ def sample_of(task: SampleTask) -> Iterator[Decoded | SoundPiece]:
 
 
 def _samples(tasks: Sequence[SampleTask]) -> Iterator[tuple[SampleTask, Any]]:
-    """What comes of each task that can be read."""
+    """Each readable task with its result."""
     with ReaderPool(sample_of, 1) as pool:
         for message in pool.run(tasks):
             if isinstance(message, Part):
@@ -400,7 +403,7 @@ def _samples(tasks: Sequence[SampleTask]) -> Iterator[tuple[SampleTask, Any]]:
 def _frame_rates(
     work: Sequence[Work], amounts: Sequence[Amounts], varying: Sequence[StreamRun], rates: _Rates
 ) -> _Rates | None:
-    """The rates with those of decoding pictures, and of streams that read them; None for too few."""
+    """The rates with decoding and the streams that read frames timed; None for too few frames."""
     seen = [(each, amount) for each, amount in zip(work, amounts, strict=True) if each.task.frames]
     hours = [amount.pictures for _, amount in seen]
     if not sum(hours):
@@ -436,7 +439,7 @@ def _frame_rates(
 
 
 class _FrameTimes:
-    """Times what a stream does with frames that follow each other, one by one."""
+    """Times how long a stream takes for consecutive frames."""
 
     def __init__(self, run: StreamRun) -> None:
         self._run = run
@@ -445,7 +448,7 @@ class _FrameTimes:
         self.following = 0
 
     def take(self, batch: FrameBatch) -> None:
-        """Time the frames of a batch until enough time is spent."""
+        """Time the frames of a batch, until the time is used up."""
         if batch.settings != self._run.reads.frames:
             return
         kept: list[Any] = []
@@ -457,7 +460,7 @@ class _FrameTimes:
             if self._spent + sum(self._first) > _MOST_SECONDS and self.following:
                 return
             single = FrameBatch(batch.settings, (clip,), (image,))
-            if not self._first:  # what is done once: a model is opened
+            if not self._first:  # warm up: a model is opened
                 encode(single)
                 kept.clear()
             is_first = not kept
@@ -470,19 +473,20 @@ class _FrameTimes:
 
     @property
     def once(self) -> float:
-        """Seconds for the first frame of a file, which is new as a whole."""
+        """Seconds for the first frame of a file, which is encoded as a whole."""
         return sum(self._first) / len(self._first)
 
     @property
     def an_hour(self) -> float:
-        """Seconds for an hour of frames. Half of a picture that is new is added to those that were seen:
-        in a video that stands still for a minute, a change is likely to lie between the samples."""
+        """Seconds for an hour of frames. Half a new picture is added: in a video that stands still for a
+        minute, a change is likely to lie between the samples.
+        """
         assert self._run.reads.frames is not None
         return (self._spent + self.once / 2) / self.following * 3600 / self._run.reads.frames.clip_seconds
 
 
 def _speech_rate(work: Sequence[Work], amounts: Sequence[Amounts], model: str) -> float | None:
-    """Seconds that recognising an hour of sound takes; None for little sound, or a model that is slow."""
+    """Seconds of recognising an hour of speech; None for little sound or a slow model."""
     from whenabouts.video.speech import try_out
 
     with_speech = [
@@ -505,7 +509,7 @@ def _speech_rate(work: Sequence[Work], amounts: Sequence[Amounts], model: str) -
     ]
     spent = done = 0.0
     for _, piece in _samples(tasks):
-        if not done:  # what is done once: the model is loaded
+        if not done:  # warm up: the model is loaded
             try_out(replace(piece, samples=piece.samples[:1600]), model)
         spent += _spent(partial(try_out, piece, model))
         done += len(piece.samples) / SAMPLE_RATE

@@ -1,7 +1,7 @@
-"""Where the files of an index run are read and encoded: the interface, and this machine's own processes.
+"""Where the files of an index run are read and encoded: the interface, and this machine's processes.
 
-`ray_executor.py` is the other implementation. Both do the same steps with the same functions: `read_file` in
-a process that a hostile file may bring down, `FileEncoder` where the models are.
+The cluster package has the other implementation. Both use `read_file` in a process that a hostile file may
+crash, and `FileEncoder` where the models are.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 Take = Callable[[Message], None]
-"""What an executor gives its messages to, in the thread that called `run`."""
+"""Receives an executor's messages, in the thread that called `run`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clips:
-    """The clips of a file, by stream: what `Executor.clips` was asked for."""
+    """The answer to `Executor.clips`: a file's clips by stream."""
 
     columns: dict[str, ClipColumns]
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechTask:
-    """Speech to recognise: by which model, as which language its sound is marked, what is `earlier` done."""
+    """Speech to recognise: the model, the language that the sound track names, and the part done earlier."""
 
     model: str
     marked_as: str | None
@@ -51,37 +51,37 @@ class SpeechTask:
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
-    """How far the speech of a file is recognised, in seconds of the file."""
+    """How far speech recognition has come, in seconds of the file."""
 
     seconds: float
 
 
 class Executor(Protocol):
-    """Reads and encodes the files of a run, wherever that is."""
+    """Reads and encodes the files of a run."""
 
     def run(self, work: Sequence[Work], take: Take) -> None:
-        """Read all files, and give `take` what comes of each.
+        """Read all files and pass the messages about each to `take`.
 
-        Of a file that is `Reached` now and then and one `FileRead`, each in a `Part`. Whoever takes the
-        `FileRead` may call `speech`, and whoever takes that or the speech `clips`; then `Clips` follow. Its
-        last message is `Finished` or `Failed`. What `take` raises ends the run.
+        For each file come `Reached` now and then and one `FileRead`, each in a `Part`; its last message is
+        `Finished` or `Failed`. While `take` has the `FileRead` it may call `speech`, and with that or the
+        speech `clips`; then `Clips` follow. An exception from `take` ends the run.
         """
         ...
 
     def speech(self, work: Work, task: SpeechTask) -> None:
         """Have the speech of a file recognised; to be called while its `FileRead` is taken.
 
-        Of it come `Recognised` and `PartialTranscript` now and then, and at last one `CueTrack`.
+        Sends `Recognised` and `PartialTranscript` now and then, and one `CueTrack` at the end.
         """
         ...
 
     def clips(self, work: Work, video: ReadVideo) -> None:
-        """Have the clips made of a file; to be called while its `FileRead` or its `CueTrack` is taken."""
+        """Have the clips of a file made; to be called while its `FileRead` or its `CueTrack` is taken."""
         ...
 
 
 class FileEncoder:
-    """What streams make of files: frames and sound encoded as they come, clips once a file is read."""
+    """Runs the streams on files: frames and sound are encoded as they arrive, clips once a file is read."""
 
     def __init__(self, streams: Sequence[StreamRun]) -> None:
         self._streams = streams
@@ -91,7 +91,7 @@ class FileEncoder:
         return [run for run in self._streams if run.name in work.streams]
 
     def take(self, work: Work, batch: FrameBatch | SoundBatch) -> None:
-        """Let each stream encode what it reads: vectors wait for the rest of the file, pixels do not."""
+        """Let each stream encode the batch. Vectors are kept until the file is read, pixels are not."""
         of_file = self._kept.setdefault(work.task.number, defaultdict(list))
         for run in self._runs(work):
             reads = run.reads.sound if isinstance(batch, SoundBatch) else run.reads.frames
@@ -114,12 +114,12 @@ class FileEncoder:
         return columns
 
     def drop(self, number: int) -> None:
-        """Forget what is kept of a file."""
+        """Forget the vectors kept of a file."""
         self._kept.pop(number, None)
 
 
 def failure(work: Work, error: Exception) -> Failed:
-    """What is told of a file whose data made a stream, an encoder or a table fail."""
+    """The message for a file whose data made a stream, an encoder or a table fail."""
     _log.error("%s", printable(work.task.path), exc_info=error)
     cause = error if isinstance(error, WhenaboutsError) else f"{type(error).__name__}: {error}"
     return Failed(work.task.number, " ".join(str(cause).split()), again=isinstance(error, StoreAway))
@@ -128,7 +128,7 @@ def failure(work: Work, error: Exception) -> Failed:
 def recognised(
     recognise: Recognise, work: Work, task: SpeechTask, tell: Callable[[PartialTranscript | Recognised], None]
 ) -> CueTrack:
-    """The speech of a file; how far it is, and what is recognised until then, is told."""
+    """The speech of a file; progress and partial transcripts go to `tell`."""
     return recognise(
         work.task.path,
         task.model,
@@ -141,7 +141,7 @@ def recognised(
 
 
 class LocalExecutor:
-    """Reads in processes of their own on this machine; encodes, and recognises speech, in this process."""
+    """Reads in reader processes on this machine; encodes and recognises speech in this process."""
 
     def __init__(self, streams: Sequence[StreamRun], processes: int, recognise: Recognise) -> None:
         self._encoder = FileEncoder(streams)
@@ -151,7 +151,6 @@ class LocalExecutor:
         self._take: Take = lambda message: None
 
     def run(self, work: Sequence[Work], take: Take) -> None:
-        """As `Executor` says."""
         self._take = take
         # The readers share the cores among them.
         threads = max(1, available_cores() // max(1, min(self._processes, len(work))))
@@ -186,15 +185,12 @@ class LocalExecutor:
         self._take(message)
 
     def speech(self, work: Work, task: SpeechTask) -> None:
-        """As `Executor` says."""
-
         def tell(content: CueTrack | PartialTranscript | Recognised) -> None:
             self._take(Part(work.task.number, content))
 
         tell(recognised(self._recognise, work, task, tell))
 
     def clips(self, work: Work, video: ReadVideo) -> None:
-        """As `Executor` says."""
         try:
             clips = Clips(self._encoder.clips(work, video))
         except Exception as error:

@@ -1,7 +1,7 @@
-"""One filter for every stream: which videos may answer, by what is known of them.
+"""One filter for all streams: the videos that may answer, by their metadata.
 
-A filter is worked out over the ledger first and becomes a set of video ids; each stream's search then
-takes that set. So no stream can forget a condition.
+A filter is evaluated on the ledger first and becomes a set of video ids that each stream's search takes, so
+no stream can forget a condition.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from whenabouts.video.files import folded_name
 Operator = Literal["=", "!=", ">=", "<=", ">", "<"]
 _CONDITION = re.compile(r"\s*+([\w.\- ]++)\s*+(!=|>=|<=|=|>|<)(.*)", re.DOTALL)
 
-# Where a recording's date may stand, best first.
+# Metadata keys of a recording's date, best first.
 DATE_KEYS = ("recorded", "creation_time", "date")
 
-# What every video has, whatever its metadata say.
+# Every video has these fields.
 _ALWAYS = ("duration", "name", "path")
 _MOST_KEYS = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`key operator value` over a video's metadata; `path`, `name` and `duration` are always there."""
+    """`key operator value` over a video's metadata; `path`, `name` and `duration` always exist."""
 
     key: str
     operator: Operator
@@ -48,21 +48,21 @@ class Condition:
         """
         match = _CONDITION.fullmatch(text)
         if not match or not match.group(1).strip():
-            raise UsageError(f"{text!r} is no condition; write KEY=VALUE, KEY!=VALUE, KEY>=N or KEY<=N")
+            raise UsageError(f"{text!r} is not a condition; write KEY=VALUE, KEY!=VALUE, KEY>=N or KEY<=N")
         key, operator, value = match.group(1).strip(), match.group(2), match.group(3).strip()
         is_pattern = operator in ("=", "!=") and any(sign in value for sign in "*?[")
         if key == "duration" and not is_pattern and not math.isfinite(_number(value)):
             raise UsageError(
-                f"{text!r}: {value!r} is no number; durations are in seconds, such as duration{operator}90"
+                f"{text!r}: {value!r} is not a number; durations are in seconds, such as duration{operator}90"
             )
         return cls(key, operator, value)  # type: ignore[arg-type]
 
     def names(self, name: str) -> bool:
-        """Whether a name is the one that is asked for; of `!=` whether it is the one to be left out."""
+        """Whether the condition's value matches a name; for `!=`, the name to exclude."""
         return _alike(name, self.value)
 
     def accepts(self, facts: Mapping[str, Any]) -> bool:
-        """Whether facts about a video fit; a video that lacks the key fits only `!=`."""
+        """Whether a video's metadata fit; a video that lacks the key fits only `!=`."""
         fact = facts.get(self.key)
         if fact is None:
             return self.operator == "!="
@@ -82,7 +82,7 @@ def _alike(fact: Any, value: str) -> bool:
 
 
 def _number(text: str) -> float:
-    """The number that a text is, NaN where it is none."""
+    """The text as a number, NaN if it is not one."""
     try:
         return float(text)
     except ValueError:
@@ -90,7 +90,7 @@ def _number(text: str) -> float:
 
 
 def _compare(fact: Any, operator: str, value: str) -> bool:
-    """Numbers as numbers, all else (ISO dates too) as text."""
+    """Compare numbers as numbers, everything else (ISO dates too) as text."""
     left: Any
     right: Any
     try:
@@ -103,9 +103,9 @@ def _compare(fact: Any, operator: str, value: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which videos may answer. Empty: all of them.
+    """The videos that may answer; an empty filter allows all.
 
-    `within` holds resolved video ids; `after` (included) and `before` (excluded) are dates of recording.
+    `within` holds resolved video ids; `after` (included) and `before` (excluded) are recording dates.
     """
 
     within: tuple[str, ...] = ()
@@ -115,7 +115,6 @@ class Filter:
 
     @property
     def is_empty(self) -> bool:
-        """True where every video may answer."""
         return not (self.within or self.after or self.before or self.conditions)
 
     def choose(self, videos: Iterable[VideoRecord]) -> list[str]:
@@ -130,15 +129,15 @@ class Filter:
         ]
 
     def parted(self, keys: Collection[str]) -> tuple[Filter, tuple[Condition, ...]]:
-        """The filter without conditions on some keys, and these."""
+        """The filter without conditions on some keys, and those conditions."""
         taken = tuple(condition for condition in self.conditions if condition.key in keys)
         left = tuple(condition for condition in self.conditions if condition.key not in keys)
         return replace(self, conditions=left), taken
 
     def notes(self, videos: Sequence[VideoRecord], more: Iterable[str] = ()) -> list[str]:
-        """Notes on keys of the conditions that none of all `videos` has, and on those there are.
+        """Notes on conditions whose key no video has, with the known keys.
 
-        `more` are keys that can be asked for beside those of the videos.
+        `more` are further keys that can be asked for.
         """
         listed = sorted({*_ALWAYS, *more, *(key for video in videos for key in video.metadata)})
         keys = dict.fromkeys(condition.key for condition in self.conditions)
@@ -163,12 +162,12 @@ class Filter:
 
 
 def recorded_at(video: VideoRecord) -> datetime:
-    """When a video was recorded: its metadata say, or else its file's modification time (UTC)."""
+    """When a video was recorded, by its metadata or else by its file's modification time (UTC)."""
     return recorded(video)[0]
 
 
 def recorded(video: VideoRecord) -> tuple[datetime, str]:
-    """The same, and the key of the metadata that says so; "modified" is the file's modification time."""
+    """The recording date and the metadata key that gave it; "modified": the file's modification time."""
     for key in DATE_KEYS:
         value = video.metadata.get(key)
         if isinstance(value, str):
@@ -185,7 +184,7 @@ def make_filter(
     before: str | datetime | None = None,
     where: Sequence[str] = (),
 ) -> Filter:
-    """A filter from what people type."""
+    """A filter from the user's input."""
     return Filter(
         tuple(within),
         parse_date(after) if isinstance(after, str) else after,

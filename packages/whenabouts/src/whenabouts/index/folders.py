@@ -1,4 +1,4 @@
-"""Which folders and files were given to `index`: what a server may serve, unless it is told otherwise."""
+"""The folders and files that were given to `index`: a server serves these by default."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FACT = "indexed folders"
 
 
 def indexed_folders(store: Store) -> list[str]:
-    """The folders and files that were indexed, sorted; none for a corpus of an earlier version."""
+    """Indexed folders and files, sorted; empty for a corpus of an earlier version."""
     return list((store.fact(_FACT) or {}).get("paths", ()))
 
 
@@ -22,7 +22,7 @@ def _real(place: Path) -> Path:
 
 
 def remember_folders(store: Store, searched: Iterable[Path]) -> None:
-    """Note what was searched for files; what lies under another place of the list is not noted."""
+    """Add searched places to the list; places below another one on it are left out."""
     before = indexed_folders(store)
     paths = {source_path(place) for place in before} | {_real(place) for place in searched}
     top = sorted(str(path) for path in paths if not any(above in paths for above in path.parents))

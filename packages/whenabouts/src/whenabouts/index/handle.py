@@ -1,16 +1,15 @@
-"""A corpus that is open: its LanceDB tables, what describes them, and which state of them is read.
+"""An open corpus: its LanceDB tables, their description, and the snapshot that is read.
 
-Tables: `corpus` (format version, streams, and the writer's lease on object stores), `videos` (the ledger:
-one row per video) and one table `clips_<stream>` per stream (one row per clip: id, times, words, vector).
-Others may keep tables beside these that have a column `video_id` (`SideTable`; what trained systems made of
-the videos, see `keys.py`): they are cared for as these are, and forget a video when it is taken out.
+Tables: `corpus` (format version, streams, and the writer's lease on object stores), `videos` (the ledger: one
+row per video) and one table `clips_<stream>` per stream (one row per clip: id, times, words, vector). Callers
+may keep more tables with a column `video_id` (`SideTable`; trained systems keep their encodings so, see
+`keys.py`). These get the same upkeep, and lose a video's rows when it is removed.
 
-Why a table per stream and not one table with a nullable vector column per stream: streams have grids
-of their own, so nearly every row would hold one vector and nulls. LanceDB 0.40 does search and index
-nullable columns correctly (no null is ever returned, recall as without, a new column costs 2 ms), but it
-stores the nulls at full width. Measured with 2 streams x 100,000 clips x 384, float16: one table 329 MB and
-264 ms per exact search; two tables 2 x 78 MB and 107 ms. float32 takes twice the disk and twice the time
-of float16 at equal recall.
+Why one table per stream and not one with a nullable vector column per stream: streams have different time
+grids, so nearly every row would hold one vector and nulls. LanceDB 0.40 does search and index nullable
+columns correctly (no null is returned, equal recall, a new column costs 2 ms), but it stores the nulls at
+full width. Measured with 2 streams x 100,000 clips x 384, float16: one table 329 MB and 264 ms per exact
+search; two tables 2 x 78 MB and 107 ms. float32 takes twice the disk and time of float16 at equal recall.
 """
 
 from __future__ import annotations
@@ -61,14 +60,14 @@ from whenabouts.types import UsageError
 from whenabouts.version import __version__
 
 FORMAT_VERSION = 1
-# A file of an old version may go between the look at the newest version and the reading of it: a reader that
-# loses this race looks again, and loses again only if the next clean-up ends just then.
+# A clean-up may delete a file of an old version between opening and reading it. A reader that loses this race
+# tries again with the newest version.
 _READ_ATTEMPTS = 10
 _READ_PAUSE_SECONDS = 0.02
-# A video is written within some tenths of a second; who cannot keep the state before waits that long.
+# A video is written within some tenths of a second; readers without an earlier snapshot wait that long.
 _WHOLE_ATTEMPTS, _WHOLE_PAUSE_SECONDS = 25, 0.02
 _LEASE_KEY = "writer"
-# File systems with the coarsest clocks count in two seconds.
+# The coarsest file system clocks tick every two seconds.
 _SETTLED_NS = 3_000_000_000
 
 Result = TypeVar("Result")
@@ -76,17 +75,17 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class SideTable:
-    """A table beside the clips; `vectors` says how its column `vector` is compared, None without one."""
+    """A table beside the clips; `vectors` is the distance of its column `vector`, None without one."""
 
     name: str
     vectors: Distance | None = None
 
 
 class Handle:
-    """One corpus, opened: what its tables are and which state of them is read, as of `refresh`.
+    """An open corpus: its tables and the snapshot that is read, as of `refresh`.
 
-    `moves` counts how often another state took its place: where it did so between two reads, because a
-    writer's clean-up took the files of the first, what was read is of two states.
+    `moves` counts changes of the snapshot. If it changes between two reads, because a writer's clean-up
+    deleted the files of the first, the results come from two snapshots.
     """
 
     def __init__(
@@ -124,10 +123,10 @@ class Handle:
         create: bool = False,
         storage_options: Mapping[str, str] | None = None,
     ) -> Self:
-        """Open a corpus in a folder or under an object store's URI; make it first where `create` is true.
+        """Open a corpus in a folder or under an object store's URI; create it first if `create` is true.
 
-        Raises `NotACorpus` where there is none (or, with `create`, where other files lie), `NewerCorpus` for
-        one that was written by a later format, `StoreError` for what cannot be read.
+        Raises `NotACorpus` if there is no corpus (with `create`: if other files are there), `NewerCorpus` for
+        a later format, `StoreError` if the files cannot be read.
         """
         place = os.fspath(location)
         check_scheme(place)
@@ -148,14 +147,14 @@ class Handle:
         return cls(place, db, description, storage_options)
 
     def beside(self) -> Self:
-        """Another handle for another thread: tables of its own, caches and clips in memory shared."""
+        """Another handle for another thread, with its own tables and shared caches."""
         opened = _repeated(self.place, "open the corpus", lambda: open_table(self._db, "corpus"))
         store = type(self)(self.place, self._db, opened, self._options)
         store._memory, store._ledger = self._memory, self._ledger
         return store
 
     def drop_kept(self) -> None:
-        """Let go of clips, ledger rows and words in memory, for all handles."""
+        """Free clips, ledger rows and words in memory, for all handles."""
         self._memory.drop()
         self._ledger.drop()
         lookup.drop_words()
@@ -166,19 +165,20 @@ class Handle:
         return self._read("read the corpus", lambda: self._version("videos"))
 
     def refresh(self) -> None:
-        """See what has been written since the corpus was opened or refreshed (about 1 ms, or no time)."""
+        """Read the newest snapshot from now on (about 1 ms, less if nothing changed)."""
         now = self._written_at()
         if now is None or now != self._seen or self._depth:
             is_newest = _repeated(self.place, "read the corpus", lambda: self._move(must=False))
-            # A clock of coarse ticks may give the next write the same time: it is too early to rely on it.
+            # A coarse clock may give the next write the same time, so recent times are not trusted.
             settled = now is not None and max(at for at, _ in now) < time.time_ns() - _SETTLED_NS
             self._seen = now if settled and is_newest else None
 
     def _written_at(self) -> list[tuple[int, int]] | None:
-        """When a version was last added to each open table; None where only the tables know (object stores).
+        """When a version was last added to each open table; None on object stores, where only LanceDB
+        knows.
 
-        A commit puts a file into the folder of versions, which changes the folder's time. Reading that is a
-        thousandth of the work of asking LanceDB, which is much for a server with many clients.
+        A commit adds a file to the folder of versions, which changes the folder's time. Reading that takes a
+        thousandth of the time of asking LanceDB.
         """
         if self._folder is None:
             return None
@@ -200,15 +200,15 @@ class Handle:
         self._move(must=True)
 
     def _move(self, *, must: bool) -> bool:
-        """Move all tables to the newest whole state (`whole.py`); whether there was one.
+        """Move all tables to the newest consistent snapshot (`whole.py`); false if there was none.
 
-        Where there is none yet, the state that is read now is kept, unless there `must` be another.
+        Without one the present snapshot is kept, unless `must` is true.
         """
         if self._depth:
             moves, before = self.moves, self._ledger_read()
             self._move_tables()
             if before is not None and self._ledger_read() == before:
-                self.moves = moves  # nobody else wrote: what is kept of a search does not have it asked again
+                self.moves = moves  # nobody else wrote, so cached results stay valid
             return True
         for attempts_left in reversed(range(_WHOLE_ATTEMPTS)):
             ahead = self._watch.newest()
@@ -221,13 +221,13 @@ class Handle:
             after = self._watch.newest()
             if after == ahead:
                 break
-            must = True  # a writer came between: the state that was read before is gone
-        # Where no attempt met a whole state, what was unfinished before or after is hidden.
+            must = True  # a writer came between: the snapshot before is gone
+        # If no attempt met a consistent snapshot, videos unfinished before or after are hidden.
         self._state_read = LedgerState(ahead.version, ahead.unfinished | after.unfinished)
         return True
 
     def _ledger_read(self) -> int | None:
-        """The version of the ledger that is read; None where it is not open."""
+        """The ledger's version that is read; None if it is not open."""
         return int(self._tables["videos"].version) if "videos" in self._tables else None
 
     def _move_tables(self) -> None:
@@ -239,7 +239,7 @@ class Handle:
         for name, table in list(self._tables.items()):
             try:
                 table.checkout_latest()
-            except LANCE_ERRORS:  # its stream was removed; opened again when it is needed again
+            except LANCE_ERRORS:  # its stream was removed
                 del self._tables[name]
 
     def _read_description(self) -> None:
@@ -268,20 +268,19 @@ class Handle:
         self.description_version = version
 
     def fact(self, key: str) -> Mapping[str, Any] | None:
-        """A small fact kept with the corpus (JSON values), or None."""
+        """A small fact kept with the corpus (JSON), or None."""
         return json.loads(self._facts[key]) if key in self._facts else None
 
     def facts(self, prefix: str) -> dict[str, Mapping[str, Any]]:
-        """All small facts whose key begins so, by key."""
+        """All facts whose key begins with `prefix`, by key."""
         return {key: json.loads(value) for key, value in self._facts.items() if key.startswith(prefix)}
 
     @property
     def streams(self) -> Mapping[str, StreamInfo]:
-        """The streams of the corpus by name."""
         return dict(self._streams)
 
     def stream(self, name: str) -> StreamInfo:
-        """One stream; raises `UsageError` that names those there are."""
+        """One stream; raises `UsageError` naming the existing ones."""
         if name not in self._streams:
             raise UsageError(
                 f"{self.place} has no stream {name!r}; it has {', '.join(sorted(self._streams)) or 'none'}"
@@ -300,7 +299,7 @@ class Handle:
 
     @property
     def sides(self) -> Mapping[str, SideTable]:
-        """The tables that others keep beside the clips, by name."""
+        """The tables that callers keep beside the clips, by name."""
         return dict(self._sides)
 
     def _table(self, name: str) -> Any:
@@ -312,7 +311,7 @@ class Handle:
                 )
             self._tables[name] = table
             if not self._depth and self._watch.newest() != self._state_read:
-                self._look_again()  # it was opened as it is now, and the others were read before
+                self._look_again()  # it is newer than the tables opened before
         return self._tables[name]
 
     def _clips(self, stream: str) -> Any:
@@ -320,7 +319,7 @@ class Handle:
         return self._table(f"clips_{stream}")
 
     def _read(self, action: str, read: Callable[[], Result]) -> Result:
-        """Read; again from the newest version if files of an older one were cleaned up meanwhile."""
+        """Read; repeat with the newest version if a clean-up deleted files meanwhile."""
         return _repeated(self.place, action, read, self._look_again)
 
     def _new_lock(self) -> locks.WriterLock:
@@ -335,7 +334,7 @@ class Handle:
 def _repeated(
     place: str, action: str, read: Callable[[], Result], renew: Callable[[], None] | None = None
 ) -> Result:
-    """What `read` gives, tried again (after `renew`) while a writer's clean-up takes files away under it."""
+    """The result of `read`, tried again (after `renew`) while a writer's clean-up deletes files under it."""
     attempt = 0
     while True:
         check_budget()
@@ -348,20 +347,20 @@ def _repeated(
                 raise
             attempt += 1
             reason = explained(place, action, error)
-            # LanceDB has asked a store that refuses several times already.
+            # LanceDB has already asked a refusing store several times.
             if attempt == _READ_ATTEMPTS or is_panic(error) or isinstance(reason, StoreRefused):
                 raise reason from error
             time.sleep((attempt - 1) * _READ_PAUSE_SECONDS)
 
 
 class _DescriptionLease:
-    """The lease of a writer: a row of table `corpus`, swapped by a conditional update."""
+    """The writer's lease: a row of table `corpus`, swapped by a conditional update."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
 
     def swap(self, lease: locks.Lease, seen: locks.Lease) -> bool:
-        """Store `lease` if what stands there has the owner and the stamp of `seen`; True if stored."""
+        """Store `lease` if the stored one has the owner and the stamp of `seen`; true if stored."""
         same = f"owner = {literal(seen.owner)} AND expires = {seen.stamp!r}"
         where = f"key = {literal(_LEASE_KEY)} AND {same}"
         values = {"owner": lease.owner, "value": lease.value, "expires": lease.stamp}
@@ -369,14 +368,14 @@ class _DescriptionLease:
         return bool(self._table.update(where=where, values=values).rows_updated)
 
     def read(self) -> locks.Lease:
-        """What was stored last."""
+        """The stored lease."""
         self._table.checkout_latest()
         rows = self._table.search().where(f"key = {literal(_LEASE_KEY)}").limit(1).to_arrow().to_pylist()
         return locks.Lease(*(rows[0][name] for name in ("owner", "value", "expires")))
 
 
 def _check_folder(place: str, create: bool) -> None:
-    """Refuse what cannot be a corpus before LanceDB makes folders or hides the cause."""
+    """Refuse a place that cannot be a corpus, before LanceDB makes folders or hides the cause."""
     folder = folder_of(place)
     try:
         if folder.exists() and not folder.is_dir():
@@ -406,7 +405,7 @@ def _how_to_make(place: str) -> str:
 
 
 def _create(db: Any) -> Any:
-    """Make the tables; the description last, so that a folder is a corpus only when it is whole."""
+    """Create the tables; the description last, so that a folder is a corpus only when complete."""
     import pyarrow as pa
 
     form = {"version": FORMAT_VERSION, "whenabouts": __version__}

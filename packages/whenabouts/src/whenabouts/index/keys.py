@@ -1,17 +1,17 @@
-"""What a trained system made of a corpus's videos, kept in the index: search keys, and whole encodings.
+"""What a trained system made of a corpus's videos: search keys and encodings, kept in the index.
 
 For each system (by its fingerprint) there are tables beside the clips: `keys_<system>_<stream>` with one row
 a search key (video, number, seconds, kind, vector), and `encodings_<system>` with one row a video (its mark,
-how it lies on the system's grid, and the encoding itself as bytes). A video counts only while its row in
-`encodings` bears the mark of its ledger row; that row goes first and comes last, so what a killed run leaves
-of a video is not used and is made again.
+its place on the system's grid, and the encoding as bytes). A video counts only while its row in `encodings`
+has the mark of its ledger row. That row is deleted first and written last, so that a killed run leaves no
+video half used.
 
-The kind of a key says in which of the system's streams its video (or segment) has keys at all: what has no
-words is compared by its pictures alone, with others that have none.
+The kind of a key says in which of the system's streams its video (or segment) has keys: a video without words
+is compared by its pictures alone, with others that have no words.
 
-Videos may also be kept as segments of equal length (`segment_clips`): then a key is of a segment, `index` its
-number in the video and `start` and `end` its seconds; and nothing else is kept of a video, for what is looked
-into later depends on the query. Such tables have a name of their own (`system_of`), one for each length.
+Videos may also be kept as segments of equal length (`segment_clips`). Then each key belongs to a segment:
+`index` is its number in the video, `start` and `end` are its seconds, and no encoding is kept, because the
+second stage depends on the query. Such tables have a name per length (`system_of`).
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from whenabouts.index.upkeep import Distance
 from whenabouts.types import UsageError
 
 CACHE_BYTES = 640 * 2**20
-"""What `Keys` keeps in memory of the videos read last: reading 400 from disk takes longer than all else of a
-search. 20,000 videos of 50 clips of width 256 are 510 MB without their keys."""
+"""Size of the cache of `Keys`: reading 400 videos from disk takes longer than everything else in a search.
+20,000 videos of 50 clips of width 256 take 510 MB without their keys."""
 
 _SYSTEM = re.compile(r"[0-9a-f]{8,64}")
 _FACT = "system:"
 LAYOUT = 3
-"""Of the tables and what systems keep in them; those of an earlier one are made anew. 1 had no kinds, in 2
-pauses were no keys of PREM's."""
-# Half-precision numbers shrink by a fifth, and reading them takes three times as long then.
+"""Version of the tables' layout; tables of an earlier one are made again. 1 had no kinds; in 2 PREM had no
+keys for pauses."""
+# Compression shrinks half-precision numbers by a fifth and makes reading three times as slow.
 _AS_IT_IS = {"lance-encoding:compression": "none"}
-# Written down only where they say something, so that corpora without segments are read by older programs.
+# Stored only with segments, so that older programs read corpora without them.
 _OF_SEGMENTS = ("weights", "segment_clips")
 
 
 def system_of(weights: str, segment_clips: int = 0) -> str:
-    """What tables are named by: a trained system's fingerprint, or one made of it and of segments' length."""
+    """The key of a system's tables: its fingerprint, or a hash of it and the length of segments."""
     if not segment_clips:
         return weights
     return hashlib.sha256(f"{weights} segments of {segment_clips} clips".encode()).hexdigest()[:16]
@@ -62,11 +62,13 @@ def system_of(weights: str, segment_clips: int = 0) -> str:
 class SystemKeys:
     """A trained system whose keys a corpus holds.
 
-    `system` is its fingerprint, `name` what people call it, `place` where it was opened from. `streams` are
-    the widths of its keys by stream, `distance` how they are compared ("l2": they are unit vectors).
-    `ledger` is the version of the ledger up to which all videos were encoded, -1 where some were not. Keys
-    of segments have `segment_clips` clips each (0: whole videos); the fingerprint of the trained system is
-    `weights` then, and `system` is made of both (`system_of`). `layout` is that of the tables (`LAYOUT`).
+    `system` is its fingerprint, `name` its display name, `place` where it was opened from. `streams` has the
+    width of its keys by stream, `distance` how they are compared ("l2": unit vectors). `ledger` is the
+    version of the ledger up to which all videos were encoded, -1 if some were not. `layout` is that of the
+    tables (`LAYOUT`).
+
+    Keys of segments have `segment_clips` clips each (0: whole videos). Then `weights` is the fingerprint of
+    the trained system, and `system` is made of both (`system_of`).
     """
 
     system: str
@@ -81,15 +83,13 @@ class SystemKeys:
 
     def __post_init__(self) -> None:
         if not _SYSTEM.fullmatch(self.system):
-            raise UsageError(f"{self.system!r} is no fingerprint of a system: 8 to 64 hexadecimal digits")
+            raise UsageError(f"{self.system!r} is not a fingerprint of a system: 8 to 64 hexadecimal digits")
 
     @property
     def trained(self) -> str:
-        """The fingerprint of the trained system."""
         return self.weights or self.system
 
     def to_json(self) -> dict[str, Any]:
-        """As it is kept with the corpus."""
         fields = asdict(self) | {"streams": dict(self.streams)}
         return {
             name: value for name, value in fields.items() if self.segment_clips or name not in _OF_SEGMENTS
@@ -100,12 +100,11 @@ class SystemKeys:
         return f"keys_{self.system}_{stream}"
 
     def kind(self, streams: Collection[str]) -> int:
-        """The number that stands for some of the streams: bit i for the i-th by name."""
+        """The number of a set of streams: bit i for the i-th by name."""
         return sum(1 << at for at, stream in enumerate(sorted(self.streams)) if stream in streams)
 
     @property
     def is_current(self) -> bool:
-        """Whether the tables are laid out as they are now."""
         return self.layout == LAYOUT
 
     @property
@@ -118,11 +117,12 @@ class SystemKeys:
 class EncodedVideo:
     """One video as a trained system keeps it.
 
-    `rows` is how many rows it has on the system's grid before pooling, 0 where the system reads nothing in
-    it, and then it has no keys and is never found; `duration` its seconds. `keys` are (K, D) by stream,
-    `start` and `end` (K,) the seconds that each key stands for, `index` (K,) the segment that each is of
-    (None: they are counted). `encoding` is what spans are scored by, `packed` the keys as they were made:
-    bytes, which are not looked into here.
+    `rows` is its number of rows on the system's grid before pooling. With 0 rows the system reads nothing in
+    the video, which then has no keys and is never found. `duration` is in seconds.
+
+    `keys` are (K, D) by stream, `start` and `end` (K,) the seconds of each key, `index` (K,) its segment
+    (None: numbered in order). `encoding` is what spans are scored with, `packed` the keys as they were made;
+    both are opaque bytes here.
     """
 
     video_id: str
@@ -139,7 +139,7 @@ class EncodedVideo:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptVideo:
-    """What the index gives back of an `EncodedVideo`; `packed` is empty where it was not read."""
+    """An `EncodedVideo` as the index returns it; `packed` is empty if it was not read."""
 
     video_id: str
     mark: str
@@ -150,7 +150,7 @@ class KeptVideo:
 
 
 def mark_of(record: VideoRecord) -> str:
-    """What changes whenever a video's clips are written anew (16 digits)."""
+    """A hash (16 digits) that changes whenever a video's clips are written again."""
     facts = [record.content_hash, record.indexed_at, record.duration, sorted(record.streams.items())]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
@@ -161,7 +161,7 @@ def known_systems(store: Store) -> list[SystemKeys]:
 
 
 def open_keys(store: Store, system: str) -> Keys | None:
-    """The keys of a system by its fingerprint; None where there are none, or none that can be used."""
+    """The keys of a system by its fingerprint; None without usable ones."""
     fact = store.fact(_FACT + system)
     info = None if fact is None else _system_keys(fact)
     return Keys(store, info) if info is not None and info.is_current else None
@@ -172,7 +172,7 @@ def _system_keys(fact: Mapping[str, Any]) -> SystemKeys:
 
 
 def add_keys(store: Store, info: SystemKeys) -> Keys:
-    """Make room for a system's keys, or take what there is of them."""
+    """Create the tables of a system's keys, or open existing ones."""
     with store.writing():
         for stream, width in info.streams.items():
             _add_table(store, SideTable(info.table(stream), info.distance), _keys_schema(width))
@@ -185,18 +185,18 @@ def add_keys(store: Store, info: SystemKeys) -> Keys:
 
 
 def remove_keys(store: Store, info: SystemKeys) -> None:
-    """Drop all that a corpus holds of a system."""
+    """Drop all tables of a system."""
     with store.writing():
         store.forget_fact(_FACT + info.system)
-        there = [info.encodings, *(info.table(stream) for stream in info.streams)]
-        store.remove_sides([name for name in there if name in store.sides])
+        names = [info.encodings, *(info.table(stream) for stream in info.streams)]
+        store.remove_sides([name for name in names if name in store.sides])
 
 
 class Keys:
     """The keys and encodings of one trained system in one corpus.
 
-    Encodings that were read are remembered, `cache_bytes` of them, and so is which kinds there are: open the
-    keys anew where somebody else may have changed them.
+    Encodings (up to `cache_bytes`) and kinds are cached: reopen the keys if another process may have changed
+    them.
     """
 
     def __init__(self, store: Store, info: SystemKeys, *, cache_bytes: int = CACHE_BYTES) -> None:
@@ -206,12 +206,12 @@ class Keys:
         self.info = info
 
     def describe(self, info: SystemKeys) -> None:
-        """Write down what is known of the system now."""
+        """Store the description of the system."""
         self._store.put_fact(_FACT + info.system, info.to_json())
         self.info = info
 
     def marks(self) -> dict[str, str]:
-        """The mark of each video that is encoded."""
+        """The mark of each encoded video."""
         rows = self._store.read_side(self.info.encodings, ["video_id", "mark"])
         return dict(zip(rows["video_id"].to_pylist(), rows["mark"].to_pylist(), strict=True))
 
@@ -220,12 +220,12 @@ class Keys:
         return self._store.count_side(self.info.encodings)
 
     def rows(self) -> dict[str, int]:
-        """How many rows each encoded video has on the grid; 0 where the system reads nothing in it."""
+        """Each encoded video's number of rows on the grid; 0: the system reads nothing in it."""
         table = self._store.read_side(self.info.encodings, ["video_id", "rows"])
         return dict(zip(table["video_id"].to_pylist(), table["rows"].to_pylist(), strict=True))
 
     def put(self, videos: Sequence[EncodedVideo]) -> None:
-        """Write videos; what was there of them goes."""
+        """Write videos in place of their earlier rows."""
         if not videos:
             return
         ids = [video.video_id for video in videos]
@@ -247,7 +247,7 @@ class Keys:
                     self._store.replace_in_side(name, part, None)
 
     def kinds(self) -> tuple[tuple[str, ...], ...]:
-        """Which sets of streams there are such that some video (or segment) has keys in just these."""
+        """The sets of streams that occur: some video (or segment) has keys in exactly these."""
         if self._kinds is None:
             names = sorted(self.info.streams)
             every = (some for count in range(len(names), 0, -1) for some in combinations(names, count))
@@ -267,9 +267,9 @@ class Keys:
         *,
         kind: Collection[str] | None = None,
     ) -> ClipHits:
-        """The k keys of a stream that are nearest to a search vector (D,), best first.
+        """The k keys of a stream nearest to a search vector (D,), best first.
 
-        `kind`: of videos (or segments) that have keys in just these streams.
+        `kind`: only videos (or segments) that have keys in exactly these streams.
         """
         only = None if kind is None or len(self.info.streams) == 1 else self.info.kind(kind)
         return self._store.nearest_in_side(self.info.table(stream), vector, k, video_ids, kind=only)
@@ -279,17 +279,14 @@ class Keys:
         return self._store.read_side(self.info.table(stream), columns)
 
     def bytes_held(self) -> dict[str, int]:
-        """How many bytes the vectors of all keys take in half precision, by stream."""
+        """Bytes of all keys in half precision, by stream."""
         return {
             stream: 2 * width * self._store.count_side(self.info.table(stream))
             for stream, width in self.info.streams.items()
         }
 
     def encodings(self, video_ids: Sequence[str], *, with_keys: bool = True) -> list[KeptVideo]:
-        """What is kept of some videos, in order of `video_ids`.
-
-        Left out are those not encoded, and those in which the system reads nothing.
-        """
+        """The kept videos, in order of `video_ids`; those not encoded or without rows are left out."""
         cached = self._cache.get_many((name, with_keys) for name in video_ids)
         kept = {name: video for (name, _), video in cached.items()}
         missing = [name for name in video_ids if name not in kept]
@@ -374,14 +371,14 @@ def _rows_of(info: SystemKeys, video: EncodedVideo, stream: str, schema: Any) ->
 
 
 def _kinds_of(info: SystemKeys, video: EncodedVideo, stream: str) -> NDArray[np.int32]:
-    """(K,) the kind of each key of a stream: that of its video, or of its segment."""
-    own = video.keys[stream]
+    """(K,) the kind of each key of a stream: that of its video or segment."""
+    count = len(video.keys[stream])
     if video.index is None:
         kind = info.kind([name for name, keys in video.keys.items() if len(keys)])
-        return np.full(len(own), kind, np.int32)
+        return np.full(count, kind, np.int32)
     number = video.index[stream]
     kinds = (info.kind([name]) * np.isin(number, of) for name, of in video.index.items())
-    return np.asarray(sum(kinds, np.zeros(len(own), np.int64)), np.int32)
+    return np.asarray(sum(kinds, np.zeros(count, np.int64)), np.int32)
 
 
 def _encoding_rows(videos: Iterable[EncodedVideo]) -> Any:
@@ -406,15 +403,15 @@ class ByteCache(Generic[Key, Value]):
         self._lock = threading.Lock()
 
     def get_many(self, keys: Iterable[Key]) -> dict[Key, Value]:
-        """The kept values of some keys."""
+        """The cached values of some keys."""
         with self._lock:
-            there = [key for key in keys if key in self._values]
-            for key in there:
+            found = [key for key in keys if key in self._values]
+            for key in found:
                 self._values.move_to_end(key)
-            return {key: self._values[key] for key in there}
+            return {key: self._values[key] for key in found}
 
     def put(self, values: Mapping[Key, Value]) -> None:
-        """Keep values; the least recently used are dropped."""
+        """Add values; the least recently used are dropped."""
         with self._lock:
             for key, value in values.items():
                 if key in self._values:
@@ -425,7 +422,6 @@ class ByteCache(Generic[Key, Value]):
                 self._bytes -= self._bytes_of(self._values.popitem(last=False)[1])
 
     def clear(self) -> None:
-        """Drop all values."""
         with self._lock:
             self._values.clear()
             self._bytes = 0

@@ -1,8 +1,8 @@
-"""LanceDB as the store needs it: a lean import, connections, errors that speak.
+"""LanceDB as the store needs it: a lean import, connections, and readable errors.
 
-`import lancedb` takes about one second of processor time, half of it for the generated REST client of
-namespaces, whose API classes nothing here (nor in an embedded LanceDB) touches. `import_lancedb` leaves
-that package's body to be run by whoever first asks it for a name; measured 1.07 s -> 0.55 s.
+`import lancedb` takes about one second of processor time, half of it for a generated REST client that is
+never used here. `import_lancedb` defers that package's body until somebody asks it for a name: 1.07 s -> 0.55
+s.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from whenabouts.types import WhenaboutsError
 from whenabouts.video.files import printable
 
 _DEFERRED = "lance_namespace_urllib3_client"
-# The kinds of exceptions that LanceDB raises for what happens on disk or in the network, panics aside.
+# The exceptions that LanceDB raises for faults of disk or network, panics aside.
 LANCE_ERRORS = (RuntimeError, OSError, ValueError)
-# Others that LanceDB knows ask an address of a cloud for a token before anything is read.
+# LanceDB's other schemes ask a cloud address for a token before anything is read.
 _SCHEMES = ("file", "s3")
 
 
 def import_lancedb() -> ModuleType:
-    """The `lancedb` module, imported without the REST client it does not need here."""
+    """The `lancedb` module, imported without its REST client."""
     if "lancedb" not in sys.modules:
         # Rust logs notes on empty partitions to standard error; nothing is printed from a library.
         os.environ.setdefault("LANCEDB_LOG", "error")
@@ -41,7 +41,7 @@ def import_lancedb() -> ModuleType:
 
 
 def _defer(name: str) -> None:
-    """Let package `name` be there, and run its body only when a name in it is used."""
+    """Put package `name` into `sys.modules`, and run its body only when a name in it is used."""
     spec = None if name in sys.modules else importlib.util.find_spec(name)
     if spec is None or spec.loader is None:
         return
@@ -60,7 +60,7 @@ def _defer(name: str) -> None:
 
 
 def check_scheme(place: str) -> None:
-    """Refuse a place of which the kind of storage was never tried, before any network is touched."""
+    """Refuse storage of an unsupported kind, before any network is touched."""
     scheme, colon, _ = place.partition("://")
     if "\0" in place:
         raise NotACorpus(f"{place!r} names no folder: it holds a NUL character")
@@ -71,12 +71,12 @@ def check_scheme(place: str) -> None:
 
 
 def is_remote(place: str) -> bool:
-    """Whether `place` is an object store's URI and not a folder."""
+    """Whether `place` is the URI of an object store."""
     return place.startswith("s3://")
 
 
 def folder_of(place: str) -> Path:
-    """The folder of a local place, absolute and without `..`; `file://` is understood."""
+    """The folder of a local place or `file://` URI, absolute and without `..`."""
     folder = Path(place.removeprefix("file://"))
     with contextlib.suppress(RuntimeError):  # no such user: a folder whose name begins with a tilde
         folder = folder.expanduser()
@@ -85,7 +85,7 @@ def folder_of(place: str) -> Path:
 
 
 def links_below(folder: Path) -> Iterator[Path]:
-    """The links in a folder and the folders in it, none of them followed. Raises OSError."""
+    """The symbolic links in a folder and its subfolders; links are not followed. Raises OSError."""
     waiting = [folder]
     while waiting:
         with os.scandir(waiting.pop()) as entries:
@@ -97,30 +97,30 @@ def links_below(folder: Path) -> Iterator[Path]:
 
 
 def refuse_links(place: str) -> None:
-    """Raise NotACorpus for a corpus in a folder that holds links: clean-up would delete what they lead to."""
+    """Raise NotACorpus for a corpus folder with symbolic links: clean-up would delete their targets."""
     if is_remote(place):
         return
     folder = folder_of(place)
     if not os.path.lexists(folder / "corpus.lance"):
         return
-    # A writer's clean-up may take a folder away meanwhile: it held no link then either.
+    # A writer's clean-up may delete a folder meanwhile.
     with contextlib.suppress(FileNotFoundError):
         for link in links_below(folder):
             raise NotACorpus(
-                f"{place} holds a link, {printable(link)}, and a corpus has none of its own: what it leads "
-                "to could be deleted as left over. Replace it by what it leads to, or delete it"
+                f"{place} holds a link, {printable(link)}; a corpus has no links, and its target could be "
+                "deleted as left over. Replace the link by its target, or delete it"
             )
 
 
 def connect(place: str, storage_options: Mapping[str, str] | None) -> Any:
-    """A LanceDB connection to a folder that is there, or to an object store."""
+    """A LanceDB connection to an existing folder or an object store."""
     lancedb = import_lancedb()
     options = dict(storage_options) if storage_options else None
     return lancedb.connect(place if is_remote(place) else str(folder_of(place)), storage_options=options)
 
 
 def open_table(db: Any, name: str) -> Any | None:
-    """A table, or None where it is not there."""
+    """A table, or None if it does not exist."""
     try:
         return db.open_table(name)
     except ValueError as error:
@@ -130,16 +130,16 @@ def open_table(db: Any, name: str) -> Any | None:
 
 
 def rows_of_query(table: Any, query: Callable[[Any], Any]) -> Any:
-    """The rows, as an Arrow table, of what `query` makes of a table's asynchronous twin.
+    """The rows of one query, as an Arrow table; `query` builds it from a table's asynchronous twin.
 
-    Asked of the table itself, a search goes to LanceDB's thread and back four times, and asks for the schema
-    twice: 1 to 2 ms of processor time.
+    The synchronous table would hand a search to LanceDB's thread four times and ask for the schema twice: 1
+    to 2 ms of processor time.
     """
     return rows_of_queries(table, [query])[0]
 
 
 def rows_of_queries(table: Any, queries: Sequence[Callable[[Any], Any]]) -> list[Any]:
-    """Those of several queries, asked at the same time."""
+    """The rows of several queries, run at the same time."""
     from lancedb.background_loop import LOOP
 
     async def together() -> list[Any]:
@@ -151,7 +151,7 @@ def rows_of_queries(table: Any, queries: Sequence[Callable[[Any], Any]]) -> list
 
 @contextlib.contextmanager
 def speaking(place: str, action: str) -> Iterator[None]:
-    """Turn what LanceDB and the system raise into errors that name the corpus, the cause and the remedy."""
+    """Turn errors of LanceDB and of the system into ones that name the corpus, the cause and the remedy."""
     try:
         yield
     except BaseException as error:
@@ -161,21 +161,23 @@ def speaking(place: str, action: str) -> Iterator[None]:
 
 
 def is_of_storage(error: BaseException) -> bool:
-    """Whether an error is one that LanceDB or the system raised, and not yet one for people."""
+    """Whether LanceDB or the system raised an error, and it was not explained yet."""
     return not isinstance(error, WhenaboutsError) and (isinstance(error, LANCE_ERRORS) or is_panic(error))
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether an error is that of Rust code that gave up.
+    """Whether an error is a panic of Rust code.
 
-    `pyo3_runtime.PanicException` is no Exception, `pyo3_async_runtimes.RustPanic` is one; neither can be
-    imported by its name.
+    `pyo3_runtime.PanicException` is no subclass of Exception, `pyo3_async_runtimes.RustPanic` is; neither can
+    be imported by its name.
     """
     return type(error).__name__ in ("PanicException", "RustPanic")
 
 
 def explained(place: str, action: str, error: BaseException) -> StoreError:
-    """An error of LanceDB or of the system as one that names the corpus, the cause and the remedy."""
+    """An error of LanceDB or of the system as a StoreError that names the corpus, the cause and the
+    remedy.
+    """
     cause = _cause(error)
     if "Read-only file system" in cause or "os error 30" in cause:
         return StoreError(
@@ -188,7 +190,7 @@ def explained(place: str, action: str, error: BaseException) -> StoreError:
             "Free some space and run the same command again"
         )
     if is_remote(place) and (reason := why_refused(str(error))):
-        # An answer that broke off is worth another try; one that was given is not.
+        # An answer that broke off is worth another try; a complete one is not.
         kind = StoreError if "IncompleteBody" in str(error) else StoreRefused
         return kind(f"{place}: cannot {action}: {reason}")
     if "feature" in cause and "upgrade" in cause.lower():
@@ -205,7 +207,7 @@ def explained(place: str, action: str, error: BaseException) -> StoreError:
 
 
 def _cause(error: BaseException) -> str:
-    """The first lines of an error, without the source positions of the Rust code."""
+    """The first lines of an error, without source positions of Rust code."""
     text = " ".join(str(error).split())
     return text.split(", /", 1)[0][:600]
 

@@ -1,16 +1,17 @@
 """One writer per corpus: a POSIX record lock for folders, a lease for object stores.
 
-A folder is held through open descriptors (`locking.py`): the system lets go of them the moment the process
-dies, however it dies, so nothing is ever stale, and deleting `writer.lock` lets nobody in. That file is
-locked with `lockf`, as earlier versions do. A record lock does not exclude two writers inside one process, so
-a set of held paths does. The holder's name stands in a second file, because closing any descriptor of the
-locked file would release the lock.
+A folder is locked through open descriptors (`locking.py`). The system releases them when the process dies, so
+a lock is never stale, and deleting `writer.lock` lets nobody in. That file is locked with `lockf`, as earlier
+versions do. A record lock does not exclude two writers inside one process, so a set of held paths does. The
+holder's name is in a second file, because closing any descriptor of the locked file would release the lock.
 
-An object store has no locks. There a row of the `corpus` table is leased by compare-and-set (an update
-with a condition; the table's own commits, each a conditional put, make it atomic) and renewed by a thread.
-Whoever finds it taken watches it: a renewal shows that its holder lives, none for `LEASE_SECONDS` that it is
-dead. A folder that several machines mount has both: there the system's locks may be each machine's own, and
-two writers at once would take away each other's files.
+An object store has no locks. There a row of the `corpus` table is leased by compare-and-set (an update with a
+condition; the table's commits, each a conditional put, make it atomic) and renewed by a thread. Another
+writer watches a taken lease: a renewal shows that its holder lives, and after `LEASE_SECONDS` without one the
+holder counts as dead.
+
+A folder that several machines mount has both, because the system's locks may be local to each machine, and
+two writers at once would delete each other's files.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ LOCK_FILE = "writer.lock"
 HOLDER_FILE = "writer.json"
 LEASE_SECONDS = 60.0
 _RENEWALS = 6
-"""How often a lease is renewed while it lasts: a living holder is known by the first."""
+"""Renewals of a lease while it lasts: the first one shows that its holder lives."""
 _POLL_SECONDS = 0.1
 _LEASE_POLL_SECONDS = 1.0
 
@@ -48,7 +49,7 @@ _held_guard = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who writes: process, machine, and since when (seconds since 1970)."""
+    """The writer: process, machine, and start (seconds since 1970)."""
 
     pid: int
     host: str
@@ -60,7 +61,7 @@ class Holder:
 
 
 class CorpusBusy(StoreError):
-    """Another writer is at work; `holder` says who, where that is known."""
+    """Another process is writing; `holder` says which, if known."""
 
     def __init__(self, place: str, holder: Holder | None) -> None:
         self.holder = holder
@@ -73,33 +74,32 @@ class CorpusBusy(StoreError):
 class WriterLock(Protocol):
     """The right to write to one corpus.
 
-    `is_undecided` is true while it is not known whether who has it is alive; `poll_seconds` is how long to
-    wait between two tries.
+    `is_undecided` is true until it is known whether the holder is alive; `poll_seconds` is the time between
+    two tries.
     """
 
     is_undecided: bool
     poll_seconds: float
 
     def try_acquire(self) -> bool:
-        """Take the lock if it is free; True when it is ours."""
+        """Take the lock if it is free; true when it is ours."""
 
     def holder(self) -> Holder | None:
-        """Who has it, as far as that is known."""
+        """The holder, if known."""
 
     def is_lost(self) -> bool:
-        """Whether another writer may have taken what was ours."""
+        """Whether another writer may have taken our lock."""
 
     def release(self) -> None:
-        """Give it back; does nothing when it is not ours."""
+        """Release the lock; without it, do nothing."""
 
 
 def acquire(
     lock: WriterLock, place: str, wait: float = 0.0, on_wait: Callable[[Holder | None], None] | None = None
 ) -> None:
-    """Take `lock`, waiting up to `wait` seconds; `on_wait` is called once with who is waited for.
+    """Take `lock`, waiting up to `wait` seconds; `on_wait` is called once with the holder.
 
-    Where it is not known yet whether the holder is alive, waits until it is. Raises `CorpusBusy` when the
-    time is over.
+    Waits longer while it is not known whether the holder is alive. Raises `CorpusBusy` after that.
     """
     deadline = time.monotonic() + wait
     is_announced = False
@@ -123,7 +123,7 @@ class FolderLock:
         self.poll_seconds = _POLL_SECONDS
 
     def try_acquire(self) -> bool:
-        """Take the lock if it is free; True when it is ours. `StoreError` if nothing may be written."""
+        """Take the lock if it is free. Raises `StoreError` if the folder cannot be written."""
         with _held_guard:
             if self._key in _held:
                 return False
@@ -140,7 +140,7 @@ class FolderLock:
         return True
 
     def _sign(self) -> None:
-        """Say who holds the lock. Only for messages: a full disk must not stop a writer here."""
+        """Write who holds the lock. Only for messages, so a full disk does not stop a writer here."""
         text = json.dumps(asdict(Holder(os.getpid(), socket.gethostname(), time.time())))
         draft = self._folder / f"{HOLDER_FILE}.{os.getpid()}"
         with contextlib.suppress(OSError):
@@ -148,18 +148,15 @@ class FolderLock:
             draft.replace(self._folder / HOLDER_FILE)
 
     def holder(self) -> Holder | None:
-        """Who has it, as far as that is known."""
         try:
             return Holder(**json.loads((self._folder / HOLDER_FILE).read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             return None
 
     def is_lost(self) -> bool:
-        """False: the system keeps it for this process."""
         return False
 
     def release(self) -> None:
-        """Give it back; does nothing when it is not ours."""
         if self._hold is None:
             return
         with contextlib.suppress(OSError):
@@ -172,10 +169,10 @@ class FolderLock:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What stands in the place of a lease: whose it is ("" where it is free), who that is, and a stamp.
+    """A stored lease: its owner ("" if free), a description of the holder, and a stamp.
 
-    Each renewal changes `stamp`. It is the time at which the holder's clock says that the lease ends, which
-    is for earlier versions; here stamps are held against each other and never against a clock.
+    Each renewal changes `stamp`. It is when the lease ends by the holder's clock, which earlier versions
+    read; here stamps are only compared with each other.
     """
 
     owner: str
@@ -184,21 +181,20 @@ class Lease:
 
 
 class LeaseTable(Protocol):
-    """Where a lease is kept: a place with an atomic compare-and-set."""
+    """Storage of a lease with an atomic compare-and-set."""
 
     def swap(self, lease: Lease, seen: Lease) -> bool:
-        """Store `lease` if what stands there has the owner and the stamp of `seen`; True if stored."""
+        """Store `lease` if the stored one has the owner and the stamp of `seen`; true if stored."""
 
     def read(self) -> Lease:
-        """What was stored last."""
+        """The stored lease."""
 
 
 class LeaseLock:
     """The writer's lock of a corpus on an object store: a lease, renewed while this process lives.
 
-    Whether another holder is alive is seen by its renewals: one that has not renewed while `seconds` passed
-    here, by this process's own clock, is dead, and its lease is taken over. The clocks of two machines are
-    never compared, so they may be hours apart.
+    A holder that has not renewed for `seconds`, by this process's clock, is dead, and its lease is taken
+    over. Clocks of two machines are never compared, so they may differ by hours.
     """
 
     def __init__(self, table: LeaseTable, seconds: float) -> None:
@@ -218,14 +214,14 @@ class LeaseLock:
         self.poll_seconds = min(_LEASE_POLL_SECONDS, seconds / (2 * _RENEWALS))
 
     def try_acquire(self) -> bool:
-        """Take the lease if it is free, or its holder dead; True when it is ours."""
+        """Take the lease if it is free or its holder dead; true when it is ours."""
         if self._thread is not None:
             return False
-        there, now = self._table.read(), _now()
-        if there.owner and not self._is_dead(there, now):
+        stored, now = self._table.read(), _now()
+        if stored.owner and not self._is_dead(stored, now):
             return False
         self._since, self._other, self.is_undecided = time.time(), None, False
-        if not self._swap(there):
+        if not self._swap(stored):
             return False
         self._stop.clear()
         self._lost = False
@@ -233,12 +229,12 @@ class LeaseLock:
         self._thread.start()
         return True
 
-    def _is_dead(self, there: Lease, now: float) -> bool:
-        """Whether a holder was seen to do nothing for as long as a lease lasts."""
-        if self._other is None or self._other.owner != there.owner:
-            self._other, self._first_seen, self.is_undecided = there, now, True
-        elif self._other.stamp != there.stamp:
-            self._other, self._first_seen, self.is_undecided = there, now, False
+    def _is_dead(self, stored: Lease, now: float) -> bool:
+        """Whether the holder did not renew for as long as a lease lasts."""
+        if self._other is None or self._other.owner != stored.owner:
+            self._other, self._first_seen, self.is_undecided = stored, now, True
+        elif self._other.stamp != stored.stamp:
+            self._other, self._first_seen, self.is_undecided = stored, now, False
         return now - self._first_seen >= self._seconds
 
     def _swap(self, seen: Lease) -> bool:
@@ -253,36 +249,34 @@ class LeaseLock:
 
     def _renew(self) -> None:
         while not self._stop.wait(self._seconds / _RENEWALS):
-            with contextlib.suppress(RuntimeError, OSError, ValueError):  # a network that is away comes back
+            with contextlib.suppress(RuntimeError, OSError, ValueError):  # the network may come back
                 self._renew_now()
 
     def _renew_now(self) -> None:
         with self._swapping:
             if not self._swap(self._mine):
-                there = self._table.read()
-                # A commit whose answer was lost on the way is ours all the same.
-                self._lost = there.owner != self._owner
-                self._mine = self._mine if self._lost else there
+                stored = self._table.read()
+                # A commit whose answer was lost on the way succeeded all the same.
+                self._lost = stored.owner != self._owner
+                self._mine = self._mine if self._lost else stored
 
     def is_lost(self) -> bool:
-        """Whether another writer may have the lease: it was taken, or not renewed for as long as it lasts.
+        """Whether another writer may have the lease: it was taken, or has run out without a renewal.
 
-        Asks the store where the last renewal is some time ago, so that a process that was halted (a machine
-        that slept) finds out before it writes. Raises what the table raises.
+        If the last renewal is some time ago the store is asked, so that a process that was suspended finds
+        out before it writes. Raises the table's errors.
         """
         if not self._lost and _now() - self._renewed > 2 * self._seconds / _RENEWALS:
             self._renew_now()
         return self._lost
 
     def holder(self) -> Holder | None:
-        """Who has it, as far as that is known."""
         try:
             return Holder(**json.loads(self._table.read().value))
         except (ValueError, TypeError):
             return None
 
     def release(self) -> None:
-        """Give it back; does nothing when it is not ours."""
         if self._thread is None:
             return
         self._stop.set()
@@ -292,7 +286,9 @@ class LeaseLock:
 
 
 class SharedFolderLock:
-    """The writer's lock of a corpus in a folder that several machines mount: the folder's, and a lease."""
+    """The writer's lock of a corpus in a folder that several machines mount: the folder's lock and a
+    lease.
+    """
 
     def __init__(self, folder: FolderLock, lease: LeaseLock) -> None:
         self._folder, self._lease = folder, lease
@@ -300,7 +296,7 @@ class SharedFolderLock:
         self.poll_seconds = lease.poll_seconds
 
     def try_acquire(self) -> bool:
-        """Take both if they are free; True when they are ours."""
+        """Take both if they are free; true when they are ours."""
         self.is_undecided = is_ours = False
         if not self._folder.try_acquire():
             return False
@@ -313,15 +309,12 @@ class SharedFolderLock:
         return is_ours
 
     def holder(self) -> Holder | None:
-        """Who has it, as far as that is known."""
         return self._lease.holder() or self._folder.holder()
 
     def is_lost(self) -> bool:
-        """Whether another writer may have the lease."""
         return self._lease.is_lost()
 
     def release(self) -> None:
-        """Give both back; does nothing where they are not ours."""
         try:
             self._lease.release()
         finally:
@@ -329,16 +322,15 @@ class SharedFolderLock:
 
 
 def _now() -> float:
-    """Seconds that go on while the machine sleeps, where the system counts them."""
+    """Seconds of a clock that also runs during suspend, if the system has one."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait until the block is done; a second one does not wait.
+    """Delay Ctrl-C until the block is done; a second one is not delayed.
 
-    LanceDB writes in a thread of its own: an interrupt would leave the write going on while this thread
-    believes that it has ended, and begins another.
+    LanceDB writes in a thread: after an interrupt the write would go on while this thread begins another.
     """
     previous = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(previous):

@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 CLIP_COLUMNS = ["video_id", "index", "start", "end"]
 HitsAt = Callable[[NDArray[np.uint64], NDArray[np.float32], int], ClipHits]
-"""Rows of a table by their numbers and their scores, as the best so many hits."""
+"""(row ids, scores, k) -> the best k hits."""
 HitsAmong = Callable[[NDArray[np.uint64], NDArray[np.float32], int], ClipHits]
-"""Rows of a table by their numbers: so many of them that are nearest to a vector."""
+"""(row ids, query, k) -> the k nearest of these rows."""
 
 JOINED_WEIGHT = 0.5
-"""What a match of two joined neighbours counts beside one of a single word. At 0, 0.25, 0.5, 0.75 and 1 there
-are 52.1, 53.4, 54.6, 53.0 and 51.8 % found first: in long questions joined words must not lead."""
+"""Weight of a match of two joined neighbours beside one of a single word. At 0, 0.25, 0.5, 0.75 and 1, 52.1,
+53.4, 54.6, 53.0 and 51.8 % are found first: in long questions joined words must not lead."""
 
-# Joined words longer than this are no compound that anybody writes.
+# Nobody writes longer compounds.
 _LONGEST_JOINED = 40
-# Letters and digits with the marks that stand on them, which `\w` leaves out.
+# Combining marks, which `\w` leaves out.
 MARKS = (
     "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u0711\u0730-\u074a"
     "\u0900-\u0963\u0966-\u0df3\u0e31-\u0e3a\u0e47-\u0e4e\u0eb1-\u0ebc\u0ec8-\u0ece\u0f18-\u0f39\u0f71-\u0fbc\u102b-\u103e"
@@ -42,35 +42,35 @@ MARKS = (
     "\u3099\u309a\ufe20-\ufe2f"
 )
 WORD = re.compile(rf"[^\W_](?:[^\W_]|[{MARKS}])*")
-# Scripts that write a word in one or two signs: a sign weighs as much as three letters.
+# Scripts that write a word in one or two characters: one weighs as much as three letters.
 DENSE_SCRIPT = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
 
 EXACT_ROWS = 20_000
-"""Filters that leave at most so many clips are searched exactly: about 1 ms per thousand."""
+"""If a filter leaves at most this many clips, they are searched exactly: about 1 ms per thousand."""
 
 PROBED_SHARE = 0.1
-"""Share of an index's partitions looked into: recall@200 of 0.99 at 1 M clips."""
+"""Share of an index's partitions that are probed: recall@200 of 0.99 at 1 M clips."""
 
 LEAST_PROBES = 60
-"""Partitions that are looked into at least. Over 60,000 to 200,000 clips recall@200 is 0.99 to 1; with 20 it
-was 0.93, for 1 to 2.5 ms of processor time less."""
-# A filter also breaks up the neighbourhoods that partitions are made of, so it is given half as much again.
+"""Partitions that are probed at least. Over 60,000 to 200,000 clips recall@200 is 0.99 to 1; with 20 it was
+0.93, for 1 to 2.5 ms of processor time less."""
+# A filter also breaks up the neighbourhoods that partitions are made of, so half as many more are probed.
 _FILTER_MARGIN = 1.5
-# A filter given as a long list of ids costs 5 us an id. One that leaves most videos is cheaper tried on
-# the answers: a search `_WIDER` times as deep, without it, holds enough of them nearly always.
+# A filter given as a long list of ids costs 5 us an id. If it leaves most videos, it is cheaper to apply it
+# to the answers of a search `_WIDER` times as deep, which nearly always holds enough.
 _LONG_LIST = 1_000
 _MOST_VIDEOS = 0.4
 _WIDER = 4
 _MOST_QUERY_WORDS = 200
-# Passages that are candidates of many queries are taken apart once.
+# Passages up to this length are cached as words: many queries have the same candidates.
 _LONGEST_KEPT = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How hard an index is searched: `share` of its partitions for so many `answers`, more for more of them.
+    """How hard an index is searched: `share` of its partitions for up to `answers` hits, more for more.
 
-    `refine` times as many candidates are scored by their own vectors; None: by the index's 8 bits.
+    `refine` times as many candidates are scored with their stored vectors; None: with the index's 8 bits.
     """
 
     share: float
@@ -80,9 +80,9 @@ class Effort:
 
 CLIPS_EFFORT = Effort(PROBED_SHARE, 200, 2)
 KEYS_EFFORT = Effort(0.4, 800, None)
-"""Keys choose videos, which are then scored exactly; scoring keys by their own vectors found no more of them,
-in three times as long (1 M keys of XML). Of its ten best moments 0.5 and 0.3 of the partitions found all,
-0.2 found 99.5 %, 0.12 found 99.1 %."""
+"""Keys choose videos, which are then scored exactly. Scoring keys with their stored vectors found no more
+videos and took three times as long (1 M keys of XML). Of its ten best moments, 0.5 and 0.3 of the partitions
+found all, 0.2 found 99.5 %, 0.12 found 99.1 %."""
 
 
 def literal(value: str) -> str:
@@ -95,15 +95,15 @@ def literal(value: str) -> str:
 
 
 def among(column: str, values: Iterable[str]) -> str:
-    """The condition that a text column is one of `values` (at least one)."""
+    """The SQL condition that a text column is one of `values` (at least one)."""
     return f"{column} IN ({', '.join(literal(value) for value in values)})"
 
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """Which clips may answer: those of `video_ids` that share time with [after, before); None: no limit.
+    """The clips that may answer: those of `video_ids` that overlap [after, before); None: no limit.
 
-    `kind`: of keys, those with that number in the column of the same name.
+    `kind`: only keys with that number in the column of the same name.
     """
 
     video_ids: Sequence[str] | None = None
@@ -113,12 +113,10 @@ class Narrowing:
 
     @property
     def impossible(self) -> bool:
-        """Whether nothing can pass."""
         return self.video_ids is not None and len(self.video_ids) == 0
 
     @property
     def by_time(self) -> bool:
-        """Whether it looks at the clips' times."""
         return self.after is not None or self.before is not None
 
     @property
@@ -131,7 +129,7 @@ class Narrowing:
         return " AND ".join(parts) or None
 
     def leaves_most_of(self, videos: int) -> bool:
-        """Whether it is a long list of ids that leaves a good part of so many videos."""
+        """Whether this is a long list of ids that leaves a good part of all `videos`."""
         listed = 0 if self.video_ids is None else len(self.video_ids)
         return not self.by_time and listed > _LONG_LIST and listed >= _MOST_VIDEOS * videos
 
@@ -148,10 +146,10 @@ def nearest(
     effort: Effort = CLIPS_EFFORT,
     choose: HitsAmong | None = None,
 ) -> ClipHits:
-    """The k nearest clips; exact where `index` is None. `videos` counts those that the corpus holds.
+    """The k nearest clips; exact if `index` is None. `videos` counts the videos of the corpus.
 
-    The score is the cosine, or ("dot", and "l2" of unit vectors) the dot product. `choose` chooses among an
-    index's candidates; None: by their vectors on disk, as the effort says.
+    The score is the cosine or, for "dot" and for "l2" of unit vectors, the dot product. `choose` re-scores an
+    index's candidates; None: with their vectors on disk, by `effort`.
     """
     if narrowing.impossible:
         return no_hits()
@@ -170,9 +168,9 @@ def nearest(
 def nearest_of_each(
     table: Any, queries: Sequence[NDArray[np.float32]], k: int, *, index: VectorIndex, choose: HitsAmong
 ) -> list[ClipHits]:
-    """What `nearest` finds for each of some queries in all clips; an index is asked once for all of them.
+    """The results of `nearest` for each query over all clips, with one call of the index.
 
-    Over a million clips that is 3 ms of processor time a query for 16, and 9 for one.
+    Over a million clips 16 queries take 3 ms of processor time each, one alone takes 9.
     """
     search = _VectorQuery(table, queries, "cosine", CLIPS_EFFORT.refine, choose)
     return search.nearest_of_each(k, _probes(table, index, k, Narrowing(), CLIPS_EFFORT))
@@ -180,7 +178,7 @@ def nearest_of_each(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _VectorQuery:
-    """One or more query vectors asked of a table; `refine` and `choose` are those of `nearest`."""
+    """One or more query vectors for a table; `refine` and `choose` as in `nearest`."""
 
     table: Any
     query: Any
@@ -189,7 +187,7 @@ class _VectorQuery:
     choose: HitsAmong | None
 
     def nearest(self, k: int, condition: str | None, probes: int | None) -> ClipHits:
-        """The k nearest under a condition; `probes` are the partitions looked into, None: all is compared."""
+        """The k nearest under a condition; `probes` is the number of partitions, None: compare all."""
         if self.choose is not None and probes is not None:
             rows = self._rows(k * (self.refine or 1), condition, probes, ["_distance"])
             return self.choose(rows["_rowid"].to_numpy(), self.query, k)
@@ -201,7 +199,7 @@ class _VectorQuery:
         assert self.choose is not None
         rows = self._rows(k * (self.refine or 1), None, probes, ["_distance"])
         numbers, owner = rows["_rowid"].to_numpy(), rows["query_index"].to_numpy()
-        return [self.choose(numbers[owner == own], query, k) for own, query in enumerate(self.query)]
+        return [self.choose(numbers[owner == row], query, k) for row, query in enumerate(self.query)]
 
     def _rows(
         self,
@@ -226,15 +224,15 @@ class _VectorQuery:
 def _score(
     distances: NDArray[np.float32], query: NDArray[np.float32], distance: Distance
 ) -> NDArray[np.float32]:
-    """Distances (N,) as scores, the greater the nearer."""
+    """Distances (N,) as scores; greater is nearer."""
     score = 1.0 - distances if distance != "l2" else (1.0 + query @ query - distances) / 2
     return np.asarray(score, np.float32)
 
 
 def _probes(table: Any, index: VectorIndex, k: int, narrowing: Narrowing, effort: Effort) -> int | None:
-    """How many partitions of the index to look into; None for an exact search."""
+    """How many partitions of the index to probe; None for an exact search."""
     share = effort.share * max(1.0, math.sqrt(k / effort.answers))
-    if narrowing.by_time:  # counting by time would read the times of all clips
+    if narrowing.by_time:  # counting would read the times of all clips
         share = 1.0
     elif narrowing.sql is not None:
         matching = int(table.count_rows(narrowing.sql))
@@ -254,7 +252,7 @@ def _first(hits: ClipHits, k: int) -> ClipHits:
 
 
 def rows_of(hits: ClipHits, kept: NDArray[np.bool_]) -> ClipHits:
-    """Only some of the hits, in their order."""
+    """The hits at `kept`, in their order."""
     names = [video_id for video_id, keep in zip(hits.video_ids, kept, strict=True) if keep]
     return ClipHits(names, hits.index[kept], hits.start[kept], hits.end[kept], hits.score[kept])
 
@@ -267,14 +265,14 @@ def match(
     languages: Sequence[str] = (),
     read: HitsAt | None = None,
 ) -> ClipHits:
-    """The k clips whose words match best by BM25; nothing for a query without words.
+    """The k clips whose words match best by BM25; no hits for a query without words.
 
-    `languages` are those of the clips: words are also looked for as their stems in these. `read` reads
-    rows of the table; None: from the disk, which takes as long as the search.
+    `languages` are those of the clips: words are also searched as their stems in these. `read` reads rows of
+    the table; None: from the disk, which takes as long as the search.
 
-    Words and their joined neighbours are two searches, which are added up: LanceDB leaves out what
-    cannot reach the best k only while it works on one list of words. Over 200,000 clips that is 7 ms
-    against 89 for one question made of both. A clip among the best k of one list only counts by that one.
+    Words and their joined neighbours are two searches whose scores are added, because LanceDB prunes clips
+    that cannot reach the best k only within one list of words. Over 200,000 clips that takes 7 ms, one query
+    made of both 89. A clip among the best k of only one list gets only that score.
     """
     words, joined = words_searched(query, languages)
     if not words or narrowing.impossible:
@@ -283,14 +281,14 @@ def match(
     for others, weight in of_joined:
         rows, place = np.unique(np.concatenate([rows, others]), return_inverse=True)
         score = np.bincount(place, np.concatenate([score, JOINED_WEIGHT * weight])).astype(np.float32)
-    if len(rows) > k:  # ties with the last stay in
+    if len(rows) > k:  # keep ties with the last
         best = score >= np.partition(score, len(rows) - k)[len(rows) - k]
         rows, score = rows[best], score[best]
     return (read or partial(hits_at, table))(rows, score, k)
 
 
 def words_searched(query: str, languages: Sequence[str] = ()) -> tuple[list[str], list[str]]:
-    """The words of a query and its joined neighbours as they are looked for, also as stems of languages."""
+    """The words of a query and its joined neighbours as they are searched, with stems of languages."""
     ways = [query_words(printable(query), language) for language in ("", *languages)]
     words, joined = (
         _each_once([word for way in ways for word in way[part]], len(ways) > 1)[:_MOST_QUERY_WORDS]
@@ -300,21 +298,21 @@ def words_searched(query: str, languages: Sequence[str] = ()) -> tuple[list[str]
 
 
 def _each_once(words: Sequence[str], several: bool) -> list[str]:
-    """The words, each once; where there are `several` ways to write them, what the index writes alike."""
+    """Distinct words; with `several` ways to write them, distinct as the index folds them."""
     return list({as_indexed(word) if several else word: word for word in reversed(words)}.values())[::-1]
 
 
 def matching(
     table: Any, words: Sequence[str], k: int, narrowing: Narrowing
 ) -> tuple[NDArray[np.uint64], NDArray[np.float32]]:
-    """The best k rows for a list of words, by their numbers in the table, and what each scores."""
+    """The best k rows for a list of words: row ids and scores."""
     return matching_each(table, [words], k, narrowing)[0]
 
 
 def matching_each(
     table: Any, lists: Sequence[Sequence[str]], k: int, narrowing: Narrowing
 ) -> list[tuple[NDArray[np.uint64], NDArray[np.float32]]]:
-    """What `matching` gives for each of some lists of words."""
+    """The results of `matching` for each list of words."""
     from lancedb.query import MatchQuery
 
     def query(words: Sequence[str], table: Any) -> Any:
@@ -323,11 +321,11 @@ def matching_each(
         return search.with_row_id().select(["_score"])
 
     matches = rows_of_queries(table, [partial(query, words) for words in lists])
-    return [(own["_rowid"].to_numpy(), own["_score"].to_numpy().astype(np.float32)) for own in matches]
+    return [(rows["_rowid"].to_numpy(), rows["_score"].to_numpy().astype(np.float32)) for rows in matches]
 
 
 def hits_at(table: Any, rows: NDArray[np.uint64], score: NDArray[np.float32], limit: int) -> ClipHits:
-    """Rows of a table by their numbers, read from the disk, as hits."""
+    """Rows of a table by their ids, read from disk, as hits."""
     if not len(rows):
         return no_hits()
     columns = table.take_row_ids(rows.tolist()).with_row_id().select(CLIP_COLUMNS).to_arrow()
@@ -337,7 +335,7 @@ def hits_at(table: Any, rows: NDArray[np.uint64], score: NDArray[np.float32], li
 
 
 def summed_hits(first: ClipHits, second: ClipHits, k: int) -> ClipHits:
-    """The best k of two lists of hits; a clip in both scores their sum."""
+    """The best k of two lists of hits; a clip in both scores the sum."""
     import pyarrow as pa
 
     if not (len(first) and len(second)):
@@ -350,7 +348,7 @@ def summed_hits(first: ClipHits, second: ClipHits, k: int) -> ClipHits:
 
 
 def within_time(hits: ClipHits, narrowing: Narrowing) -> ClipHits:
-    """Those hits that share time with the stretch of a narrowing."""
+    """The hits that overlap the time range of a narrowing."""
     after = -math.inf if narrowing.after is None else narrowing.after
     before = math.inf if narrowing.before is None else narrowing.before
     return rows_of(hits, (hits.end > after) & (hits.start < before))
@@ -367,7 +365,7 @@ def best_hits(lists: Sequence[ClipHits], k: int) -> ClipHits:
 
 
 def doubled(table: Any) -> list[str]:
-    """Ids of the videos that have a row twice: in a table of clips one of the same index."""
+    """Ids of videos with a duplicate row; in a table of clips, a row of the same index."""
     key = [name for name in ("video_id", "index") if name in table.schema.names]
     rows = table.search().limit(None).select(key).to_arrow()
     counts = rows.group_by(key, use_threads=False).aggregate([([], "count_all")])
@@ -406,13 +404,13 @@ def clips_at(table: Any, seconds: Sequence[float], video_ids: Sequence[str], dim
 
 
 def search_words(text: str, language: str = "") -> str:
-    """A text as the full-text index holds it: its words, and each two neighbours joined.
+    """A text as the full-text index holds it: its words, and each pair of neighbours joined.
 
-    In a `language` that is stemmed here (`stemming.py`), all as stems.
+    If `language` has a stemmer (`stemming.py`), all are stems.
 
     Joined, "block space" is found by "blockspace", "OP_VAULT" by "op vault", "on-chain" by "onchain", and
-    words that stand together in the question count more where they stand together in what is said. No
-    word is left out for being common: that would need a list for every language.
+    neighbours in the question count more where they are neighbours in the text. There is no list of stop
+    words: every language would need one.
 
     >>> search_words("On-chain fees")
     'on chain fees onchain chainfees'
@@ -422,7 +420,7 @@ def search_words(text: str, language: str = "") -> str:
 
 
 def query_words(text: str, language: str = "") -> tuple[list[str], list[str]]:
-    """The words of a question and its joined neighbours; these are to weigh `JOINED_WEIGHT` of those.
+    """The words of a query and its joined neighbours; these weigh `JOINED_WEIGHT`.
 
     >>> query_words("On-chain fees")
     (['on', 'chain', 'fees'], ['onchain', 'chainfees'])
@@ -434,23 +432,23 @@ def query_words(text: str, language: str = "") -> tuple[list[str], list[str]]:
 
 def words_of(text: str) -> list[str]:
     """The words of a text in lower case, in order."""
-    check_budget()  # all loops over what is said come by here
+    check_budget()  # every loop over passages calls this
     return list(_words_of_passage(text)) if len(text) <= _LONGEST_KEPT else WORD.findall(text.lower())
 
 
 @lru_cache(maxsize=1 << 14)
 def _words_of_passage(text: str) -> tuple[str, ...]:
-    # Interned: the words of a corpus are few, and the passages that are kept many.
+    # Interned: the distinct words of a corpus are few, the cached passages many.
     return tuple(map(sys.intern, WORD.findall(text.lower())))
 
 
 def drop_words() -> None:
-    """Forget the words of passages that were taken apart."""
+    """Empty the cache of passages split into words."""
     _words_of_passage.cache_clear()
 
 
 def says(text: str, words: Collection[str]) -> bool:
-    """Whether each of some lower-case words stands in a text as it is, also inside a run of Chinese signs.
+    """Whether a text contains each of some lower-case words, also inside a run of Chinese characters.
 
     >>> says("On-chain fees rise.", ["fees", "chain"]), says("On-chain fees rise.", ["fee"])
     (True, False)
@@ -458,15 +456,15 @@ def says(text: str, words: Collection[str]) -> bool:
     lowered = text.lower()
     if not all(word in lowered for word in words):
         return False
-    there = set(WORD.findall(lowered))
-    return all(word in there or DENSE_SCRIPT.search(word) for word in words)
+    spoken = set(WORD.findall(lowered))
+    return all(word in spoken or DENSE_SCRIPT.search(word) for word in words)
 
 
-# What was read, as values ----------------------------------------------------------------------------
+# Arrow tables as values ------------------------------------------------------------------------------
 
 
 def hits_of(table: Any, score: NDArray[np.float32], limit: int) -> ClipHits:
-    """Rows that were found, with their scores, in total order: score, video id, index."""
+    """Rows with their scores as hits, in total order: score, video id, index."""
     ids = np.asarray(table["video_id"].to_pylist(), dtype=np.str_)
     index = table["index"].to_numpy()
     order = np.lexsort((index, ids, -score))[:limit]
@@ -480,13 +478,13 @@ def hits_of(table: Any, score: NDArray[np.float32], limit: int) -> ClipHits:
 
 
 def no_hits() -> ClipHits:
-    """The answer that holds nothing."""
+    """An empty answer."""
     none = np.zeros(0)
     return ClipHits([], none.astype(np.int32), none, none, none.astype(np.float32))
 
 
 def block_of(table: Any, video_ids: Sequence[str], dimension: int) -> ClipBlock:
-    """Rows of some videos, sorted into the order of `video_ids` and of the clips' index."""
+    """Rows of some videos, in the order of `video_ids` and of the clips' index."""
     place = {video_id: position for position, video_id in enumerate(video_ids)}
     column = table["video_id"].combine_chunks().dictionary_encode()
     names = np.array([place[name] for name in column.dictionary.to_pylist()], dtype=np.int64)
@@ -508,12 +506,12 @@ def block_of(table: Any, video_ids: Sequence[str], dimension: int) -> ClipBlock:
 
 
 def extra_columns(table: Any) -> list[str]:
-    """Those of EXTRA_COLUMNS that a table of clips has."""
+    """The EXTRA_COLUMNS that a table of clips has."""
     return [name for name in table.schema.names if name in EXTRA_COLUMNS]
 
 
 def _numbers(table: Any, name: str) -> NDArray[np.float32]:
-    """A column of numbers as (n,) float32, NaN where a row has none."""
+    """A column of numbers as (n,) float32, NaN for null."""
     import pyarrow.compute as pc
 
     filled = pc.fill_null(table[name], float("nan")).combine_chunks()
@@ -521,11 +519,11 @@ def _numbers(table: Any, name: str) -> NDArray[np.float32]:
 
 
 def matrix_of(table: Any, name: str, width: int, absent: float = 0.0) -> NDArray[np.float32]:
-    """A column of lists as (n, width) float32; rows without one are `absent`."""
+    """A column of lists as (n, width) float32; null rows are `absent`."""
     matrix = np.full((len(table), width), absent, np.float32)
     if width == 0:
         return matrix
     column = table[name].combine_chunks()
-    there = column.is_valid().to_numpy(zero_copy_only=False)
-    matrix[there] = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    matrix[valid] = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
     return matrix

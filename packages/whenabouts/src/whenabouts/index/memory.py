@@ -1,4 +1,4 @@
-"""Clips kept in memory: a corpus that is searched again and again is not read from its files each time.
+"""Clips kept in memory, so that repeated searches do not read a corpus from its files each time.
 
 Of 27,424 clips (227 hours of words) an exact search took 26 ms and reading the candidates' clips 68 ms a
 query; most of both is saved. A small stream is read whole (0.1 s) when it is searched for the second time
@@ -24,32 +24,31 @@ from whenabouts.index.upkeep import INDEX_ROWS
 from whenabouts.resident import machine_bytes, release
 
 MOST_BYTES = 64 << 20
-"""A stream of less than `INDEX_ROWS` clips whose vectors take no more is small."""
+"""A stream is small with fewer than `INDEX_ROWS` clips and at most this many bytes of vectors."""
 
 SHARE_OF_MEMORY = 1 / 8
-"""Part of the machine's memory that large streams take at most, in each process; a server sets its own."""
+"""Share of the machine's memory for large streams, in each process; a server sets its own limit."""
 
 ROWS_A_SEARCH = 10_000
-"""A large stream is read after a search for each so many clips: reading a million took 4 s, and saves 40 ms
-a search."""
+"""A large stream is read after one search per this many clips: reading a million clips took 4 s, and saves
+40 ms a search."""
 
 # Text, times and numbers of a clip, roughly: passages have some 150 letters.
 _BYTES_BESIDE_VECTOR = 300
-# Vectors turned into full precision at a time.
+# Vectors converted to full precision at a time.
 _PIECE = 4096
 _NONE = np.zeros(0, np.float32)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSize:
-    """How many clips a stream has, and how wide their vectors are."""
+    """Number of clips of a stream, and width of their vectors."""
 
     rows: int
     dimension: int
 
     @property
     def is_small(self) -> bool:
-        """Whether it is kept as soon as it is searched again."""
         return self.rows < INDEX_ROWS and 2 * self.rows * self.dimension <= MOST_BYTES
 
     @property
@@ -64,16 +63,16 @@ class StreamSize:
 
     @property
     def searches(self) -> int:
-        """After how many searches it pays to read it."""
+        """After how many searches it pays to read the stream."""
         return 1 if self.is_small else max(1, self.rows // ROWS_A_SEARCH)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WholeStream:
-    """All clips of one stream, videos in order of their ids; their `vectors` (n, D) stand beside the block.
+    """All clips of one stream, videos in order of their ids; `vectors` (n, D) are kept beside the block.
 
-    `lengths` (n,) are those of the vectors, `rows` (n,) the clips' numbers in the table, rising, and `clips`
-    (n,) where each of these is in the block.
+    `lengths` (n,) are the vectors' norms, `rows` (n,) the clips' row ids in rising order, and `clips` (n,)
+    the position of each of these in the block.
     """
 
     block: ClipBlock
@@ -85,7 +84,7 @@ class WholeStream:
 
     @classmethod
     def read(cls, table: Any, size: StreamSize) -> WholeStream:
-        """Read a table of clips; vectors come in batches, so that they are there once."""
+        """Read a table of clips. Vectors come in batches, so that only one copy exists."""
         import pyarrow as pa
 
         columns = [*CLIP_COLUMNS, "text", *extra_columns(table)]
@@ -98,9 +97,9 @@ class WholeStream:
         vectors = np.zeros((len(rows), size.dimension), np.float16)
         lengths = np.zeros(len(rows), np.float32)
         for batch in table.search().limit(None).with_row_id(True).select(["vector"]).to_batches():
-            own = matrix_of(pa.Table.from_batches([batch]), "vector", size.dimension)
+            part = matrix_of(pa.Table.from_batches([batch]), "vector", size.dimension)
             places = clips[np.searchsorted(rising, batch["_rowid"].to_numpy())]
-            vectors[places], lengths[places] = own, np.sqrt(np.einsum("ij,ij->i", own, own))
+            vectors[places], lengths[places] = part, np.sqrt(np.einsum("ij,ij->i", part, part))
         places_of = {video_id: place for place, video_id in enumerate(ids)}
         if not size.is_small:
             release()
@@ -108,11 +107,11 @@ class WholeStream:
         return cls(block, kept, lengths, places_of, rising, clips)
 
     def hits_at(self, rows: NDArray[np.uint64], score: NDArray[np.float32], limit: int) -> ClipHits:
-        """Clips by their numbers in the table, as hits."""
+        """Clips by their row ids, as hits."""
         return self._best(self._clips_at(rows), score, limit)
 
     def nearest_among(self, rows: NDArray[np.uint64], query: NDArray[np.float32], k: int) -> ClipHits:
-        """Of the clips with these numbers in the table the k of the greatest cosine, as `nearest`."""
+        """The k clips with the greatest cosine among these row ids."""
         clips = self._clips_at(rows)
         clips = clips[(self.lengths[clips] > 0) & bool(query.any())]
         return self._best(clips, self._cosines(clips, query), k)
@@ -125,7 +124,7 @@ class WholeStream:
         return self._hits(clips[order], score[order])
 
     def clips_of(self, video_ids: Sequence[str], *, vectors: bool = True) -> ClipBlock:
-        """All clips of some videos, as `lookup.clips_of` gives them."""
+        """All clips of some videos, as `lookup.clips_of`."""
         whole, rows = self.block, self._rows(video_ids)
         counts = [part.stop - part.start for part in rows]
 
@@ -154,20 +153,20 @@ class WholeStream:
         return [slice(0, 0) if place is None else self.block.rows(place) for place in places]
 
     def nearest(self, query: NDArray[np.float32], k: int, narrowing: Narrowing) -> ClipHits:
-        """The k clips of the greatest cosine, best first, ties by video id and index; all are compared."""
+        """The k clips of the greatest cosine, by exhaustive search; ties by video id and index."""
         clips = np.flatnonzero(self._allowed(narrowing) & (self.lengths > 0) & bool(query.any()))
         score = self._cosines(clips, query)
-        if len(clips) > k:  # ties with the last stay in
+        if len(clips) > k:  # keep ties with the last
             best = score >= np.partition(score, len(clips) - k)[len(clips) - k]
             clips, score = clips[best], score[best]
         return self._best(clips, score, k)
 
     def leaves_few(self, narrowing: Narrowing) -> bool:
-        """Whether so few clips may answer that all of them are compared sooner than an index is asked."""
+        """Whether a filter leaves so few clips that comparing them all is faster than the index."""
         return narrowing.sql is not None and int(self._allowed(narrowing).sum()) <= EXACT_ROWS
 
     def _cosines(self, clips: NDArray[np.int64], query: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Those of some clips, each once, with a query."""
+        """Cosines of some clips, each named once, with a query."""
         vectors = self.vectors
         if len(clips) == len(vectors):
             dots = _products(vectors, query)[clips]
@@ -199,7 +198,7 @@ class WholeStream:
 def _products(vectors: NDArray[Any], query: NDArray[np.float32]) -> NDArray[np.float32]:
     """The product of each vector with a query.
 
-    Row by row: a product of matrices may round equal rows differently, and ties must stay ties.
+    Row by row: a matrix product may round equal rows differently, and ties must stay ties.
     """
     pieces = (in_full(vectors[at : at + _PIECE]) for at in range(0, len(vectors), _PIECE))
     return np.concatenate([_NONE, *(np.einsum("ij,j->i", piece, query) for piece in pieces)])
@@ -223,7 +222,7 @@ def in_full(halves: NDArray[Any]) -> NDArray[np.float32]:
 
 @dataclass(slots=True, eq=False)
 class _Kept:
-    """A stream in one state: after how many searches it is read (-1: never), and the stream once it was."""
+    """A stream in one state: searches left until it is read (-1: never), and the stream once it was."""
 
     state: Hashable
     size: StreamSize
@@ -232,7 +231,7 @@ class _Kept:
 
 
 class ClipMemory:
-    """Streams read whole, each for as long as it does not change; several threads may share one.
+    """Streams read whole, each until it changes; threads may share one.
 
     Large streams take `most_bytes` together at most.
     """
@@ -243,18 +242,17 @@ class ClipMemory:
         self.most_bytes = int(SHARE_OF_MEMORY * machine_bytes())
 
     def drop(self) -> None:
-        """Keep nothing."""
         with self._lock:
             self._streams = {}
 
     def keep_at_most(self, count: int) -> None:
-        """Let large streams take so many bytes together from now on; those that were read stay."""
+        """Limit the bytes of large streams from now on; those already read stay."""
         with self._lock:
             self.most_bytes = count
             self._streams = {name: kept for name, kept in self._streams.items() if kept.whole is not None}
 
     def stream(self, name: str, state: Hashable) -> WholeStream | None:
-        """The stream, if it is kept in the state it is in now."""
+        """The stream, if it is cached in this state."""
         kept = self._streams.get(name)
         return kept.whole if kept is not None and kept.state == state else None
 
@@ -265,7 +263,10 @@ class ClipMemory:
         size: Callable[[], StreamSize],
         read: Callable[[StreamSize], WholeStream],
     ) -> WholeStream | None:
-        """The same; read now if this state was searched often enough. Other threads do not wait for that."""
+        """Count a search and return the stream; it is read now if this state was searched often enough.
+
+        Other threads do not wait for the reading.
+        """
         with self._lock:
             kept = self._streams.get(name)
             if kept is None or kept.state != state:
@@ -282,7 +283,7 @@ class ClipMemory:
         try:
             kept.whole = read(kept.size)
         except BaseException:
-            kept.searches = kept.size.searches  # it is tried again
+            kept.searches = kept.size.searches  # try again later
             raise
         return kept.whole
 
@@ -290,4 +291,4 @@ class ClipMemory:
         if size.is_small:
             return True
         large = (kept.size for kept in self._streams.values() if not kept.size.is_small)
-        return size.bytes + sum(own.bytes for own in large if own is not size) <= self.most_bytes
+        return size.bytes + sum(other.bytes for other in large if other is not size) <= self.most_bytes

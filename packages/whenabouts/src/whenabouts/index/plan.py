@@ -1,4 +1,4 @@
-"""What an index run will do: files on disk compared with the ledger, before anything is read in full."""
+"""What an index run will do: files on disk compared with the ledger, before any is read in full."""
 
 from __future__ import annotations
 
@@ -25,23 +25,22 @@ if TYPE_CHECKING:
 
 _METADATA_FILE_LIMIT = 256 * 1024 * 1024
 
-
-# For these the whole file is read; what an earlier run found in it does not count.
+# For these reasons the whole file is read again.
 _WHOLE = frozenset({"new", "changed", "retry"})
 _SHOWN_DUPLICATES, _SHOWN_PROBLEMS = 5, 20
 NO_SOUND = "no sound"
-"""Where the words of a video would come from that was to be transcribed and has no sound."""
+"""The source of the words of a video that was to be transcribed and has no sound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How videos are read, whatever streams are made of them.
 
-    `shots`: find shots also where no stream reads frames. `transcribe` names a speech model for what has no
-    subtitles. `language` (such as "en") is that of the subtitles that are searched where there are several,
-    None for the likeliest; `sound_track` the number (from 1) or language of the sound that is heard where
-    there are several, "" for the first. `metadata` is of all files, `metadata_of` of single ones by stem,
-    name, end of the path, or path.
+    `shots`: find shots even if no stream reads frames. `transcribe` names a speech model for files without
+    subtitles. `language` (such as "en") chooses among several subtitles, None: the likeliest. `sound_track`
+    (number from 1, or language) chooses among several sound tracks, "": the first.
+
+    `metadata` is for all files, `metadata_of` for single ones by stem, name, end of the path, or path.
     """
 
     shots: bool = False
@@ -52,7 +51,8 @@ class Settings:
     metadata_of: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def metadata_for(self, path: Path) -> dict[str, Any]:
-        """The metadata of one file: of all files, of its stem, its name, its path; the most exact wins.
+        """The metadata of one file: that of all files, of its stem, its name, its path; the most specific
+        wins.
 
         >>> Settings(metadata_of={"a/b.mp4": {"year": 2020}}).metadata_for(Path("/videos/a/b.mp4"))
         {'year': 2020}
@@ -68,15 +68,15 @@ class Settings:
 
 
 GIVEN_LANGUAGE = "language_from"
-"""The key of a video's metadata that says that a person gave its language."""
+"""The metadata key which says that the user gave a video's language."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One file that will be read: the task, why, the streams made of it, its ledger row if it has one.
+    """One file to read: the task, the reasons, the streams to make, and its ledger row if it has one.
 
-    `words_signature` is what the subtitle files beside it look like; `supersedes` are ids of those that
-    stood alone before their recording turned up.
+    `words_signature` describes the subtitle files beside it; `supersedes` are ids of subtitle files that were
+    indexed alone before their recording was found.
     """
 
     task: ReadTask
@@ -90,20 +90,22 @@ class Work:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing of an earlier run is kept but the video's id."""
+        """Whether the whole file is read, keeping only the video's id."""
         return not _WHOLE.isdisjoint(self.reasons)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will be done, in the order in which it will be done.
+    """The work of a run, in order.
 
-    `records` are ledger rows to be written at once: of files that were renamed or touched, or of which
-    the metadata have changed. `obsolete` are ids of rows that a crash left beside a newer one of the same
-    file. `taken` are all ids of the ledger. `problems` are (path, what is wrong with it): left out.
-    `streams` are made of the files as their work says, each after those that it reads. `gone` are rows
-    whose files are not there any more, `pruned` those of them that are to be taken out; `readmitted` are
-    files that were removed once and are taken again. `searched` are the folders and files that were given.
+    - `records`: ledger rows to write at once, of files that were renamed, touched, or got other metadata.
+    - `obsolete`: ids of rows that a crash left beside a newer one of the same file.
+    - `taken`: all ids of the ledger.
+    - `problems`: (path, reason) of files that are left out.
+    - `streams`: the streams to make, each after those that it reads.
+    - `gone`: rows whose files are missing; `pruned`: those of them that will be removed.
+    - `readmitted`: files that were removed once and are added again.
+    - `searched`: the folders and files that were given.
     """
 
     work: tuple[Work, ...]
@@ -132,11 +134,9 @@ class Plan:
 
     @property
     def files(self) -> int:
-        """How many files were found."""
         return self.media_files + self.transcripts
 
     def to_json(self) -> dict[str, Any]:
-        """The plan for programs."""
         return {
             "files": self.files,
             "hours": round(self.estimate.hours, 4),
@@ -159,7 +159,6 @@ class Plan:
         }
 
     def lines(self) -> list[str]:
-        """The plan for people."""
         files = number_of(self.media_files, "video or sound file")
         transcripts = number_of(self.transcripts, "transcript")
         lines = [f"found {files}, {transcripts}; to do: {self._to_do()}"]
@@ -204,16 +203,16 @@ def make_plan(
     prune: bool = False,
     notes: Sequence[str] = (),
 ) -> Plan:
-    """Hold the files that were found against the ledger.
+    """Compare the files that were found with the ledger.
 
-    A file is unchanged if its size and time are; else if its content is. A new path with the content of a
-    ledger row whose own file is gone is that video under a new name. `retry` takes only rows that failed.
-    What is in `removed` is left out, as are subtitles whose recording is gone, unless `again`. `prune` takes
-    rows out whose files are gone.
+    A file is unchanged if its size and time are, or else its content. A new path with the content of a ledger
+    row whose file is gone is that video under a new name. `retry` takes only rows that failed. Files in
+    `removed` are left out, and subtitles whose recording is gone, unless `again` is true. `prune` removes
+    rows whose files are gone.
     """
     records = list(ledger)
     planner = _Planner(records, settings, streams, AbsentFiles(findings, records, removed, again=again))
-    # Of copies that are new, one with subtitles beside it is taken.
+    # Among new copies, one with subtitles beside it is preferred.
     for file in sorted(findings.files, key=lambda file: not file.sidecars):
         planner.place(file, retry=retry)
     gone = [] if retry else planner.mark_gone()
@@ -257,7 +256,7 @@ def make_plan(
 
 
 class _Planner:
-    """Sorts files into what is to be done with them."""
+    """Sorts files by what to do with them."""
 
     def __init__(
         self,
@@ -290,7 +289,7 @@ class _Planner:
         self.unchanged = self.failed_before = self.removed_before = self.described = 0
 
     def place(self, file: SourceFile, *, retry: bool) -> None:
-        """Decide on one file."""
+        """Decide what to do with one file."""
         record = self._by_path.get(str(file.path))
         if retry:
             if record is not None and record.state == "failed":
@@ -307,7 +306,7 @@ class _Planner:
             self._read_whole(file, record, "changed")
 
     def _place_new(self, file: SourceFile) -> None:
-        """The path is not in the ledger: a new video, or one that was renamed, or a second copy."""
+        """Place a path that is not in the ledger: a new video, a renamed one, or a copy."""
         if self.absent.is_removed(file, self._hash):
             self.removed_before += 1
             return
@@ -325,7 +324,7 @@ class _Planner:
         self._read_whole(file, None, "new")
 
     def _place_twin(self, file: SourceFile, record: VideoRecord) -> None:
-        """A file with the content of a ledger row: its new name, or a copy, or what it held before."""
+        """Place a file with the content of a ledger row: its new name, a copy, or its earlier content."""
         old = source_path(record.path)
         if record.video_id in self._moved:
             self.duplicates.append((file.path, source_path(self.records[record.video_id].path)))
@@ -341,7 +340,7 @@ class _Planner:
             self._read_whole(file, None, "new")
 
     def _place_same(self, file: SourceFile, record: VideoRecord) -> None:
-        """The content is the same: but its path, its metadata, its cues or the streams to make may not be."""
+        """Place a file with unchanged content; its path, metadata, cues or streams may have changed."""
         metadata = self._settings.metadata_for(file.path)
         now = replace(
             record,
@@ -363,7 +362,7 @@ class _Planner:
             self.unchanged += not is_described
 
     def notes(self) -> Iterator[str]:
-        """What to say of subtitles that are not read."""
+        """Notes on subtitles that are not read."""
         for file, old in self._unread[:_SHOWN_DUPLICATES]:
             yield (
                 f"the subtitles beside {printable(file.path)} are not read, because the same recording is "
@@ -371,7 +370,7 @@ class _Planner:
             )
 
     def mark_gone(self) -> list[VideoRecord]:
-        """Rows whose files were looked for and are not there, under no name; those not yet marked are now."""
+        """The rows whose files are gone under every name; their state is set to "gone"."""
         gone = [record for record in self.absent.gone if record.video_id not in self._moved]
         for record in gone:
             if record.state == "done":
@@ -379,7 +378,7 @@ class _Planner:
         return gone
 
     def _missing(self, file: SourceFile, record: VideoRecord) -> tuple[list[StreamRun], list[str]]:
-        """Streams to be made of a file whose content was read before, and why it is read again."""
+        """Streams to make of a file whose content is known, and the reasons."""
         is_media = file.kind == "media"
         reasons: list[str] = []
         if has_new_cues := is_media and record.words_signature != self._signature(file):
@@ -398,27 +397,27 @@ class _Planner:
             elif is_old or reads_anew or (run.reads.cues and lacks_speech):
                 missing.append(run)
                 reasons.append(f"{run.stream.title} added")
-        if not any(run.reads.frames for run in missing) and self._lacks_shots(record):
+        lacks_shots = self._settings.shots and record.has_picture and record.shots is None
+        if not any(run.reads.frames for run in missing) and lacks_shots:
             reasons.append("shots added")
         return missing, reasons
 
     def _applicable(self, file: SourceFile) -> list[StreamRun]:
-        """Streams that can be made of a file: of a transcript those of cues, and what reads their clips."""
+        """Streams that can be made of a file; for a transcript, those of cues and those that read their
+        clips.
+        """
         runs: list[StreamRun] = []
         for run in self._streams:
             sources = run.stream.reads_clips_of
-            # What reads cues as well is made of them alone.
+            # A stream that reads cues as well is made of them alone.
             reads_file = not (sources or run.reads.cues) or bool(run.reads.frames)
             reads_file = reads_file or bool(run.reads.sound and not run.reads.cues)
             if file.kind == "media" or not (reads_file or set(sources) - {other.name for other in runs}):
                 runs.append(run)
         return runs
 
-    def _lacks_shots(self, record: VideoRecord) -> bool:
-        return self._settings.shots and record.has_picture and record.shots is None
-
     def _hears_another(self, record: VideoRecord) -> bool:
-        """Whether another of a video's sound tracks is to be heard than was."""
+        """Whether the settings choose another sound track than the indexed one."""
         tracks = record.metadata.get(SOUND_TRACKS)
         if not isinstance(tracks, list):
             return False
@@ -427,7 +426,7 @@ class _Planner:
         )
 
     def _lacks_speech(self, record: VideoRecord) -> bool:
-        """Whether speech is to be recognised: there are no words, or those of another speech model."""
+        """Whether to recognise speech: there are no words, or those of another speech model."""
         model = self._settings.transcribe
         other = record.words.startswith("speech:") and record.words != f"speech:{model}"
         return bool(model) and (not record.words or other)
@@ -439,7 +438,7 @@ class _Planner:
         return bool(record.content_hash) and self._hash(path) == record.content_hash
 
     def _hash(self, path: Path) -> str | None:
-        """A file's content hash; None for one that cannot be read."""
+        """A file's content hash; None if it cannot be read."""
         if path not in self._hashes:
             try:
                 self._hashes[path] = content_hash(path)
@@ -493,9 +492,9 @@ def _looks_alike(file: SourceFile, record: VideoRecord) -> bool:
 
 
 def words_signature(file: SourceFile, language: str | None = None, sound_track: str = "") -> str:
-    """What tells that the same words are searched as before: names, sizes and times of subtitle files.
+    """Names, sizes and times of subtitle files: they change when other words would be searched.
 
-    And the language and the sound that were named, for there may be several in the video as well.
+    The chosen language and sound track are included, because the video may hold several.
     """
     named = {"language": language, "sound_track": sound_track}
     facts = [f"{key}:{value}" for key, value in named.items() if value and file.kind == "media"]
@@ -509,7 +508,7 @@ def words_signature(file: SourceFile, language: str | None = None, sound_track: 
 
 
 def _first(lines: list[str], most: int) -> list[str]:
-    """The first few of many lines, and how many more there are."""
+    """The first `most` lines, and how many more there are."""
     more = [f"… and {len(lines) - most} more like that"] if len(lines) > most else []
     return lines[:most] + more
 
@@ -533,7 +532,7 @@ def _size(number: float) -> str:
 
 
 def with_source_of_language(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Metadata that a person gave, marked where they say the language: what is detected never replaces it."""
+    """The user's metadata, marked if they name the language, so that detection never replaces it."""
     return metadata | {GIVEN_LANGUAGE: "given"} if metadata.get("language") else metadata
 
 
@@ -553,7 +552,9 @@ def parse_metadata(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 def read_metadata_file(path: Path) -> dict[str, dict[str, Any]]:
-    """Metadata by file: JSON lines, each with a `path` (or `video_id`: the file's stem) and any other key."""
+    """Metadata by file: JSON lines, each with a `path` (or `video_id`: the file's stem) and any other
+    keys.
+    """
     try:
         lines = read_regular(path, _METADATA_FILE_LIMIT).decode("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

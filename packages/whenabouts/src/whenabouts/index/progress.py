@@ -1,4 +1,4 @@
-"""How far an index run has come, and what came of it."""
+"""Progress of an index run, and its summary."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from whenabouts.index.workers import Message, Part
 from whenabouts.types import number_of
 from whenabouts.video.files import printable
 
-# Before so much is read, nobody can say how long the rest will take.
+# No remaining time is estimated before this share and these seconds have passed.
 _LEAST_SHARE, _LEAST_SECONDS = 0.01, 1.0
 _SHOWN_PATHS = 10
 _MOST_READ, _MOST_BEFORE_THE_END = 0.95, 0.99
 _BEAT_SECONDS = 1.0
-# What is likely done goes straight until so much of what is under way is told.
+# Between reports progress grows linearly up to this share of the work under way, then ever slower.
 _STRAIGHT = 0.75
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run has come. `seconds_left` is None until there is something to judge by.
+    """How far a run has come. `seconds_left` is None until it can be estimated.
 
-    `step` is what is done for the whole corpus once its files are read, "" before; `fraction` then counts it.
-    Until the next report `fraction` grows by about `pace` for each processor second, to `reach` at most.
+    `step` names work on the whole corpus after its files are read ("" before); `fraction` then counts that
+    step. Until the next report `fraction` grows by about `pace` a processor second, up to `reach`.
     """
 
     files_done: int
@@ -46,15 +46,15 @@ class Progress:
 
     @classmethod
     def after_files(cls, step: str, fraction: float, files: int, passed: float = 0.0) -> Progress:
-        """How far a step is that comes after all files of a run, and has taken `passed` seconds until now."""
+        """The progress of a step after all files, which has taken `passed` seconds so far."""
         is_known = fraction >= _LEAST_SHARE and passed >= _LEAST_SECONDS
         left = passed * (1 - fraction) / fraction if is_known else None
         return cls(files, files, fraction, 0.0, left, "", step)
 
     def after(self, seconds: float, processor_seconds: float) -> Progress:
-        """How far it is likely to be so many seconds later, while nothing is reported.
+        """The likely progress `seconds` later, while nothing is reported.
 
-        It goes on at its pace, and ever slower where more is worked than was estimated.
+        It goes on at its pace, and ever slower if the work takes longer than estimated.
         """
         room = max(0.0, self.reach - self.fraction)
         gained = processor_seconds * self.pace
@@ -67,13 +67,11 @@ class Progress:
 
     @property
     def rate_text(self) -> str:
-        """How fast it goes, for people."""
         return f"{self.bytes_per_second / 1e6:.1f} MB/s" if self.bytes_per_second >= 5e4 else ""
 
     @property
     def left_text(self) -> str:
-        """How long it will take, for people."""
-        # "0 s left" would be said for as long as what cannot be foreseen takes.
+        # "0 s left" would stay for the whole of an unforeseen delay.
         if self.seconds_left is None or self.seconds_left < 0.5:
             return ""
         minutes, seconds = divmod(round(self.seconds_left), 60)
@@ -83,7 +81,7 @@ class Progress:
 
 
 class Meter:
-    """Counts what has been read and encoded, by what it costs, and tells how long the rest will take."""
+    """Measures progress by estimated cost, and estimates the remaining time."""
 
     def __init__(
         self,
@@ -96,11 +94,11 @@ class Meter:
         self._weights = plan.estimate.files
         self._total = sum(self._weights)
         speech = plan.estimate.speech or (0.0,) * len(self._weights)
-        # Of each file the share that is left once it is read.
+        # Each file's share of work that remains once it is read.
         self._speech = [part / max(whole, 1e-9) for part, whole in zip(speech, self._weights, strict=True)]
         self._done_files = 0
         self._done = self._done_bytes = 0.0
-        # By file: how much of it is read, from 0 to 1.
+        # The share of each file that is read, 0 to 1.
         self._under_way: dict[int, float] = {}
         self._clock = clock
         self._started = clock()
@@ -114,14 +112,14 @@ class Meter:
             self._done += self._weights[message.number]
             self._done_bytes += file.size
         elif isinstance(message.content, Reached):
-            # A file that is read to its end has yet to be encoded.
+            # A file that is read still has to be encoded.
             of_reading = message.content.fraction * (1 - self._speech[message.number])
             self._under_way[message.number] = min(of_reading, _MOST_READ)
         if self._show is not None:
             self._show(self._progress(printable(Path(file.path.name))))
 
     def recognise(self, number: int, duration: float, seconds: float) -> None:
-        """Count speech: so many `seconds` of a file of `duration` are recognised."""
+        """Count speech: `seconds` of a file of length `duration` are recognised."""
         share = min(seconds / duration, 1.0) if duration else 0.0
         self._under_way[number] = min(1 - self._speech[number] * (1 - share), _MOST_READ)
         if self._show is not None:
@@ -152,12 +150,12 @@ class Meter:
 
 
 class Heartbeat:
-    """Passes reports on to `show`; between them it tells each second how far the run is likely to be.
+    """Passes reports to `show`, and between them shows the likely progress each second.
 
-    Of some work nobody hears before it is done: a long transcript is encoded, an index is written. What is
-    likely is counted by the processor's time, as the plan is, so that a busy machine slows it too. `show` may
-    be called from another thread, never twice at once. Within a step no fraction is lower than one before:
-    where more was told than is done, it goes on from there, and slower.
+    Some work reports only at its end, such as encoding a long transcript or writing an index. The likely
+    progress is counted in processor time, as in the plan, so that a busy machine slows it too. `show` may be
+    called from another thread, never twice at once. Within a step the fraction never falls: if more was shown
+    than is done, it goes on from there, more slowly.
     """
 
     def __init__(
@@ -187,7 +185,7 @@ class Heartbeat:
             self._thread.join()
 
     def report(self, progress: Progress) -> None:
-        """Pass on what is known. Raises what `show` raised between two reports."""
+        """Pass a report on. Raises an error that `show` raised between two reports."""
         with self._lock:
             if self._error is not None:
                 raise self._error
@@ -196,7 +194,7 @@ class Heartbeat:
             self._tell(self._last)
 
     def beat(self) -> None:
-        """Tell what is likely, if nothing was told for a second."""
+        """Show the likely progress, if nothing was shown for a second."""
         with self._lock:
             now = self._clock()
             if self._last is not None and now - self._told >= _BEAT_SECONDS:
@@ -225,14 +223,14 @@ class Heartbeat:
 
 @dataclass(slots=True)
 class Summary:
-    """The result of a run; paths stand with the reason.
+    """The result of a run; paths come with the reason.
 
-    `failed` could not be read, `damaged` only in part, `left_out` were not reached at all; `silent` hold
-    nothing that can be searched yet, `not_recognised` sound and no subtitles. `gone` are not on disk now,
-    `pruned` were so and are taken out. `failed_before` and `removed_before` count files that stay out because
-    they failed, or were removed, before.
-    `choices` are what was decided unasked in the whole corpus (`choices.choices_of`).
-    `searchable` counts the clips of the corpus after the run.
+    - `failed` could not be read, `damaged` only in part, `left_out` were not reached at all.
+    - `silent` have nothing to search yet, `not_recognised` have sound and no subtitles.
+    - `gone` are missing on disk, `pruned` were missing and are removed.
+    - `failed_before` and `removed_before` count files left out for that reason.
+    - `choices` are decisions about the whole corpus that nobody asked for (`choices.choices_of`).
+    - `searchable` counts the clips of the corpus after the run.
     """
 
     added: int = 0
@@ -258,7 +256,6 @@ class Summary:
     choices: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The summary for programs."""
         return {
             "added": self.added,
             "updated": self.updated,
@@ -283,7 +280,6 @@ class Summary:
         }
 
     def lines(self) -> list[str]:
-        """The summary for people."""
         counts = (
             f"{self.added} added, {self.updated} updated, {self.renamed} renamed, {self.unchanged} unchanged"
         )
@@ -308,7 +304,7 @@ class Summary:
 
 
 def _remedy() -> str:
-    """How speech gets recognised here."""
+    """How to get speech recognition on this machine."""
     from whenabouts.video.speech_models import PACKAGED, why_unavailable
 
     if why_unavailable(PACKAGED) is None:
@@ -322,14 +318,14 @@ def _remedy() -> str:
 
 
 def _listed(what: str, files: list[tuple[Path, str]]) -> list[str]:
-    """A heading with the number of files, and a line for each; nothing where there are none."""
+    """A heading with the number of files, and a line for each; empty without files."""
     if not files:
         return []
     return [f"{len(files)} {what}", *(f"  {named(path, why)}" for path, why in files)]
 
 
 def _paths(what: str, paths: list[Path]) -> list[str]:
-    """A heading with the number of files, and the first of them; nothing where there are none."""
+    """A heading with the number of files, and the first of them; empty without files."""
     if not paths:
         return []
     more = [f"  … and {len(paths) - _SHOWN_PATHS} more"] if len(paths) > _SHOWN_PATHS else []

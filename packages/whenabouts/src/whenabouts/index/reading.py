@@ -1,9 +1,7 @@
-"""What a reader process does with one file: probe it, read its cues, sample its frames and sound, find shots.
+"""The work of a reader process on one file: probe it, read cues, sample frames and sound, find shots.
 
-One pass decodes frames for all streams that read some.
-
-It imports nothing heavier than the decoder, so that a process starts quickly and stays small; encoding is
-done by the parent, which has the models loaded once.
+One pass decodes frames for all streams that read some. The module imports nothing heavier than the decoder,
+so that a process starts quickly and stays small; encoding happens in the parent, which has the models loaded.
 """
 
 from __future__ import annotations
@@ -32,16 +30,16 @@ if TYPE_CHECKING:
     from whenabouts.index.records import ClipColumns, VideoRecord
     from whenabouts.index.stream import FrameSettings, SoundSettings
 
-# Frames a message carries: enough to keep the pipe cheap, few enough to keep memory small.
+# Frames in a message: enough to keep the pipe cheap, few enough to keep memory small.
 _BATCH = 16
-# Sound a message carries: 2 MB of samples at 16 kHz.
+# Sound in a message: 2 MB of samples at 16 kHz.
 _SOUND_SECONDS = 30.0
 # Shots are placed to a quarter of a second; more frames cost more than the precision is worth.
 SHOT_RATE = 4.0
 _SHOT_SIZE = 64
 _SECONDS_BETWEEN_REPORTS = 1.0
 _ANY_DURATION = 1e9
-# A reader says nothing while it hashes a file or looks through it for subtitles: 2 MB/s is a very slow disk.
+# A reader is silent while it hashes a file or looks for subtitles in it: 2 MB/s is a very slow disk.
 _QUIET_SECONDS = 600.0
 _SLOWEST_BYTES_PER_SECOND = 2e6
 
@@ -50,10 +48,10 @@ _SLOWEST_BYTES_PER_SECOND = 2e6
 class ReadTask:
     """What to read of one file.
 
-    `frames` and `sound` are the settings of all streams that read some. Where no frame is decoded, `packets`
-    are looked through for damage. `content_hash` is empty where it has yet to be computed. Of cues in several
-    languages those in `language` come first, of several sounds `sound_track` is heard; `threads` decode (0:
-    one for each core). `identity` is that of the file that was planned, whatever its name leads to by then.
+    `frames` and `sound` are the settings of all streams that read some. If no frame is decoded, `packets` are
+    checked for damage. `content_hash` is "" if it has to be computed. Cues in `language` come first;
+    `sound_track` chooses the sound. `threads` decode (0: one per core). `identity` is that of the planned
+    file, even if its name leads elsewhere by now.
     """
 
     number: int
@@ -74,13 +72,12 @@ class ReadTask:
 
     @property
     def quiet_seconds(self) -> float:
-        """How long the reader may be silent before the file is given up."""
         return _QUIET_SECONDS + self.size / _SLOWEST_BYTES_PER_SECOND
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrameBatch:
-    """Frames as some settings sample them: `clips` are indices on their grid, `images` (H, W, 3) RGB."""
+    """Frames sampled by some settings: `clips` are indices on their grid, `images` (H, W, 3) RGB."""
 
     settings: FrameSettings
     clips: tuple[int, ...]
@@ -89,7 +86,7 @@ class FrameBatch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SoundBatch:
-    """Consecutive samples: (N,) float32 in [-1, 1], mono, from `start` seconds of the file on."""
+    """Consecutive samples: (N,) float32 in [-1, 1], mono, starting at `start` seconds of the file."""
 
     settings: SoundSettings
     start: float
@@ -105,11 +102,11 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class FileRead:
-    """What was read of a file beside its frames and sound.
+    """Everything read of a file except its frames and sound.
 
-    `tracks` is None where cues were not read; `shots` (seconds at which a new shot starts) is None where
-    they were not looked for. `end` is where the frames really end, or else what the file claims. `damage`
-    says what could not be read; `decoded` is whether frames were decoded to find that out.
+    `tracks` is None if cues were not read; `shots` (seconds at which a shot starts) is None if they were not
+    looked for. `end` is the end of the decoded frames, or else the length that the file claims. `damage`
+    describes unreadable parts; `decoded` says whether frames were decoded to find them.
     """
 
     content_hash: str
@@ -123,9 +120,9 @@ class FileRead:
 
 @dataclass(frozen=True, slots=True)
 class ReadVideo:
-    """A video as a stream makes clips of it: its record so far, its end in seconds, its cues.
+    """A video as a stream gets it: its record so far, its end in seconds, its cues.
 
-    `clips` are those of the streams that the stream reads (`Stream.reads_clips_of`).
+    `clips` are those of the streams that this stream reads (`Stream.reads_clips_of`).
     """
 
     record: VideoRecord
@@ -138,10 +135,10 @@ Content = FrameBatch | SoundBatch | Reached | FileRead
 
 
 def read_file(task: ReadTask) -> Iterator[Content]:
-    """Read one file as its task says; the last thing yielded is a FileRead.
+    """Read one file; the last item is a FileRead.
 
-    Raises MediaError for what cannot be read at all, and where another file was put in its place meanwhile.
-    What is damaged inside is read as far as it goes; StoreAway where it is the store that broke off.
+    Raises MediaError if nothing can be read or another file took its place, StoreAway if the store broke off.
+    Damaged files are read as far as possible.
     """
     yield Reached(0.0)
     before = refusals.count
@@ -157,7 +154,7 @@ def read_file(task: ReadTask) -> Iterator[Content]:
 
 
 def _check_identity(task: ReadTask) -> None:
-    """Refuse what was read if its name leads to another file than was planned, such as by a link."""
+    """Refuse a file whose name leads to another file than was planned, for example by a link."""
     try:
         status = task.path.stat()
     except OSError as error:
@@ -193,7 +190,7 @@ def _contents(task: ReadTask) -> Iterator[Content]:
 
 
 def _missing(probed: Probe) -> str | None:
-    """What a header alone tells of a file that was broken off."""
+    """The damage that the header alone shows: a truncated file."""
     if not probed.missing_bytes:
         return None
     return f"cut off: its last {probed.missing_bytes:,} bytes are missing; copy or download it again"
@@ -209,7 +206,7 @@ def _hash(path: Path) -> str:
 
 
 class _FramePass:
-    """One pass over the frames of a video, for all streams and the shots together."""
+    """One pass over the frames of a video, for all streams and the shots."""
 
     def __init__(self, task: ReadTask, duration: float | None) -> None:
         self._task = task
@@ -219,7 +216,7 @@ class _FramePass:
         self.end = 0.0
 
     def batches(self) -> Iterator[FrameBatch | Reached]:
-        """Frames in batches for each of the settings, with a report now and then."""
+        """Frames in batches for each of the settings, with reports of progress."""
         finder = ShotFinder()
         rate, size = _sampling(self._task.frames)
         samplers = [_ClipSampler(settings, size) for settings in self._task.frames]
@@ -241,7 +238,7 @@ class _FramePass:
 
 
 def _sampling(frames: Sequence[FrameSettings]) -> tuple[float, int]:
-    """Frames a second and their size: enough for shots, and for one stream a whole number in each clip."""
+    """Frames a second and their size: enough for shots, and a whole number per clip for a single stream."""
     if not frames:
         return SHOT_RATE, _SHOT_SIZE
     rates = (
@@ -252,31 +249,31 @@ def _sampling(frames: Sequence[FrameSettings]) -> tuple[float, int]:
 
 
 class _ClipSampler:
-    """Takes of each clip the frame nearest to where its settings want it."""
+    """Takes for each clip the frame nearest to the position that its settings want."""
 
     def __init__(self, settings: FrameSettings, size: int) -> None:
-        # A file may run on behind the end that it claims, so the grid has room for any.
+        # A file may be longer than it claims.
         self._grid = ClipGrid(settings.clip_seconds, _ANY_DURATION)
         self._settings = settings
         self._is_larger = size > settings.size
         self.clips: list[int] = []
         self._images: list[NDArray[np.uint8]] = []
-        self._clip, self._apart = -1, math.inf
+        self._clip, self._distance = -1, math.inf
         self._nearest: Frame | None = None
 
     def add(self, frame: Frame) -> bool:
-        """Take a frame if its clip has none that is nearer; true when a batch is full."""
+        """Take a frame if it is the nearest of its clip so far; true when a batch is full."""
         clip = self._grid.index_at(frame.seconds)
         if clip > self._clip:
             self.settle()
-            self._clip, self._apart = clip, math.inf
+            self._clip, self._distance = clip, math.inf
         sought = self._grid.bounds(clip)[0] + self._settings.at * self._settings.clip_seconds
-        if clip == self._clip and abs(frame.seconds - sought) < self._apart:
-            self._nearest, self._apart = frame, abs(frame.seconds - sought)
+        if clip == self._clip and abs(frame.seconds - sought) < self._distance:
+            self._nearest, self._distance = frame, abs(frame.seconds - sought)
         return len(self.clips) >= _BATCH
 
     def settle(self) -> None:
-        """No frame of the last clip comes any more."""
+        """Finish the current clip."""
         if self._nearest is None:
             return
         image = self._nearest.image
@@ -285,7 +282,7 @@ class _ClipSampler:
         self._nearest = None
 
     def batch(self) -> FrameBatch:
-        """What has been taken since the last batch."""
+        """The frames since the last batch."""
         batch = FrameBatch(self._settings, tuple(self.clips), tuple(self._images))
         self.clips, self._images = [], []
         return batch
@@ -294,7 +291,9 @@ class _ClipSampler:
 def clip_frames(
     path: Path, frames: Sequence[FrameSettings], start: float, end: float, threads: int = 0
 ) -> list[FrameBatch]:
-    """The frames of a stretch of a video in one batch for each of the settings, as reading it all samples."""
+    """Frames of a time range in one batch for each of the settings, sampled as when reading the whole
+    video.
+    """
     rate, size = _sampling(frames)
     samplers = [_ClipSampler(settings, size) for settings in frames]
     with sample_frames(path, rate, size=size, threads=threads, start=start, end=end) as reader:
@@ -307,7 +306,7 @@ def clip_frames(
 
 
 def shrunk(image: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
-    """An image (H, W, 3) with a short side of at most `size`, its shape kept to within a pixel."""
+    """An image (H, W, 3) with a short side of at most `size`, aspect ratio kept to within a pixel."""
     short = min(image.shape[:2])
     if short <= size:
         return image

@@ -1,12 +1,14 @@
-"""What is read of a corpus: its ledger, its clips, and those nearest to a question.
+"""Reading a corpus: its ledger, its clips, and searches for nearest vectors and words.
 
-Streams that are searched again are kept in memory (`memory.py`). On disk: exact search below
-`EXACT_ROWS` candidates, IVF with 8-bit scalar quantisation and re-scoring above.
-A filter that leaves few candidates is searched exactly; one that leaves more widens the search by as much
-as it narrows the corpus, because an index probes partitions and not answers: with 10 % of 1 M
-clips allowed, 20 % of the partitions held 80 % of the true neighbours, all of them 100 % (36 ms).
-All clips of 22 videos by the B-tree on their ids take 4 ms at 1 M clips; taking rows by known row numbers
-took 3 ms, which is not worth the bookkeeping.
+Streams that are searched again are kept in memory (`memory.py`). On disk the search is exact below
+`EXACT_ROWS` candidates, and above uses IVF with 8-bit scalar quantisation and re-scoring.
+
+A filter that leaves few candidates is searched exactly. Any other filter widens the search by as much as it
+narrows the corpus, because an index probes partitions and not answers: with 10 % of 1 M clips allowed, 20 %
+of the partitions held 80 % of the true neighbours, all of them 100 % (36 ms).
+
+Reading all clips of 22 videos by the B-tree on their ids takes 4 ms at 1 M clips; known row numbers took 3
+ms, which is not worth the bookkeeping.
 """
 
 from __future__ import annotations
@@ -51,10 +53,10 @@ from whenabouts.types import UsageError
 
 
 class Reads(Handle):
-    """One corpus, to be read. Reading needs no lock and sees one whole state of the corpus."""
+    """A corpus to read. Reading needs no lock and sees one consistent snapshot."""
 
     def videos(self, video_ids: Sequence[str] | None = None) -> list[VideoRecord]:
-        """Ledger rows in order of their id: all, or those of `video_ids` that are there."""
+        """Ledger rows in order of their id: all, or the existing ones of `video_ids`."""
         if video_ids is not None and not video_ids:
             return []
 
@@ -67,7 +69,7 @@ class Reads(Handle):
         return self._read("read the ledger", read)
 
     def ledger(self) -> Ledger:
-        """All ledger rows, read once for each version and kept in memory; for what only reads."""
+        """All ledger rows, cached per version; not to be changed."""
 
         def read() -> Ledger:
             table = self._table("videos")
@@ -92,10 +94,10 @@ class Reads(Handle):
         before: float | None = None,
         exact: bool = False,
     ) -> ClipHits:
-        """The k clips whose vectors are nearest to `vector` (D,), by cosine, best first.
+        """The k clips nearest to `vector` (D,) by cosine, best first; fewer if there are fewer clips.
 
-        `video_ids` leaves only these videos, `after`/`before` (seconds in the video) only clips that share
-        time with that stretch. `exact` never uses the index. Fewer than k clips give fewer than k hits.
+        `video_ids` keeps only these videos, `after`/`before` (seconds in the video) only clips that overlap
+        that range. `exact` never uses the index. Raises UsageError for a stream without vectors.
         """
         info = self.stream(stream)
         if info.dimension == 0:
@@ -124,9 +126,9 @@ class Reads(Handle):
         return self._read("search", lambda: self._finished(read())) if k > 0 else no_hits()
 
     def nearest_of_each(self, stream: str, vectors: Sequence[ArrayLike], k: int) -> list[ClipHits] | None:
-        """What `nearest` gives for each of some vectors, found together; None where that saves nothing.
+        """The results of `nearest` for each vector, found together; None if that saves nothing.
 
-        It saves where the stream has an index and is kept in memory.
+        It saves time if the stream has an index and is in memory.
         """
         info = self.stream(stream)
         queries = [unit_query(vector, info.dimension, stream) for vector in vectors]
@@ -156,9 +158,9 @@ class Reads(Handle):
     ) -> ClipHits:
         """The k clips of a stream whose words match best by BM25, best first; any text is a valid query.
 
-        Words are stemmed in the languages of the videos and folded to ASCII; signs and operators mean
-        nothing. Only the first 200 different words of a query count. `parts`: also by parts of words, where
-        the stream has them.
+        Words are stemmed in the languages of the videos and folded to ASCII; punctuation and operators have
+        no meaning. Only the first 200 distinct words count. `parts`: also match parts of words, if the stream
+        indexes them.
         """
         self.stream(stream)
         narrowing = Narrowing(video_ids, after, before)
@@ -189,9 +191,9 @@ class Reads(Handle):
         return (self._rows_of(stream) or partial(lookup.hits_at, self._clips(stream)))(rows, score, len(rows))
 
     def _words_of_languages(self, stream: str) -> WordsByLanguage | None:
-        """The words of a stream by the language of their videos; None where there is only one language.
+        """Word statistics of a stream by language; None for a corpus in one language.
 
-        Counted anew when clips or the ledger have changed.
+        Counted again when clips or the ledger change.
         """
         if len(self.ledger().languages) < 2:
             return None
@@ -212,19 +214,19 @@ class Reads(Handle):
         *,
         parts: bool,
     ) -> ClipHits:
-        """The best k of what words matched and what parts of words match."""
+        """The best k of matches of words and matches of parts of words."""
         if compounding := [name for name in languages if makes_compounds(name)]:
             compounds = match_parts(tables, query, k, compounding=compounding)
             hits = summed_hits(hits, compounds, k)
         return summed_hits(hits, match_parts(tables, query, k), k) if parts else hits
 
     def _rows_of(self, stream: str) -> HitsAt | None:
-        """What reads clips by their numbers from memory; None where the stream is not kept there."""
+        """A reader of clips by row id from memory; None if the stream is not there."""
         whole = self._memory.stream(stream, self._state(stream))
         return None if whole is None else whole.hits_at
 
     def _finished(self, hits: ClipHits) -> ClipHits:
-        """Hits without those in videos that a writer left half-written."""
+        """Hits without videos that a writer left half-written."""
         unfinished = self._state_read.unfinished
         if not unfinished:
             return hits
@@ -239,7 +241,7 @@ class Reads(Handle):
         return self._searchable[state]
 
     def clips_of(self, stream: str, video_ids: Sequence[str], *, vectors: bool = True) -> ClipBlock:
-        """All clips of some videos with their vectors (unless `vectors` is false: width 0)."""
+        """All clips of some videos, with vectors unless `vectors` is false (width 0)."""
         info = self.stream(stream)
         names = list(dict.fromkeys(video_ids))
         dimension = info.dimension if vectors else 0
@@ -264,7 +266,7 @@ class Reads(Handle):
     def compared(
         self, stream: str, video_ids: Sequence[str], vector: NDArray[np.float32]
     ) -> tuple[ClipBlock, NDArray[np.float32]]:
-        """All clips of some videos without their vectors, and each vector's product with `vector` (D,)."""
+        """All clips of some videos without vectors, and each vector's product with `vector` (D,)."""
         names = list(dict.fromkeys(video_ids))
 
         def read() -> tuple[ClipBlock, NDArray[np.float32]]:
@@ -277,7 +279,7 @@ class Reads(Handle):
         return self._read("read clips", read)
 
     def state_of(self, stream: str) -> tuple[int, int]:
-        """What changes whenever the clips of a stream or the facts of the corpus do."""
+        """A value that changes whenever the clips of a stream or the facts of the corpus change."""
         return self._read("read the corpus", lambda: self._state(stream))
 
     def labels(self, stream: str) -> Any:
@@ -288,11 +290,13 @@ class Reads(Handle):
         )
 
     def _state(self, stream: str) -> tuple[int, int]:
-        """Changes with a stream's clips; a stream that is made anew counts its versions anew."""
+        """See `state_of`. The description is included because a stream that is made again restarts its
+        versions.
+        """
         return self.description_version, self._version(f"clips_{stream}")
 
     def _searched(self, stream: str) -> WholeStream | None:
-        """All clips of a stream in memory, once it was searched often enough unchanged."""
+        """All clips of a stream in memory, once it was searched often enough without a change."""
         table, dimension = self._clips(stream), self._streams[stream].dimension
         return self._memory.searched(
             stream,
@@ -302,7 +306,7 @@ class Reads(Handle):
         )
 
     def keep_at_most(self, count: int) -> None:
-        """Let large streams take at most so many bytes of this process's memory, for all handles."""
+        """Limit the bytes of large streams in this process's memory, for all handles."""
         self._memory.keep_at_most(count)
 
     def clip_counts(self, stream: str) -> dict[str, int]:
@@ -315,9 +319,9 @@ class Reads(Handle):
         return self._read("count clips", read)
 
     def doubled(self) -> set[str]:
-        """Videos of which a clip or the ledger row is there twice: two writers were at work at once.
+        """Videos with a duplicate clip or ledger row: two writers were active at once.
 
-        Earlier versions let a second one in where the first one's lock file was deleted.
+        Earlier versions let a second one in if the first one's lock file was deleted.
         """
         names = [self._table("videos"), *map(self._clips, self._streams)]
 
@@ -327,7 +331,7 @@ class Reads(Handle):
         return self._read("count clips", read)
 
     def read_side(self, name: str, columns: Sequence[str], video_ids: Sequence[str] | None = None) -> Any:
-        """Columns of a table beside the clips, of some videos or all, as an Arrow table."""
+        """Columns of a table beside the clips, for some videos or all, as an Arrow table."""
 
         def read() -> Any:
             query = self._table(name).search().limit(None)
@@ -338,7 +342,7 @@ class Reads(Handle):
         return self._read(f"read table {name}", read)
 
     def count_side(self, name: str, kind: int | None = None) -> int:
-        """How many rows a table beside the clips has; of one `kind`, where it has a column of that name."""
+        """Number of rows of a table beside the clips; with `kind`, of those rows only."""
         condition = Narrowing(kind=kind).sql
         return self._read(f"read table {name}", lambda: int(self._table(name).count_rows(condition)))
 
@@ -351,10 +355,10 @@ class Reads(Handle):
         *,
         kind: int | None = None,
     ) -> ClipHits:
-        """The k rows of a table beside the clips whose vectors are nearest to `vector`; see `nearest`.
+        """The k rows of a table beside the clips nearest to `vector`; see `nearest`.
 
-        Of one `kind`, where the table has a column of that name. Where there is a vector index, scores are
-        exact to some hundredths of their range.
+        `kind` restricts rows by the column of that name. With a vector index, scores are exact to some
+        hundredths of their range.
         """
         distance = self._sides[name].vectors if name in self._sides else None
         if distance is None:
@@ -376,7 +380,7 @@ class Reads(Handle):
         return self._read("search", read) if k > 0 else no_hits()
 
     def stats(self) -> StoreStats:
-        """Numbers of the corpus as of the last `refresh`."""
+        """Statistics of the corpus as of the last `refresh`."""
         records = self.videos()
         return StoreStats(
             videos=len(records),
@@ -394,10 +398,10 @@ class Reads(Handle):
         return StreamStats(state.rows, state.fragments, unindexed, indexed is not None)
 
     def check_files(self) -> None:
-        """Read all that a corpus holds; raises StoreError for what is gone or not as it was written.
+        """Read all data of a corpus; raises StoreError for a missing or changed file.
 
-        Where no checksums stand beside it (an object store, or a copy of what was being written), each
-        table is read from its first row to its last.
+        Without checksums (an object store, or a copy made during a write) each table is read from first to
+        last row.
         """
         has_list = not is_remote(self.place) and checksums.has_list(folder_of(self.place))
         with speaking(self.place, "read the corpus"):

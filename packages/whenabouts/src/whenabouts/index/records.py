@@ -1,4 +1,4 @@
-"""What a corpus holds: ledger rows, clips in, clips out as plain values with numpy columns, and as tables."""
+"""The contents of a corpus: ledger rows and clips, as values with numpy columns and as tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from whenabouts.video.files import folded_name
 
 SOUND_TRACKS = "sound_tracks"
 SOUND_TRACK = "sound_track"
-"""Of the metadata of a video with several sound tracks: their languages, and which is heard, from 1."""
+"""Metadata keys of a video with several sound tracks: their languages, and the indexed one, from 1."""
 
 _STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 
@@ -34,32 +34,32 @@ class StoreError(WhenaboutsError):
 
 
 class NotACorpus(StoreError):
-    """The place that was named holds no corpus."""
+    """The place holds no corpus."""
 
 
 class StoreRefused(StoreError):
-    """An object store did not do what it was asked: credentials, clocks, permission, room, or it is away."""
+    """An object store refused a request: credentials, clocks, permission, room, or it is away."""
 
 
 class NewerCorpus(StoreError):
-    """The corpus was written by a newer whenabouts than this one."""
+    """The corpus was written by a newer version of whenabouts."""
 
 
 class EncoderMismatch(StoreError):
-    """The vectors of a stream were made by another encoder than the one at hand."""
+    """Another encoder made the vectors of a stream."""
 
 
 class DiskFull(StoreError):
-    """There was no room to write; what was written before is untouched."""
+    """There was no room to write; earlier data are untouched."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """One modality of a corpus and what its vectors were made with.
+    """One modality of a corpus, and what made its vectors.
 
-    `fingerprint` names encoder, weights and clip settings; vectors of two fingerprints are never
-    compared. `dimension` is the width D, 0 for a stream that has words and no vectors. `settings`
-    (JSON values) is for people and for `index`.
+    `fingerprint` names encoder, weights and clip settings; vectors with different fingerprints are never
+    compared. `dimension` is the width D, 0 for a stream without vectors. `settings` (JSON values) are for
+    display and for `index`.
     """
 
     name: str
@@ -81,13 +81,13 @@ class StreamInfo:
 class VideoRecord:
     """The ledger's row of one video.
 
-    `streams` maps each stream that is finished for this video to the fingerprint it was made with.
-    `modified_ns`, `size` and `content_hash` describe the file that was indexed; they are 0, -1 and ""
-    while its clips are being written, so that a row left by a crash matches no file. `words` says where
-    its words came from, `words_signature` what its subtitle files looked like; `shots` are seconds where a
-    new shot starts (None: never looked for). Of a `state` "gone" the file was not there any more when its
-    folder was indexed; it can still be searched. `damage` is what could not be read, `indexed_at` seconds
-    from 1970.
+    - `streams`: each finished stream with its fingerprint.
+    - `modified_ns`, `size`, `content_hash`: the indexed file; 0, -1 and "" while its clips are being written,
+      so that a row left by a crash matches no file.
+    - `words`: the source of its words; `words_signature`: a summary of its subtitle files.
+    - `shots`: seconds at which a shot starts (None: never looked for).
+    - `state`: "gone" if the file was missing when its folder was indexed; the video can still be searched.
+    - `damage`: what could not be read. `indexed_at`: seconds since 1970.
     """
 
     video_id: str
@@ -114,27 +114,29 @@ class VideoRecord:
 
     @property
     def language(self) -> str:
-        """The language of its words (ISO 639-1; "mul": several), "" where that is not known.
+        """The language of its words (ISO 639-1; "mul": several), "" if unknown.
 
-        It stands among the metadata, so that it is shown, filtered by and corrected like these.
+        It is kept in the metadata, so that it can be shown, filtered and corrected like them.
         """
         language = self.metadata.get("language")
         return language if isinstance(language, str) else ""
 
 
 EXTRA_COLUMNS = ("box", "recognised")
-"""Columns that a table of clips has once its stream has given some."""
+"""Optional columns of a table of clips, added once its stream gives some."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClipColumns:
     """The clips of one video in one stream, in order of their index.
 
-    `start`, `end` are (n,) seconds, `vectors` (n, D) of unit length or None (found by their words only),
-    `text` n strings that are shown, `context` n strings that full-text search looks at (None: the text).
-    `box` (n, 4) is where in the picture each clip is: left, top, right, bottom in 0..1; None: nowhere.
-    `recognised` (n,) in [0, 1] is how sure a recogniser was of the words; None: they were written.
-    Raises `UsageError` where lengths differ or a number is not finite.
+    - `start`, `end`: (n,) seconds.
+    - `vectors`: (n, D) of unit length, or None (found by words only).
+    - `text`: n strings to show; `context`: n strings for full-text search (None: the text).
+    - `box`: (n, 4) place in the picture, left, top, right, bottom in 0..1; None: no place.
+    - `recognised`: (n,) in [0, 1], the recogniser's certainty of the words; None: they were written.
+
+    Raises `UsageError` if lengths differ or a number is not finite.
     """
 
     start: NDArray[np.float64]
@@ -160,7 +162,7 @@ class ClipColumns:
 
     @property
     def given_extra(self) -> list[str]:
-        """Those of EXTRA_COLUMNS that it has."""
+        """The EXTRA_COLUMNS that are given."""
         return [name for name in EXTRA_COLUMNS if getattr(self, name) is not None]
 
     def _columns(self) -> dict[str, Any]:
@@ -174,9 +176,9 @@ class ClipColumns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClipHits:
-    """Clips that answer a query, best first; equal scores in order of video id, then index.
+    """Clips that answer a query, best first; ties by video id, then index.
 
-    All columns have the same length n. `score` is the cosine (`nearest`) or BM25 (`match_text`).
+    All columns have length n. `score` is the cosine (`nearest`) or BM25 (`match_text`).
     """
 
     video_ids: list[str]
@@ -193,10 +195,10 @@ class ClipHits:
 class ClipBlock:
     """All clips of some videos in one stream, video by video, each in order of its index.
 
-    Clips of `video_ids[i]` are rows `offsets[i]` up to `offsets[i + 1]`; a video without clips has an
-    empty range. `vectors` is (n, D) float32, zero where a clip has none; `box` (n, 4) float32 is where in the
-    picture clips are, NaN where one is nowhere, None where the stream has no places. `recognised` (n,) is how
-    sure a recogniser was of the words, NaN where they were written, None where all were.
+    Clips of `video_ids[i]` are rows `offsets[i]` up to `offsets[i + 1]`; a video without clips has an empty
+    range. `vectors` is (n, D) float32, zero for a clip without one. `box` (n, 4) is the place in the picture,
+    NaN without one, None if the stream has none. `recognised` (n,) is the recogniser's certainty, NaN for
+    written words, None if all are written.
     """
 
     video_ids: list[str]
@@ -217,7 +219,7 @@ class ClipBlock:
         return slice(int(self.offsets[position]), int(self.offsets[position + 1]))
 
     def take(self, kept: NDArray[np.bool_]) -> ClipBlock:
-        """Only some of its clips; the videos stay the same."""
+        """The clips at `kept`; the videos stay the same."""
         offsets = np.concatenate([[0], np.cumsum(kept)])[self.offsets].astype(np.int64)
         return replace(
             self,
@@ -232,14 +234,14 @@ class ClipBlock:
         )
 
     def recognised_at(self, rows: slice) -> float | None:
-        """How sure a recogniser was of the words of some rows on average; None where they were written."""
+        """Mean certainty of the recogniser over some rows; None if their words were written."""
         sure = math.nan if self.recognised is None else float(self.recognised[rows].mean())
         return None if math.isnan(sure) else sure
 
 
 @dataclass(frozen=True, slots=True)
 class StreamStats:
-    """Size and state of one stream: clips, fragments on disk, clips that no vector index covers."""
+    """Size and state of one stream: clips, fragments on disk, clips outside the vector index."""
 
     clips: int
     fragments: int
@@ -249,7 +251,7 @@ class StreamStats:
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:
-    """What a corpus holds. `bytes` counts all files, old versions included; None on object stores."""
+    """Statistics of a corpus. `bytes` counts all files, old versions included; None on object stores."""
 
     videos: int
     failed: int
@@ -259,13 +261,13 @@ class StoreStats:
 
 
 def natural_key(text: str) -> list[tuple[int, str]]:
-    """A key for sorting by which numbers in a text count as numbers.
+    """A sort key under which digits in a text compare as numbers.
 
     >>> sorted(["talk 10", "talk 2", "talk"], key=natural_key)
     ['talk', 'talk 2', 'talk 10']
     """
     pieces = re.split("([0-9]+)", text)
-    # Python reads no number of more than 4300 digits.
+    # Python refuses to parse more than 4300 digits.
     return [(int(piece[:1000]), "") if row % 2 else (-1, piece) for row, piece in enumerate(pieces)]
 
 
@@ -279,17 +281,17 @@ def clip_id(video_id: str, stream: str, index: int) -> str:
 
 
 def check_video_id(video_id: str) -> None:
-    """Refuse an id that no table could hold: empty, with a NUL, or not encodable as UTF-8."""
+    """Raise UsageError for an id that no table can hold: empty, with a NUL, or not encodable as UTF-8."""
     try:
         video_id.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise UsageError(f"video id {video_id!r} holds bytes that are no UTF-8: {error.reason}") from None
+        raise UsageError(f"video id {video_id!r} holds bytes that are not UTF-8: {error.reason}") from None
     if not video_id or "\0" in video_id:
         raise UsageError(f"video id {video_id!r} is empty or holds a NUL character")
 
 
 def unit_query(vector: ArrayLike, dimension: int, stream: str) -> NDArray[np.float32]:
-    """A query vector as (D,) float32; raises `UsageError` for another width or a number not finite."""
+    """A query vector as (D,) float32; raises `UsageError` for another width or a non-finite number."""
     query = np.asarray(vector, dtype=np.float32)
     if query.shape != (dimension,):
         raise UsageError(f"query vector has shape {query.shape}; stream {stream} holds ({dimension},)")
@@ -299,10 +301,10 @@ def unit_query(vector: ArrayLike, dimension: int, stream: str) -> NDArray[np.flo
 
 
 def video_id_for(path: Path, content_hash_hex: str, taken: Collection[str] = ()) -> str:
-    """The id of a new video: its file's name and eight digits of its content's hash.
+    """The id of a new video: its file's name and eight digits of its content hash.
 
-    The name is for people; the digits keep two videos of one name apart wherever they lie. An id is kept
-    when the content changes, so the id of what a file once held may be `taken`: then a number is added.
+    The digits distinguish videos with one name. An id stays when the content changes, so the id of earlier
+    content may be `taken`: then a number is added.
 
     >>> video_id_for(Path("My holiday?.mp4"), "00ff" * 8)
     'My_holiday-00ff00ff'
@@ -318,7 +320,7 @@ def video_id_for(path: Path, content_hash_hex: str, taken: Collection[str] = ())
 
 
 def failed_id_for(path: Path) -> str:
-    """The ledger key of a file that could not be read: it has no content to be named by."""
+    """The ledger key of a file that could not be read and so has no content hash."""
     digest = hashlib.blake2b(unambiguous(path).encode(), digest_size=16).hexdigest()
     return f"{_name(path)}-failed-{digest[:8]}"
 
@@ -329,9 +331,9 @@ def _name(path: Path) -> str:
 
 
 class VideoNames:
-    """What people call the videos of a corpus: by id, else path, file name, or that without its ending.
+    """Names of the videos of a corpus: id, path, file name, or file name without its ending.
 
-    Where none has the exact name, Unicode form and letter case do not matter.
+    If no exact name matches, Unicode form and letter case are ignored.
     """
 
     def __init__(self, paths: Iterable[tuple[str, str]]) -> None:
@@ -346,7 +348,7 @@ class VideoNames:
                 folded[folded_name(name)].append(video_id)
 
     def fitting(self, name: str, *, by_path: bool = True) -> list[str]:
-        """The ids of the videos that a name fits, in the first of these ways in which it fits any."""
+        """The ids of the videos that match a name, by the first kind of name that matches any."""
         ids, paths, *others = range(len(self._ways))
         ways = [(ids, name)]
         ways += [(paths, name), (paths, str(Path(name).absolute()))] if by_path else []
@@ -357,7 +359,7 @@ class VideoNames:
 
 
 def spoken_name(path: Path) -> str:
-    """A file's name as words, for want of a title.
+    """A file's name as words, used if there is no title.
 
     >>> spoken_name(Path("My_summer-holiday.2.mp4"))
     'My summer holiday 2'
@@ -366,15 +368,15 @@ def spoken_name(path: Path) -> str:
 
 
 def unambiguous(path: Path | str) -> str:
-    """A path or text as valid Unicode, whatever its bytes are: escaped, so that nothing is lost."""
+    """A path or text as valid Unicode; other bytes are escaped, so that distinct names stay distinct."""
     return str(path).encode("utf-8", "backslashreplace").decode()
 
 
-# As Arrow tables ------------------------------------------------------------------------------------
+# Arrow tables ---------------------------------------------------------------------------------------
 
 
 def description_schema() -> Any:
-    """Schema of table `corpus`: facts by key, and the lease of a writer on an object store."""
+    """Schema of table `corpus`: facts by key, and the writer's lease on an object store."""
     import pyarrow as pa
 
     return pa.schema(
@@ -383,7 +385,7 @@ def description_schema() -> Any:
 
 
 def ledger_schema() -> Any:
-    """Schema of table `videos`: one row per video. Paths are bytes, as file names are."""
+    """Schema of table `videos`: one row per video. Paths are bytes, because file names are."""
     import pyarrow as pa
 
     text = (
@@ -408,7 +410,7 @@ def ledger_schema() -> Any:
 def clips_schema(dimension: int, extra: Sequence[str] = ()) -> Any:
     """Schema of a table of clips: half-precision vectors of width `dimension`, no column for 0.
 
-    `extra` are those of EXTRA_COLUMNS that the table has.
+    `extra` are the EXTRA_COLUMNS that the table has.
     """
     import pyarrow as pa
 
@@ -426,21 +428,23 @@ def clips_schema(dimension: int, extra: Sequence[str] = ()) -> Any:
 
 
 def extra_field(name: str) -> Any:
-    """One of EXTRA_COLUMNS: the place in the picture, or how sure a recogniser was of the words."""
+    """The field of one of EXTRA_COLUMNS."""
     import pyarrow as pa
 
     return pa.field(name, pa.list_(pa.float32(), 4) if name == "box" else pa.float32())
 
 
 def vector_field(dimension: int) -> Any:
-    """The vector column: nullable, float16 (half the disk and half the time of float32, same recall)."""
+    """The vector column: nullable float16 (half the disk and half the time of float32, same recall)."""
     import pyarrow as pa
 
     return pa.field("vector", pa.list_(pa.float16(), dimension))
 
 
 def printable(text: str) -> str:
-    """Text that a table can hold: bytes that are no UTF-8 (from file names) become replacement signs."""
+    """Text that a table can hold: bytes that are not UTF-8 (from file names) become replacement
+    characters.
+    """
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

@@ -1,7 +1,7 @@
-"""Several corpora read as one: by period or by folder, on disks or object stores of their own.
+"""Several corpora searched as one, for example one per year or per folder, on different disks or stores.
 
-What a search takes from a store is merged exactly: the nearest clips, the words by counts over all tables
-(`word_statistics.py`), the ledger, facts. Only reading: each corpus is written by itself.
+Results are merged exactly: nearest clips, words by counts over all tables (`word_statistics.py`), the ledger,
+and facts. Each corpus is written by itself.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _ScoredRows = list[tuple[NDArray[np.uint64], NDArray[np.float32]]]
 
 
 class SideBySide(Store):
-    """Some stores, read as one. `kept` are facts of all of them together; they last as long as this object.
+    """Some stores, read as one. `kept` are facts about all of them, which last as long as this object.
 
-    A video that is in several, by its id or its content, is that of the first of them.
-    Raises EncoderMismatch where two made a stream with different encoders.
+    If a video is in several, by id or by content, the first store answers for it. Raises EncoderMismatch if
+    two stores made a stream with different encoders.
     """
 
     def __init__(self, stores: Sequence[Store], kept: dict[str, Mapping[str, Any]] | None = None) -> None:
@@ -80,47 +80,40 @@ class SideBySide(Store):
         return [store for store in self.stores if stream in store.streams]
 
     def beside(self) -> SideBySide:
-        """Other handles for another thread."""
         return SideBySide([store.beside() for store in self.stores], self._kept)
 
     def drop_kept(self) -> None:
-        """Let go of what is kept in memory."""
         for store in self.stores:
             store.drop_kept()
         self._merged, self._words = None, {}
 
     def keep_at_most(self, count: int) -> None:
-        """Let large streams of all take at most so many bytes of memory."""
+        """Limit the bytes of large streams of all stores together."""
         for store in self.stores:
             store.keep_at_most(count // len(self.stores))
 
     def refresh(self) -> None:
-        """See what has been written to any of them."""
         before = self.description_version
         for store in self.stores:
             store.refresh()
         if self.description_version != before:
             self._check()
 
-    # One number each: they all grow, so a sum changes with any of them.
+    # All versions only grow, so their sum changes with any of them.
 
     @property
     def moves(self) -> int:  # type: ignore[override]
-        """How often any of them moved to another state."""
         return sum(store.moves for store in self.stores)
 
     @property
     def version(self) -> int:
-        """A number that grows with every change of a ledger."""
         return sum(store.version for store in self.stores)
 
     @property
     def description_version(self) -> int:  # type: ignore[override]
-        """A number that grows with every change of streams and facts."""
         return sum(store.description_version for store in self.stores) + len(self._kept)
 
     def state_of(self, stream: str) -> tuple[int, int]:
-        """What changes whenever the clips of a stream do."""
         states = [store.state_of(stream) for store in self._having(stream)]
         return sum(first for first, _ in states), sum(second for _, second in states)
 
@@ -128,23 +121,21 @@ class SideBySide(Store):
 
     @property
     def streams(self) -> Mapping[str, StreamInfo]:
-        """The streams of any of them by name."""
         return {name: info for store in reversed(self.stores) for name, info in store.streams.items()}
 
     def stream(self, name: str) -> StreamInfo:
-        """One stream; raises `UsageError` that names those there are."""
         if name not in self.streams:
-            there = ", ".join(sorted(self.streams)) or "none"
-            raise UsageError(f"{self.place} have no stream {name!r}; they have {there}")
+            existing = ", ".join(sorted(self.streams)) or "none"
+            raise UsageError(f"{self.place} have no stream {name!r}; they have {existing}")
         return self.streams[name]
 
     @property
     def sides(self) -> Mapping[str, SideTable]:
-        """None: tables of trained systems are searched in each corpus by itself."""
+        """Empty: tables of trained systems are searched in each corpus by itself."""
         return {}
 
     def fact(self, key: str) -> Mapping[str, Any] | None:
-        """What is known of all together; else what each says, merged."""
+        """The fact about all corpora together, else the facts of each, merged."""
         if key in self._kept or key.startswith("calibration:"):
             return self._kept.get(key)
         facts = [fact for store in self.stores if (fact := store.fact(key)) is not None]
@@ -154,34 +145,33 @@ class SideBySide(Store):
         return None if merged is None else dict(merged)
 
     def facts(self, prefix: str) -> dict[str, Mapping[str, Any]]:
-        """All small facts whose key begins so, by key."""
         keys = dict.fromkeys(key for store in self.stores for key in store.facts(prefix))
         return {key: fact for key in keys if (fact := self.fact(key)) is not None}
 
     def keep_fact(self, key: str, value: Mapping[str, Any]) -> None:
-        """Keep what was measured of all of them together, in memory alone."""
+        """Keep a measurement of all corpora together, in memory only."""
         self._kept[key] = dict(value)
 
     def writing(  # type: ignore[override]
         self, *, wait: float = 0.0, on_wait: Callable[[Holder | None], None] | None = None
     ) -> AbstractContextManager[None]:
-        """Raise UsageError: what is searched side by side is written one by one."""
+        """Raise UsageError: corpora are written one by one."""
         raise UsageError(f"{self.place} are searched side by side; change each of them by itself")
 
     # The ledger ------------------------------------------------------------------------------------
 
     def ledger(self) -> Ledger:
-        """The rows of all, in order of their id, each video once."""
+        """The rows of all corpora, in order of their id, each video once."""
         return self._together()[0]
 
     @property
     def doubles(self) -> dict[str, int]:
-        """How many videos of each place are not shown, because one before it has them too."""
+        """How many videos of each place are hidden, because an earlier corpus has them too."""
         hidden = self._together()[1]
-        return {store.place: len(own) for store, own in zip(self.stores, hidden, strict=True) if own}
+        return {store.place: len(ids) for store, ids in zip(self.stores, hidden, strict=True) if ids}
 
     def _together(self) -> tuple[Ledger, tuple[frozenset[str], ...]]:
-        """The ledger of all, and for each store the ids of videos that one before it has too."""
+        """The merged ledger, and for each store the ids of videos that an earlier one has too."""
         ledgers = [store.ledger() for store in self.stores]
         versions = tuple(store.version for store in self.stores)
         if self._merged is None or self._merged[0] != versions:
@@ -189,8 +179,10 @@ class SideBySide(Store):
             contents = set[str]()
             hidden = []
             for ledger in ledgers:
-                own = [row for row in ledger.records if row.video_id in rows or row.content_hash in contents]
-                hidden.append(frozenset(row.video_id for row in own))
+                known = [
+                    row for row in ledger.records if row.video_id in rows or row.content_hash in contents
+                ]
+                hidden.append(frozenset(row.video_id for row in known))
                 rows |= {row.video_id: row for row in ledger.records if row.video_id not in hidden[-1]}
                 contents |= {row.content_hash for row in ledger.records if row.content_hash}
             in_order = sorted(rows.values(), key=lambda row: row.video_id)
@@ -201,7 +193,7 @@ class SideBySide(Store):
         return self._together()[1][self.stores.index(store)]
 
     def _own(self, store: Store, video_ids: Sequence[str] | None) -> Sequence[str] | None:
-        """Which of some videos a store may answer with; None: all that it has."""
+        """The videos that a store may answer with; None: all that it has."""
         hidden = self._hidden(store)
         if not hidden:
             return video_ids
@@ -209,12 +201,10 @@ class SideBySide(Store):
         return [name for name in names if name not in hidden]
 
     def videos(self, video_ids: Sequence[str] | None = None) -> list[VideoRecord]:
-        """Ledger rows in order of their id: all, or those of `video_ids` that are there."""
         ledger = self.ledger()
         return list(ledger.records) if video_ids is None else ledger.of(video_ids)
 
     def stats(self) -> StoreStats:
-        """Numbers of all together."""
         every, records = [store.stats() for store in self.stores], self.ledger().records
         return StoreStats(
             videos=len(records),
@@ -222,12 +212,14 @@ class SideBySide(Store):
             hours=sum(record.duration or 0.0 for record in records) / 3600,
             streams={
                 name: _summed(
-                    [own.streams[name] for own in every if name in own.streams],
+                    [stats.streams[name] for stats in every if name in stats.streams],
                     sum(self._hidden_clips(store, name) for store in self._having(name)),
                 )
                 for name in self.streams
             },
-            bytes=None if any(own.bytes is None for own in every) else sum(own.bytes or 0 for own in every),
+            bytes=None
+            if any(stats.bytes is None for stats in every)
+            else sum(stats.bytes or 0 for stats in every),
         )
 
     def _hidden_clips(self, store: Store, stream: str) -> int:
@@ -247,7 +239,6 @@ class SideBySide(Store):
         before: float | None = None,
         exact: bool = False,
     ) -> ClipHits:
-        """The k nearest clips of all, as `Store.nearest`."""
         self.stream(stream)
         near = [
             store.nearest(
@@ -264,16 +255,14 @@ class SideBySide(Store):
         return best_hits(near, k)
 
     def nearest_of_each(self, stream: str, vectors: Sequence[ArrayLike], k: int) -> list[ClipHits] | None:
-        """What `nearest` gives for each of some vectors, found together where each store can; else None."""
+        """The results of `nearest` for each vector, if every store can find them together; else None."""
         if self.doubles:
             return None
         hits_of_each = [store.nearest_of_each(stream, vectors, k) for store in self._having(stream)]
-        there = [own for own in hits_of_each if own is not None]
-        return (
-            [best_hits(lists, k) for lists in zip(*there, strict=True)]
-            if len(there) == len(hits_of_each)
-            else None
-        )
+        found = [hits for hits in hits_of_each if hits is not None]
+        if len(found) < len(hits_of_each):
+            return None
+        return [best_hits(lists, k) for lists in zip(*found, strict=True)]
 
     def match_text(
         self,
@@ -286,7 +275,7 @@ class SideBySide(Store):
         before: float | None = None,
         parts: bool = False,
     ) -> ClipHits:
-        """The k clips whose words match best, as `Store.match_text`; words are as rare as they are in all."""
+        """The k clips whose words match best, as `Store.match_text`, with word counts over all corpora."""
         self.stream(stream)
         narrowing = Narrowing(video_ids, after, before)
         languages = [name for name in self.ledger().languages if has_stems(name)]
@@ -301,8 +290,8 @@ class SideBySide(Store):
             best = words.best(by_language(query, words.languages), k, video_ids)
             hits = within_time(_hits(stream, stores, best, sum(len(rows) for rows, _ in best)), narrowing)
         tables = [
-            SearchedTable(store._clips(stream), own, self._hidden_clips(store, stream))
-            for store, own in zip(stores, narrowings, strict=True)
+            SearchedTable(store._clips(stream), allowed, self._hidden_clips(store, stream))
+            for store, allowed in zip(stores, narrowings, strict=True)
         ]
         every = self._with_parts(hits, tables, query, k, languages, parts=parts)
         for store in stores:
@@ -317,7 +306,7 @@ class SideBySide(Store):
         k: int,
         narrowings: Sequence[Narrowing],
     ) -> ClipHits:
-        """What `lookup.match` finds in one table, in several."""
+        """The results of `lookup.match` over several tables."""
         words, joined = searched
         if not words:
             return no_hits()
@@ -345,7 +334,7 @@ class SideBySide(Store):
         return kept[1]
 
     def _table_words(self, stream: str, store: Store) -> TableWords:
-        """The counts of words of one table, made anew when it has changed."""
+        """Word counts of one table, counted again when it has changed."""
         hidden = self._hidden(store)
         key, state = (stream, self.stores.index(store)), (store.state_of(stream), hidden)
         kept = self._words.get(key)
@@ -354,7 +343,6 @@ class SideBySide(Store):
         return kept[1]
 
     def clips_of(self, stream: str, video_ids: Sequence[str], *, vectors: bool = True) -> ClipBlock:
-        """All clips of some videos, as `Store.clips_of`."""
         return self._gathered(
             stream, video_ids, lambda store, ids: (store.clips_of(stream, ids, vectors=vectors), None)
         )[0]
@@ -372,7 +360,6 @@ class SideBySide(Store):
     def compared(
         self, stream: str, video_ids: Sequence[str], vector: NDArray[np.float32]
     ) -> tuple[ClipBlock, NDArray[np.float32]]:
-        """All clips of some videos, and each vector's product with `vector`, as `Store.compared`."""
         block, products = self._gathered(
             stream, video_ids, lambda store, ids: store.compared(stream, ids, vector)
         )
@@ -384,21 +371,20 @@ class SideBySide(Store):
         video_ids: Sequence[str],
         read: Callable[[Store, list[str]], tuple[ClipBlock, NDArray[np.float32] | None]],
     ) -> tuple[ClipBlock, NDArray[np.float32] | None]:
-        """What each store reads of its own videos, in the order of `video_ids`."""
+        """Read each store's videos, and put the results in the order of `video_ids`."""
         names, stores = list(dict.fromkeys(video_ids)), self._having(stream)
-        own = [
+        ids_of = [
             [name for name in self._own(store, names) or () if name in store.ledger().by_id]
             for store in stores
         ]
         blocks, products = zip(
-            *(read(store, ids) for store, ids in zip(stores, own, strict=True)), strict=True
+            *(read(store, ids) for store, ids in zip(stores, ids_of, strict=True)), strict=True
         )
-        order = _order(names, own, blocks)
-        there = [product for product in products if product is not None]
-        return _joined(names, own, blocks, order), np.concatenate(there)[order] if there else None
+        order = _order(names, ids_of, blocks)
+        given = [product for product in products if product is not None]
+        return _joined(names, ids_of, blocks, order), np.concatenate(given)[order] if given else None
 
     def labels(self, stream: str) -> Any:
-        """Video, start, end and text of all clips of a stream, as an Arrow table."""
         import pyarrow as pa
 
         tables = []
@@ -409,7 +395,6 @@ class SideBySide(Store):
         return pa.concat_tables(tables)
 
     def clip_counts(self, stream: str) -> dict[str, int]:
-        """How many clips each video has in a stream."""
         return {
             name: count
             for store in self._having(stream)
@@ -419,7 +404,7 @@ class SideBySide(Store):
 
 
 def _merged(first: Any, second: Any) -> Any:
-    """Two facts as one: maps and lists are united, of all else the first counts."""
+    """Two facts merged: maps and lists are united, of other values the first is kept."""
     if isinstance(first, dict) and isinstance(second, dict):
         return {**second, **{key: _merged(value, second.get(key)) for key, value in first.items()}}
     if isinstance(first, list) and isinstance(second, list):
@@ -440,11 +425,11 @@ def _hits(stream: str, stores: Sequence[Store], scored: _ScoredRows, k: int) -> 
 
 
 def _order(
-    names: Sequence[str], own: Sequence[Sequence[str]], blocks: Sequence[ClipBlock]
+    names: Sequence[str], ids_of: Sequence[Sequence[str]], blocks: Sequence[ClipBlock]
 ) -> NDArray[np.int64]:
-    """The rows of blocks, one behind the other, in the order of the videos' names."""
+    """The rows of consecutive blocks in the order of the videos' names."""
     first, rows = 0, dict[str, NDArray[np.int64]]()
-    for ids, block in zip(own, blocks, strict=True):
+    for ids, block in zip(ids_of, blocks, strict=True):
         for position, name in enumerate(ids):
             part = block.rows(position)
             rows[name] = np.arange(first + part.start, first + part.stop)
@@ -453,12 +438,15 @@ def _order(
 
 
 def _joined(
-    names: Sequence[str], own: Sequence[Sequence[str]], blocks: Sequence[ClipBlock], order: NDArray[np.int64]
+    names: Sequence[str],
+    ids_of: Sequence[Sequence[str]],
+    blocks: Sequence[ClipBlock],
+    order: NDArray[np.int64],
 ) -> ClipBlock:
     """Blocks of several stores as one, in the order of the names."""
     counts = {
         name: int(block.offsets[at + 1] - block.offsets[at])
-        for ids, block in zip(own, blocks, strict=True)
+        for ids, block in zip(ids_of, blocks, strict=True)
         for at, name in enumerate(ids)
     }
     texts = [text for block in blocks for text in block.text]
@@ -491,8 +479,8 @@ def _joined(
 
 def _summed(stats: Sequence[StreamStats], hidden: int) -> StreamStats:
     return StreamStats(
-        sum(own.clips for own in stats) - hidden,
-        sum(own.fragments for own in stats),
-        sum(own.unindexed for own in stats),
-        any(own.vector_index for own in stats),
+        sum(each.clips for each in stats) - hidden,
+        sum(each.fragments for each in stats),
+        sum(each.unindexed for each in stats),
+        any(each.vector_index for each in stats),
     )

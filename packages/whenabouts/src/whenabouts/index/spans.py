@@ -1,4 +1,4 @@
-"""Stretches of videos: the times at which clips may answer."""
+"""Time ranges of videos that may answer."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from whenabouts.types import Moment
 Floats = NDArray[np.float64]
 
 WHOLE = np.array([[0.0, np.inf]])
-"""All of a video."""
+"""The range of a whole video."""
 
 _LEAST_SHARED = 0.05
-"""Seconds that a clip shares with a stretch at least: borders of neighbours are equal but for rounding."""
+"""Least overlap in seconds: borders of neighbouring clips are equal up to rounding."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spans:
-    """Stretches (n, 2) of videos by id: half-open seconds, sorted, apart from each other; no empty ones."""
+    """Time ranges (n, 2) of videos by id: half-open, in seconds, sorted, disjoint, not empty."""
 
     by_video: Mapping[str, Floats]
 
     @classmethod
     def of(cls, video_ids: Sequence[str], start: ArrayLike, end: ArrayLike) -> Spans:
-        """Stretches given one by one, in any order; those that touch or overlap become one."""
+        """Ranges given one by one, in any order; those that touch or overlap are merged."""
         starts, ends = np.asarray(start, np.float64), np.asarray(end, np.float64)
         ids, owner = np.unique(np.asarray(video_ids, object).astype(str), return_inverse=True)
         order = np.lexsort((starts, owner))
@@ -40,11 +40,11 @@ class Spans:
         return cls(by_video)
 
     def with_whole(self, video_ids: Iterable[str]) -> Spans:
-        """These, and all of some videos."""
+        """These ranges, and the whole of some videos."""
         return Spans({**self.by_video, **dict.fromkeys(video_ids, WHOLE)})
 
     def outside(self, video_ids: Iterable[str]) -> Spans:
-        """Of some videos what is not in these stretches."""
+        """The complement of these ranges in some videos."""
         without = {video_id: self._outside(video_id) for video_id in video_ids}
         return Spans({video_id: spans for video_id, spans in without.items() if len(spans)})
 
@@ -56,13 +56,13 @@ class Spans:
         return gaps[gaps[:, 1] > gaps[:, 0]]
 
     def __and__(self, other: Spans) -> Spans:
-        """What is in both: less the one's outside and the other's."""
+        """The intersection."""
         shared = self.by_video.keys() & other.by_video.keys()
         both = {video_id: _common(self.by_video[video_id], other.by_video[video_id]) for video_id in shared}
         return Spans({video_id: spans for video_id, spans in both.items() if len(spans)})
 
     def touch(self, video_ids: Sequence[str], start: Floats, end: Floats) -> NDArray[np.bool_]:
-        """(n,) which clips share time with a stretch of their video."""
+        """(n,) which clips overlap a range of their video."""
         ids, owner = np.unique(np.asarray(video_ids, object).astype(str), return_inverse=True)
         touched = np.zeros(len(start), np.bool_)
         for place, video_id in enumerate(ids.tolist()):
@@ -71,7 +71,7 @@ class Spans:
         return touched
 
     def touch_in(self, video_id: str, start: Floats, end: Floats) -> NDArray[np.bool_]:
-        """(n,) which clips of one video share time with a stretch of it."""
+        """(n,) which clips of one video overlap one of its ranges."""
         spans = self.by_video.get(video_id)
         if spans is None:
             return np.zeros(len(start), np.bool_)
@@ -83,19 +83,19 @@ class Spans:
         return touched
 
     def cut(self, moment: Moment) -> Moment | None:
-        """A moment from the first to the last of its stretches; None where it has none."""
+        """A moment clipped to its first and last range; None without any."""
         spans = self.by_video.get(moment.video_id)
         if spans is None:
             return None
-        own = spans[(spans[:, 1] > moment.start) & (spans[:, 0] < moment.end)]
-        if not len(own):
+        shared = spans[(spans[:, 1] > moment.start) & (spans[:, 0] < moment.end)]
+        if not len(shared):
             return None
-        start, end = max(moment.start, float(own[0, 0])), min(moment.end, float(own[-1, 1]))
+        start, end = max(moment.start, float(shared[0, 0])), min(moment.end, float(shared[-1, 1]))
         return Moment(moment.video_id, start, end)
 
 
 def _joined(start: Floats, end: Floats) -> Floats:
-    """Sorted stretches of one video without empty ones, joined where they touch."""
+    """The ranges of one video, sorted by start, without empty ones, merged where they touch."""
     kept = end > start
     start, end = start[kept], np.maximum.accumulate(end[kept]) if kept.any() else end[kept]
     if not len(start):
@@ -107,7 +107,7 @@ def _joined(start: Floats, end: Floats) -> Floats:
 
 
 def _common(left: Floats, right: Floats) -> Floats:
-    """What two lists of stretches share: where as many of both have begun as have not ended."""
+    """The intersection of two lists of ranges."""
     borders = np.unique(np.concatenate([left.ravel(), right.ravel()]))
     if len(borders) < 2:
         return np.zeros((0, 2))

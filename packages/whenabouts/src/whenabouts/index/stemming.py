@@ -1,9 +1,8 @@
-"""Words without their endings, in the language of the file: Snowball's stemmers.
+"""Stems of words in the language of the file, by Snowball's stemmers.
 
-The full-text index stems every word as English. So English words are left to it, and words of other
-languages are written into it as their stems, which it hardly changes: one index serves all languages, and
-corpora of English are as they were. A query is looked for as it stands and as its stems in each language of
-the corpus.
+The full-text index stems every word as English. So English words are indexed as they are, and words of other
+languages as their stems, which English stemming hardly changes. One index thus serves all languages. A query
+is searched as it stands and as stems in each language of the corpus.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ _NAMES = (
 _ALGORITHMS = dict(pair.split() for pair in _NAMES.split(", "))
 _COMPOUNDING = frozenset({"da", "de", "et", "fi", "hu", "is", "nb", "nl", "nn", "no", "sv"})
 LEAST_PART = 5
-"""Letters of a word that is looked for at the ends of longer ones: shorter ones end too many."""
+"""Least letters of a word that is searched at the ends of longer ones: shorter ones match too many."""
 
 LEAST_OF_TWO = 4
-"""Letters of each part of a compound whose parts are looked for: both must be said in one place."""
+"""Least letters of each half of a compound whose halves are searched separately."""
 
 _LONGEST = 40
-# A stemmer holds the word that it works on.
+# Stemmers are stateful.
 _one_at_a_time = threading.Lock()
 
 
@@ -38,13 +37,15 @@ def has_stems(language: str) -> bool:
 
 
 def makes_compounds(language: str) -> bool:
-    """Whether a language writes nouns together ("Donaudampfschifffahrt"): their parts are looked for."""
+    """Whether a language writes nouns together ("Donaudampfschifffahrt"), so that their parts are
+    searched.
+    """
     return language in _COMPOUNDING
 
 
 @lru_cache(maxsize=1 << 17)
 def stemmed(word: str, language: str) -> str:
-    """A lower-case word without its endings; as it is in languages that are not stemmed here.
+    """The stem of a lower-case word; the word itself in languages that are not stemmed here.
 
     >>> stemmed("réseaux", "fr"), stemmed("häuser", "de"), stemmed("mining", "en")
     ('réseau', 'haus', 'mining')
@@ -57,7 +58,7 @@ def stemmed(word: str, language: str) -> str:
 
 @lru_cache(maxsize=1 << 15)
 def as_indexed(word: str) -> str:
-    """A word about as the index writes it: two words that are alike here count once in a query."""
+    """A word about as the index stores it: two words equal here count once in a query."""
     with _one_at_a_time:
         return str(_stemmer("").stemWord(word[:_LONGEST]))
 

@@ -1,10 +1,10 @@
 """A corpus on disk (or on an object store), read and written: LanceDB tables behind typed values.
 
-`handle.py` opens it, `reads.py` reads and searches; here is all that changes it.
+`handle.py` opens it, `reads.py` reads and searches, this file changes it.
 
-A put leaves no gap that a crash could hide in: the ledger row is first written without a description of
-its file, then the clips are replaced, then the row is written whole. After a crash between, the file
-looks changed and is done again; clips always have a ledger row, and ids are the same each time.
+A put is safe against crashes: the ledger row is first written without a description of its file, then the
+clips are replaced, then the row is completed. After a crash in between, the file counts as changed and is
+indexed again. Clips always have a ledger row, and ids are the same each time.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ from whenabouts.index.upkeep import (
 )
 from whenabouts.index.whole import LedgerState
 
-# Facts that name streams which are to be written anew.
+# Prefix of facts that name streams to rewrite.
 _ERASING = "erasing:"
 
 _log = logging.getLogger(__name__)
 
 
 class Store(Reads):
-    """One corpus, to be read and written.
+    """A corpus, to be read and written.
 
-    Writing takes the corpus's lock for the time of the call, or for longer with `writing`. A store does not
-    survive a fork (LanceDB has threads); processes that work beside it are to be spawned.
+    A write takes the corpus's lock for the time of the call, or longer with `writing`. A store does not
+    survive a fork (LanceDB has threads), so processes that use it are spawned.
     """
 
     def _describe(self, key: str, value: Mapping[str, Any]) -> None:
@@ -81,21 +81,21 @@ class Store(Reads):
         self._read_description()
 
     def put_fact(self, key: str, value: Mapping[str, Any]) -> None:
-        """Keep a small fact with the corpus; it replaces the one of the same key."""
+        """Store a small fact with the corpus, in place of one with the same key."""
         with self.writing(), speaking(self.place, "write"):
             self._describe(f"fact:{key}", value)
 
     def keep_fact(self, key: str, value: Mapping[str, Any]) -> None:
-        """Keep what was measured of the corpus, as `put_fact`."""
+        """Store a measurement of the corpus, as `put_fact`."""
         self.put_fact(key, value)
 
     def forget_fact(self, key: str) -> None:
-        """Keep a fact no longer."""
+        """Delete a fact."""
         with self.writing(), speaking(self.place, "write"):
             self._forget([f"fact:{key}"])
 
     def add_side(self, side: SideTable, schema: Any) -> None:
-        """Make a table beside the clips; its schema has a column `video_id`."""
+        """Create a table beside the clips; its schema has a column `video_id`."""
         with self.writing(), speaking(self.place, f"add table {side.name}"):
             self._db.drop_table(side.name, ignore_missing=True)  # left by a crash before it was declared
             table = self._db.create_table(side.name, schema=schema)
@@ -116,7 +116,7 @@ class Store(Reads):
                 self._tables.pop(name, None)
 
     def replace_in_side(self, name: str, video_ids: Sequence[str], rows: Any | None) -> None:
-        """Rows of some videos in a table beside the clips: the old ones go, then the new ones come."""
+        """Replace the rows of some videos in a table beside the clips."""
         with self.writing(), speaking(self.place, "write"):
             table = self._table(name)
             table.delete(among("video_id", video_ids))
@@ -124,10 +124,10 @@ class Store(Reads):
                 table.add(rows, on_bad_vectors="null")
 
     def add_stream(self, info: StreamInfo) -> None:
-        """Declare a stream; nothing happens when it is there with the same fingerprint.
+        """Declare a stream; a declared one with the same fingerprint is left as it is.
 
-        A stream without vectors (dimension 0) takes the first encoder that comes. Any other change raises
-        `EncoderMismatch`; `remove_stream` makes room for it.
+        A stream without vectors (dimension 0) accepts the first encoder. Any other change raises
+        `EncoderMismatch`; call `remove_stream` first.
         """
         if self._streams.get(info.name) == info:
             return
@@ -157,7 +157,7 @@ class Store(Reads):
         table.add_columns(_schema_of(vector_field(info.dimension)))
 
     def remove_stream(self, name: str) -> None:
-        """Drop a stream with all its clips; the ledger forgets that it was made."""
+        """Drop a stream with all its clips."""
         self.stream(name)
         with self.writing(), speaking(self.place, f"remove stream {name}"):
             self._upsert_ledger(
@@ -176,11 +176,11 @@ class Store(Reads):
     def erase(
         self, labels: Mapping[str, Collection[str]], facts: Mapping[str, Mapping[str, Any]] | None = None
     ) -> int:
-        """Take the clips with some texts out of streams for good, and put facts in place; how many clips.
+        """Erase the clips with some texts from streams, and put facts; returns the number of clips.
 
-        The tables are written anew without them and without what was deleted before, and all older versions
-        and indices go at once, those of the facts too: a deletion alone leaves vectors in the files for as
-        long as most rows of a file stay. Where a crash cuts this short, the next `optimize` finishes it.
+        The tables are rewritten without them and without clips deleted before, and all older versions and
+        indices are deleted at once, those of the facts too. A deletion alone leaves vectors in the files as
+        long as most rows of a file stay. After a crash the next `optimize` finishes the work.
         """
         gone = {stream: among("text", some) for stream, some in labels.items() if some}
         with self.writing(), speaking(self.place, "erase clips"):
@@ -196,13 +196,13 @@ class Store(Reads):
         return count
 
     def erase_later(self, streams: Iterable[str]) -> None:
-        """Let the next `optimize` write some streams anew: what is replaced until then leaves the disk."""
+        """Let the next `optimize` rewrite some streams, so that replaced vectors leave the disk."""
         with self.writing(), speaking(self.place, "write"):
             for stream in streams:
                 self._describe(f"fact:{_ERASING}{stream}", {})
 
     def _finish_erasing(self) -> None:
-        """Write each stream anew of which something was to be erased."""
+        """Rewrite each stream from which something was to be erased."""
         if not (erasing := self.facts(_ERASING)):
             return
         for stream in (key.removeprefix(_ERASING) for key in erasing):
@@ -218,9 +218,9 @@ class Store(Reads):
     def writing(
         self, *, wait: float = 0.0, on_wait: Callable[[locks.Holder | None], None] | None = None
     ) -> Iterator[None]:
-        """Hold the corpus's writer lock; inside it, other writers wait or get `CorpusBusy`.
+        """Hold the corpus's writer lock; meanwhile other writers wait or get `CorpusBusy`.
 
-        `wait` is how many seconds to wait for another writer; `on_wait` is called once with who that is.
+        `wait` is how many seconds to wait for another writer; `on_wait` is called once with that writer.
         Other threads that write through this store wait for their turn.
         """
         with self._one_thread:
@@ -245,7 +245,7 @@ class Store(Reads):
                         checksums.finish(folder_of(self.place), self._checksums)
                     self._versions.clear()
                     self._state_read = LedgerState(-1)
-                    with contextlib.suppress(*LANCE_ERRORS):  # a lease that cannot be given back runs out
+                    with contextlib.suppress(*LANCE_ERRORS):  # a lease that cannot be released runs out
                         self._lock.release()
 
     def put_video(self, record: VideoRecord, clips: Mapping[str, ClipColumns]) -> None:
@@ -253,17 +253,20 @@ class Store(Reads):
         self.put_videos([(record, clips)])
 
     def put_videos(self, entries: Iterable[tuple[VideoRecord, Mapping[str, ClipColumns]]]) -> None:
-        """Write videos: their clips in the given streams replace those there are, then their ledger rows.
+        """Write videos: first their clips, which replace existing ones, then their ledger rows.
 
-        Clips of streams that a record's `streams` does not name, and for which none are given, are removed.
-        Of two entries with one id the last counts. Raises `DiskFull`, `CorpusBusy`, `UsageError` (an
-        undeclared stream, vectors of another width: before anything is changed).
+        Clips of streams that a record's `streams` does not name, and that are not given, are removed. For two
+        entries with one id the last counts. Raises `DiskFull`, `CorpusBusy`, and before any change
+        `UsageError` (an undeclared stream, vectors of another width).
         """
         batch = {record.video_id: (record, clips) for record, clips in entries}
         if not batch:
             return
         with self.writing(), speaking(self.place, "write"):
-            tables = {name: self._new_rows(name, batch) for name in _streams_in(batch)}
+            tables = {
+                name: self._new_rows(name, batch)
+                for name in sorted({name for _, clips in batch.values() for name in clips})
+            }
             stale = {name: self._stale(name, batch) for name in self._streams}
             if any(stale.values()) or any(len(rows) for rows in tables.values()):
                 self._upsert_ledger([without_file(record) for record, _ in batch.values()])
@@ -279,7 +282,7 @@ class Store(Reads):
             self._optimize_if_due(WHILE_WRITING)
 
     def check_rows(self, record: VideoRecord, clips: Mapping[str, ClipColumns]) -> None:
-        """Raise what making the rows of a video would raise; nothing is written."""
+        """Raise the errors that writing a video's rows would raise."""
         ledger_rows([record])
         for name, columns in clips.items():
             clip_rows(self.stream(name), {record.video_id: columns})
@@ -287,21 +290,20 @@ class Store(Reads):
     def _new_rows(self, name: str, batch: Mapping[str, tuple[VideoRecord, Mapping[str, ClipColumns]]]) -> Any:
         clips = {video_id: clips[name] for video_id, (_, clips) in batch.items() if name in clips}
         info = self.stream(name)
-        given = {column for own in clips.values() for column in own.given_extra}
+        given = {column for columns in clips.values() for column in columns.given_extra}
         given.update(extra_columns(self._clips(name)))
         return clip_rows(info, clips, [column for column in EXTRA_COLUMNS if column in given])
 
     def _stale(
         self, name: str, batch: Mapping[str, tuple[VideoRecord, Mapping[str, ClipColumns]]]
     ) -> list[str]:
-        """Videos whose clips in a stream have to go, where there are any."""
+        """The videos whose clips in a stream must be deleted; empty if the stream has none of them."""
         going = [
             video_id
             for video_id, (record, clips) in batch.items()
             if name in clips or name not in record.streams
         ]
-        there = going and self._clips(name).count_rows(among("video_id", going))
-        return going if there else []
+        return going if going and self._clips(name).count_rows(among("video_id", going)) else []
 
     def _add_clips(self, name: str, rows: Any) -> None:
         table = self._clips(name)
@@ -312,7 +314,7 @@ class Store(Reads):
             self._index_text(name)
 
     def _index_text(self, name: str) -> None:
-        """Index the words of a stream, if it has some."""
+        """Index the words of a stream, if it has any."""
         table = self._clips(name)
         if table.count_rows("context != ''"):
             index_words(table)
@@ -328,7 +330,7 @@ class Store(Reads):
                 self._upsert_ledger(list(rows.values()))
 
     def remove_videos(self, video_ids: Sequence[str]) -> int:
-        """Take videos out, with all their clips; returns how many were there."""
+        """Remove videos with all their clips; returns how many there were."""
         if not video_ids:
             return 0
         with self.writing(), speaking(self.place, "remove videos"):
@@ -349,10 +351,10 @@ class Store(Reads):
             raise locks.CorpusBusy(self.place, self._lock.holder())
 
     def optimize(self, *, force: bool = False) -> None:
-        """Merge small fragments, bring indices up to date, drop old versions; call at the end of a run.
+        """Merge small fragments, update indices, delete old versions; call at the end of a run.
 
-        Does only what has become due, unless `force`. A reader whose version goes away meanwhile reads
-        again from the newest.
+        Does only what is due, unless `force`. Readers whose version is deleted meanwhile read again from the
+        newest.
         """
         with self.writing(), speaking(self.place, "optimize"):
             self._finish_erasing()
@@ -370,7 +372,7 @@ class Store(Reads):
             tidy(self._description, self.place)
 
     def _optimize_table(self, name: str, index: str, vectors: Distance | None, due: Schedule) -> None:
-        """Upkeep of one table whose vector index is kept under the key `index`."""
+        """Upkeep of one table; `index` is the key of its vector index."""
         table = self._table(name)
         if not due.is_due(state_of(table)):
             return
@@ -392,15 +394,11 @@ def _schema_of(field: Any) -> Any:
     return pa.schema([field])
 
 
-def _streams_in(batch: Mapping[str, tuple[VideoRecord, Mapping[str, ClipColumns]]]) -> list[str]:
-    return sorted({name for _, clips in batch.values() for name in clips})
-
-
 def without_file(record: VideoRecord) -> VideoRecord:
-    """The row while a video's clips are being written: it matches no file, so a crash is noticed."""
+    """The row while a video's clips are being written: it matches no file, so that a crash is noticed."""
     return replace(unlike_its_file(record), content_hash="", streams={})
 
 
 def unlike_its_file(record: VideoRecord) -> VideoRecord:
-    """The row as one that the next index run takes for changed."""
+    """The row, changed so that the next index run reads the file again."""
     return replace(record, size=-1, modified_ns=0)

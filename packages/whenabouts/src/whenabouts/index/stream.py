@@ -1,4 +1,4 @@
-"""What a stream says of itself: what it reads of a file, its clips, its encoder, its moments, its evidence.
+"""What a stream declares: what it reads of a file, its clips, encoder, moments and evidence.
 
 Only the standard library is imported before a stream is used, so that `--help` stays quick.
 """
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from whenabouts.types import Evidence
 
     ShotBorders = Callable[[], tuple[NDArray[np.float64], NDArray[np.int64]]]
-    """Where shots of a block's videos begin: seconds (B,), and the offset of each video in these (V + 1,)."""
+    """Starts of the shots of a block's videos: seconds (B,), and each video's offset in these (V + 1,)."""
 
 QueryKind = Literal["text", "picture", "moment"]
-"""What a query can be made of: words, a picture, a moment of the corpus."""
+"""The kinds of query: words, a picture, a moment of the corpus."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrameSettings:
-    """Which frames a stream reads: one in each clip of `clip_seconds`, short side of `size` pixels.
+    """The frames that a stream reads: one per clip of `clip_seconds`, short side of `size` pixels.
 
-    It is the one nearest to the share `at` of the clip: 0 its beginning, 0.5 its middle.
+    It is the one nearest to the share `at` of the clip: 0 is its beginning, 0.5 its middle.
     """
 
     clip_seconds: float
@@ -40,7 +40,7 @@ class FrameSettings:
 
 @dataclass(frozen=True, slots=True)
 class SoundSettings:
-    """Which sound a stream reads: mono, so many samples a second."""
+    """The sound that a stream reads: mono, `rate` samples a second."""
 
     rate: int = 16_000
 
@@ -49,8 +49,8 @@ class SoundSettings:
 class Reads:
     """What a stream reads of a file.
 
-    `frames`: sampled in the one pass that decodes them for all streams. `sound`: mono, in pieces.
-    `cues`: subtitles, or else recognised speech. What other streams wrote is `Stream.reads_clips_of`.
+    `frames`: sampled in the one pass that decodes them for all streams. `sound`: mono, in pieces. `cues`:
+    subtitles, or else recognised speech. For clips of other streams see `Stream.reads_clips_of`.
     """
 
     frames: FrameSettings | None = None
@@ -60,9 +60,9 @@ class Reads:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What an hour of what a stream reads costs: processor seconds of encoding, bytes on disk. For estimates.
+    """Processor seconds and bytes on disk for an hour of input, for estimates.
 
-    `varies`: it hangs on what is said or shown, so that a plan times a sample of the files.
+    `varies`: the cost depends on the content, so a plan times a sample of the files.
     """
 
     seconds: float = 0.0
@@ -72,10 +72,10 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Something that `index` can be given for a stream: `--FLAG` on the command line, a keyword in Python.
+    """An option of `index` for a stream: `--FLAG` on the command line, a keyword in Python.
 
-    Without a `metavar` it takes no value: it is given (True) or not. Of one in brackets, such as "[MODEL]",
-    the value may be left out: then it is True.
+    Without a `metavar` it is a switch (True). With one in brackets, such as "[MODEL]", the value may be left
+    out, which also gives True.
     """
 
     flag: str
@@ -85,17 +85,16 @@ class Option:
 
     @property
     def is_optional(self) -> bool:
-        """Whether it may be given without a value."""
+        """Whether the value may be left out."""
         return self.metavar is not None and self.metavar.startswith("[")
 
     @property
     def keyword(self) -> str:
-        """Its name in Python."""
         return self.flag.lstrip("-").replace("-", "_")
 
 
 class QueryEncoder(Protocol):
-    """What the words of queries are encoded with. One for pictures has `encode_images` as well, or alone."""
+    """Encodes the words of queries. One for pictures has `encode_images` as well, or only that."""
 
     def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """(N, D) unit vectors."""
@@ -106,20 +105,20 @@ class Encoders(Protocol):
     """The encoders of a corpus (`encoder_registry.EncoderRegistry`)."""
 
     def encoder_of(self, info: StreamInfo) -> TextEncoder:
-        """The encoder that a stream was made with. Raises EncoderUnavailable, EncoderMismatch."""
+        """The encoder that made a stream. Raises EncoderUnavailable, EncoderMismatch."""
         ...
 
     def adopt(self, encoder: Any, info: StreamInfo | None) -> Any:
-        """Keep an encoder; EncoderMismatch where the corpus's stream was made with another one."""
+        """Register an encoder. Raises EncoderMismatch if another one made the corpus's stream."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a stream is made with in one index run, as far as the corpus and the user say.
+    """The corpus's and the user's settings of a stream for one index run.
 
-    `info` is how the corpus made the stream so far, None where it has none. `options` are by keyword; one
-    that was not given is missing. `notes` takes what the user should know.
+    `info` describes the stream in the corpus, None for a new one. `options` are by keyword and hold only
+    those that were given. `notes` collects messages for the user.
     """
 
     place: str
@@ -131,10 +130,10 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class StreamRun:
-    """A stream as one index run makes it. `encoder` is None where clips get no vectors.
+    """A stream as one index run makes it. `encoder` is None if clips get no vectors.
 
-    `reader` is what the stream reads frames or sound with beside an encoder; `made_with` names that and its
-    settings, so that clips are made anew where it differs.
+    `reader` reads frames or sound beside an encoder; `made_with` names it and its settings, so that clips are
+    made again if it differs.
     """
 
     stream: Stream
@@ -147,33 +146,33 @@ class StreamRun:
 
     @property
     def name(self) -> str:
-        """The stream's name."""
         return self.info.name
 
     @property
     def fingerprint(self) -> str:
-        """What its clips are made with; clips of another fingerprint are made anew."""
+        """Identifies what made its clips; clips with another fingerprint are made again."""
         return " ".join(filter(None, (self.info.fingerprint, self.made_with)))
 
 
 class Stream:
-    """One modality of a corpus. A file of this folder derives from it and sets `name`.
+    """One modality of a corpus. A stream's module derives from it and sets `name`.
 
-    `title` is what people call its clips: a plan says "words added". `order`: streams are made and listed
-    by it. `encoder_kind` says which encoders open its vectors: of sentences, of images and sentences in one
-    space, of pictures alone. `has_words`: its clips have text that
-    full-text search looks at; None: as its clips show. `transcript`: that text is what is said in the
-    video. `parts_of_words`: words of it are also found by parts of them (its `StreamInfo.settings` say so
-    too). `meets`: the kinds of query that its clips can be compared with; "text" by words or by an encoder
-    of sentences, "picture" by an encoder of images, "moment" by the vectors of the clips themselves.
-    `reads_clips_of`: names of streams whose clips it reads. `filter_key`: the text of its clips is a label
-    that says who is there, and a condition KEY=NAME narrows a search to their times. `is_personal`: its
-    vectors tell people apart, so what is taken out leaves the disk at once. `remedy` says how to get it,
-    `unsearched_for` (" for …") what is not searched for without it where others look at the same, `absent`
-    why a moment may have none of its clips, `letters_only` what to do where its clips have words and no
-    vectors.
+    - `title`: display name of its clips, as in "words added". `order`: position in lists and in an index run.
+    - `encoder_kind`: the kind of encoder that made its vectors: of sentences, of images and sentences in one
+      space, of pictures alone, of sound.
+    - `has_words`: its clips have text for full-text search; None: decided by the clips.
+    - `transcript`: that text is what is said in the video.
+    - `parts_of_words`: words are also found by parts of them (its `StreamInfo.settings` say so too).
+    - `meets`: the kinds of query that its clips can be compared with: "text" by words or an encoder of
+      sentences, "picture" by an encoder of images, "moment" by the vectors of clips.
+    - `reads_clips_of`: names of streams whose clips it reads.
+    - `filter_key`: the text of its clips is a person's label, and a condition KEY=NAME narrows a search to
+      their times. `is_personal`: its vectors identify people, so removed ones leave the disk at once.
+    - `remedy`: how to get the stream. `unsearched_for`: (" for …") what cannot be searched without it.
+    - `absent`: why a moment may lack its clips. `letters_only`: what to do if its clips have words but no
+      vectors.
 
-    As it stands, it serves a stream that is not installed here: nothing can be indexed, all can be searched.
+    The base class serves streams that are not installed here: nothing can be indexed, all can be searched.
     """
 
     name: str = ""
@@ -198,37 +197,39 @@ class Stream:
         self.name = name or self.name
 
     def holds(self, record: VideoRecord) -> bool:
-        """Whether it has clips of a video: it is finished there, and a video without words has no words."""
+        """Whether it has clips of a video: it is finished there, and a transcript needs words."""
         return self.name in record.streams and (bool(record.words) or not self.transcript)
 
     def could_hold(self, record: VideoRecord) -> bool:
-        """Whether a video surely has what the stream reads, so that a search without it leaves that out."""
+        """Whether a video surely has content for the stream, so that a search without the stream is
+        incomplete.
+        """
         return "picture" in self.meets and record.has_picture
 
     # Into the corpus -----------------------------------------------------------------------------
 
     def setup(self, setup: Setup) -> StreamRun | None:
-        """What an index run makes this stream with, its encoder opened; None where it is not made.
+        """The stream's settings for an index run, with its encoder open; None if it is not made.
 
-        Raises EncoderUnavailable, EncoderMismatch, UsageError before anything is read: what the user named
-        stops the run then, and of what the corpus has by itself this stream alone is left out.
+        Raises EncoderUnavailable, EncoderMismatch, UsageError before anything is read. The run then stops if
+        the user asked for the stream; else only this stream is left out.
         """
         return None
 
     def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> Any:
-        """What is kept of some frames or a piece of sound until the file is read: vectors, not pixels.
+        """Encode some frames or a piece of sound; the result is kept until the file is read.
 
-        `kept` is what was kept of this file's batches before, in order of time.
+        `kept` are the results for earlier batches of this file, in order of time.
         """
-        raise NotImplementedError(f"stream {self.name} reads frames or sound and does not say what it keeps")
+        raise NotImplementedError(f"stream {self.name} reads frames or sound and has no encode()")
 
     def settled(self, kept: Any) -> Any:
-        """What stays of a batch once the next one is encoded: all that `encode` kept, or less."""
+        """The part of a batch's result to keep once the next batch is encoded."""
         return kept
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
-        """The clips of one video; `batches` are what `encode` kept of it, in order of time."""
-        raise NotImplementedError(f"stream {self.name} does not say how its clips are made")
+        """The clips of one video; `batches` are the results of `encode`, in order of time."""
+        raise NotImplementedError(f"stream {self.name} has no clips()")
 
     # Out of the corpus ---------------------------------------------------------------------------
 
@@ -245,34 +246,34 @@ class Stream:
         return opening[self.encoder_kind](name)
 
     def open_reader(self) -> Any:
-        """What the stream reads with beside an encoder (`StreamRun.reader`); None where there is none."""
+        """The stream's reader beside an encoder (`StreamRun.reader`), or None."""
         return None
 
     def query_vectors(self, texts: Sequence[str], encoder: QueryEncoder) -> NDArray[np.float32]:
-        """(Q, D): queries as they are compared with the clips' vectors; streams of one encoder share them."""
+        """(Q, D) query vectors to compare with the clips' vectors; streams with one encoder share them."""
         return encoder.encode_text(texts)
 
     def picture_vector(self, picture: NDArray[np.uint8], encoder: Any) -> NDArray[np.float32]:
-        """(D,): a picture (H, W, 3) as it is compared with the vectors of the clips."""
+        """(D,) a picture (H, W, 3) encoded for comparison with the clips' vectors."""
         vector: NDArray[np.float32] = encoder.encode_images([picture])[0]
         return vector
 
     def shows_words(self, block: ClipBlock) -> bool:
-        """Whether clips of this stream have text that full-text search looks at."""
+        """Whether clips of this stream have text for full-text search."""
         return bool(block.text and block.text[0]) if self.has_words is None else self.has_words
 
     def moments(self, block: ClipBlock, scores: NDArray[np.float64], shots: ShotBorders) -> Moments:
         """Moments on the curve of each video of a block, best first; `scores` (n,) has one per clip.
 
-        Of words at peaks: what a passage scores already counts the minute around it, and moments keep apart.
-        Else on segments, snapped to shots: a frame is one glance, so moments gain by lasting.
+        Words use peaks, because the score of a passage already includes the minute around it. Other streams
+        use segments snapped to shots, because a frame is one glance, so that moments gain by lasting.
         """
         if self.shows_words(block):
             return moments_at_peaks(block, scores)
         return moments_on_segments(block, scores, shots)
 
     def evidence_text(self, piece: Evidence) -> str:
-        """What a person is shown as evidence: the text of the clip, else where it is."""
+        """The evidence to show: the text of the clip, or else its time."""
         from whenabouts.times import format_time
 
         return piece.text or " ".join(
@@ -281,12 +282,12 @@ class Stream:
 
 
 def label_in(label: str, video_id: str) -> str:
-    """A label that tells the people of one video apart, as one of the whole corpus."""
+    """A label that is unique in one video, made unique in the corpus."""
     return f"{label} ({video_id})"
 
 
 def moments_at_peaks(block: ClipBlock, scores: NDArray[np.float64]) -> Moments:
-    """Moments around the peaks of smooth curves, best first; a moment scores what its peak scores."""
+    """Moments around the peaks of smooth curves, best first; a moment scores as its peak."""
     import numpy as np
 
     from whenabouts.moments.peaks import find_peaks
@@ -309,9 +310,9 @@ def moments_on_segments(
     *,
     max_gap_seconds: float = 30.0,
 ) -> Moments:
-    """Maximal segments of noisy curves, best first; borders move to shots that are close.
+    """Maximal segments of noisy curves, best first; borders are snapped to close shots.
 
-    No segment reaches over a stretch without clips that is longer than `max_gap_seconds`.
+    No segment spans a gap without clips of more than `max_gap_seconds`.
     """
     from whenabouts.moments.fusion import COSINE_WEIGHT
     from whenabouts.moments.zero_shot import Config, Curves, ZeroShotLocalizer, snap

@@ -1,7 +1,7 @@
-"""Speech that was recognised once, kept with the corpus, and subtitles in languages that are not searched.
+"""Recognised speech, and subtitles in languages that are not searched, kept with the corpus.
 
-A table `transcripts` beside the others, one row for the content of a file and a model (or a track), so that
-a rename, another sentence encoder or a run that failed later costs no second recognition, which takes hours.
+The table `transcripts` has one row for the content of a file and a model (or a track). A rename, another
+sentence encoder or a failed run thus needs no second recognition, which takes hours.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from whenabouts.video.speech import PartialTranscript
 
 _TABLE = "transcripts"
 _MOST_FRAGMENTS = 64
-# Stands in the place of a model, with the track's source; and before a model that is not through with a file.
+# Prefixes in the column `model`: of a track's source, and of a model that is not done with a file.
 _TRACK, _PART = "track:", "part:"
-# Behind the name of a model: which of several sound tracks it heard.
+# Separates a model's name from the sound track that it heard.
 _SOUND = "#sound:"
 
 
 def heard_by(model: str, sound_track: str) -> str:
-    """What a transcript is kept under: its model, and the sound track where one was chosen."""
+    """The key of a transcript: its model, and the sound track if one was chosen."""
     return f"{model}{_SOUND}{sound_track}" if sound_track else model
 
 
 class Transcripts:
-    """The transcripts of one corpus. Whoever keeps or forgets one holds the corpus's writer lock."""
+    """The transcripts of one corpus. Writing needs the corpus's writer lock."""
 
     def __init__(self, place: str, storage_options: Mapping[str, str] | None = None) -> None:
         self._place = place
@@ -43,7 +43,7 @@ class Transcripts:
         self._with_tracks: set[str] | None = None
 
     def find(self, content_hash: str, model: str = "", sound_track: str = "") -> CueTrack | None:
-        """The transcript that `model` made of this content (where none is named: the last one made)."""
+        """The transcript that `model` made of this content ("": the latest one)."""
         if self._table() is None:
             return None
         rows = [row for row in self._rows(content_hash) if not row["model"].startswith((_TRACK, _PART))]
@@ -52,14 +52,14 @@ class Transcripts:
         return _track_of(max(rows, key=lambda row: row["made_at"])) if rows else None
 
     def tracks(self, content_hash: str) -> list[CueTrack]:
-        """The subtitles of a video that has them more than once, in the order of their files and streams."""
+        """The subtitle tracks of a video that has several, in the order of their files and streams."""
         if self._table() is None:
             return []
         rows = [row for row in self._rows(content_hash) if row["model"].startswith(_TRACK)]
         return [_track_of(row) for row in sorted(rows, key=lambda row: str(row["source"]))]
 
     def languages_of_tracks(self) -> dict[str, dict[str, str]]:
-        """Of contents with several subtitles, the language of each by its source ("": unnamed)."""
+        """Per content with several subtitle tracks, the language of each by its source ("": unnamed)."""
         if self._table() is None:
             return {}
         with speaking(self._place, "read transcripts"):
@@ -71,7 +71,7 @@ class Transcripts:
         return tracks
 
     def _tracked(self) -> set[str]:
-        """Contents of which subtitles are kept; read once, for only its holder writes."""
+        """Contents whose subtitle tracks are stored; cached, because only the lock's holder writes."""
         if self._with_tracks is None:
             self._with_tracks = set()
             if self._table() is not None:
@@ -89,19 +89,19 @@ class Transcripts:
         return rows
 
     def keep(self, content_hash: str, model: str, track: CueTrack) -> None:
-        """Keep a transcript; it replaces the one of the same model."""
+        """Store a transcript in place of the one of the same model."""
         self._write([_row(content_hash, model, track)])
         with speaking(self._place, "write transcripts"), uninterrupted():
             self._table().delete(f"id = {literal(f'{content_hash}:{_PART}{model}')}")
 
     def keep_part(self, content_hash: str, model: str, part: PartialTranscript) -> None:
-        """Keep what a model has recognised of a content until now, until the whole is kept."""
-        rest = json.dumps([part.seconds, part.dropped, part.guess])
-        track = CueTrack(part.cues, f"speech:{model}", part.language, (rest,))
+        """Store what a model has recognised so far, until the whole is stored."""
+        state = json.dumps([part.seconds, part.dropped, part.guess])
+        track = CueTrack(part.cues, f"speech:{model}", part.language, (state,))
         self._write([_row(content_hash, _PART + model, track)])
 
     def part(self, content_hash: str, model: str) -> PartialTranscript | None:
-        """What a model had recognised of a content when it was interrupted; None where it was not."""
+        """The partial transcript of an interrupted recognition, or None."""
         if self._table() is None:
             return None
         rows = [row for row in self._rows(content_hash) if row["model"] == _PART + model]
@@ -112,7 +112,7 @@ class Transcripts:
         return PartialTranscript(seconds, tuple(track.cues), dropped, track.language, guess)
 
     def keep_tracks(self, content_hash: str, tracks: Sequence[CueTrack]) -> None:
-        """Keep the subtitles of a video in place of those that it had."""
+        """Store the subtitle tracks of a video in place of its earlier ones."""
         if content_hash in self._tracked():
             condition = f"content_hash = {literal(content_hash)} AND model LIKE '{_TRACK}%'"
             with speaking(self._place, "write transcripts"), uninterrupted():
@@ -133,16 +133,16 @@ class Transcripts:
             merge.when_matched_update_all().when_not_matched_insert_all().execute(rows)
 
     def forget(self, content_hashes: Iterable[str]) -> None:
-        """Drop the transcripts of these contents."""
+        """Delete the transcripts of these contents."""
         hashes = [name for name in content_hashes if name]
         if hashes and self._table() is not None:
             with speaking(self._place, "remove transcripts"), uninterrupted():
                 self._table().delete(among("content_hash", hashes))
-                # What was removed must not stay readable in old versions of the table.
+                # Removed transcripts must not stay readable in old versions of the table.
                 self._tidy()
 
     def tidy(self) -> None:
-        """Merge what single writes left, once there is much of it."""
+        """Merge the table's fragments, once there are many."""
         if self._table() is None:
             return
         with speaking(self._place, "optimize transcripts"):
@@ -167,7 +167,7 @@ class Transcripts:
 
 
 class Recognise(Protocol):
-    """What recognises speech: `video.speech.transcribe`."""
+    """A speech recogniser: `video.speech.transcribe`."""
 
     def __call__(
         self,
@@ -182,17 +182,14 @@ class Recognise(Protocol):
     ) -> CueTrack:
         """The words of a file whose sound is marked as a language; `progress` counts its seconds.
 
-        It goes on from the `earlier` part, and gives to `keep` what is recognised until then.
+        It continues from the `earlier` part, and passes partial transcripts to `keep`.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """The words that are spoken in files: what was `kept`, and the `model` and what else recognises the rest.
-
-    `model` is "" where none is to be recognised.
-    """
+    """The stored transcripts, and the recogniser for other files; `model` is "" if there is none."""
 
     kept: Transcripts
     model: str
@@ -227,7 +224,7 @@ def _row(content_hash: str, model: str, track: CueTrack) -> dict[str, Any]:
 
 def _track_of(row: Mapping[str, Any]) -> CueTrack:
     track = json.loads(row["track"])
-    # Transcripts that older versions kept do not say how sure the recogniser was.
+    # Older versions stored no confidence.
     confidence = track.get("confidence") or [None] * len(track["cues"])
     cues = tuple(
         Cue(start, end, text, tuple(Word(*word) for word in words), sure)

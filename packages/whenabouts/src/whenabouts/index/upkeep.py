@@ -1,4 +1,4 @@
-"""Keeping tables fast: when to merge and index, how indices are made, and what is cleaned away."""
+"""Keeping tables fast: when to merge and index, how indices are made, and what is deleted."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from whenabouts.index.lance import is_remote, refuse_links
 from whenabouts.index.lookup import has_index
 
 Distance = Literal["cosine", "dot", "l2"]
-"""How vectors are compared. "l2" orders unit vectors as the cosine does, at the same cost, and its distances
-by an index's 8 bits alone are what they are without it; those of "cosine" then come out twice as large."""
+"""How vectors are compared. "l2" orders unit vectors as the cosine does, at the same cost. Its distances from
+an index's 8 bits are correct; those of "cosine" come out twice as large."""
 
 INDEX_ROWS = 50_000
-"""A stream of so many vectors gets a vector index; below, an exact search takes about 1 ms per thousand."""
+"""Streams from this size on get a vector index; below, an exact search takes about 1 ms per thousand."""
 
 PARTITION_ROWS = 1_000
 """Clips per partition. At 1 M clips and recall@200 of 0.98: 6 ms with 1,000 a partition, 12 ms with 2,500."""
 
-# An index is trained anew when the stream has grown by this factor; between, new clips join its partitions.
+# An index is trained again when the stream has grown by this factor; until then new clips join partitions.
 _RETRAIN_GROWTH = 2
-# Readers hold no lock: a version may go while it is read, and they read again from the newest. Zero is the
-# same, but LanceDB warns of it.
+# Readers hold no lock: if their version is deleted, they read again from the newest. Zero would do the same,
+# but LanceDB warns of it.
 _OLD_VERSIONS_KEPT = timedelta(milliseconds=1)
-# What LanceDB says where another write came between; and how often a merge begins.
+# LanceDB's message after a concurrent write; and how often a merge is tried.
 _CONFLICT = "Retryable commit conflict"
 _ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class VectorIndex:
-    """The vector index of a table as it was last trained: on how many rows, into how many partitions.
+    """The last training of a table's vector index: number of rows and of partitions.
 
-    `distance` is how vectors are compared: "cosine", or "dot" for vectors whose length counts.
+    `distance` is "cosine", or "dot" for vectors whose length counts.
     """
 
     rows: int
@@ -52,10 +52,10 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When upkeep is due: so many fragments, or so many rows (and such a share) outside the indices.
+    """When upkeep is due: so many fragments, or so many rows (and at least a share) outside the indices.
 
-    Compaction rewrites a table of up to a million rows whole, so while an index run goes on it waits until a
-    share of the table is new: then the work over a corpus's whole life is proportional to its size.
+    Compaction rewrites a table of up to a million rows whole. During an index run it therefore waits until a
+    share of the table is new, so that the total work is proportional to the size of the corpus.
     """
 
     fragments: int
@@ -63,14 +63,14 @@ class Schedule:
     share: float
 
     def is_due(self, state: TableState) -> bool:
-        """Whether a table in this state should be seen to."""
+        """Whether a table in this state needs upkeep."""
         many = state.unindexed >= self.rows and state.unindexed >= self.share * state.rows
         return state.fragments >= self.fragments or many
 
 
 WHILE_WRITING = Schedule(fragments=256, rows=50_000, share=0.5)
 LEDGER_WHILE_WRITING = Schedule(fragments=32, rows=50_000, share=0.5)
-"""The ledger is small: merging it costs less than writing to many fragments."""
+"""The ledger is small, so merging it costs less than writing to many fragments."""
 
 AFTER_RUN = Schedule(fragments=16, rows=1, share=0.0)
 ALWAYS = Schedule(fragments=0, rows=0, share=0.0)
@@ -85,7 +85,7 @@ def state_of(table: Any) -> TableState:
 
 
 def index_ids(table: Any) -> None:
-    """Index `video_id`, if it is not."""
+    """Index `video_id`, unless that is done."""
     if not has_index(table, "video_id"):
         from lancedb.index import BTree
 
@@ -100,10 +100,10 @@ def index_kinds(table: Any) -> None:
 
 
 def index_words(table: Any) -> None:
-    """Index the words of clips, if they are not.
+    """Index the words of clips, unless that is done.
 
-    ICU finds words where nothing separates them (Chinese, Japanese, Thai). Stop words are kept, for
-    "to be or not to be" is a question too.
+    ICU segments text without spaces (Chinese, Japanese, Thai). Stop words are kept, because "to be or not to
+    be" is a question too.
     """
     if not has_index(table, "context"):
         from lancedb.index import FTS
@@ -115,7 +115,7 @@ def index_words(table: Any) -> None:
 def index_vectors(
     table: Any, trained: VectorIndex | None, distance: Distance = "cosine"
 ) -> VectorIndex | None:
-    """Train the vector index once it pays, and anew when the stream has outgrown it; None if neither."""
+    """Train the vector index once it pays, and again when the stream has outgrown it; else None."""
     rows = table.count_rows()
     if rows < INDEX_ROWS or (trained is not None and rows < _RETRAIN_GROWTH * trained.rows):
         return None
@@ -124,8 +124,8 @@ def index_vectors(
         return None
     from lancedb.index import IvfSq
 
-    # Not `num_partitions`: when LanceDB brings the index up to date, it keeps partitions between 1/4 and 4
-    # times the target size, and knows no target where a number was given: 60 partitions of 1,000 became 4.
+    # Not `num_partitions`: updating the index keeps partitions between 1/4 and 4 times the target size, and
+    # there is no target if a number was given: 60 partitions of 1,000 became 4.
     config = IvfSq(
         distance_type=distance, target_partition_size=PARTITION_ROWS, sample_rate=64, max_iterations=15
     )
@@ -134,9 +134,9 @@ def index_vectors(
 
 
 def rewrite(table: Any, place: str) -> None:
-    """Write a table anew, its index on ids with it: what was deleted leaves the disk with the older versions.
+    """Rewrite a table and its id index, so that deleted rows leave the disk with the older versions.
 
-    Compaction alone keeps a file of which less than a tenth was deleted, with all that was.
+    Compaction alone keeps files of which less than a tenth was deleted.
     """
     import pyarrow as pa
 
@@ -149,14 +149,14 @@ def rewrite(table: Any, place: str) -> None:
 
 
 def tidy(table: Any, place: str) -> None:
-    """Merge fragments, bring indices up to date, delete what no version needs.
+    """Merge fragments, update indices, delete files that no version needs.
 
-    Files of a write that a crash cut short belong to no version. They may go at once only where no other
-    writer can be at work (a folder's lock cannot be lost); on an object store LanceDB keeps them for seven
-    days. Raises NotACorpus for a folder with links in it: one may have come since the corpus was opened.
+    Files of an interrupted write belong to no version. They are deleted at once only in a folder, whose lock
+    cannot be lost; on an object store LanceDB keeps them for seven days. Raises NotACorpus for a folder with
+    links, because one may have been added since the corpus was opened.
 
-    On an object store the lease is renewed meanwhile, in the table that is merged last: the merge then begins
-    anew, as LanceDB asks for.
+    On an object store the lease is renewed meanwhile, in the table that is merged last; the merge is then
+    tried again, as LanceDB asks.
     """
     refuse_links(place)
     for attempts_left in reversed(range(_ATTEMPTS)):

@@ -1,10 +1,10 @@
-"""Whole states of a corpus: no answer is made of two of them.
+"""Consistent snapshots of a corpus, so that no answer mixes two states.
 
-A writer names in the ledger the videos that it is about to replace, then changes their clips table by table,
-then writes their rows whole (`Store.put_videos`). So the tables are of one whole state where the ledger names
-no such video and has the same version before and after the other tables were moved to their newest versions.
-Readers keep the state that they have until there is such a one. Where a writer died half-way there may be
-none: then the videos that it was replacing are hidden.
+A writer marks in the ledger the videos that it is about to replace, then changes their clips table by table,
+then completes their rows (`Store.put_videos`). The snapshot is consistent if the ledger marks no video and
+has the same version before and after the other tables moved to their newest versions. Readers stay on their
+snapshot until a consistent one exists. If a writer died, there may be none; then the marked videos are
+hidden.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 UNFINISHED = "size < 0"
-"""The ledger rows of videos whose clips are being replaced."""
+"""SQL condition of the ledger rows whose clips are being replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class LedgerState:
 
 
 class LedgerWatch:
-    """The newest version of the ledger, seen through a handle of its own (`open_ledger`; None: not there).
+    """The newest version of the ledger, read through a separate handle (`open_ledger`; None if missing).
 
-    What is read from another handle stays where it is meanwhile.
+    Other handles keep the version that they read.
     """
 
     def __init__(self, open_ledger: Callable[[], Any | None]) -> None:
@@ -37,7 +37,7 @@ class LedgerWatch:
         self._seen: LedgerState | None = None
 
     def newest(self) -> LedgerState:
-        """The ledger as it is on disk now; the ids are read once for each version."""
+        """The newest ledger on disk; the ids are read once for each version."""
         if self._table is None:
             self._table = self._open()
             if self._table is None:

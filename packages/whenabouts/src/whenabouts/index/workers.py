@@ -1,11 +1,11 @@
-"""Reader processes: each works on one file at a time, and its death costs that file only.
+"""Reader processes: each works on one file at a time, and a crash loses that file only.
 
-A decoder is C code fed with whatever lies in a folder: it may crash, hang in a loop, or be killed for
-memory. So files are read in processes of their own. Each has one pipe; a full pipe stops its reader, so
-what waits in memory is bounded by the number of readers, not by the length of a video.
+A decoder is C code fed with untrusted files: it may crash, hang, or be killed for memory. So files are read
+in separate processes. Each has one pipe; a full pipe blocks its reader, so memory is bounded by the number of
+readers, not by the length of a video.
 
-They are plain interpreters and not `multiprocessing` children: those run the caller's main module again,
-so that a script of three lines without `if __name__ == "__main__"` could not index anything.
+They are plain interpreters and not `multiprocessing` children, because those run the caller's main module
+again: a short script without `if __name__ == "__main__"` could not index anything.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from typing import Any, Protocol
 
 from whenabouts.intake.remote_faults import StoreAway
 
-# A decoder may hold some thirty pictures of 1.5 to 2 bytes a pixel (references, and one a thread).
+# A decoder may hold some thirty pictures of 1.5 to 2 bytes a pixel (references, and one per thread).
 _PROCESS_BYTES, BYTES_PER_PIXEL = 1 << 30, 64
 _END_SECONDS = 10.0
 
-# The reader finds its modules where this process does, whatever changed sys.path.
+# The reader gets this process's sys.path.
 _BOOTSTRAP = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from whenabouts.index.workers import serve; "
@@ -49,31 +49,29 @@ def available_cores() -> int:
 
 
 class Task(Protocol):
-    """What a reader is given: anything that pickles, with a number and a measure of its size."""
+    """A reader's task: anything that pickles, with a number and a measure of its size."""
 
     @property
-    def number(self) -> int:
-        """Tells this task's messages from those of others."""
-        ...
+    def number(self) -> int: ...
 
     @property
     def quiet_seconds(self) -> float:
-        """How long its reader may say nothing before it is given up."""
+        """How long its reader may be silent before it is killed."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The task's last message: all of it has been read."""
+    """The last message of a task that was read."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The task's last message: it could not be read, and why.
+    """The last message of a task that could not be read, with the reason.
 
-    `again` is true where its file is not to blame: the next run takes it.
+    `again`: the file is not at fault, and the next run tries it again.
     """
 
     number: int
@@ -83,7 +81,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One message of a task that is under way."""
+    """One message of a task in progress."""
 
     number: int
     content: Any
@@ -94,13 +92,13 @@ Reader = Callable[[Any], Iterable[Any]]
 
 
 def serve(descriptor: int, module: str, name: str, most_bytes: int) -> None:
-    """Read tasks from a pipe until it is closed: the whole life of a reader process."""
+    """Read tasks from a pipe until it is closed: the main loop of a reader process."""
     limit_memory(most_bytes)
     # Ctrl-C reaches the whole process group; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection: Connection[Any, Any] = Connection(descriptor)
     reader: Reader = getattr(importlib.import_module(module), name)
-    # A parent that is gone has closed the pipe: nobody is left to tell.
+    # If the parent is gone, the pipe is closed.
     try:
         while True:
             _answer(connection, reader, connection.recv())
@@ -109,23 +107,23 @@ def serve(descriptor: int, module: str, name: str, most_bytes: int) -> None:
 
 
 def usual_bytes() -> int:
-    """How much memory a reader may have where nobody says: what decoding the largest pictures needs."""
+    """The default memory limit of a reader: enough to decode the largest allowed pictures."""
     from whenabouts.video.opened import most_pixels
 
     return _PROCESS_BYTES + BYTES_PER_PIXEL * most_pixels()
 
 
 def limit_memory(most: int) -> None:
-    """Let this process have no more bytes of memory than `most`: a file that takes more fails alone."""
+    """Limit this process's memory to `most` bytes, so that a file that needs more fails alone."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard != resource.RLIM_INFINITY:
         most = min(most, hard)
-    with contextlib.suppress(OSError, ValueError):  # a system that knows no such limit
+    with contextlib.suppress(OSError, ValueError):  # not every system has this limit
         resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 
 
 def _answer(connection: Connection[Any, Any], reader: Reader, task: Task) -> None:
-    """All messages of one task."""
+    """Send all messages of one task."""
     try:
         for content in reader(task):
             connection.send(Part(task.number, content))
@@ -138,7 +136,7 @@ def _answer(connection: Connection[Any, Any], reader: Reader, task: Task) -> Non
 
 
 def _sentence(error: BaseException) -> str:
-    """An error as one line for a summary."""
+    """An error as one line."""
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return (
             "decoding it takes more memory than a reader may have; a higher --max-pixels raises that limit, "
@@ -157,7 +155,7 @@ class _Worker:
 
     @property
     def patience(self) -> float:
-        """Seconds left until it has been silent for too long."""
+        """Seconds left until it counts as hanging."""
         assert self.task is not None
         return self.last_message + self.task.quiet_seconds - time.monotonic()
 
@@ -167,7 +165,7 @@ class _Worker:
         try:
             self.process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
-            # A library that hangs in a call of the system must not keep whoever stops it.
+            # A library that hangs in a system call must not block the caller.
             self.process.kill()
             self.process.wait()
 
@@ -175,8 +173,7 @@ class _Worker:
 class ReaderPool:
     """Runs `reader(task)` over tasks in `processes` processes and yields their messages as they come.
 
-    `reader` is a function of a module, found there again by its name. Each process may have `most_bytes` of
-    memory (0: `usual_bytes`).
+    `reader` is a module-level function. Each process may use `most_bytes` of memory (0: `usual_bytes`).
     """
 
     def __init__(self, reader: Reader, processes: int, most_bytes: int = 0) -> None:
@@ -194,7 +191,6 @@ class ReaderPool:
 
     @property
     def processes(self) -> list[subprocess.Popen[bytes]]:
-        """The reader processes that are running."""
         return [worker.process for worker in self._workers]
 
     def _start(self) -> _Worker:
@@ -206,7 +202,7 @@ class ReaderPool:
             [sys.executable, "-c", _BOOTSTRAP, *where],
             stdin=subprocess.DEVNULL,
             pass_fds=(descriptor,),
-            # Ctrl-C in the terminal must not reach it while it is still starting up.
+            # Ctrl-C in the terminal must not reach it while it starts.
             process_group=0,
         )
         theirs.close()
@@ -233,7 +229,7 @@ class ReaderPool:
                 yield message
 
     def _ready(self, busy: list[_Worker]) -> list[_Worker]:
-        """Readers that have something to say, or that have been silent for too long."""
+        """Readers with a message, or else those that have been silent for too long."""
         patience = max(0.0, min(worker.patience for worker in busy))
         speaking = wait([worker.connection for worker in busy], timeout=patience)
         ready = [worker for worker in busy if worker.connection in speaking]
@@ -266,7 +262,7 @@ class ReaderPool:
         return message
 
     def _bury(self, worker: _Worker) -> str:
-        """Remove a reader that died; what to tell of it."""
+        """Remove a reader that died, and describe the cause."""
         code = worker.process.wait()
         self._workers.remove(worker)
         worker.connection.close()

@@ -1,1 +1,1 @@
-"""The one door for bytes from outside: files, hubs, replies, checkpoints become checked values here."""
+"""Validation of all bytes from outside: files, hubs, replies and checkpoints become checked values here."""

@@ -1,8 +1,8 @@
-"""A client of chat endpoints that speak OpenAI's protocol: vLLM, Ollama, llama.cpp, LM Studio, hosted ones.
+"""A client of chat endpoints with OpenAI's protocol: vLLM, Ollama, llama.cpp, LM Studio, hosted ones.
 
-Nothing that such a server sends is trusted: answers are bounded in time and size, redirects are not followed,
-and what it says in an error is shortened and cannot command a terminal. The key comes from the environment
-and stands in no message.
+The server is not trusted: answers are bounded in time and size, redirects are not followed, and its error
+messages are shortened and stripped of control characters. The key comes from the environment and appears in
+no message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from whenabouts.intake.bounded_http import Reply, RequestFailed, retry_after, se
 from whenabouts.types import UsageError, WhenaboutsError
 
 KEY_VARIABLE = "WHENABOUTS_CHAT_KEY"
-"""Environment variable with the key that chat endpoints are sent."""
+"""Environment variable with the key for chat endpoints."""
 
 _MOST_SHOWN = 200
 _FIRST_PAUSE_SECONDS = 0.5
@@ -35,15 +35,15 @@ class ChatError(WhenaboutsError):
 
 
 class ChatUnreachable(ChatError):
-    """It cannot be asked at all for now: no connection, no answer in time, or it refuses everyone."""
+    """The endpoint cannot be used now: no connection, no answer in time, or it refuses every request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a chat model answers: `address` up to and with "/v1", the `model` there, and a secret `key`.
+    """A chat model's address: `address` up to and with "/v1", the `model` there, and a secret `key`.
 
-    Raises UsageError for an address that is none, that carries a password, or that would be sent the key
-    without encryption.
+    Raises UsageError for an invalid address, one with a password, or one to which the key would be sent
+    unencrypted.
     """
 
     address: str
@@ -60,7 +60,7 @@ class Endpoint:
         if not self.model.strip() or not self.model.isprintable():
             raise UsageError(f"{self.host}: which model? Write it behind a '#': {self.address}#MODEL")
         if not (self.key.isascii() and self.key.isprintable()):
-            raise UsageError(f"{KEY_VARIABLE} holds signs that no key has; set it to the key alone")
+            raise UsageError(f"{KEY_VARIABLE} holds characters that no key has; set it to the key alone")
         if self.key and not self.is_encrypted and not self.is_loopback:
             raise UsageError(
                 f"{self.host}: {KEY_VARIABLE} would be sent without encryption; give an https address, or "
@@ -69,7 +69,7 @@ class Endpoint:
 
     @classmethod
     def parse(cls, text: str, environment: Mapping[str, str] = os.environ) -> Endpoint:
-        """From ADDRESS#MODEL, with the key of the environment.
+        """From ADDRESS#MODEL, with the environment's key.
 
         >>> Endpoint.parse("http://127.0.0.1:8000/v1#qwen", {}).model
         'qwen'
@@ -79,17 +79,16 @@ class Endpoint:
 
     @property
     def host(self) -> str:
-        """Its host with the port, for people."""
+        """The host with the port, for display."""
         return _split(self.address).netloc.rpartition("@")[2]
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether what is sent is encrypted on the way."""
         return _split(self.address).scheme == "https"
 
     @property
     def is_loopback(self) -> bool:
-        """Whether it is this machine, so that what is sent does not leave it; told by the name alone."""
+        """Whether it is this machine, by its name alone."""
         host = _split(self.address).hostname or ""
         try:
             return host == "localhost" or ipaddress.ip_address(host).is_loopback
@@ -98,7 +97,7 @@ class Endpoint:
 
 
 def is_address(text: str) -> bool:
-    """Whether a text is meant as an address rather than as a name or a path."""
+    """Whether a text is an address rather than a name or a path."""
     return text.lower().startswith(("http://", "https://"))
 
 
@@ -113,7 +112,9 @@ def _split(address: str) -> SplitResult:
         or not address.isascii()
         or any(sign.isspace() or not sign.isprintable() for sign in address)
     ):
-        raise UsageError(f"{address[:80]!r} is no address; give one such as http://127.0.0.1:8000/v1#MODEL")
+        raise UsageError(
+            f"{address[:80]!r} is not an address; give one such as http://127.0.0.1:8000/v1#MODEL"
+        )
     if parts.query or parts.fragment:
         raise UsageError(f"{address[:80]!r}: an address has no '?' and one '#', before the model's name")
     return parts
@@ -124,7 +125,7 @@ Part = Mapping[str, Any]
 
 
 def text_part(text: str) -> Part:
-    """Words of a message."""
+    """The text of a message."""
     return {"type": "text", "text": text}
 
 
@@ -138,10 +139,7 @@ def picture_part(jpeg: bytes) -> Part:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much patience an answer gets.
-
-    `seconds` for it in all, further tries included; `tries` at most; `most_bytes` of it.
-    """
+    """Limits of an answer: `seconds` in all, retries included; number of `tries`; size `most_bytes`."""
 
     seconds: float = 60.0
     tries: int = 3
@@ -149,7 +147,7 @@ class Bounds:
 
 
 class Chat:
-    """Asks one endpoint; may be used by several threads. `pause` is what waits between tries."""
+    """Asks one endpoint; thread-safe. `pause` waits between tries."""
 
     def __init__(
         self,
@@ -168,10 +166,10 @@ class Chat:
         temperature: float = 0.0,
         most_tokens: int = 300,
     ) -> str:
-        """What the model answers to instructions (`system`) and a message.
+        """The model's answer to instructions (`system`) and a message.
 
-        With `schema` (JSON Schema) the server is asked to answer in that form; whether it did is for the
-        caller to check. Raises ChatUnreachable, or ChatError for an answer that cannot be used.
+        With `schema` (JSON Schema) the server is asked to answer in that form; callers check whether it did.
+        Raises ChatUnreachable, or ChatError for an unusable answer.
         """
         body: dict[str, Any] = {
             "model": self.endpoint.model,
@@ -187,7 +185,7 @@ class Chat:
             reply = self._tried(in_form, until)
             if reply.status not in (400, 422):
                 return self._content(reply)
-            # A server that knows no forms of answers is asked without.
+            # The server does not support schemas: ask without.
         return self._content(self._tried(body, until))
 
     def _tried(self, body: Mapping[str, Any], until: float) -> Reply:
@@ -233,7 +231,7 @@ class Chat:
         if 300 <= status < 400:
             target = urlsplit(reply.headers.get("location", "")).netloc
             raise ChatUnreachable(
-                f"{host} sends to another place ({self._shown(target) or 'it does not say where'}), which is "
+                f"{host} redirects ({self._shown(target) or 'without a target'}), which is "
                 "not followed; give the final address"
             )
         if status != 200:
@@ -282,7 +280,7 @@ class Chat:
         return f"{host}: the connection broke off ({cause}); look at what it logs"
 
     def _shown(self, text: str) -> str:
-        """What a server says, on one short line, without the key."""
+        """A server's text on one short line, without the key."""
         if self.endpoint.key:
             text = text.replace(self.endpoint.key, "***")
         line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())

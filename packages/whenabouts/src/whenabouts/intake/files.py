@@ -1,4 +1,4 @@
-"""Files opened and written: gzip anywhere, one-line errors, nothing half-written."""
+"""Opening and writing files: gzip anywhere, one-line errors, no partial files."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ _log = logging.getLogger("whenabouts")
 
 _GZIP = b"\x1f\x8b"
 LMDB_START = rb"(?s).{16}(?:.{8})?\xde\xc0\xef\xbe"
-"""How a file of LMDB begins (32 or 64 bits, little-endian), as a regular expression."""
+"""Beginning of an LMDB file (32 or 64 bits, little-endian), as a regular expression."""
 _HEAD_BYTES = 65_536
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|"|[\[\]{},]', re.DOTALL)
 _CLOSING = {"{": "}", "[": "]"}
 _DEEPEST = 100
-# What a gzip file may unpack to: text takes a tenth of its size in it, seldom less than a thirtieth.
+# Limits of unpacked size: text compresses to a tenth, seldom to less than a thirtieth.
 _FREELY_UNPACKED, _MOST_TIMES_PACKED = 64 << 20, 100
 _LARGEST_DOCUMENT = 1 << 30
 _MOST_VALUES = 24_000_000
-"""Of a JSON document that is read at once: each takes some 100 bytes of memory."""
+"""Most values of a JSON document read at once: each takes some 100 bytes of memory."""
 _REMEDY = "which is too much to be read at once; split it, or write it as JSON lines (docs/formats.md)"
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 ABSENT: Any = object()
-"""No value to show: None is one, JSON's null."""
+"""No value to show, because None is JSON's null."""
 
 
 class FormatError(WhenaboutsError):
-    """A file that is not what it should be; one line names file, line, field, value and what is accepted."""
+    """A file with invalid content; one line names file, line, field, value and what is accepted."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class FormatError(WhenaboutsError):
 
 
 class ReaderMissing(WhenaboutsError):
-    """A package that reads this layout is not installed; the message has the command that installs it."""
+    """The package that reads this layout is not installed; the message has the command that installs it."""
 
     def __init__(self, path: Path, kind: str, package: str) -> None:
         super().__init__(
@@ -73,7 +73,7 @@ class ReaderMissing(WhenaboutsError):
 
 
 def _in_line(field: str) -> str:
-    """A field's name, which may hold any key of a file, fit for one line."""
+    """A field's name, which may be any key of a file, made safe for one line."""
     text = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in field[:120])
     return text if len(field) <= 120 else text + "..."
 
@@ -85,37 +85,37 @@ def _short(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Sign:
-    """How files of a format begin: what `FileHead.has` holds against a file."""
+    """The beginning of files of a format, checked by `FileHead.has`."""
 
     keys: str = ""
-    """Keys that its first JSON value has, all of them: "qid vid". "*/times" is a key of an entry of that
-    object or list, "*/*/times" of an entry of such an entry."""
+    """Required keys of its first JSON value: "qid vid". "*/times" is a key of an entry of that object or
+    list, "*/*/times" of an entry of an entry."""
     without: str = ""
-    """Keys that it does not have."""
+    """Forbidden keys."""
     line: str = ""
-    """What its first line that is not blank begins with: a regular expression."""
+    """Beginning of its first line that is not blank: a regular expression."""
     start: bytes = b""
-    """What its bytes begin with: a regular expression."""
+    """Beginning of its bytes: a regular expression."""
 
 
 @dataclass(frozen=True)
 class FileHead:
-    """The beginning of a file: enough to tell in which format it is."""
+    """The beginning of a file, enough to recognise its format."""
 
     path: Path
     head: bytes
     whole: bool
-    """Whether `head` is all there is."""
+    """Whether `head` is the whole file."""
 
     @property
     def suffix(self) -> str:
-        """The file's suffix in lower case, .gz set aside: ".jsonl"."""
+        """The file's suffix in lower case, without .gz: ".jsonl"."""
         name = self.path.name.lower()
         return Path(name.removesuffix(".gz")).suffix
 
     @cached_property
     def first_line(self) -> str:
-        """The first line that is not blank, "" where there is none."""
+        """The first line that is not blank, or ""."""
         for line in self.head.decode("utf-8", "replace").lstrip("\ufeff").splitlines():
             if line.strip():
                 return line.strip()
@@ -123,9 +123,9 @@ class FileHead:
 
     @cached_property
     def first_value(self) -> Any:
-        """The first JSON value; of one that reaches beyond the head, what is there of it.
+        """The first JSON value; if it exceeds the head, its part in the head.
 
-        None where the file does not begin with an object or a list.
+        None if the file does not begin with an object or a list.
         """
         text = self.head.decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
         if text[:1] not in ("{", "["):
@@ -137,7 +137,9 @@ class FileHead:
 
     @cached_property
     def keys(self) -> frozenset[str]:
-        """Keys of the first JSON value, of its entries and of theirs, as `Sign.keys` writes them."""
+        """Keys of the first JSON value, of its entries and of their entries, in the notation of
+        `Sign.keys`.
+        """
         levels, inner = set[str](), [self.first_value]
         for depth in range(3):
             levels |= {"*/" * depth + key for value in inner if isinstance(value, dict) for key in value}
@@ -145,7 +147,7 @@ class FileHead:
         return frozenset(levels)
 
     def has(self, sign: Sign) -> bool:
-        """Whether the file begins so."""
+        """Whether the file begins as a sign says."""
         if sign.keys:
             return self.keys.issuperset(sign.keys.split()) and self.keys.isdisjoint(sign.without.split())
         if sign.line:
@@ -167,12 +169,12 @@ class FileHead:
 
 
 def _completed(text: str) -> Any:
-    """The value that begins here, cut after its last whole member and closed."""
+    """The truncated value, cut after its last complete member and closed."""
     open_brackets: list[str] = []
     keep, closing = 0, ""
     for token in _TOKEN.finditer(text):
         sign = token.group()
-        if sign == '"':  # a string that the cut goes through: what comes after this is prose
+        if sign == '"':  # a truncated string
             break
         if sign in _CLOSING:
             open_brackets.append(_CLOSING[sign])
@@ -195,7 +197,7 @@ def _entries(value: Any) -> Iterable[Any]:
 
 
 def read_head(path: Path) -> FileHead:
-    """The beginning of a file, unpacked. Raises FormatError for what cannot be read."""
+    """The beginning of a file, unpacked. Raises FormatError if it cannot be read."""
     with open_unpacked(path) as stream:
         head = stream.read(_HEAD_BYTES)
         whole = len(head) < _HEAD_BYTES
@@ -204,10 +206,10 @@ def read_head(path: Path) -> FileHead:
 
 @contextmanager
 def open_unpacked(path: Path) -> Iterator[IO[bytes]]:
-    """The bytes of a file, unpacked where it is gzip, whatever its name says.
+    """The bytes of a file, unpacked if it is gzip, whatever its name.
 
-    Raises FormatError for a file that is missing, unreadable, or a gzip file that is cut off, damaged, or
-    unpacks to more than a hundred times its size, also while it is read.
+    Raises FormatError, also during reading, for a file that is missing or unreadable, or a gzip file that is
+    truncated, damaged, or unpacks to more than a hundred times its size.
     """
     try:
         with open_regular(path) as raw:
@@ -231,7 +233,7 @@ def open_unpacked(path: Path) -> Iterator[IO[bytes]]:
 
 
 class _Bounded(io.RawIOBase):
-    """The bytes of a gzip file, up to a number that no honest file exceeds."""
+    """The bytes of a gzip file, up to a limit."""
 
     def __init__(self, path: Path, stream: IO[bytes], most: int) -> None:
         self._path, self._stream, self._most, self._left = path, stream, most, most
@@ -253,7 +255,7 @@ class _Bounded(io.RawIOBase):
 
 
 def read_document(path: Path) -> bytes:
-    """All bytes of a file that is read at once, unpacked. Raises FormatError for one of more than 1 GiB."""
+    """All bytes of a file, unpacked. Raises FormatError for more than 1 GiB."""
     pieces, length = list[bytes](), 0
     with open_unpacked(path) as stream:
         while piece := stream.read(1 << 20):
@@ -266,14 +268,14 @@ def read_document(path: Path) -> bytes:
 
 @contextmanager
 def write_atomically(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write, gzip where its name ends in .gz: it appears whole under its name, or not at all.
+    """A file to write, gzip if its name ends in .gz; it appears complete under its name, or not at all.
 
-    A link is followed; what is there and is no file (a device, a pipe, a folder) is refused.
+    Links are followed; an existing path that is not a file (a device, a pipe, a folder) is refused.
     """
     packed = path.name.endswith(".gz")
     path = path.resolve() if path.is_symlink() else path
     if path.exists() and not path.is_file():
-        raise FormatError(path, "is no file to write to; name one that is, or that is not there yet")
+        raise FormatError(path, "is not a regular file; name a regular file or a new one")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -282,7 +284,7 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
     try:
         with os.fdopen(handle, "wb") as raw:
             if packed:
-                # No name and no time in the header: the same content makes the same bytes.
+                # No name and no time in the header, so that equal content gives equal bytes.
                 with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
                     yield cast(IO[bytes], stream)
             else:
@@ -298,39 +300,38 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
 
 
 def is_lmdb(head: bytes) -> bool:
-    """Whether a file that begins like this is an LMDB environment's."""
+    """Whether these are the first bytes of an LMDB environment."""
     return re.match(LMDB_START, head) is not None
 
 
 def lmdb_file_in(folder: Path) -> Path | None:
-    """The file of an LMDB environment that is a folder; None where it is no such folder."""
+    """The data file of an LMDB environment in a folder; None without one."""
     file = folder / "data.mdb"
     return file if file.is_file() else None
 
 
 def sibling_file(path: Path, name: str) -> Path | None:
-    """The file of that name, or of that name and .gz, in the folder of `path`; None where there is none."""
+    """The file of that name, or of that name and .gz, in the folder of `path`; None without one."""
     names = (path.with_name(name), path.with_name(f"{name}.gz"))
     return next((candidate for candidate in names if candidate.exists()), None)
 
 
 def read_json(path: Path) -> Any:
-    """The one JSON value of a file in which no object has a key twice.
+    """The JSON value of a file, whose objects have unique keys.
 
-    Readers of JSON keep the last of two equal keys and say nothing; in an object of videos, the first one's
-    sentences would be gone. Raises FormatError for that, with the line where it stops being JSON, and for
-    more values than memory is to be filled with.
+    JSON parsers silently keep the last of two equal keys; in an object of videos, the sentences of the first
+    would be lost. Raises FormatError for that, for invalid JSON with the line, and for too many values.
     """
     return parse_json(path, read_document(path))
 
 
 def parse_json(path: Path, data: bytes) -> Any:
-    """One JSON value of a file, under the rules of `read_json`."""
+    """A JSON value under the rules of `read_json`."""
     values = sum(data.count(sign) for sign in (b",", b"[", b"{"))
     if values > _MOST_VALUES:
         raise FormatError(path, f"has about {values:,} values, more than {_MOST_VALUES:,}, {_REMEDY}")
     try:
-        # NaN and Infinity are left to the field that has them.
+        # NaN and Infinity are checked by the field that has them.
         value = json.loads(
             data.decode("utf-8-sig"), object_pairs_hook=lambda pairs: _without_repeats(path, pairs)
         )
@@ -349,7 +350,7 @@ def _without_repeats(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]
 
 
 def check_text(value: Any, raw: bytes, path: Path, line: int | None = None) -> None:
-    """Refuse half of a surrogate pair, which JSON (`raw`, read as `value`) can name and UTF-8 cannot hold."""
+    """Refuse lone surrogates, which JSON (`raw`, parsed as `value`) can express and UTF-8 cannot."""
     if not _SURROGATE.search(raw):
         return
     waiting: list[tuple[str, Any]] = [("", value)]
@@ -363,14 +364,14 @@ def check_text(value: Any, raw: bytes, path: Path, line: int | None = None) -> N
         elif isinstance(inner, str) and any("\ud800" <= letter <= "\udfff" for letter in inner):
             accepted = "text without lone surrogates"
             raise FormatError(
-                path, "is no valid Unicode:", line=line, field=field, value=inner, accepted=accepted
+                path, "is not valid Unicode:", line=line, field=field, value=inner, accepted=accepted
             )
 
 
 def json_error(
     path: Path, error: ValueError | RecursionError, line: int | None = None, accepted: str = ""
 ) -> FormatError:
-    """What kept a text from being read as JSON; `line` is given where the text is one line of the file."""
+    """The error for text that is not JSON; `line` is given if the text is one line of the file."""
     if isinstance(error, UnicodeDecodeError):
         of_line = "" if line is None else " of the line"
         return FormatError(path, f"is not UTF-8 text (byte {error.start}{of_line})", line=line)
@@ -379,13 +380,13 @@ def json_error(
         return FormatError(path, problem, line=error.lineno if line is None else line, accepted=accepted)
     if isinstance(error, RecursionError):
         return FormatError(path, "is nested too deeply to be read", line=line)
-    # Python refuses to read whole numbers of thousands of digits.
+    # Python refuses to parse integers of thousands of digits.
     return FormatError(path, f"holds a number that cannot be read ({error})", line=line)
 
 
 @dataclass
 class Losses:
-    """What a format cannot hold of a run or of judgements; logged once a file is written."""
+    """The parts of a run or of judgements that a format cannot hold; logged once the file is written."""
 
     path: Path
     counts: dict[str, int] = field(default_factory=dict)
@@ -396,13 +397,13 @@ class Losses:
             self.counts[what] = self.counts.get(what, 0) + times
 
     def log(self) -> None:
-        """Write a warning for each loss."""
+        """Log a warning for each loss."""
         for what, times in self.counts.items():
             _log.warning("%s: %d %s", self.path, times, what)
 
 
 def refuse_overwriting(target: Path, *sources: Path | str) -> None:
-    """Raise FormatError where a file to write is one of those that are read."""
+    """Raise FormatError if the file to write is one of the sources."""
     for source in map(Path, sources):
         with contextlib.suppress(OSError):
             if target.samefile(source):
@@ -410,7 +411,7 @@ def refuse_overwriting(target: Path, *sources: Path | str) -> None:
 
 
 def line_containing(path: Path, text: str) -> int | None:
-    """The first line of a file that holds some text, None where none does: for messages about an id."""
+    """The first line of a file that contains some text, or None: for messages about an id."""
     forms = (text.encode(), json.dumps(text)[1:-1].encode())
     with contextlib.suppress(WhenaboutsError), open_unpacked(path) as stream:
         for number, line in enumerate(stream, 1):

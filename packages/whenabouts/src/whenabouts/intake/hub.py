@@ -1,10 +1,10 @@
-"""Models of a hub: which are on this machine, what the hub says of one, and fetching it when asked to.
+"""Models of a hub: those on this machine, their description on the hub, and downloads on request.
 
-Nothing here asks the network but `look_up` and `fetch`, and only `whenabouts models get` calls these: whoever
-opens a model by name gets what is on this machine (`folder_of`), or an error with that remedy.
+Only `look_up` and `fetch` use the network, and only `whenabouts models get` calls these. Opening a model by
+name uses this machine's copy (`folder_of`), or raises an error with that remedy.
 
-What was fetched is written down beside it (`Pin`): the revision, and each file with its size and hash. A name
-without a revision means the pinned one ever after, and a download that broke off is told from a whole one.
+A `Pin` beside a download records the revision, and each file with its size and hash. A name without a
+revision means the pinned one from then on, and interrupted downloads are detected.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ _SPARE_BYTES = 64 << 20
 
 
 class HubError(WhenaboutsError):
-    """A model that is not on this machine, or that the hub did not give; the message has the remedy."""
+    """A model is not on this machine, or the hub did not give it; the message has the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
     """A model that whenabouts can use, for `whenabouts models list`.
 
-    `name` is what `models get` takes; `packages` are the modules of packages that carry it, the preferred one
-    first (none: it comes from the hub); `alias` is another name for it. Size and licence are not known here:
-    files and the hub have them.
+    `name` is the argument of `models get`; `packages` are modules that contain it, the preferred one first
+    (empty: it comes from the hub); `alias` is another name for it. Size and licence come from the files and
+    the hub.
     """
 
     name: str
@@ -132,7 +132,7 @@ class Pin:
 
     @property
     def weights(self) -> tuple[HubFile, ...]:
-        """The files that hold weights: those whose hash says which model it is."""
+        """The files with weights, whose hashes identify the model."""
         return tuple(file for file in self.files if file.path.endswith((".safetensors", ".bin", ".onnx")))
 
 
@@ -152,19 +152,18 @@ def is_name(name: str) -> bool:
 
 
 def not_here(name: str, why: str = "its weights are not on this machine") -> str:
-    """What to say of a model that is not here."""
+    """The message for a model that is not on this machine."""
     return (
         f"{name}: {why}, and nothing is downloaded unasked; `whenabouts models get {name}` fetches it "
-        f"(size and "
-        "licence are shown first), or give the path of a folder that holds it"
+        "(size and licence are shown first), or give the path of a folder that holds it"
     )
 
 
 def folder_of(name: str, is_whole: Callable[[Path], bool]) -> Path:
-    """The folder of a hub name in the hub's cache; the network is not asked.
+    """The folder of a hub name in the hub's cache, without using the network.
 
-    `is_whole` looks whether a folder has what the caller needs. Raises HubError, saying whether nothing of
-    the model is here, another revision, or a part.
+    `is_whole` checks whether a folder has the files that the caller needs. Raises HubError, saying whether
+    the model is missing, there in another revision, or incomplete.
     """
     repository, _, revision = name.partition("@")
     pin = pin_of(repository)
@@ -187,7 +186,7 @@ def folder_of(name: str, is_whole: Callable[[Path], bool]) -> Path:
 
 
 def _snapshot(repository: str, revision: str | None) -> Path | None:
-    """Where the hub's cache has a revision (a commit, a branch or a tag; None: the main one)."""
+    """The cached folder of a revision (a commit, a branch or a tag; None: the main one)."""
     place = _place(repository)
     commit = revision or "main"
     if not _is_hash(commit):
@@ -213,7 +212,7 @@ def _revisions(repository: str) -> list[str]:
 
 
 def _lacking(folder: Path, pin: Pin) -> list[HubFile]:
-    """The files of a pin that are not in its folder, or not whole."""
+    """The files of a pin that are missing from its folder or incomplete."""
     return [
         file
         for file in pin.files
@@ -222,7 +221,7 @@ def _lacking(folder: Path, pin: Pin) -> list[HubFile]:
 
 
 def pin_of(repository: str, file: str = _PIN) -> Pin | None:
-    """What was written down of a repository when it was fetched; None where nothing readable was."""
+    """The stored pin of a repository; None if missing or unreadable."""
     try:
         value = json.loads((_place(repository) / file).read_text(encoding="utf-8"))
         files = tuple(HubFile(**file) for file in value.pop("files"))
@@ -232,7 +231,7 @@ def pin_of(repository: str, file: str = _PIN) -> Pin | None:
 
 
 def pins() -> list[Pin]:
-    """All that was fetched, by name."""
+    """All pins, by name."""
     found_in = (path.parent.name for path in sorted(_cache().glob(f"models--*/{_PIN}")))
     names = (name.removeprefix("models--").replace("--", "/") for name in found_in)
     return [pin for name in names if (pin := pin_of(name)) is not None]
@@ -245,7 +244,7 @@ def is_fetched(pin: Pin) -> bool:
 
 
 def look_up(name: str, only: Sequence[str] = ()) -> Pin:
-    """What the hub has under a name, and which files of it would be fetched (`only` these, if any are named).
+    """The hub's description of a model, with the files that would be fetched (`only` these, if given).
 
     Raises HubError if the hub cannot be reached, has no such model, sends a malformed description, or has no
     weights that are safe to open.
@@ -311,7 +310,7 @@ def _chosen(name: str, offered: Sequence[HubFile], only: Sequence[str]) -> list[
     names = [file.path for file in offered]
     patterns = [*_FILES, *_CARDS]
     if any(fnmatch.fnmatch(path, "vocabulary.*") for path in names):
-        patterns.append("model.bin")  # CTranslate2's own format, which runs no code
+        patterns.append("model.bin")  # CTranslate2's format, which runs no code
     chosen = [file for file in offered if _fits(file.path, patterns) and not _fits(file.path, _LEFT_OUT)]
     if not any(file.path.endswith((".safetensors", ".bin")) for file in chosen):
         pickles = [path for path in names if _fits(path, _PICKLES)]
@@ -436,13 +435,12 @@ def _check_room(pin: Pin, folder: Path) -> None:
     if needed and needed + _SPARE_BYTES > free:
         raise HubError(
             f"{pin.repository}: needs {needed / 1e6:,.0f} MB, and {place} has {free / 1e6:,.0f} MB free; "
-            f"make "
-            "room, or set HF_HOME to a folder on another disk"
+            "make room, or set HF_HOME to a folder on another disk"
         )
 
 
 def _write_begun(pin: Pin) -> None:
-    """Write down what is being fetched, whole or not at all; what is here already stays pinned meanwhile."""
+    """Record the download in progress, atomically; the earlier pin stays valid meanwhile."""
     place = _place(pin.repository)
     place.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=place, delete=False, encoding="utf-8") as draft:
@@ -490,7 +488,7 @@ _guarded = 0
 
 @contextmanager
 def nothing_downloaded() -> Iterator[None]:
-    """Let no library ask the hub while a model is opened: what it lacks is an error, in any thread."""
+    """Keep libraries from using the hub while a model is opened, in all threads."""
     from huggingface_hub import constants
 
     global _guarded

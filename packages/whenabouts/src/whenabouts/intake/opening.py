@@ -1,7 +1,7 @@
-"""Files opened for reading: regular ones only, so that none can hang a reader or feed it without end.
+"""Opens regular files only, so that a pipe or device cannot hang a reader or feed it without end.
 
-What a name leads to may change between a look at it and its opening, so the open descriptor is what is
-checked. Standard library only; every room that reads a file that a person names reads it through here.
+A path may change between a check and its opening, so the open descriptor is checked. Standard library only;
+every file that a user names is opened through here.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from pathlib import Path
 def open_regular(path: Path | str) -> BufferedReader:
     """A regular file, open for reading; the caller closes it.
 
-    Raises OSError for what cannot be opened, and for a folder, a pipe, a socket or a device: none of them is
-    waited for. A name with a NUL character is one that is not there.
+    Raises OSError if it cannot be opened, or is a folder, a pipe, a socket or a device; none of them blocks.
+    A name with a NUL character counts as missing.
     """
     return os.fdopen(open_descriptor(path), "rb")
 
 
 def open_descriptor(path: Path | str) -> int:
-    """The descriptor of a regular file, open for reading, as `open_regular` checks it."""
+    """The descriptor of a regular file, checked as in `open_regular`."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError as error:
-        if error.errno == errno.ENXIO:  # what a socket says
+        if error.errno == errno.ENXIO:  # a socket
             raise _refusal(path, errno.EINVAL) from None
         raise
     except ValueError:
@@ -43,10 +43,10 @@ def open_descriptor(path: Path | str) -> int:
 
 @contextmanager
 def regular_name(path: Path | str) -> Iterator[str]:
-    """A name by which a library that takes no open file opens a regular file: that of the open descriptor.
+    """A name that opens this very regular file, for libraries that take no open file: its descriptor's.
 
-    It leads to this very file, whatever `path` leads to by then. What the library maps or keeps open stays
-    after it is gone. Raises OSError as `open_regular` does.
+    It stays valid if `path` changes meanwhile. Data that the library maps or keeps open survive it. Raises
+    OSError as `open_regular` does.
     """
     descriptor = open_descriptor(path)
     try:
@@ -56,7 +56,7 @@ def regular_name(path: Path | str) -> Iterator[str]:
 
 
 def read_regular(path: Path | str, most_bytes: int) -> bytes:
-    """All bytes of a regular file. Raises OSError, also (EFBIG) for one of more than `most_bytes`."""
+    """All bytes of a regular file. Raises OSError, and EFBIG for more than `most_bytes`."""
     with open_regular(path) as file:
         data = file.read(min(os.fstat(file.fileno()).st_size, most_bytes) + 1)
     if len(data) > most_bytes:
@@ -67,5 +67,5 @@ def read_regular(path: Path | str, most_bytes: int) -> bytes:
 
 def _refusal(path: Path | str, number: int) -> OSError:
     is_folder = number == errno.EISDIR
-    reason = "a folder, not a file" if is_folder else "no plain file (a pipe, a socket or a device)"
+    reason = "a folder, not a file" if is_folder else "not a regular file (a pipe, a socket or a device)"
     return OSError(number, reason, str(path))

@@ -1,13 +1,13 @@
-"""The value of a pickle, read as data: no class is imported, no function is called.
+"""Parses a pickle as data: no class is imported, no function is called.
 
-A pickle is a program for a small machine that can call any function of the interpreter it runs in. Here
-Python's own machine does only the steps that plain values need. A class or function is kept by its name, an
-object of a class by its attributes, a call by its arguments.
+A pickle is a program for a small machine that can call any function of the interpreter. Here Python's machine
+executes only the opcodes that plain values need. A class or function is kept by its name, an object by its
+attributes, a call by its arguments.
 
-`torch.load(weights_only=True)` (2.13) refuses calls as well, but was not taken in place of this reader. Tried
-with crafted files, it crashed the interpreter (1 MB: nested tuples as a key of a dict), never returned (200
-bytes: a key whose tuple is doubled 40 times) and made 1 GB out of a zip file of 1 MB. It needs each class of
-settings by name and reads no protocol but 2. Here keys are texts and numbers, and the size is bounded.
+`torch.load(weights_only=True)` (2.13) refuses calls as well, but was not used instead. With crafted files, it
+crashed the interpreter (1 MB: nested tuples as a key of a dict), never returned (200 bytes: a key whose tuple
+is doubled 40 times) and made 1 GB out of a zip file of 1 MB. It also needs each settings class by name and
+reads only protocol 2. Here keys are texts and numbers, and the size is bounded.
 """
 
 from __future__ import annotations
@@ -23,18 +23,17 @@ from typing import IO, Any, ClassVar, cast
 from whenabouts.types import WhenaboutsError
 
 MOST_PICKLE_BYTES = 4 << 20
-"""A checkpoint of a few hundred tensors has some ten thousand: the values of tensors lie elsewhere."""
-
+"""A checkpoint of a few hundred tensors has some ten thousand bytes, without the tensors' values."""
 
 _LONGEST_INTEGER_BITS = 128
-"""PyTorch's own magic number has 77; a longer one cannot even be written into a message."""
+"""PyTorch's magic number has 77."""
 
 _MOST_COPIED = 1_000_000
-"""Items that calls and objects may take over: a few bytes can name a large container again and again."""
+"""Most items copied into calls and objects: a few bytes can name a large container again and again."""
 
 
 class PickleRefused(WhenaboutsError):
-    """A pickle that is damaged or does more than data needs; the message is part of a line."""
+    """A pickle is damaged or not plain data; the message is part of a line."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Name:
 
 @dataclass
 class Call:
-    """A call that the pickle asks for, which is not made."""
+    """A call in the pickle, which is not executed."""
 
     path: str
     arguments: tuple[Any, ...]
@@ -54,35 +53,35 @@ class Call:
 
 @dataclass
 class ForeignObject:
-    """An object of a class that is not looked up: what the pickle gives it."""
+    """An object of a class that is not imported, with its data."""
 
     path: str
     items: dict[Any, Any] = field(default_factory=dict)
-    """What it holds as a mapping, or its attributes."""
+    """Its items as a mapping, or its attributes."""
 
     def extend(self, values: Sequence[Any]) -> None:
-        """Ignore what the pickle appends."""
+        """Ignore appended values."""
 
     append = extend
 
 
 @dataclass(frozen=True)
 class Persistent:
-    """A value that is kept outside the pickle, by the persistent id it has there."""
+    """A value outside the pickle, by its persistent id."""
 
     id: Any
 
 
 def read_pickle(stream: IO[bytes], calls: Container[str]) -> Any:
-    """The value of the pickle at the place where a stream stands; the stream stands behind it afterwards.
+    """The value of the pickle at the stream's position; the stream is then after the pickle.
 
-    Made of None, bool, int, float, str, bytes, list, tuple, dict (an OrderedDict too), and of `Name`, `Call`,
-    `ForeignObject`, `Persistent`. Raises PickleRefused for a call of what is not among `calls`, for an opcode
-    that data has no need of, and for a pickle that is damaged or too long.
+    Made of None, bool, int, float, str, bytes, list, tuple, dict (also for OrderedDict), and of `Name`,
+    `Call`, `ForeignObject`, `Persistent`. Raises PickleRefused for a call that is not among `calls`, for an
+    opcode that data do not need, and for a damaged or long pickle.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # odd escapes in texts of old pickles
+            warnings.simplefilter("ignore", DeprecationWarning)  # invalid escapes in old pickles
             machine = _Unpickler(stream, calls)
             value = machine.load()
         if machine.stack:
@@ -93,40 +92,38 @@ def read_pickle(stream: IO[bytes], calls: Container[str]) -> Any:
         *(EOFError, pickle.UnpicklingError, struct.error),
     ) as error:
         reason = (str(error).splitlines() or [""])[0][:120]
-        raise PickleRefused(f"is damaged or no pickle ({reason or type(error).__name__})") from None
+        raise PickleRefused(f"is damaged or not a pickle ({reason or type(error).__name__})") from None
 
 
 class _Bounded:
-    """A stream of which no more is read than a pickle of names and numbers can hold."""
+    """A stream from which at most MOST_PICKLE_BYTES are read."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream, self._left = stream, MOST_PICKLE_BYTES
 
     def read(self, count: int) -> bytes:
-        """So many bytes, fewer at the end."""
         self._left -= count
         if self._left < 0:
             raise PickleRefused(f"is a pickle of more than {MOST_PICKLE_BYTES} bytes, which are not read")
         return self._stream.read(count)
 
     def readline(self) -> bytes:
-        """A line."""
         line = self._stream.readline(self._left + 1)
         self._left -= len(line)
         return line if self._left >= 0 else self.read(0)
 
 
 class _Steps(dict[int, Callable[[Any], None]]):
-    """What the machine does for each opcode; others are refused."""
+    """The machine's functions by opcode; other opcodes are refused."""
 
     def __missing__(self, code: int) -> Callable[[Any], None]:
         names = [opcode.name for opcode in pickletools.opcodes if ord(opcode.code) == code]
         if not names:
-            raise ValueError(f"{code:#x} is no opcode")
-        raise PickleRefused(f"has a step {names[0]}, which data has no need of")
+            raise ValueError(f"{code:#x} is not an opcode")
+        raise PickleRefused(f"has a step {names[0]}, which data do not need")
 
 
-# These take a value from the pickle, put it together with others, or keep it; they call nothing.
+# These read, combine or memorise values; they call nothing.
 _PLAIN = (
     *("PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK", "DUP", "NONE", "NEWTRUE", "NEWFALSE"),
     *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
@@ -134,12 +131,12 @@ _PLAIN = (
     *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
     *("TUPLE", "EMPTY_TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "LIST", "EMPTY_LIST", "APPEND", "APPENDS"),
     *("EMPTY_DICT", "GET", "BINGET", "LONG_BINGET", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"),
-    *("GLOBAL", "STACK_GLOBAL", "PERSID", "BINPERSID"),  # through the two methods below
+    *("GLOBAL", "STACK_GLOBAL", "PERSID", "BINPERSID"),  # by find_class and persistent_load
 )
 
 
 def _checked_integer(code: int) -> Callable[[Any], None]:
-    """Python's step for an integer, and then a look at how long it is."""
+    """Python's function for an integer, followed by a check of its length."""
     read = pickle._Unpickler.dispatch[code]
 
     def step(machine: Any) -> None:
@@ -150,7 +147,7 @@ def _checked_integer(code: int) -> Callable[[Any], None]:
 
 
 class _Unpickler(pickle._Unpickler):
-    """Python's machine, of which all that makes objects or calls is replaced."""
+    """Python's machine with every function replaced that makes objects or calls."""
 
     stack: list[Any]
     pop_mark: Callable[[], list[Any]]
@@ -166,40 +163,38 @@ class _Unpickler(pickle._Unpickler):
     def _count_copied(self, items: Any) -> None:
         self._copied += len(items)
         if self._copied > _MOST_COPIED:
-            raise PickleRefused(f"copies more than {_MOST_COPIED} items, which a checkpoint has no need of")
+            raise PickleRefused(f"copies more than {_MOST_COPIED} items, which a checkpoint does not need")
 
     def find_class(self, module: str, name: str) -> Name:
-        """The name alone: nothing is looked up."""
         return Name(f"{module}.{name}")
 
     def persistent_load(self, pid: Any) -> Persistent:
-        """The id alone: its value is looked up by who reads the file."""
         return Persistent(pid)
 
     def call(self) -> None:
-        """REDUCE: a call, if it is one that data needs."""
+        """REDUCE: a call, if it is allowed."""
         arguments, function = self.stack.pop(), self.stack.pop()
         path = function.path if isinstance(function, Name) else type(function).__name__
         if not isinstance(function, Name) or path not in self._calls or not isinstance(arguments, tuple):
-            raise PickleRefused(f"asks for a call of {path[:120]!r}, which a checkpoint has no need of")
+            raise PickleRefused(f"asks for a call of {path[:120]!r}, which a checkpoint does not need")
         if path == "collections.OrderedDict":
             pairs = arguments[0] if arguments else ()
             self._count_copied(pairs)
             if any(not isinstance(pair, list | tuple) or len(pair) != 2 for pair in pairs):
-                raise TypeError("an ordered mapping of what is no pairs")
+                raise TypeError("an ordered mapping without pairs")
             self.stack.append(_with_items({}, [value for pair in pairs for value in pair]))
         else:
             self.stack.append(Call(path, arguments))
 
     def new_object(self, count: int = 2) -> None:
-        """NEWOBJ: an object of a class, whatever its constructor is given."""
+        """NEWOBJ: an object of a class, whatever its arguments."""
         kind, *_ = self.stack[-count:]
         if not isinstance(kind, Name):
-            raise TypeError("an object of what is no class")
+            raise TypeError("an object without a class")
         self.stack[-count:] = [ForeignObject(kind.path)]
 
     def integer(self) -> None:
-        """INT, LONG, LONG1, LONG4: a number as large as numbers of files are."""
+        """INT, LONG, LONG1, LONG4: an integer of bounded length."""
         value = self.stack[-1]
         if isinstance(value, int) and value.bit_length() > _LONGEST_INTEGER_BITS:
             raise PickleRefused(f"has an integer of {value.bit_length()} bits, which no checkpoint needs")
@@ -212,12 +207,11 @@ class _Unpickler(pickle._Unpickler):
             built.items.update(state)
 
     def set_items(self, pairs: Sequence[Any]) -> None:
-        """SETITEM(S): items of a mapping, or of an unknown object."""
+        """SETITEM(S): items of a mapping or of a foreign object."""
         container = self.stack[-1]
         _with_items(container.items if isinstance(container, ForeignObject) else container, pairs)
 
     def set_item(self) -> None:
-        """SETITEM: one of them."""
         value, key = self.stack.pop(), self.stack.pop()
         self.set_items((key, value))
 
@@ -242,9 +236,9 @@ class _Unpickler(pickle._Unpickler):
 
 
 def _with_items(items: Any, pairs: Sequence[Any]) -> dict[Any, Any]:
-    """A dict with key, value, key, value ... set in it. Keys are plain, so that hashing is cheap."""
+    """A dict with alternating keys and values set in it. Keys are plain, so that hashing is cheap."""
     if not isinstance(items, dict) or len(pairs) % 2:
-        raise TypeError("items are set in what is no mapping")
+        raise TypeError("items are set in a value that is not a mapping")
     keys = pairs[::2]
     if not all(isinstance(key, str | bytes | int | float | None) for key in keys):
         raise TypeError("a key is neither text nor number")

@@ -1,4 +1,4 @@
-"""What an object store answers when it will not, in words that name the remedy."""
+"""Explains an object store's errors and their remedies."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _REASONS = {
         f"try again later; {_KEPT}",
     ),
 }
-# An answer without a body (to HEAD) has its status alone.
+# An answer without a body (to HEAD) has only a status.
 _CODE = re.compile(r"(?:<Code>|AWS Error |ExceptionName: )(\w{3,60})")
 _STATUS = re.compile(r"\bstatus(?: code)?:? (\d{3})\b", re.IGNORECASE)
 _UNREACHED = re.compile(
@@ -48,11 +48,11 @@ _UNSAFE_HTTP = re.compile(r"URL scheme is not allowed|BadScheme")
 
 
 class StoreAway(WhenaboutsError):
-    """A store that refused, or was away, while something was read: what was read is not to blame."""
+    """A store refused or was away during a read, so the file is not at fault."""
 
 
 def why_refused(text: str) -> str | None:
-    """The reason and the remedy for the text of an error, where a store gave it; else None.
+    """The reason and the remedy if an error's text comes from a store, else None.
 
     >>> why_refused("Server returned status code: 503 Service Unavailable: ")
     'a store that is overloaded or away (503): try again later; what was finished before is kept, and the \

@@ -1,1 +1,1 @@
-"""Moments from a curve of scores, and one order from several streams; NumPy only, nothing is trained."""
+"""Moments from a curve of scores, and score fusion; NumPy only, nothing is trained."""

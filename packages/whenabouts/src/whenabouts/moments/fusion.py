@@ -1,19 +1,19 @@
-"""Score fusion: what full text and vectors say of each clip, on one scale. Pure numpy.
+"""Score fusion: full-text and vector scores of each clip on one scale. Pure NumPy.
 
     fused = bm25 + COSINE_WEIGHT * (cosine - level) / spread
 
-BM25 is a sum of weights of evidence: each word of the query that is found near the clip adds at most some
-2.2 times the logarithm of how rare it is. A cosine has no such meaning; what is a high one differs from
-encoder to encoder (a CLIP's true pictures score 0.3, a MiniLM's true sentences 0.6). So it is counted in
-spreads above the level that *unrelated* sentences have in the same stream (`Scale`). That makes every
-stream's curve free of its encoder's scale: a stream of pictures is the same formula without BM25.
+BM25 is a sum of weights of evidence: each word of the query found near the clip adds at most some 2.2 times
+the logarithm of its rarity. The scale of a cosine depends on the encoder (a CLIP's true pictures score 0.3, a
+MiniLM's true sentences 0.6). So it is standardised by the mean and spread of *unrelated* sentences in the
+same stream (`Scale`), which makes every stream's curve independent of its encoder. A stream of pictures uses
+the formula without BM25.
 
-Choices, with what they cost (hit@1 / hit@5 in percent over the 639 titles of `docs/finding.md`, on the
-half that settings were chosen on; this formula: 54.6 / 78.7; chance is some two points):
+Measured choices (hit@1 / hit@5 in percent over the 639 titles of `docs/finding.md`, on the half for choosing
+settings; this formula: 54.6 / 78.7; differences below two points are within chance):
 
-- The sum of scores, not of ranks (51.2 / 77.7): ranks forget by how much the best stands out.
-- One scale for all queries. A z-score per query finds as much (54.9 / 78.7), but with one scale a query that
-  nothing answers scores low, which confidence lives on.
+- The sum of scores, not of ranks (51.2 / 77.7): ranks lose the lead of the best.
+- One scale for all queries. A z-score per query finds as much (54.9 / 78.7), but with one scale a query
+  without an answer scores low, which confidence needs.
 - A weight of 1.9: from 1 to 2.5 all are as good (53.7 to 54.0 / 78.0 to 78.4), 0.5 is not (53.0 / 75.9).
 - Nothing else: the recording's title (54.0 / 75.3) and the recording as a whole (53.4 / 77.1) add nothing.
 """
@@ -31,7 +31,7 @@ from whenabouts.types import UsageError
 Floats = NDArray[np.float64]
 
 COSINE_WEIGHT = 1.9
-"""BM25 points (natural logarithms of odds) that a cosine gains with each spread."""
+"""BM25 points (log odds) per spread of the cosine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +47,24 @@ class Scale:
     def __post_init__(self) -> None:
         if not (np.isfinite(self.level).all() and np.isfinite(self.spread).all() and np.all(self.spread > 0)):
             raise UsageError(
-                f"level {self.level!r} and spread {self.spread!r} are no scale; "
+                f"level {self.level!r} and spread {self.spread!r} are not a scale; "
                 "both must be finite and the spread above 0"
             )
 
     def to_json(self) -> dict[str, float]:
-        """For the corpus's description."""
         return {"level": float(self.level), "spread": float(self.spread)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, float]) -> Scale:
-        """Back from the corpus's description."""
         return cls(float(value["level"]), float(value["spread"]))
 
 
 def measure_scale(cosines: ArrayLike) -> Scale:
-    """The scale of a stream from cosines (any shape) of unrelated sentences and clips of the stream.
+    """The scale of a stream from cosines (any shape) of unrelated sentences and its clips.
 
-    A few hundred clips are enough. Where none were measured yet, the cosines of one query to its
-    candidates serve: their true hits are few. A stream whose cosines are all equal gets a spread of 1,
-    so that they add nothing. Raises UsageError for no cosines or values that are not finite.
+    A few hundred clips are enough. Before a measurement, the cosines of one query to its candidates serve,
+    because their true hits are few. If all cosines are equal, the spread is 1, so that they add nothing.
+    Raises UsageError for no cosines or non-finite values.
 
     >>> measure_scale([0.0, 0.2])
     Scale(level=0.1, spread=0.1)
@@ -75,7 +73,7 @@ def measure_scale(cosines: ArrayLike) -> Scale:
     if not values.size or not np.isfinite(values).all():
         raise UsageError(f"{values.size} cosines, not all of them finite, give no scale")
     spread = float(values.std())
-    # Equal numbers differ by rounding; what is left of that is no spread.
+    # Equal numbers may differ by rounding.
     return Scale(float(values.mean()), spread if spread > 1e-6 else 1.0)
 
 
@@ -86,12 +84,13 @@ def fuse(
     *,
     weight: float = COSINE_WEIGHT,
 ) -> Floats:
-    """The fused score of N clips, (N,) float64: higher is better, 0 is what means nothing.
+    """The fused score of N clips, (N,) float64: higher is better, 0 means nothing.
 
-    `cosine` (N,): of the query with each clip, None where the query or the stream has no vector.
-    `bm25` (N,): 0 where a clip did not match, None where the stream has no words.
-    `scale`: of the stream's cosines; without one the given cosines are their own background.
-    Raises UsageError where both are missing, lengths differ, or values are not finite.
+    - `cosine` (N,): of the query with each clip, None without vectors.
+    - `bm25` (N,): 0 for a clip that did not match, None if the stream has no words.
+    - `scale`: of the stream's cosines; without one it is measured from the given cosines.
+
+    Raises UsageError if both are missing, lengths differ, or values are not finite.
     """
     lexical = None if bm25 is None else _checked("BM25", bm25)
     if cosine is None:

@@ -1,9 +1,9 @@
-"""Spoken moments: the peaks of a fused curve, each with the stretch around it that is nearly as high.
+"""Moments of speech: the peaks of a fused curve, each with the nearly equally high range around it.
 
-What a passage scores counts the minute around it already (its context and its blended vector), so its
-curve is smooth and a peak says where the moment is. Segments of the curve, which are right for pictures
-(`zero_shot.py`), swallow neighbouring topics: over the titles of `docs/finding.md` they find 53.0 % first
-and 77.1 % among the first five where peaks find 54.0 and 79.0 %, on the half that settings were chosen on.
+A passage's score already includes the minute around it (its context and its blended vector), so its curve is
+smooth and a peak locates the moment. Segments of the curve, which suit pictures (`zero_shot.py`), absorb
+neighbouring topics: over the titles of `docs/finding.md` they find 53.0 % first and 77.1 % among the first
+five, peaks 54.0 and 79.0 %, on the half for choosing settings.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ Indices = NDArray[np.int64]
 class Config:
     """Settings of the peaks, chosen on one half of the recordings of `docs/finding.md`.
 
-    `share`: neighbouring clips belong to a moment while they score this share of its peak. From 0.9 to
-    0.5 hits change by less than half a point; the middle start error grows from 24 to 30 s, the overlap
-    with the titled part from 0.16 to 0.30.
-    `reach_seconds`: how far a moment goes from the middle of its peak, either way.
-    `max_gap_seconds`: no moment reaches over a longer silence.
-    `apart_seconds`, `apart_share`: how far apart the middles of two peaks of one video lie at least, and
-    which share of the video's length that is at most (short videos). At 0, 45, 90 and 180 s there are
-    76.8, 78.0, 78.7 and 77.4 % among the first five: a topic's second-best half minute is no new answer.
-    `count`: how many moments are sought over all videos together.
+    - `share`: neighbouring clips belong to a moment while they score this share of its peak. From 0.9 to 0.5
+      hits change by less than half a point; the median start error grows from 24 to 30 s, the overlap with
+      the titled part from 0.16 to 0.30.
+    - `reach_seconds`: largest distance of a moment's border from the middle of its peak.
+    - `max_gap_seconds`: no moment spans a longer silence.
+    - `apart_seconds`, `apart_share`: least distance between the middles of two peaks of one video, at most
+      that share of the video's length (for short videos). At 0, 45, 90 and 180 s, 76.8, 78.0, 78.7 and 77.4 %
+      are among the first five: a topic's second-best half minute is not a new answer.
+    - `count`: number of moments over all videos.
     """
 
     share: float = 0.8
@@ -54,7 +54,7 @@ class Config:
 
 @dataclass(frozen=True, eq=False)
 class Peaks:
-    """M moments, best first: rows of the clips at the peak, and first and last (inclusive) of the moment."""
+    """M moments, best first: rows of the peak clip, and first and last (inclusive) clip of the moment."""
 
     peak: Indices
     first: Indices
@@ -69,9 +69,9 @@ def find_peaks(
 ) -> Peaks:
     """The moments of V videos with N clips together, best first; ties in order of the clips.
 
-    `score`, `start`, `end` (N,): fused curves, seconds, video after video, each in order of its starts;
-    video v owns the clips `offsets[v]` to `offsets[v + 1]` (V + 1,). Moments of a video share no clip.
-    Raises UsageError for arrays that do not fit together and scores that are not finite.
+    `score`, `start`, `end` (N,): fused curves and seconds, video after video, each in order of start; video v
+    has the clips `offsets[v]` to `offsets[v + 1]` (V + 1,). Moments of a video share no clip. Raises
+    UsageError for arrays that do not fit together and non-finite scores.
     """
     line = _Line.of(score, start, end, offsets, config or Config())
     moments: list[tuple[int, int, int]] = []
@@ -88,7 +88,9 @@ def find_peaks(
 
 @dataclass(frozen=True, eq=False)
 class _Line:
-    """Curves under work: `left` (N,) scores what may be a peak, else -inf; `free` (N,): in no moment yet."""
+    """Curves in progress: `left` (N,) scores of possible peaks, else -inf; `free` (N,): not in a moment
+    yet.
+    """
 
     score: Floats
     start: Floats
@@ -111,12 +113,12 @@ class _Line:
         return cls(columns[0], columns[1], columns[2], borders, config, columns[0].copy(), free)
 
     def video_of(self, row: int) -> tuple[int, int]:
-        """First row of a row's video, and the first row behind it."""
+        """First row of a row's video, and one past its last row."""
         video = int(np.searchsorted(self.offsets, row, side="right")) - 1
         return int(self.offsets[video]), int(self.offsets[video + 1])
 
     def stretch(self, peak: int) -> tuple[int, int]:
-        """First and last row around a peak that are nearly as high, near, free and not past a silence."""
+        """First and last row around a peak that are nearly as high, near, free, and not past a silence."""
         low, high = self.video_of(peak)
         config, middle = self.config, (self.start[peak] + self.end[peak]) / 2
         reach = config.reach_seconds
@@ -133,11 +135,11 @@ class _Line:
         return first, last
 
     def take(self, peak: int, first: int, last: int) -> None:
-        """Leave a moment's clips, and peaks too near to its own, out of what is sought from here on."""
+        """Exclude a moment's clips, and peaks too near to its peak, from the search."""
         low, high = self.video_of(peak)
         middles = (self.start[low:high] + self.end[low:high]) / 2
         lasts = self.end[low:high].max() - self.start[low]
-        apart = min(self.config.apart_seconds, self.config.apart_share * lasts)
-        self.left[low:high][np.abs(middles - middles[peak - low]) < apart] = -np.inf
+        least = min(self.config.apart_seconds, self.config.apart_share * lasts)
+        self.left[low:high][np.abs(middles - middles[peak - low]) < least] = -np.inf
         self.left[first : last + 1] = -np.inf
         self.free[first : last + 1] = False

@@ -1,11 +1,10 @@
 """All maximal-scoring segments of many number sequences at once.
 
-W. L. Ruzzo and M. Tompa, "A linear time algorithm for finding all maximal scoring subsequences",
-ISMB 1999, define them: take the contiguous segment with the largest sum, then look again left and
-right of it, until nothing positive is left. Their algorithm walks through one sequence with a stack.
-This one gives the same segments with whole-array steps: alternating runs of positive and of other
-values are merged across the smallest runs first, which is how the hills of a cumulative sum are
-simplified by their persistence.
+W. L. Ruzzo and M. Tompa, "A linear time algorithm for finding all maximal scoring subsequences", ISMB 1999,
+define them: take the contiguous segment with the largest sum, then search left and right of it, until nothing
+positive is left. Their algorithm walks through one sequence with a stack. This one finds the same segments
+with array operations: alternating runs of positive and other values are merged across the smallest runs
+first, as the hills of a cumulative sum are simplified by persistence.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Segments:
 
 @dataclass(slots=True)
 class _Runs:
-    """Neighbouring values of one sign: where each run starts, its sum, whether it opens a sequence."""
+    """Runs of neighbouring values of one sign: start, sum, sign, and whether each opens a sequence."""
 
     first: Indices
     total: Floats
@@ -42,10 +41,9 @@ class _Runs:
 def maximal_segments(values: Floats, opens: Flags) -> Segments:
     """Every maximal-scoring segment with a positive sum, ordered by place.
 
-    `values` is (N,) and finite; `opens` (N,) is true where a new sequence starts (position 0 always
-    does); segments never reach over such a place. Where a longer segment would gain nothing, the
-    shorter one is taken, as Ruzzo and Tompa do. The segments do not overlap. The sums inside one sequence
-    do not depend on the other sequences.
+    `values` is (N,) and finite; `opens` (N,) is true where a new sequence starts (position 0 always does); no
+    segment spans such a place. If a longer segment would gain nothing, the shorter one is taken, as in Ruzzo
+    and Tompa. Segments do not overlap. Sums in one sequence do not depend on other sequences.
     """
     if not len(values):
         return Segments(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
@@ -82,10 +80,10 @@ def _runs_of(values: Floats, opens: Flags) -> _Runs:
 
 
 def _removable(runs: _Runs) -> Flags:
-    """Runs no larger than both neighbours in their sequence: segments gain by reaching over them.
+    """Runs no larger than both neighbours in their sequence: segments gain by spanning them.
 
-    A gap must be strictly smaller than the hills beside it; a hill between gaps may be as large as
-    they are. Hence two neighbours are never removable together.
+    A gap must be strictly smaller than the hills beside it; a hill between gaps may be equal. Hence two
+    neighbours are never removable together.
     """
     size = np.abs(runs.total)
     removable = np.zeros(len(size), dtype=bool)
@@ -108,7 +106,7 @@ def _merged(runs: _Runs, valley: Flags) -> _Runs:
 
 
 def _outermost(segments: Segments) -> Segments:
-    """Segments that lie in no other one, ordered by place; any two are nested or apart."""
+    """Segments that are not inside another one, ordered by place; any two are nested or disjoint."""
     order = np.lexsort((-segments.last, segments.first))
     first, last, gain = segments.first[order], segments.last[order], segments.gain[order]
     outer = np.ones(len(first), dtype=bool)

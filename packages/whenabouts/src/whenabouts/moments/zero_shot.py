@@ -1,21 +1,21 @@
 """The zero-shot localizer: from the clip scores of candidate videos to moments, without training.
 
-A *curve* is what one query scores in every clip of one video: a cosine for pictures, a fused number
-for words. Curves of several videos are handled together, as concatenated arrays, and every step is
-an array step; no result depends on which other videos are in the batch.
+A *curve* has the scores of one query in every clip of one video: a cosine for pictures, a fused score for
+words. Curves of several videos are processed together, as concatenated arrays with array operations; no
+result depends on the other videos in the batch.
 
-1. Scores are counted in spreads above the background of the query (`Curves.level`, `.spread`).
-2. The curve is smoothed lightly, and the video's own level (and its slow drift, in long videos) is
-   taken off: borders are found where the video changes, not where the corpus would.
+1. Scores are standardised by the background of the query (`Curves.level`, `.spread`).
+2. The curve is smoothed lightly, and the video's mean level (and its slow drift, in long videos) is
+   subtracted, so that borders follow changes of the video and not differences to the corpus.
 3. At several heights between that level and the video's peak, all maximal-scoring segments of
-   `curve - height` are candidates (`_parts/segments.py`). Half-way between the mean inside and the
-   mean outside is where the most likely borders of a box in white noise lie.
+   `curve - height` are candidates (`segments.py`). Half-way between the mean inside and the mean outside
+   are the most likely borders of a box in white noise.
 4. A candidate weighs `mean * clips ** evidence_exponent`; 0.5 would be the likelihood ratio in white
    noise. The heaviest survive non-maximum suppression in seconds (`overlap.py`).
 5. The score that orders moments of all videos is `mean * seconds ** extent_exponent`, with the mean
-   counted from the background of the query.
+   relative to the background of the query.
 
-`docs/finding.md` has what was measured, `benchmarks/results/localizer.md` what else was tried.
+`docs/finding.md` has the measurements, `benchmarks/results/localizer.md` the rejected alternatives.
 """
 
 from __future__ import annotations
@@ -44,22 +44,21 @@ _BLOCK = 32_768
 class Config:
     """Settings of the localizer; the defaults were chosen on one half of the data of `docs/finding.md`.
 
-    `min_seconds`, `max_seconds`: length of a moment. A shorter one grows by neighbouring clips while
-    there are any; a longer one is given up for what stands above a greater height. One clip is always
-    allowed, however long it is.
-    `height_shares`: the heights, as shares of the video's peak above its own level.
-    `smoothing`: weight that each neighbouring clip gets in the smoothed curve; 0 for none, at most 1/3.
-    `own_level`: share of the video's own level that is taken off before borders are sought.
-    `drift_seconds`: window of the slow drift that is taken off in videos longer than it; 0 for never.
-    `evidence_exponent`, `extent_exponent`: see the module.
-    `soft_borders`: true puts a border between two clip middles, where the curve crosses half of the
-    moment's mean: right for pictures, whose clips are cut blindly. False keeps the borders of clips:
-    right for passages of whole sentences.
-    `max_gap_seconds`: no moment reaches over a longer stretch without clips.
-    `moments_per_video`: how many moments a video yields at most.
-    `min_share`: moments of a video that weigh less than this share of its heaviest are left out.
-    `nms_iou`: moments of a video do not share more than this (intersection over union); 0: nothing.
-    `snap_seconds`: how far `snap` moves a border.
+    - `min_seconds`, `max_seconds`: length of a moment. A shorter one grows by neighbouring clips if possible;
+      a longer one is dropped in favour of those above a greater height. A single clip is always allowed.
+    - `height_shares`: the heights, as shares of the video's peak above its level.
+    - `smoothing`: weight of each neighbouring clip in the smoothed curve; 0 for none, at most 1/3.
+    - `own_level`: share of the video's level that is subtracted before borders are sought.
+    - `drift_seconds`: window of the slow drift that is subtracted in longer videos; 0 for never.
+    - `evidence_exponent`, `extent_exponent`: see the module.
+    - `soft_borders`: true puts a border between two clip middles, where the curve crosses half of the
+      moment's mean: for pictures, whose clips are cut blindly. False keeps the borders of clips: for passages
+      of sentences.
+    - `max_gap_seconds`: no moment spans a longer gap between clips.
+    - `moments_per_video`: most moments of a video.
+    - `min_share`: moments of a video that weigh less than this share of its heaviest are dropped.
+    - `nms_iou`: largest intersection over union of two moments of a video; 0: none.
+    - `snap_seconds`: largest distance by which `snap` moves a border.
     """
 
     min_seconds: float = 1.0
@@ -99,18 +98,19 @@ class Config:
 
 @dataclass(frozen=True)
 class Background:
-    """What a query scores where it means nothing: typical score and its spread (> 0)."""
+    """Scores of a query where it means nothing: typical score and spread (> 0)."""
 
     level: float
     spread: float
 
 
 def measure_background(scores: ArrayLike) -> Background:
-    """Median and spread (1.4826 times the median deviation) of what a query scores in background clips.
+    """Median and spread (1.4826 times the median absolute deviation) of a query's scores in background
+    clips.
 
-    `scores` (N,): clips drawn from the whole corpus, or all clips of the candidates; true moments
-    among them do little harm. Where more than half of them are equal the standard deviation is
-    taken, where all are equal a spread of 1. Raises UsageError for no scores at all or NaN.
+    `scores` (N,): clips drawn from the whole corpus, or all clips of the candidates; true moments among them
+    do little harm. If more than half are equal, the standard deviation is used, if all are equal, a spread of
+    1. Raises UsageError for no scores or NaN.
 
     >>> measure_background([0.1, 0.2, 0.3, 9.0]).level
     0.25
@@ -123,7 +123,7 @@ def measure_background(scores: ArrayLike) -> Background:
         )
     level = float(np.median(values))
     spread = 1.4826 * float(np.median(np.abs(values - level)))
-    # Equal numbers may differ by rounding; what is left of that is no spread.
+    # Equal numbers may differ by rounding.
     least = 1e-12 * max(1.0, float(np.abs(values).max()))
     if spread <= least:
         spread = float(np.std(values))
@@ -134,13 +134,13 @@ def measure_background(scores: ArrayLike) -> Background:
 class Curves:
     """Clip scores of one query in V candidate videos with N clips together.
 
-    `score`, `start`, `end` (N,): video after video; times in seconds, half-open, starts never
-    decreasing within a video. Clips may differ in length, overlap and leave gaps. Video v owns the
-    clips `offsets[v]` to `offsets[v + 1]` (V + 1,); it may own none, and then yields no moment.
-    `level`, `spread`: background of the query (`measure_background`), one number or one per video.
+    `score`, `start`, `end` (N,): video after video; times in seconds, half-open, starts never decreasing
+    within a video. Clips may differ in length, overlap and leave gaps. Video v has the clips `offsets[v]` to
+    `offsets[v + 1]` (V + 1,); a video without clips yields no moment. `level`, `spread`: background of the
+    query (`measure_background`), one number or one per video.
 
-    Raises UsageError for arrays that do not fit together, NaN or infinite values, and clips that are
-    empty, reversed, or out of order.
+    Raises UsageError for arrays that do not fit together, non-finite values, and clips that are empty,
+    reversed, or out of order.
     """
 
     score: Floats
@@ -199,10 +199,9 @@ class Curves:
 class Moments:
     """M moments, best first: score descending, then video, start, end. All arrays are (M,).
 
-    `video` indexes the videos of the curves; `start`, `end` in seconds, start < end; `first_clip`,
-    `last_clip` (inclusive) count from the video's first clip. With soft borders a time may lie up to
-    half a clip inside or outside of these clips. Scores may be negative; only their order means
-    anything.
+    `video` indexes the videos of the curves; `start`, `end` are in seconds, start < end; `first_clip`,
+    `last_clip` (inclusive) count from the video's first clip. With soft borders a time may lie up to half a
+    clip inside or outside of these clips. Scores may be negative; only their order matters.
     """
 
     video: Indices
@@ -222,10 +221,10 @@ class Moments:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A block of curves without empty videos, ready for array steps; V videos, N clips.
+    """A block of curves without empty videos, ready for array operations; V videos, N clips.
 
-    `video` (N,) names each clip's row in `begin` and `names` (V,); `opens` (N,) is true at the first
-    clip of a video and behind a gap; `height` (N,) counts spreads above the background.
+    `video` (N,) is each clip's row in `begin` and `names` (V,); `opens` (N,) is true at the first clip of a
+    video and after a gap; `height` (N,) is the standardised score.
     """
 
     start: Floats
@@ -240,7 +239,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _Spans:
-    """C candidates: clips `first`..`last` (inclusive, counted over all videos) and what they weigh."""
+    """C candidates: clips `first`..`last` (inclusive, counted over all videos) and their weight."""
 
     first: Indices
     last: Indices
@@ -251,7 +250,7 @@ class _Spans:
 
 
 class ZeroShotLocalizer:
-    """Finds moments in curves; has no weights and keeps nothing between calls."""
+    """Finds moments in curves; stateless."""
 
     def __init__(self, config: Config | None = None) -> None:
         self.config = config or Config()
@@ -259,7 +258,7 @@ class ZeroShotLocalizer:
     def localize(self, curves: Curves) -> Moments:
         """Moments of every video, best first; each video with clips yields one or more.
 
-        A flat curve yields the stretch of its highest clips, scored as low as it is.
+        A flat curve yields its highest stretch, with its low score.
         """
         parts = [self._localize(curves, low, high) for low, high in _blocks(curves)]
         merged = {f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Moments)}
@@ -286,13 +285,13 @@ class ZeroShotLocalizer:
         return self._scored(line, spans.take(kept), start[kept], end[kept])
 
     def _relative(self, line: _Line) -> Floats:
-        """The smoothed curve above the video's own level and drift, (N,)."""
+        """The smoothed curve above the video's level and drift, (N,)."""
         curve = _smoothed(line, self.config.smoothing)
         if not self.config.own_level:
             return curve
         mean = _video_mean(line, curve)
         deviation = np.sqrt(_video_mean(line, (curve - mean[line.video]) ** 2))
-        # Without the high clips, or a long moment would raise the level that it is measured against.
+        # Without the high clips, because a long moment would raise its own baseline.
         usual = curve <= (mean + deviation)[line.video]
         level = _video_mean(line, np.where(usual, curve, 0.0)) / _video_mean(line, usual.astype(np.float64))
         curve = curve - (self.config.own_level * level)[line.video]
@@ -301,7 +300,7 @@ class ZeroShotLocalizer:
         return curve - self.config.own_level * _drift(line, curve, usual, self.config.drift_seconds)
 
     def _candidates(self, line: _Line, curve: Floats) -> _Spans:
-        """Maximal-scoring segments above every height that weigh enough, as long as allowed."""
+        """Maximal-scoring segments above every height that are heavy enough and not too long."""
         config = self.config
         size = len(curve)
         peak = np.maximum.reduceat(curve, line.begin)
@@ -322,13 +321,13 @@ class ZeroShotLocalizer:
         return _grown(line, curve, spans, config.min_seconds, config.max_seconds)
 
     def _with_fallback(self, line: _Line, curve: Floats, spans: _Spans) -> _Spans:
-        """The candidates, and the first stretch of highest clips of every video that has none."""
+        """The candidates, and the first stretch of highest clips of every video without one."""
         missing = np.ones(len(line.names), dtype=bool)
         missing[line.video[spans.first]] = False
         if not missing.any():
             return spans
         peak = np.maximum.reduceat(curve, line.begin)
-        # Where a curve is flat but for rounding, the whole of it is the highest stretch.
+        # If a curve is flat up to rounding, all of it is the highest stretch.
         flat = np.abs(curve - peak[line.video]) <= 1e-9 * np.maximum(1.0, np.abs(line.height))
         top = np.flatnonzero(flat & missing[line.video])
         leads = np.ones(len(top), dtype=bool)
@@ -336,7 +335,7 @@ class ZeroShotLocalizer:
         first = top[leads]
         stops = np.append(np.flatnonzero(~flat | line.opens), len(curve))
         last = stops[np.searchsorted(stops, first, side="right")] - 1
-        for row in range(len(first)):  # once per moment that is returned, not per clip
+        for row in range(len(first)):  # once per moment, not per clip
             fits = line.end[first[row] : last[row] + 1] - line.start[first[row]] <= self.config.max_seconds
             last[row] = first[row] + max(int(np.count_nonzero(np.logical_and.accumulate(fits))), 1) - 1
         flats = _Spans(first, last, peak[missing])
@@ -374,12 +373,12 @@ class ZeroShotLocalizer:
 
 
 def snap(moments: Moments, borders: ArrayLike, offsets: ArrayLike, snap_seconds: float) -> Moments:
-    """The moments with starts and ends moved to the nearest border that is close.
+    """The moments with starts and ends moved to the nearest close border.
 
-    `borders` (B,) are seconds of shot changes and cue boundaries, video after video, ascending within
-    a video; those of video v are at `offsets[v]` to `offsets[v + 1]` (V + 1,). A start or end moves by
-    at most `snap_seconds`, and never to or past the moment's middle, so that no moment vanishes; of two
-    borders equally close the earlier is taken. Scores and clips stay; the order is made anew.
+    `borders` (B,) are seconds of shot changes and cue boundaries, video after video, ascending within a
+    video; those of video v are at `offsets[v]` to `offsets[v + 1]` (V + 1,). A start or end moves by at most
+    `snap_seconds`, and never to or past the moment's middle, so that no moment vanishes; of two equally close
+    borders the earlier is taken. Scores and clips stay; the moments are sorted again.
 
     Raises UsageError for borders that are NaN, do not fit the offsets or the moments, or descend.
     """
@@ -400,7 +399,9 @@ def snap(moments: Moments, borders: ArrayLike, offsets: ArrayLike, snap_seconds:
 
 
 def checked_offsets(offsets: ArrayLike, count: int, noun: str) -> Indices:
-    """(V + 1,) where each video's values begin, and where the last end; UsageError where they cannot."""
+    """(V + 1,) where each video's values begin, and where the last end. Raises UsageError for invalid
+    offsets.
+    """
     bounds = np.asarray(offsets, dtype=np.int64)
     if bounds.ndim != 1 or not len(bounds) or bounds[0] != 0 or bounds[-1] != count:
         raise UsageError(f"offsets {bounds!r} do not run from 0 to the number of {noun}, {count}")
@@ -410,7 +411,7 @@ def checked_offsets(offsets: ArrayLike, count: int, noun: str) -> Indices:
 
 
 def _finite(name: str, values: ArrayLike) -> Floats:
-    """The values as (N,) float64; UsageError where that cannot be."""
+    """The values as (N,) float64. Raises UsageError if that is impossible."""
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1:
         raise UsageError(f"{name} must be one row of numbers; its shape is {array.shape}")
@@ -421,14 +422,14 @@ def _finite(name: str, values: ArrayLike) -> Floats:
 
 
 def _blocks(curves: Curves) -> Iterable[tuple[int, int]]:
-    """First and last (exclusive) video of blocks of about `_BLOCK` clips; a video is never divided."""
+    """First and last (exclusive) video of blocks of about `_BLOCK` clips; videos are not divided."""
     block = curves.offsets[:-1] // _BLOCK
     cuts = np.flatnonzero(block[1:] != block[:-1]) + 1
     return itertools.pairwise([0, *cuts.tolist(), len(curves)])
 
 
 def _lined_up(curves: Curves, low: int, high: int, max_gap_seconds: float) -> _Line:
-    """The curves of some videos as arrays over all their clips, heights in spreads above the background."""
+    """The curves of some videos as arrays over all their clips, with standardised scores."""
     offsets = curves.offsets[low : high + 1]
     clips = slice(offsets[0], offsets[-1])
     start, end = curves.start[clips], curves.end[clips]
@@ -464,10 +465,11 @@ def _video_mean(line: _Line, values: Floats) -> Floats:
 
 
 def _drift(line: _Line, curve: Floats, usual: Flags, window_seconds: float) -> Floats:
-    """How the usual clips around each clip differ from the video's level, in a long video; else 0. (N,).
+    """Mean difference of the usual clips around each clip from the video's level, in long videos; else 0.
+    (N,).
 
-    The window is that many seconds of clips, at the video's mean clip length. Other clips count as if
-    they were at the video's level, so that a window with few usual clips says little.
+    The window is that many seconds, at the video's mean clip length. Other clips count as at the video's
+    level, so that a window with few usual clips has little effect.
     """
     drift = np.zeros(len(curve))
     last = line.begin + line.count - 1
@@ -487,7 +489,9 @@ def _drift(line: _Line, curve: Floats, usual: Flags, window_seconds: float) -> F
 
 
 def _grown(line: _Line, curve: Floats, spans: _Spans, min_seconds: float, max_seconds: float) -> _Spans:
-    """The spans, those shorter than `min_seconds` with neighbouring clips added, the higher one first."""
+    """The spans; those shorter than `min_seconds` are extended by neighbouring clips, the higher one
+    first.
+    """
     first, last = spans.first.copy(), spans.last.copy()
     size = len(curve)
     opens = np.append(line.opens, True)
@@ -510,7 +514,7 @@ def _grown(line: _Line, curve: Floats, spans: _Spans, min_seconds: float, max_se
 def _span_reduce(operation: np.ufunc, values: Floats, spans: _Spans) -> Floats:
     """`operation` (a ufunc such as add) over the clips of each span, (C,)."""
     edges = np.stack([spans.first, spans.last + 1], axis=1).ravel()
-    # reduceat takes no edge behind the last value; the value added here is never part of a span.
+    # reduceat accepts no edge after the last value; the appended value is never part of a span.
     reduced: Floats = operation.reduceat(np.append(values, 0.0), edges)[::2]
     return reduced
 
@@ -520,8 +524,8 @@ def _crossing(
 ) -> Floats:
     """Where the curve falls through `half` between the middles of an edge clip and its outer neighbour.
 
-    The hard border is kept where the neighbour is another video's or does not touch, or where the
-    edge clip itself lies below `half`.
+    The hard border is kept if the neighbour belongs to another video or does not touch, or if the edge clip
+    itself is below `half`.
     """
     later = np.maximum(inner, outer)
     touching = (inner != outer) & ~line.opens[later] & (line.start[later] == line.end[later - 1])
@@ -534,10 +538,10 @@ def _crossing(
 
 
 def _nearest(times: Floats, owner: Indices, video: Indices, at: Floats, reach: float) -> Floats:
-    """The border of the same video nearest to each instant, or the instant where none is within reach."""
+    """The border of the same video nearest to each instant, or the instant if none is within reach."""
     if not len(times):
         return at
-    # Whole microseconds under the video's number: one sorted row for all videos, exact in any batch.
+    # Integer microseconds below the video's number: one sorted row for all videos, exact in any batch.
     ticks = (owner << 42) + np.rint(times * _MICROSECONDS).astype(np.int64)
     right = np.searchsorted(ticks, (video << 42) + np.rint(at * _MICROSECONDS).astype(np.int64))
     nearest, best = at, np.full(len(at), np.inf)

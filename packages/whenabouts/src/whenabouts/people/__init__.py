@@ -1,1 +1,1 @@
-"""Who speaks and who is seen, across the videos of a corpus."""
+"""People who speak and who are seen, across the videos of a corpus."""

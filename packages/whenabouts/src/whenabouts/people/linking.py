@@ -1,4 +1,4 @@
-"""Joining labels of new videos to the people whose mean vectors are nearest."""
+"""Joins labels of new videos to the people with the nearest mean vectors."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from whenabouts.index.stream import label_in
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelVectors:
-    """Of a label: the sum (D,) of the unit vectors of its clips, and the videos that it is in."""
+    """For a label: the sum (D,) of its clips' unit vectors, and its videos."""
 
     total: NDArray[np.float64]
     videos: frozenset[str]
 
 
 def label_vectors(store: Store, stream: str) -> dict[str, LabelVectors]:
-    """The labels of a stream in their natural order; read in blocks of videos."""
+    """The labels of a stream in natural order; read in blocks of videos."""
     sums: dict[str, NDArray[np.float64]] = {}
     videos = defaultdict[str, set[str]](set)
     ids = [record.video_id for record in store.ledger().listed if stream in record.streams]
@@ -43,17 +43,21 @@ def label_vectors(store: Store, stream: str) -> dict[str, LabelVectors]:
 
 
 def join_labels(vectors: Mapping[str, LabelVectors], names: dict[str, str], least: float) -> int:
-    """Give each label without a name that of the nearest person; how many labels now have one.
+    """Give each unnamed label the name of the nearest person; returns how many labels were named.
 
-    `least` is the cosine from which two are one person. A label that its source names is a person of that
-    name; the others come in their order, so that the same videos give the same people.
+    `least` is the threshold of the cosine for one person. A label that its source names is a person of that
+    name; the others come in order, so that the same videos give the same people.
     """
     people = _People(vectors)
     for label in vectors:
         if label in names:
             people.add(label, names[label])
     new = [label for label in vectors if label not in names]
-    unnamed = {label for label in new if _is_of_one_video(label, vectors[label].videos)}
+    unnamed = {
+        label
+        for label in new
+        if len(vectors[label].videos) == 1 and label.endswith(label_in("", *vectors[label].videos))
+    }
     for label in sorted(new, key=unnamed.__contains__):
         person = people.nearest(label, least) if label in unnamed else None
         names[label] = person or label
@@ -62,7 +66,7 @@ def join_labels(vectors: Mapping[str, LabelVectors], names: dict[str, str], leas
 
 
 class _People:
-    """The people that labels are so far: their names, sums of vectors, and the videos they are in."""
+    """The people so far: their names, sums of vectors, and videos."""
 
     def __init__(self, vectors: Mapping[str, LabelVectors]) -> None:
         self._vectors = vectors
@@ -72,7 +76,7 @@ class _People:
         self._sums = np.zeros((len(vectors), width))
 
     def add(self, label: str, person: str) -> None:
-        """Let a label be a person's."""
+        """Add a label to a person."""
         row = self._rows.setdefault(person, len(self._rows))
         if row == len(self._videos):
             self._videos.append(set())
@@ -80,16 +84,12 @@ class _People:
         self._videos[row] |= self._vectors[label].videos
 
     def nearest(self, label: str, least: float) -> str | None:
-        """The person of the largest cosine from `least` on who is in none of the label's videos."""
-        own = self._vectors[label]
+        """The person with the largest cosine of at least `least` who is in none of the label's videos."""
+        sought = self._vectors[label]
         sums = self._sums[: len(self._rows)]
-        lengths = np.linalg.norm(sums, axis=1) * np.linalg.norm(own.total)
-        cosine = np.where(lengths > 0, sums @ own.total / np.where(lengths > 0, lengths, 1), -1.0)
-        # The stream told two labels of one video apart.
-        cosine[[not videos.isdisjoint(own.videos) for videos in self._videos]] = -1.0
+        lengths = np.linalg.norm(sums, axis=1) * np.linalg.norm(sought.total)
+        cosine = np.where(lengths > 0, sums @ sought.total / np.where(lengths > 0, lengths, 1), -1.0)
+        # Two labels of one video are different people.
+        cosine[[not videos.isdisjoint(sought.videos) for videos in self._videos]] = -1.0
         best = int(np.argmax(cosine)) if len(cosine) else -1
         return list(self._rows)[best] if best >= 0 and cosine[best] >= least else None
-
-
-def _is_of_one_video(label: str, videos: frozenset[str]) -> bool:
-    return len(videos) == 1 and label.endswith(label_in("", *videos))

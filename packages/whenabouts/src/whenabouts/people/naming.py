@@ -1,10 +1,9 @@
-"""People: who the labels of a stream are, across videos; naming, merging and forgetting them.
+"""People: which labels of a stream are one person across videos; naming, merging and forgetting them.
 
-A stream with a `filter_key` labels its clips: by a name where its source gives one ("CMP"), else by a label
-of one video ("voice 2 (talk-00ff00ff)"). Which labels are one person is a small fact of the corpus, label ->
-name, that outlives indexing again. Where clips have vectors, labels of new videos are joined to the person
-whose mean vector is nearest, if it is near enough (`person_linking.py`). What was named by hand is never
-renamed.
+A stream with a `filter_key` labels its clips: by a name if its source gives one ("CMP"), else by a label
+unique to the video ("voice 2 (talk-00ff00ff)"). The map label -> name is a small fact of the corpus that
+survives indexing again. If clips have vectors, labels of new videos are joined to the person with the nearest
+mean vector, if it is near enough (`linking.py`). Names given by hand are never changed.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ _KEPT_CHANGES = 20
 _SHOWN_NAMES = 20
 
 Names = dict[str, dict[str, str]]
-"""By stream: the name of the person that a label is; a label that is not there is called by itself."""
+"""By stream: the person's name of each label; a label that is missing is its own name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody who is heard or seen: the `labels` of a stream that are one, and where.
+    """Somebody who is heard or seen: the `labels` of a stream that are this person, and where.
 
-    `videos` are ids, `clips` how many turns or sightings there are, `seconds` how long they are together.
+    `videos` are ids, `clips` is the number of turns or sightings, `seconds` their total length.
     """
 
     name: str
@@ -51,7 +50,6 @@ class Person:
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
         return {
             "name": self.name,
             "stream": self.stream,
@@ -63,19 +61,19 @@ class Person:
 
 
 class NoSuchPerson(UsageError):
-    """Nobody of the corpus has that name."""
+    """Nobody in the corpus has that name."""
 
 
 class NameTaken(UsageError):
-    """Somebody else of the same stream has that name already: the two may be one person."""
+    """Another person of the same stream has that name; the two may be one."""
 
 
 class NothingToUndo(UsageError):
-    """No change of names is left that could be taken back."""
+    """There is no change of names to undo."""
 
 
 class People:
-    """The people of a corpus. Reading sees the store as it is; what changes names takes the writer's lock."""
+    """The people of a corpus. Reading uses the store's snapshot; changes take the writer's lock."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -87,7 +85,7 @@ class People:
         return filter_streams(self._store.streams)
 
     def listed(self, stream: str | None = None) -> list[Person]:
-        """Everybody, by stream, those heard or seen longest first."""
+        """All people, by stream, longest time first."""
         names = self._names()
         chosen = [name for name in self.streams.values() if stream in (None, name)]
         return [person for name in chosen for person in self._of(name, names.get(name, {}))]
@@ -100,15 +98,15 @@ class People:
         unique, owner = np.unique(np.array(people, object).astype(str), return_inverse=True)
         clips = np.bincount(owner, minlength=len(unique))
         lengths = np.bincount(owner, weights=seconds, minlength=len(unique))
-        videos, own = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
+        videos, labels_of = defaultdict[str, set[str]](set), defaultdict[str, set[str]](set)
         for person, label, video_id in zip(people, labels, rows["video_id"].to_pylist(), strict=True):
             videos[person].add(video_id)
-            own[person].add(label)
+            labels_of[person].add(label)
         persons = [
             Person(
                 name,
                 stream,
-                tuple(sorted(own[name], key=natural_key)),
+                tuple(sorted(labels_of[name], key=natural_key)),
                 tuple(sorted(videos[name], key=natural_key)),
                 int(clips[place]),
                 float(lengths[place]),
@@ -125,7 +123,7 @@ class People:
         return sorted((start, end, names.get(label, label)) for start, end, label in rows)
 
     def spans(self, stream: str, condition: Condition) -> Spans:
-        """When those speak, or are seen, whose name is the one of a condition, whatever its operator."""
+        """The time ranges of people whose name matches a condition, whatever its operator."""
         names = self._names().get(stream, {})
         rows = self._labelled(stream)
         labels = rows["text"].to_pylist()
@@ -135,9 +133,9 @@ class People:
         return Spans.of(ids, rows["start"].to_numpy()[kept], rows["end"].to_numpy()[kept])
 
     def allowed(self, condition: Condition, records: Iterable[VideoRecord]) -> tuple[Spans, str]:
-        """What of some videos a condition on people leaves, and a note where it fits nobody.
+        """The ranges of some videos that a condition on people allows, and a note if it matches nobody.
 
-        Of a video whose own facts fit the condition (`--meta speaker=Ada`), it is all of it.
+        A video whose metadata match the condition (`--meta speaker=Ada`) is allowed as a whole.
         """
         stream = self.streams[condition.key]
         records = list(records)
@@ -152,12 +150,12 @@ class People:
             return spans.outside(record.video_id for record in records), note
         if condition.operator != "=":
             raise UsageError(
-                f"{condition.key}{condition.operator}{condition.value}: people have names, no order"
+                f"{condition.key}{condition.operator}{condition.value}: names have no order; use = or !="
             )
         return spans.with_whole(whole), note
 
     def note_on(self, stream: str, condition: Condition) -> str:
-        """What to say where nobody's name fits a condition: whom there is; "" where somebody's does."""
+        """A note listing people if no name matches a condition; "" otherwise."""
         people = self.listed(stream)
         if any(condition.names(person.name) for person in people):
             return ""
@@ -167,7 +165,7 @@ class People:
         return f"no {condition.key} is called {condition.value!r}; {listed} (`whenabouts people` lists all)"
 
     def _labelled(self, stream: str) -> pa.Table:
-        """Video, start, end and label of all clips of a stream; read once for each version of it."""
+        """Video, start, end and label of all clips of a stream, cached per version."""
         state = self._store.state_of(stream)
         if self._rows.get(stream, (None, None))[0] != state:
             self._rows[stream] = state, self._store.labels(stream)
@@ -176,16 +174,16 @@ class People:
     # Names ---------------------------------------------------------------------------------------
 
     def name(self, person: str, name: str) -> int:
-        """Give a person, by the present name, another; how many streams know that person.
+        """Rename a person; returns the number of streams with that person.
 
-        Raises NoSuchPerson, NameTaken, and UsageError for what is no name.
+        Raises NoSuchPerson, NameTaken, and UsageError for an invalid name.
         """
         name = checked_name(name)
 
         def change(names: Names) -> int:
             same = self._with(person)
             taken = [p.stream for p in self.listed() if p.name == name and p.name != person]
-            if doubled := sorted({own.stream for own in same} & set(taken)):
+            if doubled := sorted({person.stream for person in same} & set(taken)):
                 raise NameTaken(
                     f"somebody of {' and '.join(doubled)} is called {name!r} already; if it is one person: "
                     f"whenabouts people merge {name!r} {person!r}"
@@ -195,7 +193,7 @@ class People:
         return self._changed(f"name {person!r} {name!r}", change)
 
     def merge(self, person: str, other: str) -> int:
-        """Let the clips of `other` be those of `person`; how many streams that changed."""
+        """Give the clips of `other` to `person`; returns the number of changed streams."""
 
         def change(names: Names) -> int:
             self._with(person)
@@ -206,7 +204,7 @@ class People:
         return self._changed(f"merge {person!r} {other!r}", change)
 
     def undo(self) -> str:
-        """Take the last change of names back; what it was. Raises NothingToUndo."""
+        """Undo the last change of names; returns its description. Raises NothingToUndo."""
         with self._store.writing():
             fact = dict(self._store.fact(_FACT) or {})
             changes = list(fact.get("changes", []))
@@ -217,54 +215,54 @@ class People:
             last = changes.pop()
             names = self._names()
             for stream, before in last["before"].items():
-                own = names.setdefault(stream, {})
+                of_stream = names.setdefault(stream, {})
                 for label, name in before.items():
                     if name is None:
-                        own.pop(label, None)
+                        of_stream.pop(label, None)
                     else:
-                        own[label] = name
+                        of_stream[label] = name
             self._store.put_fact(_FACT, {"names": names, "changes": changes})
         return str(last["what"])
 
     def forget(self, person: str) -> int:
-        """Take a person out for good, with all vectors: how many clips. It cannot be undone.
+        """Erase a person with all vectors; returns the number of clips. It cannot be undone.
 
-        No file of the corpus holds the vectors any more when this returns; what was named before cannot be
-        undone either, for that would keep the name.
+        When this returns, no file of the corpus holds the vectors. Earlier changes cannot be undone either,
+        because that would keep the name.
         """
         with self._store.writing():
             names = self._names()
             labels = {
-                stream: [label for label, name in own.items() if name == person]
-                for stream, own in names.items()
+                stream: [label for label, name in of_stream.items() if name == person]
+                for stream, of_stream in names.items()
             }
-            # Of whom a crash left nothing but the name, that goes.
-            if not any(labels.values()) or any(own.name == person for own in self.listed()):
-                for own in self._with(person):
-                    person = own.name
-                    labels[own.stream] = [*labels.get(own.stream, ()), *own.labels]
+            # After a crash only the name may be left; then only the name is erased.
+            if not any(labels.values()) or any(each.name == person for each in self.listed()):
+                for each in self._with(person):
+                    person = each.name
+                    labels[each.stream] = [*labels.get(each.stream, ()), *each.labels]
             names = {
-                stream: {label: name for label, name in own.items() if name != person}
-                for stream, own in names.items()
+                stream: {label: name for label, name in of_stream.items() if name != person}
+                for stream, of_stream in names.items()
             }
-            erased = {stream: set(own) for stream, own in labels.items() if own}
+            erased = {stream: set(of_stream) for stream, of_stream in labels.items() if of_stream}
             return self._store.erase(erased, {_FACT: {"names": names, "changes": []}})
 
     def drop_stream(self, stream: str) -> None:
-        """Forget all names that were given in a stream, because it is taken out."""
+        """Forget all names given in a stream that is removed."""
         names = self._names()
         if names.pop(stream, None) is not None:
             self._store.erase({}, {_FACT: {"names": names, "changes": []}})
 
     def _with(self, person: str) -> list[Person]:
-        """A person in each stream that knows one of that name. Raises NoSuchPerson where none does."""
+        """The people of that name, one per stream. Raises NoSuchPerson without any."""
         people = self.listed()
-        same = [own for own in people if own.name == person]
+        same = [each for each in people if each.name == person]
         if not same:
-            folded = [own for own in people if own.name.casefold() == person.casefold()]
-            if len({own.name for own in folded}) == 1:
+            folded = [each for each in people if each.name.casefold() == person.casefold()]
+            if len({each.name for each in folded}) == 1:
                 return folded
-            names = ", ".join(own.name for own in people[:_SHOWN_NAMES]) or f"nobody: {_how_to_know()}"
+            names = ", ".join(each.name for each in people[:_SHOWN_NAMES]) or f"nobody: {_how_to_know()}"
             raise NoSuchPerson(
                 f"nobody is called {person!r}; there is {names} (`whenabouts people` lists all)"
             )
@@ -275,7 +273,7 @@ class People:
         return {stream: dict(names) for stream, names in fact.get("names", {}).items()}
 
     def _changed(self, what: str, change: Callable[[Names], int]) -> int:
-        """Change the names under the writer's lock, so that it can be undone."""
+        """Change the names under the writer's lock, undoably."""
         with self._store.writing():
             names, before = self._names(), self._names()
             count = change(names)
@@ -286,22 +284,22 @@ class People:
         changed = {
             stream: {
                 label: before.get(stream, {}).get(label)
-                for label in {*own, *before.get(stream, {})}
-                if own.get(label) != before.get(stream, {}).get(label)
+                for label in {*of_stream, *before.get(stream, {})}
+                if of_stream.get(label) != before.get(stream, {}).get(label)
             }
-            for stream, own in names.items()
+            for stream, of_stream in names.items()
         }
         changes = [*(self._store.fact(_FACT) or {}).get("changes", [])]
-        changes.append({"what": what, "before": {stream: own for stream, own in changed.items() if own}})
+        changes.append({"what": what, "before": {stream: some for stream, some in changed.items() if some}})
         self._store.put_fact(_FACT, {"names": names, "changes": changes[-_KEPT_CHANGES:]})
 
     # Linking -------------------------------------------------------------------------------------
 
     def link(self) -> int:
-        """Join labels that have not been looked at to the people they are nearest to; how many were.
+        """Join new labels to the nearest people; returns the number of labels.
 
-        Of streams whose clips have vectors. Two labels of one video are never joined: the stream told them
-        apart. A label that is near nobody is a new person.
+        For streams whose clips have vectors. Two labels of one video are never joined, because the stream
+        already distinguished them. A label that is near nobody becomes a new person.
         """
         joined = 0
         with self._store.writing():
@@ -323,22 +321,22 @@ class People:
 
 
 def _how_to_know() -> str:
-    """What makes people known, whichever streams there are."""
+    """How to index people, for all streams that label them."""
     return " or ".join(stream.remedy for stream in all_streams().values() if stream.filter_key)
 
 
 def _rename(names: Names, people: Iterable[Person], name: str) -> int:
     streams: Sequence[Person] = list(people)
-    for own in streams:
-        names.setdefault(own.stream, {}).update(dict.fromkeys(own.labels, name))
+    for person in streams:
+        names.setdefault(person.stream, {}).update(dict.fromkeys(person.labels, name))
     return len(streams)
 
 
 def checked_name(name: str) -> str:
-    """A name as it is kept: on one line, without signs that nobody sees. Raises UsageError for none."""
+    """A name on one line, without invisible characters. Raises UsageError for an empty or long one."""
     shown = " ".join("".join(sign if sign.isprintable() else " " for sign in printable(name)).split())
     if not shown:
-        raise UsageError(f"{name!r} is no name; give letters that can be seen")
+        raise UsageError(f"{name!r} is not a name; give letters that can be seen")
     if len(shown) > LONGEST_NAME:
         raise UsageError(
             f"the name is {number_of(len(shown), 'character')} long; {LONGEST_NAME} are the most"

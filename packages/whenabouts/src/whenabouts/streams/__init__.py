@@ -1,8 +1,8 @@
-"""Streams of a corpus: one file per stream, the folder is the registry.
+"""Streams of a corpus: one file per stream; the folder is the registry.
 
 Every module here whose name does not begin with an underscore defines one stream as `STREAM`, an
-`index.stream.Stream` named after its file. A new stream is a new file and nothing else; plugins
-(`whenabouts.streams`) and `register` add others. Nothing heavy is imported before a stream is used.
+`index.stream.Stream` named after its file. A new stream needs a new file only; plugins (`whenabouts.streams`)
+and `register` add others. Nothing heavy is imported before a stream is used.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _registered: dict[str, Stream] = {}
 
 
 @cache
-def _own() -> dict[str, Stream]:
-    """The streams of this folder and of plugins by name, in the order in which they are made and listed."""
+def _built_in() -> dict[str, Stream]:
+    """The streams of this folder and of plugins by name, in their `order`."""
     names = [module.name for module in pkgutil.iter_modules(__path__)]
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names if not name.startswith("_")]
     streams: list[Stream] = [*(module.STREAM for module in modules), *plugins.loaded("streams").values()]
@@ -41,8 +41,8 @@ def _own() -> dict[str, Stream]:
 
 
 def all_streams() -> dict[str, Stream]:
-    """All streams that can be made, by name; one that reads another's clips comes after it."""
-    waiting = {**_own(), **_registered}
+    """All installed streams by name; one that reads another's clips comes after it."""
+    waiting = {**_built_in(), **_registered}
     ordered: dict[str, Stream] = {}
     while waiting:
         ready = [name for name, stream in waiting.items() if not waiting.keys() & set(stream.reads_clips_of)]
@@ -55,39 +55,39 @@ def all_streams() -> dict[str, Stream]:
 def stream(name: str) -> Stream:
     """The stream of that name.
 
-    A corpus may hold a stream that is not installed here: it is searched by the words and vectors it has.
+    A corpus may hold a stream that is not installed here: it is searched by its words and vectors.
     """
     return all_streams().get(name) or Stream(name)
 
 
 def answering(names: Iterable[str]) -> list[str]:
-    """Those of some streams whose clips a sentence finds, in their order."""
+    """The streams whose clips text queries can find, in their order."""
     return [name for name in names if "text" in stream(name).meets]
 
 
 def filter_streams(names: Iterable[str]) -> dict[str, str]:
-    """The streams of which clips narrow a search, by the key of the condition (`Stream.filter_key`)."""
+    """The streams whose clips can narrow a search, by the condition's key (`Stream.filter_key`)."""
     return {key: name for name in names if (key := stream(name).filter_key)}
 
 
 def frame_stream(names: Iterable[str]) -> str | None:
-    """The first of some streams whose clips are frames encoded by an image encoder."""
+    """The first stream whose clips are frames encoded by an image encoder."""
     return next((name for name in names if stream(name).encoder_kind == "images"), None)
 
 
 def index_options() -> tuple[Option, ...]:
-    """What `index` can be given for its streams."""
+    """The options of `index` for all streams."""
     return tuple(option for stream in all_streams().values() for option in stream.options)
 
 
 def register(stream: Stream) -> None:
-    """Add a stream that is defined elsewhere, until `unregister`; it replaces one of the same name.
+    """Add a stream until `unregister`; it replaces one of the same name.
 
-    Its class must be importable by its module's name: readers in other processes receive what it reads.
+    Its class must be importable by its module's name, because other processes unpickle it.
     """
     _registered[stream.name] = stream
 
 
 def unregister(name: str) -> None:
-    """Take a registered stream out again."""
+    """Remove a registered stream."""
     _registered.pop(name, None)

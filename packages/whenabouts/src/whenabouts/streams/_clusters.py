@@ -1,4 +1,4 @@
-"""Vectors of voices or faces put together where they are one person's."""
+"""Clustering of voice or face vectors into people."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 _MOST = 2000
-"""Vectors that are compared pair by pair (2 s); of more, an even sample is, and the others follow it."""
+"""Vectors compared pair by pair (2 s). Beyond that an even sample is clustered, and the others join the
+nearest cluster."""
 
 
 def clusters(vectors: NDArray[np.float32], least: float) -> NDArray[np.int64]:
-    """(n,) which person each of n unit vectors is, numbered from 0 by first appearance.
+    """(n,) the person of each of n unit vectors, numbered from 0 by first appearance.
 
-    Agglomerative, by average: two groups become one while the mean cosine between them is `least` or more.
+    Agglomerative clustering with average linkage: two groups merge while their mean cosine is at least
+    `least`.
     """
     count = len(vectors)
     if count < 2:
@@ -28,7 +30,7 @@ def clusters(vectors: NDArray[np.float32], least: float) -> NDArray[np.int64]:
 
 
 def _agglomerated(vectors: NDArray[np.float32], least: float) -> NDArray[np.int64]:
-    """Average linkage by chains of nearest neighbours (Murtagh, 1983), cut where pairs are too far apart."""
+    """Average linkage by nearest-neighbour chains (Murtagh, 1983), cut at the distance 1 - `least`."""
     distance = (1.0 - np.clip(vectors @ vectors.T, -1, 1)).astype(np.float64)
     np.fill_diagonal(distance, np.inf)
     size, group = np.ones(len(vectors)), np.arange(len(vectors))
@@ -42,13 +44,13 @@ def _agglomerated(vectors: NDArray[np.float32], least: float) -> NDArray[np.int6
             if len(chain) > 1 and row[chain[-2]] <= row[nearest]:
                 break
             chain.append(nearest)
-        gone, kept = sorted((chain.pop(), chain.pop()))
-        if distance[gone, kept] <= 1.0 - least:
-            group[group == group[gone]] = group[kept]
-        mean = (size[gone] * distance[gone] + size[kept] * distance[kept]) / (size[gone] + size[kept])
-        size[gone], size[kept] = 0, size[gone] + size[kept]
+        merged, kept = sorted((chain.pop(), chain.pop()))
+        if distance[merged, kept] <= 1.0 - least:
+            group[group == group[merged]] = group[kept]
+        mean = (size[merged] * distance[merged] + size[kept] * distance[kept]) / (size[merged] + size[kept])
+        size[merged], size[kept] = 0, size[merged] + size[kept]
         distance[kept], distance[:, kept] = mean, mean
-        distance[gone], distance[:, gone], distance[kept, kept] = np.inf, np.inf, np.inf
+        distance[merged], distance[:, merged], distance[kept, kept] = np.inf, np.inf, np.inf
     return np.unique(group, return_inverse=True)[1]
 
 

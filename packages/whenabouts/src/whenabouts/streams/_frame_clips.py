@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from whenabouts.index.stream import StreamRun
 
     EncodedFrames = tuple[tuple[int, ...], NDArray[np.float32]]
-    """Numbers of the clips, and the vectors (N, D) of their frames."""
+    """Indices of the clips, and the vectors (N, D) of their frames."""
 
 
 def encoded_frames(batch: FrameBatch | SoundBatch, run: StreamRun) -> EncodedFrames:
-    """What is kept of some frames: vectors by the number of their clips."""
+    """Encode frames; returns the indices of their clips and the vectors."""
     from whenabouts.index.reading import FrameBatch
 
     assert isinstance(batch, FrameBatch)
@@ -28,7 +28,7 @@ def encoded_frames(batch: FrameBatch | SoundBatch, run: StreamRun) -> EncodedFra
 
 
 def frame_clips(video: ReadVideo, batches: Sequence[EncodedFrames], seconds: float) -> ClipColumns:
-    """One row a clip of so many seconds; where no new frame is shown, the picture is still the one before."""
+    """One row per clip of `seconds`; without a new frame, a clip repeats the picture before."""
     import numpy as np
 
     from whenabouts.clips import ClipGrid

@@ -1,4 +1,4 @@
-"""The seconds from frame to frame of streams that look at pictures: set once in a corpus."""
+"""The interval between frames of streams that look at pictures; fixed once the corpus has clips."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from whenabouts.index.stream import Setup
 
 SHORTEST_SECONDS = 0.01
-"""Of a file that ends before its last frame, by what it says itself, that frame lasts so long."""
+"""Duration of the last frame if the file claims to end before it."""
 
 _MOST_SECONDS = 600
 
@@ -16,12 +16,13 @@ _MOST_SECONDS = 600
 def frame_seconds(
     setup: Setup, option: str, *, setting: str, default: float, least: float, done: str, switch: str = ""
 ) -> float:
-    """The seconds between frames: of a corpus that has some, else as `option` gives them, else `default`.
+    """The seconds between frames: as in the corpus, else as `option` gives them, else `default`.
 
-    `setting` is their key in the stream's settings; `done` is what was done that often, for messages;
-    `switch` makes the stream where an option of its own does. Raises UsageError for a number out of range and
-    for one without the switch where the corpus has no such stream, EncoderMismatch for another number than
-    the corpus has.
+    `setting` is the key in the stream's settings. `done` describes the work in messages. `switch` is the
+    option that makes the stream, if that is another one.
+
+    Raises UsageError for a number out of range, or given without the switch for a new stream; EncoderMismatch
+    for another number than the corpus has.
     """
     from whenabouts.index.records import EncoderMismatch
     from whenabouts.types import UsageError

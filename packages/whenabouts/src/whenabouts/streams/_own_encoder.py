@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 def own_encoder(setup: Setup, keyword: str, opens: Callable[[str], Any], default: str = "") -> Any:
-    """The encoder that was named by that option or given as an object, the corpus's own, or None.
+    """The encoder that the option names or gives, else the corpus's, or None.
 
-    An option that is a switch (True) means the corpus's own, or else the `default`.
+    An option that is a switch (True) means the corpus's encoder, or else the `default`.
     """
     choice, info = setup.options.get(keyword), setup.info
     if choice is True:

@@ -1,11 +1,10 @@
-"""Cues become passages: the rows of the subtitle stream. Linear in the number of cues.
+"""Cues become passages, the rows of the subtitle stream. Linear in the number of cues.
 
-A passage is what is said in some fifteen seconds, cut where sentences end or where nobody speaks. Its
-`text` are its own lines, shown to people. What it is found by reaches further, because the words of a
-question seldom fall into one sentence:
+A passage is some fifteen seconds of speech, cut at the end of a sentence or in a pause. Its `text` is shown
+to users. The words of a question seldom fall into one sentence, so a passage is found by more than its text:
 
 - `context`, for the full-text index, holds the words of about a minute around it;
-- its vector (`passage_vectors`) is blended of its own sentence, its neighbours, and the minute it falls in.
+- its vector (`passage_vectors`) combines its text, its neighbours, and the minute it falls in.
 
 Both were chosen by measurement; `docs/finding.md` has the numbers.
 """
@@ -24,28 +23,30 @@ from numpy.typing import NDArray
 from whenabouts.index.lookup import DENSE_SCRIPT, search_words
 
 PASSAGE_SECONDS = 15.0
-"""How long a passage should be: fine enough for borders; longer ones were found no better."""
+"""Target length of a passage: fine enough for borders; longer passages were not found better."""
 
 PASSAGES_AT_LEAST = 12
-"""A short video is cut finer than `PASSAGE_SECONDS`, down to single cues, so that it has about so many."""
+"""A short video is cut finer than `PASSAGE_SECONDS`, down to single cues, to have about this many
+passages."""
 
 CONTEXT_LENGTHS = 4.0
 """The context is this many passages long (a minute, less in short videos). Measured at 30 to 180 s."""
 
 PAUSE_SECONDS = 4.0
-"""After so long a silence a new passage starts, however short the one before."""
+"""A pause of this length starts a new passage, however short the one before."""
 
-# A passage ends with the first sentence past this share of its length, and with any piece past the other.
+# A passage ends at the first end of a sentence after this share of the target, and at any piece after the
+# other.
 _EARLY, _LATE = 0.75, 1.6
 
-# Vectors are made of at most 256 word pieces; a piece of speech longer than this has lost its punctuation.
+# Encoders read at most 256 word pieces; a longer piece of speech lacks punctuation.
 _PIECE_WEIGHT = 300
 _PASSAGE_WEIGHT = 900
 _NEIGHBOURS = 16
 _LATE_MINUTE = 1.1
 
 _SENTENCE = re.compile(
-    # A run of signs is looked at once, from its first sign on: 300,000 dots took minutes otherwise.
+    # A run of marks is matched from its first one only: 300,000 dots took minutes otherwise.
     r"""(?<![.!?…])[.!?…]++["'”’»)\]]*+(?=\s|$)   # an end of a sentence and what closes with it
       | [。！？．｡]++["'”’」』）]*+                   # full-width: no space follows
       | (?<![۔؟।॥։።])[۔؟।॥։።]++(?=\s|$)            # Urdu, Arabic, Devanagari, Armenian, Ethiopic
@@ -57,23 +58,20 @@ _INVISIBLE = re.compile(r"[\u200b\u2060\ufeff]|[\x00-\x08\x0e-\x1f\x7f]")
 
 
 class TimedText(Protocol):
-    """A line and when it is said, in seconds: `video.cues.Cue`, or anything like it."""
+    """A line with its time in seconds, such as `video.cues.Cue`."""
 
     @property
-    def start(self) -> float:
-        """Seconds where the line appears."""
+    def start(self) -> float: ...
 
     @property
-    def end(self) -> float:
-        """Seconds where the line goes."""
+    def end(self) -> float: ...
 
     @property
-    def text(self) -> str:
-        """The words."""
+    def text(self) -> str: ...
 
 
 class Piece(NamedTuple):
-    """A sentence, or the part of one that a cue holds. Seconds; `closes`: the sentence ends here."""
+    """A sentence, or the part of one in a cue. Times in seconds; `closes`: the sentence ends here."""
 
     start: float
     end: float
@@ -85,8 +83,8 @@ class Piece(NamedTuple):
 class Passage:
     """A row of the subtitle stream: half-open [start, end) in seconds.
 
-    `text` are its words; `context` what the full-text index holds for it (`search_words` of the words
-    around it); `minute` numbers the stretch of neighbouring passages, about a minute, that it belongs to.
+    `text` is shown; `context` is for the full-text index (`search_words` of the words around it); `minute` is
+    the number of the group of neighbouring passages, about a minute long, that it belongs to.
     """
 
     start: float
@@ -103,12 +101,11 @@ def passages_of(
     seconds: float = PASSAGE_SECONDS,
     language: str = "",
 ) -> list[Passage]:
-    """The passages of one video, by start; empty where nothing is said.
+    """The passages of one video, by start; empty without speech.
 
-    `duration` is the video's length in seconds, where it is known: a video that is short is cut finer, a
-    cue a passage in the end, so that a moment of it is no longer than what is said in it. Cues may overlap,
-    come in any order, lack punctuation, be empty or far too long; those without finite times are left out.
-    `language` is that of the words.
+    `duration` is the video's length in seconds, if known: a short video is cut finer, down to single cues.
+    Cues may overlap, come in any order, lack punctuation, be empty or far too long; those without finite
+    times are skipped. `language` is that of the words.
 
     >>> from types import SimpleNamespace as Cue
     >>> cues = [Cue(start=0.0, end=1.0, text="Hildy!"), Cue(start=1.0, end=2.0, text="How are you?")]
@@ -134,23 +131,23 @@ def passages_of(
 def passage_vectors(
     passages: Sequence[Passage], encode: Callable[[Sequence[str]], NDArray[np.float32]]
 ) -> NDArray[np.float32]:
-    """(N, D) unit vectors by which the passages of one video are found.
+    """(N, D) unit vectors of the passages of one video.
 
-    `encode` turns texts into unit vectors; it is called once, for all passages and all their minutes,
-    twice the words. A passage's vector is the sum of two directions, made unit length again: the mean of
-    its own and its two neighbours' vectors, and the vector of the words of its minute. Because a cosine
-    is linear in the vector, this is the sum of several scores at the price of one (54.6 % of titles
-    found first instead of 51.5 %), and nothing need be smoothed when a query comes.
+    `encode` turns texts into unit vectors; it is called once, for all passages and all their minutes (twice
+    the words). A passage's vector is the normalised sum of two unit vectors: the mean of its text's and its
+    two neighbours' vectors, and the vector of its minute. Because a cosine is linear in the vector, this adds
+    several scores at the price of one (54.6 % of titles found first instead of 51.5 %), and needs no
+    smoothing at query time.
     """
     minutes = [passage.minute for passage in passages]
     words = [""] * (max(minutes, default=-1) + 1)
     for passage in passages:
         words[passage.minute] = f"{words[passage.minute]} {passage.text}".lstrip()
     vectors = encode([passage.text for passage in passages] + words)
-    own, around = vectors[: len(passages)], vectors[len(passages) :]
-    blended = own.copy()
-    blended[1:] += own[:-1]
-    blended[:-1] += own[1:]
+    texts, around = vectors[: len(passages)], vectors[len(passages) :]
+    blended = texts.copy()
+    blended[1:] += texts[:-1]
+    blended[:-1] += texts[1:]
     return _unit(_unit(blended) + around[minutes])
 
 
@@ -161,7 +158,7 @@ def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def pieces_of(cues: Iterable[TimedText]) -> list[Piece]:
-    """Cues cut at ends of sentences, by start; times inside a cue are interpolated by its letters."""
+    """Cues cut at ends of sentences, by start; times inside a cue are interpolated by letters."""
     pieces: list[Piece] = []
     for cue in cues:
         text = " ".join(_INVISIBLE.sub("", cue.text).split())
@@ -188,7 +185,7 @@ def _cut(start: float, end: float, text: str) -> Iterator[Piece]:
 
 
 def _sentences(text: str) -> Iterator[tuple[str, bool]]:
-    """The sentences of a text, and whether each is closed by a sign."""
+    """The sentences of a text, and whether each ends with a mark."""
     begin = 0
     for match in _SENTENCE.finditer(text):
         yield text[begin : match.end()], True
@@ -198,7 +195,7 @@ def _sentences(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def sentences_of(text: str) -> list[str]:
-    """The sentences of a text; together they are the text.
+    """The sentences of a text; joined, they are the text.
 
     >>> sentences_of("Hildy! How are you?")
     ['Hildy!', ' How are you?']
@@ -207,7 +204,7 @@ def sentences_of(text: str) -> list[str]:
 
 
 def _shorten(sentence: tuple[str, bool]) -> Iterator[tuple[str, bool]]:
-    """A sentence in parts that are not too long: cut at commas or spaces, else anywhere."""
+    """A sentence in parts of bounded weight, cut at commas or spaces, else anywhere."""
     text, closes = sentence
     begin = 0
     while weight_of(text[begin : begin + _PIECE_WEIGHT + 1]) > _PIECE_WEIGHT:
@@ -222,12 +219,12 @@ def _shorten(sentence: tuple[str, bool]) -> Iterator[tuple[str, bool]]:
 
 
 def weight_of(text: str) -> int:
-    """Length of a text in letters, a sign of a script without letters counted as three."""
+    """Length of a text in letters; a character of a dense script counts as three."""
     return len(text) + 2 * len(DENSE_SCRIPT.findall(text))
 
 
 def _group(pieces: Sequence[Piece], target: float) -> Iterator[list[Piece]]:
-    """Pieces gathered to about `target` seconds, cut at ends of sentences and at silences."""
+    """Pieces grouped to about `target` seconds, cut at ends of sentences and at pauses."""
     group: list[Piece] = []
     start = end = 0.0
     weight = 0
@@ -245,7 +242,7 @@ def _group(pieces: Sequence[Piece], target: float) -> Iterator[list[Piece]]:
 
 
 def _is_full(last: Piece, piece: Piece, lasted: float, weight: int, target: float, end: float) -> bool:
-    """Whether the next piece must start a passage of its own."""
+    """Whether the next piece must start a new passage."""
     return (
         piece.start - end > PAUSE_SECONDS
         or (last.closes and lasted >= _EARLY * target)
@@ -257,9 +254,10 @@ def _is_full(last: Piece, piece: Piece, lasted: float, weight: int, target: floa
 def _contexts(
     bounds: Sequence[tuple[float, float]], texts: Sequence[str], seconds: float, language: str
 ) -> list[str]:
-    """For each passage the search words of all whose middle lies within half of `seconds` of its own.
+    """For each passage the search words of all passages whose middle lies within half of `seconds` of its
+    middle.
 
-    Never more than `_NEIGHBOURS` on either side: where lines overlap without end, contexts stay short.
+    At most `_NEIGHBOURS` on either side, so that contexts stay short if lines overlap.
     """
     middles = [(start + end) / 2 for start, end in bounds]
     contexts = []
@@ -271,7 +269,7 @@ def _contexts(
 
 
 def _minutes(bounds: Sequence[tuple[float, float]], seconds: float) -> list[int]:
-    """Which stretch of at most about `seconds` each passage belongs to, counted from 0."""
+    """For each passage the number of its group of at most about `seconds`, from 0."""
     numbers: list[int] = []
     began = 0.0
     for start, end in bounds:

@@ -1,7 +1,7 @@
-"""What has changed of a picture since text was last read in it, so that what stands is read once.
+"""Which part of a picture changed since text was last read in it, so that unchanged text is read once.
 
-Pictures are compared in cells. Only a strip around what has changed is read again: beside a speaker who moves
-a slide stands still.
+Pictures are compared in cells. Only a strip around the changes is read again: a slide stays unchanged beside
+a moving speaker.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from numpy.typing import NDArray
 
 from whenabouts.video.text_reader import Box, TextLine
 
-# A frame is compared in cells of so many pixels: a letter fills some of them, and a cell's mean has no noise.
+# Side of a cell in pixels: a letter fills some cells, and a cell's mean has no noise.
 _CELL = 8
 _CHANGED_LEVELS = 16.0
 _LEAST_CELLS = 6
-# Above and below what has changed so much of the picture's height is read too, for whole lines; of a change
-# that needs more than this share of it all is read.
+# Above and below a change, 1/8 of the picture's height is read too, for whole lines. If the strip exceeds
+# this share of the height, the whole picture is read.
 _MARGIN = 8
 _LARGEST_STRIP = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """Rows of cells that are read of a picture, over all its width: lines run from side to side.
+    """Rows of cells to read in a picture, over its full width.
 
-    Lines whose middle lies from row `first` to row `last` are renewed by it: at its edges they may be cut.
+    It renews the lines whose middle lies from row `first` to row `last`; lines at its edges may be cut.
     """
 
     top: int
@@ -38,13 +38,13 @@ class Strip:
     rows: int
 
     def of(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """The strip of a picture."""
+        """The strip's part of a picture."""
         return image if self.bottom - self.top == self.rows else image[self.top * _CELL : self.bottom * _CELL]
 
     def renewed_cells(
         self, before: NDArray[np.float32] | None, now: NDArray[np.float32]
     ) -> NDArray[np.float32]:
-        """The cells as they are after the strip was read: what changes slowly elsewhere adds up."""
+        """The reference cells after the strip was read; elsewhere they stay, so that slow changes add up."""
         if before is None or before.shape != now.shape:
             return now
         cells = before.copy()
@@ -52,13 +52,13 @@ class Strip:
         return cells
 
     def renewed_lines(self, before: Sequence[TextLine], seen: Sequence[TextLine]) -> tuple[TextLine, ...]:
-        """The lines of the whole picture: those before, and in the strip those that were seen in it."""
+        """The lines of the whole picture: earlier ones, and those newly read in the strip."""
         if self.bottom - self.top == self.rows:
             return tuple(seen)
-        there = [replace(line, box=self._placed(line.box)) for line in seen]
+        placed = [replace(line, box=self._placed(line.box)) for line in seen]
         return (
             *(line for line in before if not self._renews(line)),
-            *(line for line in there if self._renews(line)),
+            *(line for line in placed if self._renews(line)),
         )
 
     def _placed(self, box: Box) -> Box:
@@ -71,18 +71,20 @@ class Strip:
 
 
 def cell_means(image: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """(H / 8, W / 8): how bright each cell of a picture (H, W, 3) is, without what is left over at edges."""
+    """(H / 8, W / 8): brightness of each cell of a picture (H, W, 3); partial cells at the edges are left
+    out.
+    """
     height, width = (side - side % _CELL for side in image.shape[:2])
-    # Green is most of what is bright.
+    # Green dominates luminance.
     green = image[:height, :width, 1].reshape(height // _CELL, _CELL, width // _CELL, _CELL)
     return np.asarray(green.mean(axis=(1, 3), dtype=np.float32))
 
 
 def changed_strip(before: NDArray[np.float32] | None, now: NDArray[np.float32]) -> Strip | None:
-    """What is to be read of a picture: None where no cell, or hardly any, is much brighter or darker.
+    """The part of a picture to read; None if hardly any cell changed its brightness.
 
-    A line of text fills dozens of cells; noise of compression changes a cell's mean by a few levels. `before`
-    is None for the first picture.
+    A line of text fills dozens of cells; compression noise changes a cell's mean by a few levels. `before` is
+    None for the first picture.
     """
     whole = Strip(0, len(now), 0, len(now), len(now))
     if before is None or before.shape != now.shape:

@@ -1,9 +1,9 @@
-"""Readings of a video's frames become texts with the time that each stands on the screen.
+"""Readings of a video's frames become texts with the time that each is on the screen.
 
-A line is followed from reading to reading: it is the same line where text and place are much alike, or
-where the text is and the line has moved. Of its readings the text wins that was read most surely most often.
-Lines that come and go together are one text; lines that stand nearly throughout (a channel's logo) are one
-of their own, so that their words are not found wherever something else is shown.
+A line is tracked from reading to reading: it is the same line if text and place are similar, or if the text
+is equal and the line has moved. Its text is the reading with the highest total score. Lines that appear and
+disappear together form one text. Lines shown nearly throughout (a channel's logo) form a separate text, so
+that their words are not found wherever something else is shown.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from difflib import SequenceMatcher
 
 from whenabouts.video.text_reader import Box, TextLine
 
-# A line is the same if it is so much alike; at the same place less will do where it was hard to read.
+# Least similarity of two readings of a line; less is enough at the same place if it was hard to read.
 _ALIKE, _ALIKE_IF_UNSURE = 0.85, 0.6
 _SAME_PLACE = 0.5
-# Readings that may miss a line which is still there: of moving film every fourth or so is blurred.
+# Readings that may miss a visible line: in moving film about every fourth is blurred.
 _MISSED_READINGS = 1
-# What is read so surely differs where its numbers do: a score, a clock.
+# From this certainty on, different digits mean a different line: a score, a clock.
 _SURE = 0.9
-# Lines that come and go within so many frames of each other belong together.
+# Lines that appear and disappear within this many frames of each other belong together.
 _TOGETHER_FRAMES = 1
-# Standing in so much of a video, a line is no part of what else is shown.
+# A line shown in this share of a video is a logo, and separate from other texts.
 _THROUGHOUT = 0.8
-# A logo is read in at least so many of the frames.
+# A logo is read in at least this share of the frames.
 _OFTEN = 0.4
-# Texts that share so much of their time are seen together.
+# Texts that share this much of their time are seen together.
 _SEEN_TOGETHER = 0.5
 _LEAST_LETTERS = 2
 _DIGITS = re.compile(r"\d")
@@ -38,7 +38,7 @@ _DENSE = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was read in a frame; it stands from frame `first` to frame `last` (inclusive)."""
+    """The lines read in a frame; valid from frame `first` to frame `last` (inclusive)."""
 
     first: int
     last: int
@@ -47,11 +47,11 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class ScreenText:
-    """Lines that are seen from frame `first` to frame `last` (inclusive), in reading order, and where.
+    """Lines shown from frame `first` to frame `last` (inclusive), in reading order, and where.
 
-    `sure` in [0, 1] is how sure the reader was of the lines, by their letters. `others` are other readings of
-    the same lines, of which some may be right (a line that moves through the picture is read in parts);
-    `around` are the texts that are seen at the same time.
+    `sure` in [0, 1] is the reader's certainty of the lines, weighted by letters. `others` are alternative
+    readings of the same lines, some of which may be right (a line that moves through the picture is read in
+    parts); `around` are the texts shown at the same time.
     """
 
     first: int
@@ -65,7 +65,7 @@ class ScreenText:
 
 @dataclass(slots=True, eq=False)
 class _Line:
-    """A line that is followed: the readings it was seen in, and as what; the number of the last of these."""
+    """A tracked line: its readings, and the number of the last one."""
 
     sightings: list[tuple[Reading, TextLine]] = field(default_factory=list)
     reading: int = 0
@@ -89,7 +89,7 @@ class _Line:
 
     @property
     def texts(self) -> list[str]:
-        """What it was read as, best first: what was read most surely most often, and more of it rather."""
+        """Its readings, highest total score (certainty times length) first."""
         votes: defaultdict[str, float] = defaultdict(float)
         for _, line in self.sightings:
             votes[line.text] += line.score * len(line.text)
@@ -97,16 +97,16 @@ class _Line:
 
     @property
     def sure(self) -> float:
-        """How sure the reader was of the text that won, at best."""
+        """The best certainty of the winning text."""
         return max(line.score for _, line in self.sightings if line.text == self.texts[0])
 
     def box_at(self, frame: int) -> Box:
-        """Where it stood in the reading nearest to a frame."""
+        """Its place in the reading nearest to a frame."""
         return min(self.sightings, key=lambda seen: abs(seen[0].first + seen[0].last - 2 * frame))[1].box
 
 
 def screen_texts(readings: Sequence[Reading]) -> list[ScreenText]:
-    """The texts of one video, by start; `readings` follow each other without a gap."""
+    """The texts of one video, by start; `readings` are consecutive, without gaps."""
     frames = readings[-1].last - readings[0].first + 1 if readings else 0
     lines = _joined_throughout(_followed(readings), frames)
     groups: list[list[_Line]] = []
@@ -136,25 +136,25 @@ def _text(group: Sequence[_Line]) -> ScreenText:
 
 
 def _belongs(line: _Line, other: _Line) -> bool:
-    """Whether two lines come and go together."""
-    apart = max(abs(line.first - other.first), abs(line.last - other.last))
-    return apart <= _TOGETHER_FRAMES and _are_together(line, other)
+    """Whether two lines appear and disappear together."""
+    frames_between = max(abs(line.first - other.first), abs(line.last - other.last))
+    return frames_between <= _TOGETHER_FRAMES and _are_together(line, other)
 
 
 def _are_together(first: _Line | ScreenText, second: _Line | ScreenText) -> bool:
-    """Whether two share so much of their time that they are seen together."""
+    """Whether two texts share enough of their time to be seen together."""
     shared = min(first.last, second.last) - max(first.first, second.first) + 1
     either = max(first.last, second.last) - min(first.first, second.first) + 1
     return shared >= _SEEN_TOGETHER * either
 
 
 def _around(text: ScreenText, texts: Iterable[ScreenText]) -> str:
-    """Those of some texts that are seen together with one, in order of time."""
+    """The texts seen together with one, in order of time."""
     return "\n".join(other.text for other in texts if other is not text and _are_together(text, other))
 
 
 def in_reading_order(placed: Iterable[tuple[Box, str]]) -> list[tuple[Box, str]]:
-    """Lines row by row from the top, each row from the left; rows are told by the middles of their lines."""
+    """Lines row by row from the top, each row from the left; rows are determined by the lines' middles."""
     rows: list[list[tuple[Box, str]]] = []
     for box, text in sorted(placed, key=lambda line: (line[0][1] + line[0][3], line)):
         above = rows[-1][0][0] if rows else None
@@ -167,14 +167,14 @@ def in_reading_order(placed: Iterable[tuple[Box, str]]) -> list[tuple[Box, str]]
 
 
 def _followed(readings: Sequence[Reading]) -> list[_Line]:
-    """All lines, each followed through the readings in which it is seen."""
+    """All lines, each tracked through the readings that contain it."""
     lines: list[_Line] = []
     recent: list[_Line] = []
     for number, reading in enumerate(readings):
         recent = [line for line in recent if number - line.reading <= 1 + _MISSED_READINGS]
         free = list(recent)
         texts = {line.latest.text for line in free}
-        # Those that are read as before choose first.
+        # Lines with unchanged text are assigned first.
         for seen in sorted(filter(_is_text, reading.lines), key=lambda seen: seen.text not in texts):
             line = max(free, key=lambda line: _sameness(line.latest, seen), default=None)
             if line is None or not _sameness(line.latest, seen):
@@ -189,31 +189,31 @@ def _followed(readings: Sequence[Reading]) -> list[_Line]:
 
 
 def _joined_throughout(lines: Sequence[_Line], frames: int) -> list[_Line]:
-    """The lines, with one for all that is the same text in the same place most of the time: a logo.
+    """The lines, with one line for each logo: the same text in the same place most of the time.
 
-    It is missed in some readings, and would be many texts.
+    A logo is missed in some readings, and would otherwise be many texts.
     """
     joined: list[_Line] = []
-    alike: defaultdict[str, list[_Line]] = defaultdict(list)
+    by_text: defaultdict[str, list[_Line]] = defaultdict(list)
     for line in lines:
-        alike[line.texts[0].casefold()].append(line)
-    for same in alike.values():
-        there = [line for line in same if _overlap(line.latest.box, same[0].latest.box) >= _SAME_PLACE]
-        is_often = sum(line.frames for line in there) >= _OFTEN * frames
-        if len(there) > 1 and is_often and there[-1].last - there[0].first + 1 >= _THROUGHOUT * frames:
-            there[0].sightings = [sighting for line in there for sighting in line.sightings]
-            same = [line for line in same if line is there[0] or line not in there]
+        by_text[line.texts[0].casefold()].append(line)
+    for same in by_text.values():
+        logo = [line for line in same if _overlap(line.latest.box, same[0].latest.box) >= _SAME_PLACE]
+        is_often = sum(line.frames for line in logo) >= _OFTEN * frames
+        if len(logo) > 1 and is_often and logo[-1].last - logo[0].first + 1 >= _THROUGHOUT * frames:
+            logo[0].sightings = [sighting for line in logo for sighting in line.sightings]
+            same = [line for line in same if line is logo[0] or line not in logo]
         joined += same
     return joined
 
 
 def _is_text(line: TextLine) -> bool:
-    """Whether a reading is more than a stroke that looks like a letter."""
+    """Whether a reading is more than a stroke that resembles a letter."""
     return sum(letter.isalnum() for letter in line.text) >= _LEAST_LETTERS or bool(_DENSE.search(line.text))
 
 
 def _sameness(before: TextLine, now: TextLine) -> float:
-    """How much a line is another one that was read before, 0 where it is not."""
+    """Similarity of a line to an earlier one, 0 if they differ."""
     overlap = _overlap(before.box, now.box)
     if before.text == now.text:
         return 2 + overlap
@@ -228,13 +228,15 @@ def _sameness(before: TextLine, now: TextLine) -> float:
 
 
 def _numbers_differ(first: str, second: str) -> bool:
-    """Whether two texts have as many digits, and others. A digit taken for a letter is no other number."""
+    """Whether two texts have equally many digits, but different ones. A digit misread as a letter does not
+    count.
+    """
     digits, others = _DIGITS.findall(first), _DIGITS.findall(second)
     return len(digits) == len(others) and digits != others
 
 
 def _overlap(first: Box, second: Box) -> float:
-    """The area that two boxes share, as a share of the smaller one."""
+    """Area shared by two boxes, relative to the smaller one."""
     width = min(first[2], second[2]) - max(first[0], second[0])
     height = min(first[3], second[3]) - max(first[1], second[1])
     if width <= 0 or height <= 0:

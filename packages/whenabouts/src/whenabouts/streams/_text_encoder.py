@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from whenabouts.index.stream import Setup
 
 LETTERS = "letters"
-"""Stands for an encoder where words are searched by letter only: no vectors, width 0."""
+"""In place of an encoder's name if words are searched by letter only: no vectors, width 0."""
 
 
 def text_encoder(setup: Setup, words: str) -> TextEncoder | None:
-    """The encoder that was named, the corpus's own, or the offline default; None where there is none.
+    """The encoder that was named, else the corpus's, else the offline default; None without one.
 
-    `words` is what people call what it would encode, for the note on its absence.
+    `words` names the content in the note on a missing encoder.
     """
     from whenabouts.encoders import EncoderUnavailable, open_text_encoder
 
@@ -34,5 +34,5 @@ def text_encoder(setup: Setup, words: str) -> TextEncoder | None:
 
 
 def made_by(encoder: TextEncoder | None) -> tuple[str, str, int]:
-    """Name, fingerprint and width of the vectors of a stream's clips."""
+    """Name, fingerprint and vector width for a stream's clips."""
     return (encoder.name, encoder.fingerprint, encoder.dimension) if encoder else (LETTERS, LETTERS, 0)

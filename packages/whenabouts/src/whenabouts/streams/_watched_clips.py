@@ -1,4 +1,4 @@
-"""Frames gathered into clips that overlap, each as soon as its last frame is there."""
+"""Overlapping clips of frames, each encoded as soon as its last frame is there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A clip every `step` seconds is watched over `seconds` around it, in `frames` frames."""
+    """A clip every `step` seconds, which shows `frames` frames of the `seconds` around it."""
 
     step: float
     seconds: float
@@ -31,15 +31,15 @@ class Window:
         return self.seconds / self.frames
 
     def first_frame(self, clip: int) -> int:
-        """The number of a clip's first frame; below 0 for what would lie before the video."""
+        """The number of a clip's first frame; negative before the start of the video."""
         return round((clip * self.step - (self.seconds - self.step) / 2) / self.frame_seconds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Watched:
-    """What is kept of frames: the vectors of clips from number `first` on, and the frames of the next ones.
+    """The vectors of clips from number `first` on, and the frames that later clips need.
 
-    `numbers` are those of the frames, each shown until the next. `next` is the first clip not yet watched.
+    `numbers` are those of the frames, each shown until the next. `next` is the first clip not yet encoded.
     """
 
     first: int
@@ -54,7 +54,7 @@ class Watched:
 
 
 def watched(batch: FrameBatch | SoundBatch, window: Window, encoder: Any, last: Watched | None) -> Watched:
-    """The clips of which all frames are there; `last` is what was kept of the frames before."""
+    """Encode the clips whose frames are complete; `last` is the result for the frames before."""
     from whenabouts.index.reading import FrameBatch
 
     assert isinstance(batch, FrameBatch)
@@ -66,13 +66,13 @@ def watched(batch: FrameBatch | SoundBatch, window: Window, encoder: Any, last: 
     while window.first_frame(end) + window.frames - 1 <= numbers[-1]:
         end += 1
     vectors = _vectors(range(following, end), numbers, frames, window, encoder)
-    # The frame that is shown when the next clip begins, and what comes after it.
+    # Keep the frame that is shown when the next clip begins, and later ones.
     kept = max(0, sum(number <= window.first_frame(end) for number in numbers) - 1)
     return Watched(following, vectors, numbers[kept:], frames[kept:], end)
 
 
 def watched_clips(video: ReadVideo, batches: Sequence[Watched], window: Window, encoder: Any) -> ClipColumns:
-    """One row a clip of `window.step` seconds; the last clips watch the last frame until the end."""
+    """One row per clip of `window.step` seconds; the last clips repeat the last frame until the end."""
     import numpy as np
 
     from whenabouts.clips import ClipGrid
@@ -83,9 +83,9 @@ def watched_clips(video: ReadVideo, batches: Sequence[Watched], window: Window, 
     last = batches[-1]
     end = max(video.end, last.numbers[-1] * window.frame_seconds + SHORTEST_SECONDS)
     grid = ClipGrid(window.step, end)
-    rest = _vectors(range(last.next, len(grid)), last.numbers, last.frames, window, encoder)
-    vectors = np.concatenate([*(batch.vectors for batch in batches), rest])
-    # A clip may be watched whose own time is behind the end that was found in the end.
+    remaining = _vectors(range(last.next, len(grid)), last.numbers, last.frames, window, encoder)
+    vectors = np.concatenate([*(batch.vectors for batch in batches), remaining])
+    # Clips behind the real end, which is known only now, are dropped.
     clips = np.arange(batches[0].first, min(batches[0].first + len(vectors), len(grid)))
     starts = clips.astype(np.float64) * window.step
     ends = np.minimum(starts + window.step, end)
@@ -93,7 +93,7 @@ def watched_clips(video: ReadVideo, batches: Sequence[Watched], window: Window, 
 
 
 def _first_clip(window: Window, number: int) -> int:
-    """The clip in whose own time a frame is shown."""
+    """The clip whose step contains a frame."""
     from whenabouts.clips import ClipGrid
 
     seconds = number * window.frame_seconds

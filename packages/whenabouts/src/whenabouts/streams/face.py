@@ -1,6 +1,7 @@
-"""Who is seen: faces are found, told apart and followed by models by path. The text of a clip is the label.
+"""Who is seen: faces are found, distinguished and tracked by given models. The text of a clip is the
+label.
 
-Off unless models are named. Faces are personal data: docs/people.md says what to ask whom before.
+Off unless models are named. Faces are personal data: docs/people.md says whose consent is needed.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ if TYPE_CHECKING:
 
 FRAME_SECONDS = 1.0
 SAME_FACE = 0.363
-"""The cosine from which OpenCV takes two faces for one person's with SFace; not measured here."""
+"""OpenCV's threshold of the cosine for two faces of one person with SFace; not measured here."""
 
 _FRAME_SIZE = 480
-# Sightings of one person that are no farther apart are one.
+# Sightings of one person at most this many frames apart are merged.
 _SAME_SIGHTING = 2
-# Measured on one core with tiny models (benchmarks/people.py): 40 s; what real ones add is a guess.
+# Measured on one core with tiny models (benchmarks/people.py): 40 s; the cost of real ones is a guess.
 _COST = Cost(seconds=300.0, bytes=0.5e6)
 
 
@@ -43,7 +44,7 @@ class _Seen(NamedTuple):
 
 
 class FaceStream(Stream):
-    """Who is seen when."""
+    """The people who are seen."""
 
     name = "face"
     title = "faces"
@@ -65,7 +66,6 @@ class FaceStream(Stream):
     absent = "no face was found there"
 
     def setup(self, setup: Setup) -> StreamRun | None:
-        """Made where models were named, or the corpus has it."""
         from whenabouts.index.records import StreamInfo
 
         choice, info = setup.options.get("faces"), setup.info
@@ -88,7 +88,6 @@ class FaceStream(Stream):
         )
 
     def open_encoder(self, name: str) -> FaceFinder:
-        """The models in that folder. Raises EncoderUnavailable."""
         from whenabouts.encoders.protocol import EncoderUnavailable
         from whenabouts.video.faces import FaceFinder, FacesUnavailableError
 
@@ -103,10 +102,10 @@ class FaceStream(Stream):
 
         assert isinstance(batch, FrameBatch)
         faces = run.encoder.faces(batch.images)
-        return [_Seen(frame, face) for frame, own in zip(batch.clips, faces, strict=True) for face in own]
+        return [_Seen(frame, face) for frame, found in zip(batch.clips, faces, strict=True) for face in found]
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
-        """A clip for each sighting of each person, from the first frame to the end of the last one's time."""
+        """A clip per sighting of a person, from its first frame to the end of its last one."""
         import numpy as np
 
         from whenabouts.index.records import ClipColumns
@@ -131,17 +130,17 @@ class FaceStream(Stream):
 
 
 def _sightings(seen: Sequence[_Seen], vectors: Any) -> list[tuple[int, list[int]]]:
-    """Each stretch in which a person is seen: the person's number, the rows of the faces; by start."""
+    """The sightings by start: the person's number and the rows of the faces."""
     from whenabouts.streams._clusters import clusters
 
     stretches: list[tuple[int, list[int]]] = []
     latest: dict[int, list[int]] = {}
     for row, number in enumerate(clusters(vectors, SAME_FACE).tolist()):
-        own = latest.get(number)
-        if own is None or seen[row].frame - seen[own[-1]].frame > _SAME_SIGHTING:
-            own = latest[number] = []
-            stretches.append((number, own))
-        own.append(row)
+        rows = latest.get(number)
+        if rows is None or seen[row].frame - seen[rows[-1]].frame > _SAME_SIGHTING:
+            rows = latest[number] = []
+            stretches.append((number, rows))
+        rows.append(row)
     return stretches
 
 

@@ -1,6 +1,6 @@
-"""What frames look like: one in each clip, through an ImageNet network that needs no download.
+"""Visual similarity: one frame per clip, encoded by an ImageNet network that needs no download.
 
-A picture or a moment finds what looks like it; a sentence finds nothing here.
+It answers pictures and moments, not sentences.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Likeness(Stream):
     evidence_label = "the picture"
 
     def setup(self, setup: Setup) -> StreamRun | None:
-        """Made where it was asked for or the corpus has it; `likeness` may be an encoder of pictures, too."""
+        """Made if requested or in the corpus; the option `likeness` may be an encoder of pictures."""
         from whenabouts.index.records import StreamInfo
 
         seconds = self._seconds(setup)
@@ -66,7 +66,7 @@ class Likeness(Stream):
         )
 
     def _seconds(self, setup: Setup) -> float:
-        """The seconds between frames; to be given together with the switch that makes the stream."""
+        """The seconds between frames; given only together with `--likeness`."""
         return frame_seconds(
             setup,
             "--likeness-seconds",
@@ -78,11 +78,9 @@ class Likeness(Stream):
         )
 
     def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> EncodedFrames:
-        """Numbers of the clips, and their vectors (N, D)."""
         return encoded_frames(batch, run)
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
-        """One row a clip."""
         return frame_clips(video, batches, float(run.info.settings["clip_seconds"]))
 
 

@@ -1,4 +1,4 @@
-"""Text on the screen: frames that have changed are read; lines become passages with their time and place."""
+"""Text on the screen: changed frames are read; lines become passages with their time and place."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from whenabouts.video.text_reader import TextLine, TextReader
 
 DEFAULT_SECONDS = 2.0
-"""Seconds between frames: a caption is read in two seconds, so hardly any is missed."""
+"""Seconds between frames: viewers need two seconds for a caption, so hardly any is missed."""
 
 _FRAME_SIZE = 720
-# Measured on one core (benchmarks/screen_text.py): most films take 320 to 520 s an hour, whatever they show.
+# Measured on one core (benchmarks/screen_text.py): most films take 320 to 520 s an hour.
 _SECONDS_PER_FRAME = 0.25
 _BYTES_PER_HOUR = 2e6
-# Moments of a query, over all videos; of those that share more of their time than this the best stays.
+# Moments of a query, over all videos; non-maximum suppression at this overlap.
 _MOST_MOMENTS = 60
 _SAME_TIME = 0.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kept:
-    """What is kept of a batch: the frames that were read with their lines, the lines that stand at its end,
-    its last frame's number, and the means of the cells as they were read last."""
+    """Of a batch: the frames that were read with their lines, the lines at its end, its last frame's number,
+    and the cells' means at the last reading."""
 
     read: tuple[tuple[int, tuple[TextLine, ...]], ...]
     lines: tuple[TextLine, ...]
@@ -46,7 +46,7 @@ class _Kept:
 
 
 class ScreenTextStream(Stream):
-    """What is written in the picture: slides, captions, signs."""
+    """Text in the picture: slides, captions, signs."""
 
     name = "screen_text"
     title = "texts on the screen"
@@ -68,7 +68,6 @@ class ScreenTextStream(Stream):
     evidence_label = "on the screen"
 
     def setup(self, setup: Setup) -> StreamRun | None:
-        """Made where it was asked for, or the corpus has it."""
         from whenabouts.index.records import StreamInfo
 
         seconds = self._seconds(setup)
@@ -88,7 +87,7 @@ class ScreenTextStream(Stream):
         )
 
     def open_reader(self) -> TextReader:
-        """What reads text in pictures. Raises EncoderUnavailable."""
+        """The reader of text in pictures. Raises EncoderUnavailable."""
         from whenabouts.encoders.protocol import EncoderUnavailable
         from whenabouts.index.workers import available_cores
         from whenabouts.video.text_reader import TextReader, TextReaderUnavailableError
@@ -99,7 +98,7 @@ class ScreenTextStream(Stream):
             raise EncoderUnavailable(str(error)) from error
 
     def _seconds(self, setup: Setup) -> float:
-        """The seconds between frames; to be given together with the switch that makes the stream."""
+        """The seconds between frames; given only together with `--screen-text`."""
         return frame_seconds(
             setup,
             "--screen-seconds",
@@ -111,7 +110,7 @@ class ScreenTextStream(Stream):
         )
 
     def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> _Kept:
-        """The lines of the frames that have changed; `kept` tells what was read last."""
+        """The lines of the changed frames; `kept` has those read before."""
         from whenabouts.index.reading import FrameBatch
         from whenabouts.streams._picture_changes import Strip, cell_means, changed_strip
 
@@ -133,7 +132,7 @@ class ScreenTextStream(Stream):
         return _Kept(tuple(frames), lines, batch.clips[-1], cells)
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
-        """A clip for each text, from half a step before its first sight to half a step after its last."""
+        """A clip per text, from half a step before its first frame to half a step after its last."""
         import numpy as np
 
         from whenabouts.clips import ClipGrid
@@ -160,18 +159,17 @@ class ScreenTextStream(Stream):
             np.minimum(last + seconds / 2, end),
             [text.text for text in texts],
             None if run.encoder is None else _vectors(texts, run.encoder),
-            # Its own words twice: of texts that are seen together the one that says it comes first.
+            # Its words count twice, so that it precedes the texts seen together with it.
             [search_words(f"{text.text}\n{text.text}\n{text.others}\n{text.around}") for text in texts],
             np.array([text.box for text in texts], np.float32).reshape(-1, 4),
             np.array([text.sure for text in texts], np.float32),
         )
 
     def evidence_text(self, piece: Evidence) -> str:
-        """The lines, on one line."""
         return " / ".join(super().evidence_text(piece).split("\n"))
 
     def moments(self, block: ClipBlock, scores: NDArray[np.float64], shots: ShotBorders) -> Moments:
-        """Each text is a moment: how long it stands is known, and what comes before or after is another."""
+        """Each text is a moment, because its start and end are known."""
         import numpy as np
 
         from whenabouts.moments.zero_shot import Moments
@@ -184,14 +182,13 @@ class ScreenTextStream(Stream):
 
 
 def _vectors(texts: Sequence[ScreenText], encoder: Any) -> NDArray[np.float32]:
-    """(N, D) unit vectors: the direction of each text, and of all that is seen with it, together."""
+    """(N, D) unit vectors: the sum of the vectors of each text alone and of it with the texts around it."""
     import numpy as np
 
     from whenabouts.encoders import encode_passages
 
-    own = encode_passages(encoder, [text.text for text in texts])
-    both = encode_passages(encoder, [f"{text.text}\n{text.around}".strip() for text in texts])
-    summed = own + both
+    alone = encode_passages(encoder, [text.text for text in texts])
+    summed = alone + encode_passages(encoder, [f"{text.text}\n{text.around}".strip() for text in texts])
     length = np.linalg.norm(summed, axis=1, keepdims=True)
     return np.asarray(summed / np.where(length > 0, length, 1), np.float32)
 

@@ -1,4 +1,4 @@
-"""Sounds: what is heard around each clip, encoded by a CLAP model. Silence has no clips."""
+"""Sounds: the sound around each clip, encoded by a CLAP model. Silence has no clips."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from whenabouts.moments.zero_shot import Moments
 
 DEFAULT_CLIP_SECONDS = 2.0
-# A clip is heard with half of itself on either side, so a sound at the border of two is whole in one.
+# A clip is encoded with half its length on either side, so that a sound at a border is whole in one window.
 _WINDOWS_A_CLIP = 2.0
 # A clip that never rises above -60 dB of full scale is silent.
 _SILENT_PEAK = 1e-3
-# Pieces of sound follow each other within this; a longer gap in the times is silence that was not stored.
+# Longest gap between consecutive pieces of sound; a longer one is silence that was not stored.
 _JOINT_SECONDS = 0.01
 # Measured on one core (benchmarks/watching.py).
 _SECONDS_PER_CLIP = 0.3
@@ -42,9 +42,9 @@ _BYTES_PER_CLIP = 1300.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _SoundState:
-    """What is kept of sound: the clips heard with their vectors, and the samples that the next clips need.
+    """The encoded clips with their vectors, and the samples that the next clips need.
 
-    `rest` begins at `start` seconds; `next` is the number of the first clip that is still to be heard.
+    `rest` begins at `start` seconds; `next` is the number of the first clip still to encode.
     """
 
     clips: tuple[int, ...]
@@ -56,12 +56,12 @@ class _SoundState:
 
     @property
     def end(self) -> float:
-        """Where the sound that has been read ends, in seconds."""
+        """Where the sound read so far ends, in seconds."""
         return self.start + len(self.rest) / self.rate
 
 
 class SoundStream(Stream):
-    """What is heard beside words: applause, breaking glass, an engine."""
+    """Sounds other than words: applause, breaking glass, an engine."""
 
     name = "sound"
     title = "sounds"
@@ -82,7 +82,6 @@ class SoundStream(Stream):
     evidence_label = "the sound"
 
     def setup(self, setup: Setup) -> StreamRun | None:
-        """Made where a model was named or the corpus has one that can be used."""
         from whenabouts.encoders import open_sound_encoder
         from whenabouts.index.records import StreamInfo
         from whenabouts.types import UsageError
@@ -118,7 +117,7 @@ class SoundStream(Stream):
         )
 
     def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> _SoundState:
-        """The vectors of the clips of which all is there that is heard of them."""
+        """Encode the clips whose window is complete."""
         import numpy as np
 
         from whenabouts.index.reading import SoundBatch
@@ -144,7 +143,7 @@ class SoundStream(Stream):
         return replace(kept, rest=kept.rest[:0])
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
-        """One row a clip in which something is heard."""
+        """One row per clip that is not silent."""
         import numpy as np
 
         from whenabouts.index.records import ClipColumns
@@ -159,7 +158,7 @@ class SoundStream(Stream):
         return ClipColumns(start, end, [""] * len(clips), np.concatenate([each.vectors for each in states]))
 
     def moments(self, block: ClipBlock, scores: NDArray[np.float64], shots: ShotBorders) -> Moments:
-        """Segments that end where silence begins; what is seen says nothing of where a sound ends."""
+        """Segments that end where silence begins; shots say nothing about where a sound ends."""
         return moments_on_segments(block, scores, None, max_gap_seconds=0.0)
 
 
@@ -170,7 +169,7 @@ def _no_vectors(run: StreamRun) -> NDArray[np.float32]:
 
 
 def _advanced(now: _SoundState, run: StreamRun, *, is_whole: bool) -> _SoundState:
-    """The clips of the samples at hand; `is_whole`: no more of this stretch will come."""
+    """Encode the complete clips of the samples at hand; `is_whole`: no more samples follow."""
     import numpy as np
 
     from whenabouts.clips import ClipGrid
@@ -186,7 +185,7 @@ def _advanced(now: _SoundState, run: StreamRun, *, is_whole: bool) -> _SoundStat
         start = grid.bounds(clip)[0]
         if not is_whole and start + seconds + beside > now.end:
             break
-        if len(own := _cut(now, start, start + seconds)) and np.abs(own).max() > _SILENT_PEAK:
+        if len(heard := _cut(now, start, start + seconds)) and np.abs(heard).max() > _SILENT_PEAK:
             clips.append(clip)
             windows.append(_cut(now, start - beside, start + seconds + beside))
         clip += 1
@@ -196,7 +195,7 @@ def _advanced(now: _SoundState, run: StreamRun, *, is_whole: bool) -> _SoundStat
 
 
 def _cut(state: _SoundState, start: float, end: float) -> NDArray[np.float32]:
-    """The samples from one time to another, as far as they are there."""
+    """The available samples between two times."""
     first, last = (round((seconds - state.start) * state.rate) for seconds in (start, end))
     return state.rest[max(0, first) : max(0, last)]
 

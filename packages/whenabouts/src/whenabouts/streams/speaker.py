@@ -1,4 +1,6 @@
-"""Who speaks: turns that subtitles name, or voices told apart by a model. The text of a clip is the label."""
+"""Who speaks: turns named in subtitles, or voices distinguished by a model. The text of a clip is the
+label.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,9 @@ if TYPE_CHECKING:
     from whenabouts.video.voices import Diarized, Diarizer, VoiceEncoder, Voices
 
 NAMES = "names in subtitles"
-"""Stands for a model where turns come from subtitles alone: no vectors, width 0."""
+"""In place of a model's name if turns come from subtitles alone: no vectors, width 0."""
 
-# Windows of one voice that are no farther apart are one turn; a turn that a diarizer hears is no shorter.
+# Seconds: longest gap inside a turn, and shortest turn of a diarizer.
 _SAME_TURN, _SHORTEST = 1.0, 0.2
 # Measured on one core (benchmarks/people.py): silero, filter banks, clusters: 24 s; the model is a guess.
 _COST_OF_NAMES = Cost(seconds=0.001, bytes=0.1e6)
@@ -36,7 +38,7 @@ _COST_OF_VOICES = Cost(seconds=180.0, bytes=0.6e6)
 
 
 class Speaker(Stream):
-    """Who speaks when."""
+    """The people who speak."""
 
     name = "speaker"
     title = "speakers"
@@ -56,7 +58,6 @@ class Speaker(Stream):
     absent = "nobody is known to speak there"
 
     def setup(self, setup: Setup) -> StreamRun | None:
-        """Made where it was asked for, or the corpus has it; with voices where a model was named."""
         from whenabouts.index.records import StreamInfo
         from whenabouts.video.voices import Diarizer
 
@@ -85,7 +86,6 @@ class Speaker(Stream):
         )
 
     def open_encoder(self, name: str) -> VoiceEncoder | Diarizer:
-        """The model of that name, folder or ONNX file. Raises EncoderUnavailable."""
         from whenabouts.encoders import open_voice_encoder
 
         return open_voice_encoder(name)
@@ -93,7 +93,7 @@ class Speaker(Stream):
     def encode(
         self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]
     ) -> Voices | Diarized:
-        """The voices in a piece of sound, or who speaks in it; the sound itself is not kept."""
+        """The voices in a piece of sound, or the speakers; the sound itself is not kept."""
         from whenabouts.index.reading import SoundBatch
         from whenabouts.video.voices import Diarizer
 
@@ -104,13 +104,13 @@ class Speaker(Stream):
         return voices
 
     def settled(self, kept: Voices | Diarized) -> Voices | Diarized:
-        """What a diarizer goes on from is needed once."""
+        """Without the diarizer's state, which is needed only once."""
         from whenabouts.video.voices import Diarized
 
         return kept._replace(state=None) if isinstance(kept, Diarized) else kept
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
-        """The turns that subtitles name; of a file without such names those of the voices."""
+        """The turns named in subtitles; without such names, those of the voices."""
         import numpy as np
 
         from whenabouts.index.records import ClipColumns
@@ -140,9 +140,9 @@ class Speaker(Stream):
 
 
 def voice_turns(voices: Voices, same_voice: float) -> list[Turn]:
-    """Turns of voices that nobody named, by start: each window speaks for the middle of its time.
+    """Turns of unnamed voices, by start; each window speaks for the middle of its time.
 
-    Windows of a mean cosine from `same_voice` on are one speaker's.
+    Windows with a mean cosine of at least `same_voice` are one speaker's.
     """
     import numpy as np
 
@@ -154,7 +154,7 @@ def voice_turns(voices: Voices, same_voice: float) -> list[Turn]:
     if not len(voices.start):
         return turns
     speaker = clusters(voices.vectors, same_voice)
-    # Windows overlap; where the next one begins later, there was silence between.
+    # Consecutive windows overlap; a gap means silence.
     middle = (voices.start[1:] + voices.end[:-1]) / 2
     meets = voices.start[1:] < voices.end[:-1] + STEP_SECONDS / 2
     start = np.append(voices.start[0], np.where(meets, middle, voices.start[1:]))
@@ -169,9 +169,9 @@ def voice_turns(voices: Voices, same_voice: float) -> list[Turn]:
 
 
 def diarized_turns(stretches: Sequence[Diarized], diarizer: Diarizer) -> list[Turn]:
-    """Turns of the speakers that a diarizer told apart in a recording, by start; they may overlap.
+    """Turns of a recording's speakers as a diarizer hears them, by start; they may overlap.
 
-    Of one speaker, what is no farther apart than 1 s is one turn, and less than 0.2 s is none.
+    Turns of one speaker less than 1 s apart are merged, and turns under 0.2 s are dropped.
     """
     import numpy as np
 
@@ -188,9 +188,9 @@ def diarized_turns(stretches: Sequence[Diarized], diarizer: Diarizer) -> list[Tu
         starts, ends = (
             np.flatnonzero(np.diff(channel, prepend=False, append=False)).reshape(-1, 2).T * seconds
         )
-        apart = starts[1:] - ends[:-1] > _SAME_TURN
+        is_new = starts[1:] - ends[:-1] > _SAME_TURN
         times = zip(
-            starts[np.append(True, apart)].tolist(), ends[np.append(apart, True)].tolist(), strict=True
+            starts[np.append(True, is_new)].tolist(), ends[np.append(is_new, True)].tolist(), strict=True
         )
         turns += [
             Turn(first + start, first + end, f"voice {number}")
@@ -212,18 +212,18 @@ def _together(batches: Sequence[Voices], dimension: int) -> Voices:
 def _vectors(
     start: NDArray[np.float64], end: NDArray[np.float64], labels: Sequence[str], voices: Voices
 ) -> NDArray[np.float32]:
-    """(n, D): the mean of the windows whose middles lie in each turn, else of the speaker's other turns; zero
-    where no voice was heard in any."""
+    """(n, D): the mean of the windows whose middles lie in each turn, else of the speaker's other turns, else
+    zero."""
     import numpy as np
 
     middle = (voices.start + voices.end) / 2
     sums = np.concatenate([np.zeros((1, voices.vectors.shape[1])), np.cumsum(voices.vectors, axis=0)])
     first, last = np.searchsorted(middle, start), np.searchsorted(middle, end)
-    own = sums[np.maximum(last, first)] - sums[first]
+    of_turn = sums[np.maximum(last, first)] - sums[first]
     _, speaker = np.unique(np.array(labels, object).astype(str), return_inverse=True)
     of_speaker = np.zeros((len(labels), sums.shape[1]))
-    np.add.at(of_speaker, speaker, own)
-    vectors = np.where((last > first)[:, None], own, of_speaker[speaker])
+    np.add.at(of_speaker, speaker, of_turn)
+    vectors = np.where((last > first)[:, None], of_turn, of_speaker[speaker])
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.where(length > 0, length, 1), np.float32)
 

@@ -1,4 +1,4 @@
-"""Words: subtitles, or else recognised speech. Cues -> passages with their minute around them -> vectors."""
+"""Words: subtitles, or else recognised speech, as passages with the minute around them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COST = Cost(seconds=3.0, bytes=0.6e6, varies=True)
 
 
 class Subtitle(Stream):
-    """What is said, in passages of some fifteen seconds."""
+    """Speech in passages of some fifteen seconds."""
 
     name = "subtitle"
     title = "words"
@@ -42,14 +42,13 @@ class Subtitle(Stream):
     letters_only = "install a sentence encoder (see above) and index again"
 
     def setup(self, setup: Setup) -> StreamRun:
-        """Always made: with vectors where there is a sentence encoder, else searched by letter."""
+        """Always made; without a sentence encoder it is searched by letter."""
         from whenabouts.index.records import StreamInfo
 
         encoder = text_encoder(setup, self.title)
         return StreamRun(self, StreamInfo(self.name, *made_by(encoder), {}), encoder, Reads(cues=True), _COST)
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
-        """The passages of the video's cues; none where nothing is said."""
         import numpy as np
 
         from whenabouts.encoders import encode_passages
@@ -69,7 +68,7 @@ class Subtitle(Stream):
 
 
 def _recognised(passages: Sequence[Passage], cues: Sequence[Cue]) -> NDArray[np.float32] | None:
-    """How sure the recogniser was of each passage, (n,); None where the words were written."""
+    """(n,) the recogniser's certainty of each passage; None if the words were written."""
     import numpy as np
 
     sure = [(cue.start, cue.end, cue.confidence) for cue in cues if cue.confidence is not None]

@@ -1,4 +1,4 @@
-"""Pictures: the middle frame of each clip, encoded by a CLIP or SigLIP model; or clips watched as video."""
+"""Pictures: the middle frame of each clip, encoded by a CLIP or SigLIP model; or clips encoded as video."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 DEFAULT_CLIP_SECONDS = 1.0
 _MIDDLE = 0.5
-"""Where in a clip its frame is taken: what a clip shows begins and ends on either side of it, and released
-features are of such frames. Older corpora, whose settings do not say, have the first."""
+"""Position of a clip's frame in the clip, as in released features. Older corpora, whose settings lack it,
+have the first frame."""
 _MOST_FRAMES = 64
 _NO_MODEL = (
-    "pictures are not searched for what they show: no vision model was named. Add it now or later with "
+    "pictures are not searched for what they show: no vision model was named. Add one now or later with "
     "--vision MODEL (such as openai/clip-vit-base-patch32, or a folder with its files); "
     "what is indexed stays as it is"
 )
@@ -31,7 +31,7 @@ _BYTES_PER_FRAME = 1300.0
 
 
 class Vision(Stream):
-    """What is seen: a frame a clip, or clips as video where the model watches."""
+    """What is seen: one frame per clip, or clips as video if the model reads video."""
 
     name = "vision"
     title = "pictures"
@@ -66,7 +66,6 @@ class Vision(Stream):
     evidence_label = "the picture"
 
     def setup(self, setup: Setup) -> StreamRun | None:
-        """Made where a model was named or the corpus has one that can be used."""
         from whenabouts.encoders import open_image_encoder
         from whenabouts.index.records import StreamInfo
 
@@ -103,31 +102,29 @@ class Vision(Stream):
         )
 
     def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> Any:
-        """Numbers of the frames and their vectors (N, D); of clips, what `Watched` says."""
         if window := _window(run.info.settings):
             return watched(batch, window, run.encoder, kept[-1] if kept else None)
         return encoded_frames(batch, run)
 
     def settled(self, kept: Any) -> Any:
-        """Of clips, without the frames that the next batch has taken over."""
+        """For video clips, without the frames that the next batch has taken over."""
         return kept.settled() if isinstance(kept, Watched) else kept
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
-        """One row a clip."""
         if window := _window(run.info.settings):
             return watched_clips(video, batches, window, run.encoder)
         return frame_clips(video, batches, float(run.info.settings["clip_seconds"]))
 
 
 def _window(settings: Mapping[str, Any]) -> Window | None:
-    """How clips are watched in a corpus; None where single frames are looked at."""
+    """The windows of video clips in a corpus; None for single frames."""
     if settings.get("clip_frames", 1) == 1:
         return None
     return Window(settings["clip_seconds"], settings["window_seconds"], int(settings["clip_frames"]))
 
 
 def _frames_a_clip(setup: Setup, encoder: Any) -> int:
-    """Frames a clip: those of the corpus, as they were given, as the model says; 1 for single frames."""
+    """Frames per clip: the corpus's, else the given number, else the model's; 1 for single frames."""
     from whenabouts.encoders.protocol import ClipEncoder
     from whenabouts.index.records import EncoderMismatch
     from whenabouts.types import UsageError

@@ -1,1 +1,1 @@
-"""A file: what is in it, its frames with exact times, its words, its shots."""
+"""A video file: its contents, frames with exact times, words, and shots."""

@@ -1,4 +1,4 @@
-"""A file that is written beside its place and moved there when it is whole."""
+"""Write a file under a temporary name and rename it when it is complete."""
 
 from __future__ import annotations
 
@@ -16,17 +16,15 @@ _LONGEST_STEM = 40
 
 
 class WriteError(WhenaboutsError):
-    """A file that could not be written; the message names it, the cause and the remedy."""
+    """A file could not be written; the message names it, the cause and the remedy."""
 
 
 @contextlib.contextmanager
 def written_aside(path: Path, *, force: bool = False) -> Iterator[Path]:
     """A new empty file beside `path` to write to; it takes that name when the block is done.
 
-    Its folder is made if need be, as by every option that names a file to write.
-
-    Whatever ends the block early, nothing is left under either name, and what stood there stands there still.
-    Raises UsageError where `path` is taken and `force` is not given, WriteError where it cannot be written.
+    Missing parent folders are made. If the block fails, neither file is left or changed. Raises UsageError if
+    `path` exists and `force` is not given, WriteError if it cannot be written.
     """
     check_free(path, force=force)
     aside = path.with_name(f".{path.stem[:_LONGEST_STEM]}-{secrets.token_hex(6)}.part")
@@ -44,9 +42,9 @@ def written_aside(path: Path, *, force: bool = False) -> Iterator[Path]:
 
 
 def check_free(path: Path, *, force: bool, sources: Iterable[str | Path] = ()) -> None:
-    """Raise UsageError where a file may not be written: a folder, or a file that is there already.
+    """Raise UsageError if `path` may not be written: a folder, or an existing file without `force`.
 
-    One of the `sources`, the files that are read, is never replaced.
+    One of the `sources` (the files being read) is never replaced.
     """
     for source in sources:
         with contextlib.suppress(OSError):
@@ -59,7 +57,7 @@ def check_free(path: Path, *, force: bool, sources: Iterable[str | Path] = ()) -
 
 
 def write_error(path: Path, error: OSError) -> WriteError:
-    """What to tell of a failed write."""
+    """The WriteError for a failed write."""
     name, folder = printable(path), printable(path.parent)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return WriteError(

@@ -1,4 +1,4 @@
-"""Stored packets of a span, taken over as they are: quick, without loss, from a key frame on."""
+"""Copy the stored packets of a span, starting at a key frame: quick and without loss."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MICROSECONDS = 1_000_000
 _SEEK_EARLIER = (0, 2, 10, 60)
-# Of sound, packets this much before the first picture are looked at: streams are not stored in step.
+# Sound is read from this many seconds before the first picture: streams are not interleaved exactly.
 _SOUND_LEAD = Fraction(2)
 _SUFFIXES = {
     "mov": (".mp4", ".mov", ".m4v", ".m4a"),
@@ -36,7 +36,7 @@ _SUFFIXES = {
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What was taken: [start, end) seconds of the source, and how many pictures."""
+    """The copied range: [start, end) seconds of the source, and the number of pictures."""
 
     start: Fraction
     end: Fraction
@@ -44,7 +44,7 @@ class Copied:
 
 
 def copy_suffix(path: Path) -> str:
-    """The suffix of a copy: that of the source where its name tells the truth, .mkv for all else."""
+    """The suffix of a copy: the source's if it fits the format, .mkv for unknown formats."""
     with open_media(path) as container:
         names = container.format.name.split(",")
     fitting = next((suffixes for name, suffixes in _SUFFIXES.items() if name in names), ())
@@ -54,7 +54,7 @@ def copy_suffix(path: Path) -> str:
 def copy_packets(span: Span, aside: Path, form: str, progress: Callable[[float], None]) -> Copied:
     """Copy the packets of a span into a new file of a container format.
 
-    Raises UsageError where the container cannot hold them or the source does not know its times.
+    Raises UsageError if the container cannot hold them or the source has no times.
     """
     import av
 
@@ -94,7 +94,7 @@ def _check_times(span: Span, source: InputContainer) -> None:
 
 
 class _Copying:
-    """One copy on its way."""
+    """One copy in progress."""
 
     def __init__(self, span: Span, source: InputContainer, streams: list[Any], origin: Fraction) -> None:
         self._span, self._source, self._streams, self._origin = span, source, streams, origin
@@ -105,7 +105,7 @@ class _Copying:
     def run(
         self, target: OutputContainer, twins: dict[int, Any], progress: Callable[[float], None]
     ) -> Copied:
-        """Copy; what was taken."""
+        """Copy, and return the copied range."""
         began = self._seek()
         length = max(Fraction(1, 1000), self._span.end - began)
         for packet in self._taken(began):
@@ -130,7 +130,7 @@ class _Copying:
         return Fraction(packet.pts * packet.time_base) - self._origin
 
     def _seek(self) -> Fraction:
-        """Stand before the last key frame at or before the start; its time."""
+        """Go to the last key frame at or before the start; returns its time."""
         limit = border(self._span.start) + 2 * (self._span.start - border(self._span.start))
         best: Fraction | None = None
         for earlier in _SEEK_EARLIER:
@@ -148,7 +148,7 @@ class _Copying:
             if best is not None:
                 break
         if best is None:
-            # Nothing before the start can be shown: the first key frame of the file.
+            # No key frame before the start: take the first one of the file.
             self._rewind(Fraction(0))
             key_frames = (
                 self._time(p)
@@ -171,7 +171,7 @@ class _Copying:
             raise MediaError(f"{printable(self._span.path)}: cannot be searched by time ({error})") from None
 
     def _taken(self, began: Fraction) -> Iterator[Any]:
-        """The packets from the key frame on that the span needs, in the order in which they are stored."""
+        """The packets of the span from the key frame on, in stored order."""
         last = border(self._span.end)
         open_streams = {stream.index for stream in self._streams}
         has_begun = False
@@ -187,7 +187,8 @@ class _Copying:
                 continue
             if packet.stream_index == self._leading.index:
                 has_begun = has_begun or (packet.is_keyframe and at == began)
-                # Pictures before the key frame that follow it in the file need what is not copied.
+                # Pictures shown before the key frame but stored after it depend on packets that are not
+                # copied.
                 if has_begun and at >= began:
                     yield packet
             elif began <= at < last:

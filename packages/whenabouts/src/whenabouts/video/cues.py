@@ -1,4 +1,4 @@
-"""The words of a video with their times: subtitle files beside it, subtitle tracks in it."""
+"""The words of a video with their times, from subtitle files beside it and subtitle tracks in it."""
 
 from __future__ import annotations
 
@@ -25,38 +25,28 @@ if TYPE_CHECKING:
 
 LARGEST_BYTES = 64 << 20
 _TAIL_BYTES = 1 << 14
-# Names that file names have, as ISO 639-1 codes.
-_LANGUAGE_NAMES = {
-    "english": "en",
-    "french": "fr",
-    "german": "de",
-    "spanish": "es",
-    "portuguese": "pt",
-    "italian": "it",
-    "dutch": "nl",
-    "russian": "ru",
-    "chinese": "zh",
-    "japanese": "ja",
-    "korean": "ko",
-    "arabic": "ar",
-    "hindi": "hi",
-}
+# Language names in file names, as ISO 639-1 codes.
+_NAMES = (
+    "english en, french fr, german de, spanish es, portuguese pt, italian it, dutch nl, russian ru, "
+    "chinese zh, japanese ja, korean ko, arabic ar, hindi hi"
+)
+_LANGUAGE_NAMES = dict(pair.split() for pair in _NAMES.split(", "))
 _MICROSECONDS = 1_000_000
-# A cue without a length is shown as long as this, or until the next one.
+# Duration of a cue without a length, unless the next one starts earlier.
 _LENGTHLESS_SECONDS = 2.0
-# Nothing with captions lasts longer; a row for each second of a damaged time would be hundreds of gigabytes.
+# Later times are damage; a row per second up to them would take hundreds of gigabytes.
 _LATEST_SECONDS = 360_000.0
 _FAULTS = ("unreadable times", "reversed times", "no text", "times before 0", "times beyond 100 hours")
-# Captions roll if this share of cues repeats the line before; a chorus or a "Roger." does not.
+# Captions count as rolling if this share of cues repeats the line before; a chorus or a "Roger." stays below.
 _ROLLING_SHARE, _ROLLING_GAP, _FEWEST_ROLLING = 0.3, 0.5, 3
 
-# All expressions here take time in proportion to a text, whatever it is (benchmarks/hostile_text.py): no two
-# repetitions beside each other take the same letters, or the first gives none back (`++`).
+# All expressions here take linear time on any text (benchmarks/hostile_text.py): adjacent repetitions match
+# different letters, or the first one is possessive (`++`).
 _LINE_ENDS = re.compile(r"\r++\n?")
-# Loose on purpose: 5.5 s as 00:00:05.5, no hours, one digit, a comma or a point, a sign.
+# Lenient on purpose: 5.5 s as 00:00:05.5, no hours, one digit, a comma or a point, a sign.
 _STAMP = r"(-?)(?:(\d{1,5}):)?(\d{1,3}):(\d{1,2})(?:[.,:](\d{1,9}))?"
 _ARROW_LINE = re.compile(rf"\s*{_STAMP}\s*-{{1,3}}>\s*{_STAMP}(?:\s.*)?")
-# Times that cannot be read, but were meant: no part of the text before.
+# Malformed times: not part of the text before.
 _BROKEN_LINE = re.compile(r"\s*-?\d+:\S*\s*-->")
 _TIME = re.compile(_STAMP)
 _SBV_LINE = re.compile(rf"\s*{_STAMP}\s*,\s*{_STAMP}\s*")
@@ -74,17 +64,17 @@ _TAG = re.compile(
 _ASS_FIELDS = 10
 _DRAWING = re.compile(r"\\p[1-9]")
 _OVERRIDE = re.compile(r"\{\\[^{}]*\}|\{[YyBbIiUu]:[^{}]*\}")
-# Zero width, byte order and direction marks: nobody sees them, and they keep words from matching.
+# Invisible characters (zero width, byte order and direction marks) keep words from matching.
 _INVISIBLE = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff\x00-\x08\x0e-\x1f\x7f]")
 
 
 class SubtitleError(WhenaboutsError):
-    """A subtitle file or track that cannot be read; the message names it, the cause and the remedy."""
+    """A subtitle file or track cannot be read; the message names it, the cause and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One spoken word with its time in seconds, where the source knows it."""
+    """One spoken word with its time in seconds."""
 
     start: float
     end: float
@@ -93,10 +83,10 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """A line of text that is said or shown in [start, end) seconds. `words` is empty where unknown.
+    """A line of text said or shown in [start, end) seconds. `words` is empty if unknown.
 
-    `confidence` in [0, 1] is how sure a speech recogniser was of its words on average; None where they were
-    written. `speakers` says where in `text` somebody begins to speak, and the name (`speakers.marks_of`).
+    `confidence` in [0, 1] is a speech recogniser's mean certainty; None for written words. `speakers` has the
+    positions in `text` at which somebody begins to speak, with names (`speakers.marks_of`).
     """
 
     start: float
@@ -109,10 +99,10 @@ class Cue:
 
 @dataclass(frozen=True, slots=True)
 class CueTrack:
-    """All cues of one source, by their starts.
+    """All cues of one source, by start.
 
-    `source` is "sidecar:friday.vtt", "embedded:2" (the number of the stream) or "speech:NAME" (of the
-    model); `notes` say what was repaired or left out.
+    `source` is "sidecar:friday.vtt", "embedded:2" (the stream's number) or "speech:NAME" (of the model);
+    `notes` list repairs and omissions.
     """
 
     cues: tuple[Cue, ...]
@@ -125,12 +115,12 @@ class CueTrack:
 def words_of(
     path: Path, sidecars: Sequence[Path], probe: Probe, *, language: str | None = None
 ) -> list[CueTrack]:
-    """All text tracks of a video, the one to be indexed first; empty where there is none.
+    """All text tracks of a video, the one to index first; empty without any.
 
-    Full tracks come before forced ones (which translate signs only), those in `language` (such as "en")
-    before others, sidecars before embedded tracks; then a plain `talk.srt`, the language of the sound,
-    English (which the offline encoder reads best), and the rest. A track that cannot be read is listed
-    last, without cues, and its note says why: the others still count. No picture is decoded.
+    The order is: full tracks before forced ones (which translate only foreign parts), tracks in `language`
+    (such as "en") before others, sidecars before embedded tracks. Then come a plain `talk.srt`, the language
+    of the sound, English (which the offline encoder reads best), and the others. An unreadable track comes
+    last, without cues and with a note. No picture is decoded.
     """
     tracks = [_sidecar(sidecar, path.stem) for sidecar in sidecars]
     tracks += _embedded(path, [track for track in probe.subtitle_tracks if track.is_text])
@@ -144,11 +134,11 @@ def words_of(
 
 
 def read_cue_file(path: Path) -> CueTrack:
-    """The cues of an srt, vtt, ass, ssa or sbv file, whatever its encoding; tags and entities resolved.
+    """The cues of an srt, vtt, ass, ssa or sbv file in any encoding; tags and entities resolved.
 
-    The content decides the format, not the name. Cues with reversed times or without text are left out
-    and counted in `notes`; overlapping ones are kept; captions that roll (each cue repeats the line
-    before) are told once. Raises SubtitleError for what is no subtitle file, or larger than 64 MiB.
+    The content decides the format, not the name. Cues with reversed times or without text are dropped and
+    counted in `notes`; overlapping ones are kept; rolling captions (each cue repeats the line before) are
+    unrolled. Raises SubtitleError if the file is not a subtitle file or larger than 64 MiB.
     """
     text, notes = _text_of(path)
     if "[events]" in text[: 1 << 20].lower():
@@ -167,7 +157,7 @@ def read_cue_file(path: Path) -> CueTrack:
 
 
 def _named_language(text: str) -> str | None:
-    """The language that the header of a WebVTT file names, which ends with the first empty line."""
+    """The language named in the header of a WebVTT file, which ends with the first empty line."""
     header = itertools.takewhile(str.strip, text[:_HEADER].lstrip().splitlines())
     if not next(header, "").startswith("WEBVTT"):
         return None
@@ -176,14 +166,14 @@ def _named_language(text: str) -> str | None:
 
 
 def last_time(path: Path) -> float:
-    """About where the last cue of a subtitle file ends, in seconds, by its last lines; 0 for no times."""
+    """Approximate end of the last cue of a subtitle file in seconds, by its last lines; 0 without times."""
     try:
         with open_source(path) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
             tail = file.read(_TAIL_BYTES)
     except OSError:
         return 0.0
-    # UTF-16 without its zeros has the digits as any other encoding has them.
+    # Without zero bytes, UTF-16 has ASCII digits too.
     lines = tail.replace(b"\0", b"").decode("latin-1").splitlines()
     matches = (_ARROW_LINE.fullmatch(x) or _SBV_LINE.fullmatch(x) or _ASS_LINE.fullmatch(x) for x in lines)
     latest = max((_seconds(*match.groups()[5:]) for match in matches if match), default=0.0)
@@ -193,8 +183,8 @@ def last_time(path: Path) -> float:
 def read_embedded_cues(path: Path, track: SubtitleTrack) -> CueTrack:
     """The cues of a subtitle track in a video, by reading packets only: no picture is decoded.
 
-    Times are seconds since the start of the file, as those of frames. Raises SubtitleError for a track
-    of pictures (DVD, Blu-ray) and MediaError for a file that cannot be opened.
+    Times are seconds since the start of the file, as for frames. Raises SubtitleError for a track of pictures
+    (DVD, Blu-ray) and MediaError for a file that cannot be opened.
     """
     if not track.is_text:
         raise SubtitleError(
@@ -206,7 +196,7 @@ def read_embedded_cues(path: Path, track: SubtitleTrack) -> CueTrack:
 
 @dataclass(slots=True)
 class _RawCue:
-    """A cue as the file has it: seconds, None for times that say nothing, lines with their tags."""
+    """A cue as stored: seconds (None: unreadable times), lines with their tags."""
 
     start: float | None
     end: float | None
@@ -214,7 +204,7 @@ class _RawCue:
 
 
 def _sidecar(path: Path, stem: str) -> CueTrack:
-    # Counted, not measured: the same name may have more letters in another Unicode form.
+    # By dots, not by length: the same name may have more letters in another Unicode form.
     marks = path.stem.lower().split(".")[stem.count(".") + 1 :]
     try:
         track = read_cue_file(path)
@@ -228,12 +218,12 @@ def _sidecar(path: Path, stem: str) -> CueTrack:
 
 
 def speaks(track: CueTrack, language: str) -> bool:
-    """Whether a track is in a language: `en` takes `en`, `en-US` and `eng`."""
+    """Whether a track is in a language: `en` matches `en`, `en-US` and `eng`."""
     return track.language is not None and base_language(track.language) == base_language(language)
 
 
 def _distance(track: CueTrack, sound: str | None) -> int:
-    """How far a track stands back where no language was named."""
+    """A track's rank by language if none was named."""
     if track.language is None:
         return 0
     preferred = [language for language in (sound, "en") if language]
@@ -265,7 +255,7 @@ def _text_of(path: Path) -> tuple[str, tuple[str, ...]]:
 
 
 def _seconds(sign: str, hours: str | None, minutes: str, seconds: str, fraction: str | None) -> float:
-    """Seconds of a stamp, its fraction read as a decimal: `.5` is half a second, as is `,500`."""
+    """Seconds of a time stamp; its fraction is a decimal: both `.5` and `,500` are half a second."""
     whole = int(hours or 0) * 3600 + int(minutes) * 60 + int(seconds)
     value = whole + float(f"0.{fraction or 0}")
     return -value if sign else value
@@ -274,8 +264,8 @@ def _seconds(sign: str, hours: str | None, minutes: str, seconds: str, fraction:
 def _timed_blocks(text: str, times: re.Pattern[str], *, ends_at_blank: bool) -> Iterator[_RawCue]:
     """Cues of SubRip, WebVTT and SBV: a line of times, then lines of text.
 
-    In WebVTT a blank line ends a cue, and what stands before the next times is its name or a comment.
-    SubRip files break that rule in the wild, so there all belongs to the text but the next number.
+    In WebVTT a blank line ends a cue, and lines before the next times are its name or a comment. Real SubRip
+    files break that rule, so there every line belongs to the text except the next number.
     """
     cue: _RawCue | None = None
     is_open = False
@@ -287,7 +277,7 @@ def _timed_blocks(text: str, times: re.Pattern[str], *, ends_at_blank: bool) -> 
             cue, is_open = started, True
         elif cue is not None and is_open:
             if ends_at_blank and not line.strip():
-                # Rolling captions begin with a line of one space, which holds the place of the line above.
+                # Rolling captions begin with a line of one space, a placeholder for the line above.
                 is_open = line != "" and not cue.lines
             else:
                 cue.lines.append(line)
@@ -296,12 +286,12 @@ def _timed_blocks(text: str, times: re.Pattern[str], *, ends_at_blank: bool) -> 
 
 
 def _plain_line_ends(match: re.Match[str]) -> str:
-    r"""The line ends that a run of carriage returns stands for: `\r\r\n` is one, `\r\r` are two."""
+    r"""The line ends of a run of carriage returns: `\r\r\n` is one, `\r\r` are two."""
     return "\n" if match[0].endswith("\n") else "\n" * len(match[0])
 
 
 def _cue_at(line: str, times: re.Pattern[str]) -> _RawCue | None:
-    """The cue that a line of times begins, without times where they cannot be read; None for other lines."""
+    """The cue that starts at a line of times (without times if malformed); None for other lines."""
     if times is _ARROW_LINE and "->" not in line:
         return None
     if (match := times.fullmatch(line)) is not None:
@@ -321,10 +311,10 @@ def _without_number(cue: _RawCue) -> _RawCue:
 
 
 def _ass_cues(text: str) -> Iterator[_RawCue]:
-    """Cues of SubStation Alpha, from version 4 on; comments and drawings are left out."""
+    """Cues of SubStation Alpha, from version 4 on, without comments and drawings."""
     for line in text.splitlines():
-        kind, _, rest = line.strip().partition(":")
-        fields = rest.split(",", _ASS_FIELDS - 1)
+        kind, _, event = line.strip().partition(":")
+        fields = event.split(",", _ASS_FIELDS - 1)
         if kind != "Dialogue" or len(fields) < _ASS_FIELDS:
             continue
         words, overrides = _without_braces(fields[-1])
@@ -339,7 +329,7 @@ def _ass_time(text: str) -> float | None:
 
 
 def _without_braces(text: str) -> tuple[str, list[str]]:
-    """A text without what stands in braces, and what stood in them."""
+    """A text without its parts in braces, and those parts."""
     kept, removed, at = [], [], 0
     while (start := text.find("{", at)) >= 0 and (end := text.find("}", start)) >= 0:
         kept.append(text[at:start])
@@ -349,7 +339,7 @@ def _without_braces(text: str) -> tuple[str, list[str]]:
 
 
 def _tidied(raw: Iterable[_RawCue]) -> tuple[tuple[Cue, ...], tuple[str, ...]]:
-    """Cues with clean text, by their starts, and what had to be done to get there."""
+    """Cues with clean text, by start, and notes on the repairs."""
     counts = dict.fromkeys(_FAULTS, 0)
     kept: list[_RawCue] = []
     voice = ""
@@ -384,9 +374,9 @@ def _tidied(raw: Iterable[_RawCue]) -> tuple[tuple[Cue, ...], tuple[str, ...]]:
 
 
 def _with_voice(text: str, voice: str, voices: set[str]) -> tuple[str, str]:
-    """Text with `<v Name>` written as `Name: ` where the speaker changes, and who speaks at its end.
+    """Text with `<v Name>` written as `Name: ` when the speaker changes, and the speaker at its end.
 
-    `voices` takes the names.
+    The names are added to `voices`.
     """
     if "<v" not in text:
         return text, voice
@@ -401,7 +391,7 @@ def _with_voice(text: str, voice: str, voices: set[str]) -> tuple[str, str]:
     return _VOICE.sub(introduction, text), voice
 
 
-# Both by hand: a pattern with `.*?` takes the square of the time where the end is missing.
+# By hand: a pattern with `.*?` takes quadratic time if the end is missing.
 def _without_comments(line: str) -> str:
     kept, at = [], 0
     while (start := line.find("<!--", at)) >= 0 and (end := line.find("-->", start)) >= 0:
@@ -422,7 +412,7 @@ def _without_programs(line: str) -> str:
 
 
 def _clean(line: str) -> str:
-    """A line without tags, overrides, entities, marks that nobody sees, and needless space."""
+    """A line without tags, overrides, entities, invisible characters and needless space."""
     if "<" in line:
         line = _TAG.sub("", _without_programs(_without_comments(line)))
     if "{" in line:
@@ -435,7 +425,7 @@ def _clean(line: str) -> str:
 
 
 def _unescaped(line: str) -> str:
-    """A line with its entities resolved; as it is where one is a number of thousands of digits."""
+    """A line with its entities resolved; unchanged if one is a number of thousands of digits."""
     try:
         return html.unescape(line)
     except ValueError:
@@ -443,10 +433,10 @@ def _unescaped(line: str) -> str:
 
 
 def _unrolled(cues: list[_RawCue]) -> tuple[list[_RawCue], int]:
-    """Cues of which each says only what the one before did not show yet, and how many that changed.
+    """Cues reduced to the text that the one before did not show, and how many changed.
 
-    Live and automatic captions (YouTube's above all) show the last line again above the new one, or let
-    one line grow word by word. Files in which that is not the habit come back as they are.
+    Live and automatic captions (above all YouTube's) repeat the last line above the new one, or let a line
+    grow word by word. Files in which this is rare come back unchanged.
     """
     news = [_news(before, cue) for before, cue in pairwise(cues)]
     rolling = sum(lines is not None for lines in news)
@@ -462,7 +452,7 @@ def _unrolled(cues: list[_RawCue]) -> tuple[list[_RawCue], int]:
 
 
 def _news(before: _RawCue, cue: _RawCue) -> list[str] | None:
-    """What a cue says beyond the last lines of the one before, if it begins with them; None if not."""
+    """The lines of a cue after those repeated from the cue before; None if it repeats none."""
     assert before.end is not None and cue.start is not None
     if cue.start - before.end > _ROLLING_GAP:
         return None
@@ -474,7 +464,7 @@ def _news(before: _RawCue, cue: _RawCue) -> list[str] | None:
 
 
 def _with_lengths(cues: list[_RawCue], marks: Sequence[Marks]) -> Iterator[Cue]:
-    """Cues that all last: one without a length is given two seconds, or the time to the next."""
+    """Cues with a length: one without gets two seconds, or the time to the next."""
     for (cue, following), speakers in zip(zip_longest(cues, cues[1:]), marks, strict=True):
         assert cue.start is not None and cue.end is not None
         end = cue.end
@@ -486,7 +476,7 @@ def _with_lengths(cues: list[_RawCue], marks: Sequence[Marks]) -> Iterator[Cue]:
 
 
 def _embedded(path: Path, tracks: Sequence[SubtitleTrack]) -> list[CueTrack]:
-    """The cues of several text tracks in one reading of the file."""
+    """The cues of several text tracks, in one pass over the file."""
     if not tracks:
         return []
     from av.stream import Discard
@@ -508,7 +498,7 @@ def _embedded(path: Path, tracks: Sequence[SubtitleTrack]) -> list[CueTrack]:
 
 
 def _read_packets(container: Any, raw: dict[int, list[_RawCue]], origin: Fraction) -> tuple[str, ...]:
-    """Fill `raw` from the packets of its streams; what could not be read is told."""
+    """Fill `raw` from the packets of its streams; returns notes on unreadable ones."""
     import av
 
     undecodable = 0
@@ -546,7 +536,7 @@ def _ass_lines(text: str) -> list[str]:
 
 
 def _with_ends(cues: list[_RawCue]) -> list[_RawCue]:
-    """Cues without an end are shown until the next one, as players do."""
+    """Cues without an end last until the next one, as in players."""
     ordered = sorted(cues, key=lambda cue: cue.start or 0.0)
     for cue, after in zip_longest(ordered, ordered[1:]):
         if cue.end is None and cue.start is not None:

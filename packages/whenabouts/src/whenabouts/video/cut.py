@@ -1,8 +1,8 @@
-"""Moments cut out of their videos into files of their own: exact to the frame, or copied without loss.
+"""Moments cut out of their videos into new files, exact to the frame or copied without loss.
 
-An exact cut decodes from the key frame before the moment and encodes what lies in it (H.264 and AAC in MP4).
-Size, times of the frames (also irregular ones), shape of the pixels and sound are kept; the picture is turned
-upright. A copy takes the stored packets as they are and so has to begin at a key frame.
+An exact cut decodes from the key frame before the moment and encodes the moment (H.264 and AAC in MP4). Size,
+frame times (also irregular ones), pixel aspect and sound are kept; the picture is rotated upright. A copy
+takes the stored packets as they are, so it must begin at a key frame.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from whenabouts.video.spans import PictureSpan, SoundSpan
 from whenabouts.video.timecode import exact
 
 Progress = Callable[[float], None]
-# A copied piece says what it is off by only where somebody would notice.
+# Smaller offsets of a copy get no note.
 _NOTABLE_SECONDS = 0.001
 _LONGEST_NAME = 120  # bytes, so that times and numbers still fit into a name of 255
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What was cut. `path` is the file; `start`, `end` are the seconds of the source it really holds.
+    """One cut. `path` is the new file; `start`, `end` are the seconds of the source that it really holds.
 
-    `requested` is (start, end) as requested; `frames` counts pictures, 0 for sound alone; `duration`
-    is seconds of the file; `notes` say what differs from what was asked, and why.
+    `requested` is the requested (start, end); `frames` counts pictures, 0 for sound alone; `duration` is that
+    of the new file in seconds; `notes` explain differences from the request.
     """
 
     path: Path
@@ -54,7 +54,6 @@ class Cut:
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
         return {
             "path": printable(self.path),
             "source": printable(self.source),
@@ -68,7 +67,7 @@ class Cut:
 
 
 def cut_name(name: str, start: float, end: float, suffix: str, taken: Collection[str] = ()) -> str:
-    """A file name for a cut of a file that is called `name`, safe in every folder and not among `taken`.
+    """A file name for a cut of the file `name`, safe in every folder and not among `taken`.
 
     >>> cut_name("My holiday?/.mp4", 1, 2.5, ".mp4"), cut_name("...", 0, 1, ".m4a", {"video_0.000-1.000.m4a"})
     ('My_holiday_1.000-2.500.mp4', 'video_0.000-1.000-2.m4a')
@@ -87,7 +86,7 @@ def cut_name(name: str, start: float, end: float, suffix: str, taken: Collection
 
 
 def suffix_for(path: Path, *, copy: bool = False) -> str:
-    """The suffix that a cut of a file has: .mp4, .m4a for sound alone, that of the source for a copy."""
+    """The suffix of a cut: .mp4, .m4a for sound alone, the source's for a copy."""
     path = source_path(path)
     check_media(path)
     if copy:
@@ -105,15 +104,14 @@ def cut(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Cut:
-    """Cut [start, end) seconds out of a file into `out`; what was really cut.
+    """Cut [start, end) seconds out of a file into `out`.
 
     Exact by default; with `copy` the stored packets are taken from the key frame before the start, which is
-    quick and without loss but begins early (`Cut.start`). An end behind the end of the file is moved there,
-    with a note. `progress` is told the share that is done, 0 to 1.
+    quick and without loss but begins early (`Cut.start`). An end after the end of the file is moved there,
+    with a note. `progress` gets the share done, 0 to 1.
 
-    Raises MediaError for a source that cannot be read or has nothing at that time, UsageError for a span
-    that is none or an `out` that is taken (unless `force`), WriteError where it cannot be written. Nothing
-    half-written is left.
+    Raises MediaError if the source cannot be read or is empty at that time, UsageError for an invalid span or
+    an existing `out` (unless `force`), WriteError if it cannot be written. No partial file is left.
     """
     path, out = source_path(path), Path(out)
     if not copy:
@@ -143,11 +141,11 @@ def join(
     force: bool = False,
     progress: Progress | None = None,
 ) -> list[Cut]:
-    """Cut (path, start, end) after (path, start, end) into one file `out`; what was cut of each.
+    """Cut each (path, start, end) and concatenate them in one file `out`.
 
-    Pictures of different sizes are brought to the size of the largest, with bars where the shape differs;
-    sound to the best rate and number of channels, with silence where a part has none. Raises as `cut` does,
-    and UsageError where parts with pictures are to be joined with parts without.
+    Pictures of different sizes are scaled to the largest, with bars if the aspect differs. Sound is converted
+    to the best rate and number of channels, with silence for parts without sound. Raises as `cut` does, and
+    UsageError for parts with pictures mixed with parts without.
     """
     if not parts:
         raise UsageError("nothing to cut: no moment was given")
@@ -162,15 +160,15 @@ def join(
     done: list[Cut] = []
     with _written(out, force=force) as aside:
         with MovieWriter(aside, form, container_for(out)) as writer:
-            for span, own in zip(spans, notes, strict=True):
-                done.append(_put(writer, span, out, own, parts_done))
+            for span, span_notes in zip(spans, notes, strict=True):
+                done.append(_put(writer, span, out, span_notes, parts_done))
         _check_whole(aside, out)
     parts_done.finish()
     return done
 
 
 def _put(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], parts_done: _PartProgress) -> Cut:
-    """Write one part behind what is written already."""
+    """Append one part."""
     if span.look is None:
         return _put_sound(writer, span, out, notes, parts_done)
     began = writer.time
@@ -195,7 +193,7 @@ def _put(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], parts
         if first is None:
             raise _nothing_there(span)
         if sound is not None and not pictures.follows and writer.form.parts == 1:
-            # The sound may go on where the pictures have ended.
+            # The sound may last longer than the pictures.
             writer.put_sound(sound.read(max(pictures.end, span.end)))
             sound_ends = Fraction(sound.position, sound.form.rate)
     finally:
@@ -222,9 +220,9 @@ def _put(writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], parts
 
 
 def _missing(path: Path, lengths: Counter[Fraction], first_of: Mapping[Fraction, Fraction]) -> str:
-    """What a cut lacks where pictures could not be read: those before them stand still for their time.
+    """A note on the pictures that could not be read, during which the picture before stands still.
 
-    `lengths` counts how long pictures are shown, `first_of` is where each length comes first.
+    `lengths` counts how long pictures are shown; `first_of` has the first time of each length.
     """
     rate = frame_rate(path)
     usual = lengths.most_common(1)[0][0] if rate is None else 1 / rate
@@ -239,7 +237,7 @@ def _missing(path: Path, lengths: Counter[Fraction], first_of: Mapping[Fraction,
 def _put_sound(
     writer: MovieWriter, span: Span, out: Path, notes: Sequence[str], parts_done: _PartProgress
 ) -> Cut:
-    """Write a part that is sound alone, a second at a time."""
+    """Append a part without pictures, a second at a time."""
     form = writer.form.sound
     assert form is not None
     with SoundSpan(span.path, span.start, form) as sound:
@@ -268,27 +266,26 @@ def _put_sound(
 
 
 class _PartProgress:
-    """Reports how much of several parts is done."""
+    """Reports the share done over several parts."""
 
     def __init__(self, tell: Progress, total: Fraction) -> None:
         self._tell, self._total, self._before = tell, total, Fraction(0)
 
     def reach(self, within: Fraction) -> None:
-        """So many seconds of the part at hand are done."""
+        """Report `within` seconds of the current part."""
         self._tell(min(1.0, float((self._before + within) / self._total)))
 
     def part_done(self, length: Fraction) -> None:
-        """A part is done."""
+        """Finish the current part."""
         self._before += length
 
     def finish(self) -> None:
-        """All of it is done."""
         self._tell(1.0)
 
 
 @contextlib.contextmanager
 def _written(out: Path, *, force: bool) -> Iterator[Path]:
-    """`written_aside`, with the errors of FFmpeg told as those of the system."""
+    """`written_aside` that also turns errors of FFmpeg into WriteError."""
     import av
 
     with written_aside(out, force=force) as aside:
@@ -299,7 +296,7 @@ def _written(out: Path, *, force: bool) -> Iterator[Path]:
 
 
 def _check_whole(aside: Path, out: Path) -> None:
-    """Raise where the file that was written lacks its end: a full disk is not always told."""
+    """Raise WriteError if the end of the written file is missing: a full disk is not always reported."""
     if missing_bytes(aside) or lacks_index(aside) or not aside.stat().st_size:
         raise write_error(out, OSError(errno.ENOSPC, "the file ends too early"))
 
@@ -323,4 +320,4 @@ def _copy_notes(span: Span, start: Fraction) -> list[str]:
 
 
 def _silent(share: float) -> None:
-    """Tell nobody."""
+    """Report nothing."""

@@ -1,4 +1,4 @@
-"""How a cut is encoded: in which form pictures and sound of its parts go into one file, and the writing."""
+"""The encoding of a cut: the common format of its parts, and the writer."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-# Quick and, to the eye, without loss. Without B-frames each picture is stored where it is shown: an MP4 then
-# says how long the last one stays, and needs no edit list, which some players leave unread.
+# Quick and visually lossless. Without B-frames pictures are stored in display order: an MP4 then has the
+# duration of the last one, and needs no edit list, which some players ignore.
 _PICTURE_OPTIONS = {"preset": "veryfast", "crf": "18", "bf": "0"}
-# The encoder's quick search for its steps: at this many bits nobody hears the difference.
+# The quick coder: at this bit rate the difference is inaudible.
 _SOUND_OPTIONS = {"aac_coder": "fast"}
 _BITS_A_CHANNEL = 96_000
 _SOUND_RATES = (96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025, 8000, 7350)
@@ -46,27 +46,18 @@ _LAYOUTS = {1: "mono", 2: "stereo", 6: "5.1"}
 _FINEST_TICKS = 1_000_000
 _COMMON_TICKS = 90_000
 _MOST_TICKS = 10_000_000
-# A container's duration is rounded; an end that misses it by less is meant to be the end.
+# A container's duration is rounded; an end later by less than this is the end.
 _END_SLACK = Fraction(1, 20)
-_CONTAINERS = {
-    ".mp4": "mp4",
-    ".m4v": "mp4",
-    ".m4a": "mp4",
-    ".mov": "mov",
-    ".mkv": "matroska",
-    ".mka": "matroska",
-    ".webm": "webm",
-    ".mp3": "mp3",
-    ".ogg": "ogg",
-    ".avi": "avi",
-    ".ts": "mpegts",
-    ".wav": "wav",
-}
+_BY_SUFFIX = (
+    ".mp4 mp4, .m4v mp4, .m4a mp4, .mov mov, .mkv matroska, .mka matroska, .webm webm, .mp3 mp3, .ogg ogg, "
+    ".avi avi, .ts mpegts, .wav wav"
+)
+_CONTAINERS = dict(pair.split() for pair in _BY_SUFFIX.split(", "))
 _ENCODED = ("mp4", "mov", "matroska")
 
 
 def container_for(path: Path, *, copy: bool = False) -> str:
-    """FFmpeg's name of the container that a suffix asks for. Raises UsageError for an unknown one."""
+    """FFmpeg's container for a file suffix. Raises UsageError for an unknown one."""
     container = _CONTAINERS.get(path.suffix.lower())
     if container is None or not (copy or container in _ENCODED):
         suffixes = [suffix for suffix, name in _CONTAINERS.items() if copy or name in _ENCODED]
@@ -75,16 +66,16 @@ def container_for(path: Path, *, copy: bool = False) -> str:
 
 
 def is_written(path: Path) -> bool:
-    """Whether a name ends as those of cuts do."""
+    """Whether a file suffix is one that cuts can have."""
     return path.suffix.lower() in _CONTAINERS
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Pictures as they are stored once they stand upright.
+    """The picture format of a file after rotation.
 
-    `aspect` is the shape of a pixel; `turn` how a decoded frame is brought upright (`probe.turn_of`);
-    `colours` are range, primaries, transfer and matrix as FFmpeg numbers them; `depth` is bits a sample.
+    `aspect` is the pixel aspect ratio; `turn` rotates a decoded frame upright (`probe.turn_of`); `colours`
+    are range, primaries, transfer and matrix in FFmpeg's numbers; `depth` is bits a sample.
     """
 
     width: int
@@ -105,7 +96,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What is to be cut of a file: [start, end) within it, and what it holds. `requested` is unrounded."""
+    """A part to cut: [start, end) in a file, and its formats. `requested` is unrounded."""
 
     path: Path
     requested: tuple[float, float]
@@ -118,7 +109,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The form of the file that is written; `parts` is how many pieces go into it."""
+    """The format of the new file; `parts` is the number of parts."""
 
     look: Look | None
     sound: SoundForm | None
@@ -126,13 +117,13 @@ class Form:
 
 
 def look_at(path: Path, start: float, end: float) -> Span:
-    """What there is to cut of a file in [start, end) seconds.
+    """The formats of a file, and the span [start, end) clipped to it.
 
-    Raises UsageError for a span that is none or begins behind the end, MediaError for what is no media.
+    Raises UsageError for an invalid span or one after the end, MediaError if the file is not media.
     """
     if not (math.isfinite(start) and math.isfinite(end) and 0 <= start < end):
         raise UsageError(
-            f"{printable(path)}: {start!r}-{end!r} is no span of time; 0 <= start < end is needed"
+            f"{printable(path)}: {start!r}-{end!r} is not a span of time; 0 <= start < end is needed"
         )
     check_media(path)
     probed = probe(path)
@@ -162,9 +153,9 @@ def look_at(path: Path, start: float, end: float) -> Span:
 
 
 def check_media(path: Path) -> None:
-    """Raise MediaError for what cannot be a recording: a pipe would be waited for without end."""
+    """Raise MediaError for a file that cannot be a recording, such as a pipe (reading it might never end)."""
     if path.exists() and not path.is_file():
-        raise MediaError(f"{printable(path)}: no plain file; give the path of a recording")
+        raise MediaError(f"{printable(path)}: not a regular file; give the path of a recording")
     if path.suffix.lower() in TRANSCRIPT_SUFFIXES:
         raise MediaError(f"{printable(path)}: a transcript; there are no pictures and no sound in it to cut")
 
@@ -204,7 +195,7 @@ def _first_frame(container: InputContainer, stream: VideoStream) -> VideoFrame |
     """The first picture that decodes."""
     import av
 
-    stream.thread_type = "SLICE"  # frame threads hold back as many pictures as there are threads
+    stream.thread_type = "SLICE"  # frame threads delay pictures by the number of threads
     for packet in container.demux(stream):
         with contextlib.suppress(av.error.FFmpegError):
             for frame in packet.decode():
@@ -223,9 +214,9 @@ def _sound(container: InputContainer) -> SoundForm | None:
 
 
 def common_form(spans: Sequence[Span]) -> tuple[Form, list[list[str]]]:
-    """The form into which all parts fit with the least loss, and what is to be told of each part.
+    """The format that fits all parts with the least loss, and notes on each part.
 
-    Raises UsageError where some parts have pictures and others only sound.
+    Raises UsageError if some parts have pictures and others only sound.
     """
     looks = [span.look for span in spans]
     without = [span for span in spans if span.look is None]
@@ -242,11 +233,11 @@ def common_form(spans: Sequence[Span]) -> tuple[Form, list[list[str]]]:
         best = replace(best, rate=max(sound.rate for sound in sounds))
     notes: list[list[str]] = [[] for _ in spans]
     look = _common_look([each for each in looks if each is not None], notes)
-    for span, own in zip(spans, notes, strict=True):
+    for span, span_notes in zip(spans, notes, strict=True):
         if best is not None and span.sound is None:
-            own.append("has no sound; silent here")
+            span_notes.append("has no sound; silent here")
         elif best is not None and span.sound != best:
-            own.append(f"sound brought to {best.rate} Hz {best.layout}")
+            span_notes.append(f"sound converted to {best.rate} Hz {best.layout}")
     return Form(look, best, len(spans)), notes
 
 
@@ -267,27 +258,29 @@ def _common_look(looks: Sequence[Look], notes: list[list[str]]) -> Look | None:
         colours=largest.colours if len({look.colours for look in looks}) == 1 else (0, 2, 2, 2),
         turn=(False, False, False),
     )
-    for look, own in zip(looks, notes, strict=True):
+    for look, look_notes in zip(looks, notes, strict=True):
         if not same and look.shown != (even.width, even.height):
-            own.append(
-                f"{look.shown[0]}x{look.shown[1]} brought to {even.width}x{even.height}, "
-                "with bars where the shape differs"
+            look_notes.append(
+                f"{look.shown[0]}x{look.shown[1]} scaled to {even.width}x{even.height}, "
+                "with bars if the shape differs"
             )
         elif same and (look.width, look.height) != (even.width, even.height):
-            own.append(f"{look.width}x{look.height} has an odd side; cut to {even.width}x{even.height}")
+            look_notes.append(
+                f"{look.width}x{look.height} has an odd side; cropped to {even.width}x{even.height}"
+            )
         if look.depth > 8:
-            own.append(f"{look.depth} bits a colour brought to 8")
+            look_notes.append(f"{look.depth} bits a colour reduced to 8")
     return even
 
 
 def _common_base(bases: Sequence[Fraction]) -> Fraction:
-    """Ticks in which all times can be told, as far as they are not finer than a microsecond."""
+    """A time base for all parts, at most microseconds."""
     ticks = math.lcm(*(base.denominator for base in bases))
     return Fraction(1, ticks if ticks <= _FINEST_TICKS else _COMMON_TICKS)
 
 
 def _ticks(form: Form) -> int:
-    """Ticks a second in which an MP4 says how long its tracks are: lengths in samples and in frames fit."""
+    """An MP4's movie time scale, in which lengths in samples and in frames are whole."""
     rate = form.sound.rate if form.sound is not None else 1
     ticks = math.lcm(rate, form.look.time_base.denominator if form.look is not None else 1)
     return ticks if ticks <= _MOST_TICKS else rate
@@ -343,12 +336,12 @@ class MovieWriter:
             return
         import av
 
-        # The first error is the one to tell.
+        # The first error is the one to report.
         with contextlib.suppress(av.error.FFmpegError, OSError, ValueError):
             self._container.close()
 
     def put_picture(self, frame: VideoFrame, source: Look, start: Fraction, end: Fraction) -> None:
-        """A picture of a source that is shown in [start, end) seconds of the new file."""
+        """Write a picture of a source, shown in [start, end) seconds of the new file."""
         assert self._pictures is not None and self._shaper is not None
         base = self._pictures.codec_context.time_base
         shaped = self._shaper.shaped(frame, source)
@@ -360,7 +353,7 @@ class MovieWriter:
         self._mux_pictures(self._pictures.encode(shaped))
 
     def put_sound(self, samples: NDArray[np.float32]) -> None:
-        """(channels, N) samples that follow those before."""
+        """Append (channels, N) samples."""
         if not samples.shape[1]:
             return
         import av
@@ -375,7 +368,7 @@ class MovieWriter:
             self._container.mux(packet)
 
     def fill_silence(self, until: Fraction) -> None:
-        """Silence from where the sound stands up to an instant of the new file."""
+        """Append silence up to an instant of the new file."""
         assert self.form.sound is not None
         missing = round(until * self.form.sound.rate) - self._samples
         while missing > 0:
@@ -397,7 +390,7 @@ class MovieWriter:
 
 
 class Shaper:
-    """Brings frames upright and to one size; those that fit pass as they are."""
+    """Rotates frames upright and scales them; frames that fit pass unchanged."""
 
     def __init__(self, target: Look) -> None:
         self._target = target
@@ -405,7 +398,7 @@ class Shaper:
         self._graph: Graph | None = None
 
     def shaped(self, frame: VideoFrame, source: Look) -> VideoFrame:
-        """A frame of a source as the target wants it."""
+        """A frame of a source in the target's format."""
         target = self._target
         upright = (frame.height, frame.width) if source.turn[0] else (frame.width, frame.height)
         if (

@@ -1,10 +1,10 @@
-"""Bytes of a text file in whatever encoding → text."""
+"""Decode the bytes of a text file in any encoding."""
 
 from __future__ import annotations
 
 import codecs
 
-# The longer mark first: that of UTF-32 begins with that of UTF-16.
+# UTF-32 before UTF-16, whose mark is a prefix of its mark.
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -12,8 +12,8 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-# What subtitles are written in when they are not Unicode, each with the letters that make up most of
-# what is not ASCII in its languages. Detectors made for long texts confuse these encodings on a few lines.
+# Common encodings of subtitles other than Unicode, each with the most frequent non-ASCII letters of its
+# languages. Detectors made for long texts confuse these encodings on a few lines.
 _COMMON_LETTERS = {
     "cp1252": "éèêàçäöüßñáíóúôîâëïãåæøù¿¡’“”–…«»ÉÀÇÄÖÜÅÓÍÁ",
     "cp1250": "ąęłśżźćńóčěřšžůáíéýúöüäőűăşţ’„”–…ŁŚŻČŘŠŽÁÉÍ",
@@ -38,24 +38,24 @@ _COMMON_LETTERS = {
     "cp949": "이다는을를가의에고하지한은도로사기나서아어리자시라인그내게니들있요안오해보수만거",
 }
 _KANA = "".join(map(chr, (*range(0x3041, 0x3097), *range(0x30A1, 0x30FD)))) + "、。？！「」"
-# Enough to tell an encoding by; the detector's time grows with the text.
+# Enough to detect an encoding; the detector's time grows with the text.
 _SAMPLE_BYTES = 1 << 16
-# A UTF-8 file with this share of bytes that fit nowhere was damaged, not written in another encoding.
+# UTF-8 with at most this share of invalid bytes is damaged; with more it is another encoding.
 _DAMAGED_SHARE = 0.02
-# Below this share of common letters another opinion is asked for.
+# Below this share of common letters the general detector decides.
 _SURE = 0.3
 
 
 def decode_text(data: bytes) -> tuple[str, str]:
-    """The text and the name of its encoding. Never fails: bytes that fit nowhere become U+FFFD.
+    """The text and the name of its encoding. Never fails: invalid bytes become U+FFFD.
 
-    A byte order mark decides; then UTF-16 without a mark, by where the zero bytes stand; UTF-8, if it
-    fits; then, of the encodings that subtitles come in, the one that makes the most common letters.
+    Tried in order: a byte order mark; UTF-16 without a mark, by its zero bytes; UTF-8; and among the usual
+    encodings of subtitles the one that gives the most common letters.
     """
     for mark, name in _MARKS:
         if data.startswith(mark):
             return data[len(mark) :].decode(name, "replace"), name
-    # Before UTF-8, into which the UTF-16 of many an alphabet fits too.
+    # Before UTF-8, because UTF-16 of many alphabets is valid UTF-8 too.
     if (wide := _wide_encoding(data)) is not None:
         return data.decode(wide, "replace"), wide
     try:
@@ -96,11 +96,11 @@ def _legacy_encoding(data: bytes) -> str:
 
 
 def _plausibility(sample: bytes, encoding: str) -> float:
-    """The share of common letters in what is not ASCII, read in an encoding; 0 if it cannot be."""
+    """The share of common letters among non-ASCII ones, decoded as `encoding`; 0 if it cannot be decoded."""
     try:
         text = sample.decode(encoding)
     except UnicodeDecodeError:
-        # The sample may end within a letter, and a file may be damaged; more than that is a misfit.
+        # The sample may end within a letter, and a file may be damaged slightly.
         text = sample.decode(encoding, "replace")
         if text.count("\ufffd") > 1 + len(text) // 200:
             return 0.0
@@ -108,12 +108,12 @@ def _plausibility(sample: bytes, encoding: str) -> float:
     common = set(_COMMON_LETTERS[encoding] or _KANA)
     if not letters:
         return 0.0
-    # Kana are half of Japanese and none of anything else; GB 18030 has them at the places of EUC-JP.
+    # Kana are half of Japanese text and occur nowhere else; GB 18030 has them at the code points of EUC-JP.
     weight = 1.5 if not _COMMON_LETTERS[encoding] else 1.0
     return weight * sum(letter in common for letter in letters) / len(letters)
 
 
 def _telling_part(data: bytes) -> bytes:
-    """The lines that are not plain ASCII: numbers and times say nothing and drown the rest."""
+    """The lines with non-ASCII letters; numbers and times would dilute the sample."""
     telling = [line for line in data.splitlines() if not line.isascii()]
     return b"\n".join(telling)[:_SAMPLE_BYTES]

@@ -1,7 +1,8 @@
-"""Faces in pictures as vectors: a detector like YuNet and an embedder like SFace, ONNX files in one folder.
+"""Faces in pictures as vectors: a detector like YuNet and an embedder like SFace, two ONNX files in a
+folder.
 
-Both are run by OpenCV, which has the code that goes with these networks (`FaceDetectorYN` and
-`FaceRecognizerSF`). Nothing is downloaded, and nothing leaves this machine.
+OpenCV runs both, with its code for these networks (`FaceDetectorYN` and `FaceRecognizerSF`). Nothing is
+downloaded, and nothing leaves this machine.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from whenabouts.types import WhenaboutsError
 from whenabouts.video.files import content_hash, printable
 
 LEAST_SCORE = 0.8
-"""Faces of which the detector is less sure (0 to 1) are left out."""
+"""Faces with a lower detector score (0 to 1) are dropped."""
 
-# Of a crowd the largest faces are taken, and none that are too small to tell apart.
+# At most so many faces, the largest ones, and none of fewer pixels.
 _MOST_FACES, _LEAST_PIXELS = 20, 20
 _OVERLAP = 0.3
 _DETECTOR_GIVES = {f"{name}_{stride}" for name in ("cls", "obj", "bbox", "kps") for stride in (8, 16, 32)}
@@ -29,7 +30,7 @@ _EMBEDDER_TAKES = [3, 112, 112]
 
 
 class FacesUnavailableError(WhenaboutsError):
-    """Models of faces that cannot be used; the message names them, the cause and the remedy."""
+    """Face models cannot be used; the message names them, the cause and the remedy."""
 
 
 class Face(NamedTuple):
@@ -40,16 +41,16 @@ class Face(NamedTuple):
 
 
 class FaceFinder:
-    """Finds faces by two ONNX files in a folder. Raises FacesUnavailableError where they are not that.
+    """Finds faces with two ONNX files in a folder. Raises FacesUnavailableError without them.
 
-    `name` is the folder's path, `fingerprint` says by which files vectors are made; `dimension`: their width.
+    `name` is the folder's path, `fingerprint` identifies the files, `dimension` is the width of vectors.
     """
 
     def __init__(self, folder: str | Path) -> None:
         self.name = str(Path(folder).resolve())
         if importlib.util.find_spec("cv2") is None:
             raise FacesUnavailableError(
-                "OpenCV is not installed, which finds faces; pip install 'whenabouts[people]'"
+                "OpenCV, which finds faces, is not installed; pip install 'whenabouts[people]'"
             )
         detector, embedder = _models_in(Path(self.name))
         self.fingerprint = f"faces={content_hash(detector)[:16]},{content_hash(embedder)[:16]}"
@@ -84,7 +85,7 @@ class FaceFinder:
 
 
 def _models_in(folder: Path) -> tuple[Path, Path]:
-    """The detector and the embedder of a folder, told apart by what they give."""
+    """The detector and the embedder of a folder, distinguished by their outputs."""
     files = sorted(folder.glob("*.onnx")) if folder.is_dir() else []
     if len(files) != 2:
         raise FacesUnavailableError(
@@ -102,7 +103,7 @@ def _models_in(folder: Path) -> tuple[Path, Path]:
 
 
 def _kind(path: Path) -> str:
-    """Whether an ONNX file is a detector or an embedder of faces, by what it takes and gives."""
+    """Whether an ONNX file is a detector or an embedder of faces, by its inputs and outputs."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -127,7 +128,7 @@ def _kind(path: Path) -> str:
 
 
 def _opened(detector: Path, embedder: Path) -> tuple[Any, Any]:
-    # It warns of things that nobody can change.
+    # Suppress OpenCV's warnings, which users cannot act on.
     os.environ.setdefault("OPENCV_LOG_LEVEL", "ERROR")
     import cv2
 

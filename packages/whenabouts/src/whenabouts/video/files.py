@@ -1,4 +1,4 @@
-"""Which files under some paths are to be indexed: recordings with their subtitles, transcripts alone."""
+"""Find the files to index: recordings with their subtitles, and transcripts alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from whenabouts.intake.opening import open_regular
 from whenabouts.video.ignored import Patterns
 from whenabouts.video.objects import ObjectPath, objects_below, open_source, source_path, tag_hash
 
-# Pictures, mostly with sound; then sound only.
+# Video, then sound only.
 MEDIA_SUFFIXES = frozenset(
     "." + name
     for name in re.split(
@@ -29,15 +29,15 @@ MEDIA_SUFFIXES = frozenset(
     )
 )
 TRANSCRIPT_SUFFIXES = frozenset((".srt", ".vtt", ".ass", ".ssa", ".sbv"))
-# TypeScript took these names too; a transport stream starts with its sync byte.
+# Also used by TypeScript; a transport stream starts with its sync byte.
 _AMBIGUOUS_SUFFIXES = frozenset((".ts", ".mts"))
 _TRANSPORT_SYNC = 0x47
 
 _BLOCK_BYTES = 1 << 20
-# "s3:" and the bucket; what comes behind them is the key.
+# "s3:" and the bucket; the key follows.
 _BUCKET_PARTS = 2
 _EARLIEST_NS, _LATEST_NS = -(1 << 63), (1 << 63) - 1
-# A language (BCP 47: en, pt-BR, zh-Hans, eng), its English name, or what players write beside it.
+# A language (BCP 47: en, pt-BR, zh-Hans, eng), its English name, or a mark that players use.
 _SIDECAR_MARK = re.compile(
     r"[a-z]{2,3}([-_][a-z0-9]{2,8}){0,3}|forced|foreign|default|sdh|captions?|auto|asr|orig(inal)?|"
     r"english|french|german|spanish|portuguese|italian|dutch|russian|chinese|japanese|korean|arabic|hindi",
@@ -48,10 +48,10 @@ _MOST_MARKS = 3
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file to be indexed: a recording with its sidecar subtitles, or a transcript that stands alone.
+    """A file to index: a recording with its sidecar subtitles, or a transcript without a recording.
 
-    `size` is bytes, `modified_ns` the time of the last change in nanoseconds since 1970, `identity` the
-    device and the number by which the file system tells it from others (zeros where it was not asked).
+    `size` is in bytes, `modified_ns` in nanoseconds since 1970; `identity` is device and inode (zeros if
+    unknown).
     """
 
     path: Path
@@ -64,11 +64,11 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Findings:
-    """What was found, sorted by path.
+    """The files that were found, sorted by path.
 
-    `problems` are (path, what is wrong and what to do) where something asked for was not reached;
-    `notes` are (path, why) where something was left out and nothing is lost by it. `searched` are the
-    folders and files that were given; `ignored` is how many files and folders patterns left out.
+    `problems` are (path, cause and remedy) of given paths that could not be read; `notes` are (path, reason)
+    of harmless omissions. `searched` are the given folders and files; `ignored` counts files and folders
+    excluded by patterns.
     """
 
     files: tuple[SourceFile, ...]
@@ -79,15 +79,16 @@ class Findings:
 
 
 def find_files(paths: Sequence[Path], *, exclude: Sequence[str] = (), follow: bool = True) -> Findings:
-    """Recordings and transcripts at and under `paths`, each file once, however often it is reached.
+    """Recordings and transcripts at and under `paths`, each file once.
 
-    Folders are searched to the bottom; hidden files and folders (a leading dot) are left out, links are
-    followed once, or with `follow` false not at all (links that are given by name always are). What fits
-    the gitignore patterns `exclude`, or in folders those of a `.whenaboutsignore`, is left out. A subtitle
-    file belongs to the recording of the same stem in its folder, with or
-    without a language (`talk.srt`, `talk.pt-BR.vtt`); others stand alone. A file given by name is taken
-    whatever its suffix. What cannot be reached is a problem, and the rest goes on; a pattern that is none
-    raises UsageError.
+    Folders are searched recursively. Hidden files and folders (a leading dot) are skipped. Links are followed
+    once, or with `follow` false only if given by name. Files that match the gitignore patterns `exclude`, or
+    those of a `.whenaboutsignore` in their folder, are skipped. A file given by name is taken whatever its
+    suffix.
+
+    A subtitle file belongs to the recording with the same stem in its folder, with or without a language
+    (`talk.srt`, `talk.pt-BR.vtt`); others are indexed alone. Unreadable paths become problems; an invalid
+    pattern raises UsageError.
     """
     walk = _Walk(Patterns.of(exclude), follow)
     for path in paths:
@@ -98,7 +99,7 @@ def find_files(paths: Sequence[Path], *, exclude: Sequence[str] = (), follow: bo
 def content_hash(path: Path) -> str:
     """Hexadecimal BLAKE2b-128 of all bytes of a file, read in blocks. Raises OSError.
 
-    An object in a store is not read for it: its tag and size stand for its bytes (`objects.tag_hash`).
+    For an object in a store, its tag and size are hashed instead (`objects.tag_hash`).
     """
     if isinstance(place := source_path(path), ObjectPath):
         return tag_hash(place)
@@ -111,7 +112,7 @@ def content_hash(path: Path) -> str:
 
 @dataclass(slots=True)
 class _Candidate:
-    """One name of a file: where it is, whether by way of a link, and what the file system says."""
+    """One path of a file, whether it is a link, and its status."""
 
     path: Path
     is_link: bool
@@ -120,7 +121,7 @@ class _Candidate:
 
     @property
     def preference(self) -> tuple[bool, bool, bytes]:
-        """Of several names for one file, the least is kept: no link, asked for by name, first."""
+        """The smallest is kept: not a link, given by name, first by path."""
         return self.is_link, not self.is_explicit, os.fsencode(self.path)
 
 
@@ -142,7 +143,7 @@ class _Walk:
     _objects_beside: defaultdict[Path, list[Path]] = field(default_factory=lambda: defaultdict(list))
 
     def take(self, given: Path) -> None:
-        """One path that the caller gave."""
+        """Process a given path."""
         if isinstance(given, ObjectPath):
             self._take_objects(given)
             return
@@ -164,11 +165,11 @@ class _Walk:
             self._note_file(_Candidate(path, path.is_symlink(), True, status))
 
     def _take_objects(self, given: ObjectPath) -> None:
-        """One object of a store, or all below a place in it; hidden names and patterns as in folders."""
+        """Process an object of a store, or all below a prefix; hidden names and patterns as in folders."""
         self.searched.append(given)
         try:
             is_object = given.is_file()
-            # Of one object the neighbours are looked at too, for its subtitles are among them.
+            # A single object's neighbours are listed too, because they include its subtitles.
             top = given.parent if is_object and len(given.parts) > _BUCKET_PARTS else given
             entries = list(objects_below(top))
         except OSError as error:
@@ -197,12 +198,12 @@ class _Walk:
                     kept.setdefault(str(path), _Candidate(path, False, is_given, status))
 
     def findings(self) -> Findings:
-        """All that was found, with subtitles given to their recordings."""
+        """All results, with subtitles assigned to their recordings."""
         media = sorted(self._media.values(), key=lambda recording: os.fsencode(recording.path))
         stems: defaultdict[Path, list[str]] = defaultdict(list)
         for recording in media:
             stems[recording.path.parent].append(recording.path.stem)
-        beside = {folder: self._sidecars_in(folder, own) for folder, own in stems.items()}
+        beside = {folder: self._sidecars_in(folder, names) for folder, names in stems.items()}
         files, owned = [], set[str]()
         for recording in media:
             sidecars = beside[recording.path.parent].get(recording.path.stem, ())
@@ -220,7 +221,7 @@ class _Walk:
         )
 
     def _sidecars_in(self, folder: Path, stems: Sequence[str]) -> dict[str, tuple[Path, ...]]:
-        """The subtitle files of the recordings of a folder; a note for each that fits several of them."""
+        """The subtitle files of a folder's recordings; a note for each ambiguous one."""
         owners = _Owners([*stems, *(other.stem for other in self._recordings_in(folder))])
         beside = owners.sidecars(self._subtitles_in(folder))
         for subtitle, alike in owners.ambiguous.items():
@@ -232,7 +233,7 @@ class _Walk:
         return beside
 
     def _recordings_in(self, folder: Path) -> list[Path]:
-        """The recordings of a folder, also those that were not given or are left out."""
+        """All recordings of a folder, also those that are not indexed."""
         if isinstance(folder, ObjectPath):
             return self._neighbours[folder]
         return _files_in(folder, MEDIA_SUFFIXES, follow=True)
@@ -248,10 +249,10 @@ class _Walk:
         ]
 
     def _walk_folder(self, top: Path, status: os.stat_result) -> None:
-        """All below a folder. A stack, not recursion: folders may be deeper than Python's own stack."""
+        """Search a folder. Iterative, because folders may be nested deeper than Python's stack."""
         waiting, linked = [(top, status)], list[tuple[Path, os.stat_result]]()
         while waiting or linked:
-            # Links come last, so that a folder is known by its own name where it has one in here.
+            # Links come last, so that a folder is found by its real name first.
             folder, status = waiting.pop() if waiting else linked.pop(0)
             key = (status.st_dev, status.st_ino)
             if key in self._folders:
@@ -271,7 +272,7 @@ class _Walk:
                     (linked if entry.is_symlink() else waiting).append((Path(entry.path), below))
 
     def _entry(self, entry: os.DirEntry[str]) -> os.stat_result | None:
-        """Take in a file of a folder; give back the status of a folder to be searched."""
+        """Process an entry of a folder; returns the status of a folder to search."""
         path = Path(entry.path)
         if entry.name.startswith(".") or (entry.is_symlink() and not self.follow):
             return None
@@ -312,7 +313,7 @@ class _Walk:
             kept[real] = candidate
 
     def _note_loop(self, folder: Path, first_seen: Path) -> None:
-        """A folder met again: a note if the way to it leads through itself, else only another path to it."""
+        """Note a folder that is reached again through a link to one of its parents."""
         above, real = os.path.realpath(folder.parent), os.path.realpath(first_seen)
         if folder.is_symlink() and os.path.commonpath([above, real]) == real:
             self.notes[folder] = (
@@ -321,12 +322,12 @@ class _Walk:
 
 
 def _real(path: Path) -> str:
-    """A path without links in it."""
+    """A path with links resolved."""
     return str(path) if isinstance(path, ObjectPath) else os.path.realpath(path)
 
 
 def _tidy(path: Path) -> Path:
-    """The absolute path without `..`, if it is still the same file; links keep their own name."""
+    """The absolute path without `..`, if it is still the same file; links keep their name."""
     absolute = path.absolute()
     tidied = Path(os.path.normpath(absolute))
     if ".." in absolute.parts and not (tidied.exists() and tidied.samefile(absolute)):
@@ -349,12 +350,12 @@ def _is_source_code(path: Path) -> bool:
         with open_source(path) as file:
             head = file.read(5)
     except OSError:
-        return False  # it will be named as unreadable when it is its turn
+        return False  # reported as unreadable later
     return _TRANSPORT_SYNC not in (head[:1] + head[4:5])
 
 
 def _files_in(folder: Path, suffixes: Collection[str], *, follow: bool) -> list[Path]:
-    """The files of a folder whose names end so; hidden ones are left out, links unless `follow`."""
+    """The files of a folder with some suffixes, without hidden ones, and without links unless `follow`."""
     try:
         with os.scandir(folder) as entries:
             names = [
@@ -370,7 +371,7 @@ def _files_in(folder: Path, suffixes: Collection[str], *, follow: bool) -> list[
 
 
 def folded_name(name: str) -> str:
-    """A name without the differences that people do not see or type: its Unicode form and letter case.
+    """A name with Unicode form and letter case normalised.
 
     >>> folded_name("Cafe\u0301.MP4") == folded_name("caf\u00e9.mp4")
     True
@@ -379,16 +380,16 @@ def folded_name(name: str) -> str:
 
 
 def sidecars_of(media: Path, subtitles: Sequence[Path]) -> tuple[Path, ...]:
-    """Those of some subtitle files of its folder that are a recording's, were it alone there."""
+    """The subtitle files in its folder that would belong to a recording if it were the only one."""
     return _Owners([media.stem]).sidecars(subtitles).get(media.stem, ())
 
 
 class _Owners:
-    """The recordings of a folder by their stems, and the subtitle files that belong to each.
+    """The recordings of a folder by their stems, and the subtitle files of each.
 
-    A subtitle file has the stem of its recording, then marks such as a language; it belongs to the one whose
-    stem is the longest that fits. A stem in another Unicode form or letter case fits where no recording has
-    the exact one and only one is like it.
+    A subtitle file's name is the stem of its recording, then marks such as a language; the longest matching
+    stem wins. A stem in another Unicode form or letter case matches if no stem is equal and only one is
+    similar.
     """
 
     def __init__(self, stems: Iterable[str]) -> None:
@@ -396,23 +397,25 @@ class _Owners:
         self._alike: defaultdict[str, list[str]] = defaultdict(list)
         for stem in sorted(self._stems):
             self._alike[folded_name(stem)].append(stem)
-        # Subtitle files that fit several recordings, and the stems of these.
+        # Subtitle files that match several recordings, with the recordings' stems.
         self.ambiguous: dict[Path, list[str]] = {}
 
     def sidecars(self, subtitles: Iterable[Path]) -> dict[str, tuple[Path, ...]]:
-        """By the stem of a recording its subtitle files: without marks first, exact names before others."""
+        """Subtitle files by the stem of their recording: those without marks first, exact names before
+        others.
+        """
         ranked: defaultdict[str, list[tuple[bool, bool, Path]]] = defaultdict(list)
         for subtitle in subtitles:
             if (owner := self._owner(subtitle)) is not None:
                 stem, marks = owner
                 ranked[stem].append((marks > 0, not subtitle.stem.startswith(stem), subtitle))
         return {
-            stem: tuple(subtitle for *_, subtitle in sorted(own, key=lambda entry: entry[:2]))
-            for stem, own in ranked.items()
+            stem: tuple(subtitle for *_, subtitle in sorted(files, key=lambda entry: entry[:2]))
+            for stem, files in ranked.items()
         }
 
     def _owner(self, subtitle: Path) -> tuple[str, int] | None:
-        """The stem of the recording that a subtitle file belongs to, and how many marks follow it."""
+        """The stem of a subtitle file's recording, and the number of marks after it."""
         stem = subtitle.stem
         for marks in range(_MOST_MARKS + 1):
             alike = [stem] if stem in self._stems else self._alike.get(folded_name(stem), [])
@@ -435,12 +438,12 @@ def _media_file(
 
 
 def modified_ns(status: os.stat_result) -> int:
-    """Nanoseconds from 1970 at which a file was changed last, within what 64 bits hold (1677 to 2262)."""
+    """Modification time in nanoseconds since 1970, clipped to 64 bits (years 1677 to 2262)."""
     return min(max(status.st_mtime_ns, _EARLIEST_NS), _LATEST_NS)
 
 
 def _reason(path: Path, error: Exception) -> str:
-    """What is wrong with a path and what to do about it."""
+    """The cause of a path's problem, and the remedy."""
     name, number = printable(path), getattr(error, "errno", None)
     if isinstance(path, ObjectPath):
         return f"{name}: {getattr(error, 'strerror', None) or error}; check the bucket and the key"
@@ -458,7 +461,7 @@ def _reason(path: Path, error: Exception) -> str:
 
 
 def printable(path: Path) -> str:
-    """A path for a message: what a terminal cannot show is escaped, and the middle of a long one left out.
+    """A path for a message: control characters escaped, the middle of a long one left out.
 
     >>> printable(Path("two\\nlines.mp4"))
     'two\\\\nlines.mp4'

@@ -1,4 +1,4 @@
-"""When each frame of a file is shown, from its packets: nothing is decoded."""
+"""The time of each frame of a file, from its packets, without decoding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The frames of a file, what it says of their rate, and the time code it gives its first frame ("")."""
+    """The frame times of a file, its stated rate, and the time code of its first frame ("" without one)."""
 
     times: FrameTimes
     stated_rate: Fraction | None
@@ -30,7 +30,7 @@ class Timing:
 
 
 def read_timing(path: Path) -> Timing | None:
-    """The times of all frames of a file; None where it holds no pictures. Raises MediaError."""
+    """The times of all frames of a file; None without pictures. Raises MediaError."""
     with open_media(path) as container:
         stream = picture_stream(container)
         if stream is None:
@@ -41,7 +41,7 @@ def read_timing(path: Path) -> Timing | None:
 
 
 def frame_rate(path: Path) -> Fraction | None:
-    """Frames a second of a file, as editors call the rate; None where it tells none. Raises MediaError."""
+    """Frames a second of a file, as a standard rate if near one; None if unknown. Raises MediaError."""
     with open_media(path) as container:
         stream = picture_stream(container)
         rate = None if stream is None else stream_rate(stream)
@@ -74,7 +74,7 @@ def _times(path: Path, container: InputContainer, stream: VideoStream, clock: Cl
 
 
 def _stamps(container: InputContainer, stream: VideoStream) -> Iterator[tuple[int | None, int | None, int]]:
-    """(time of showing, of decoding, length) of each packet that is shown, in ticks."""
+    """(presentation time, decoding time, duration) in ticks of each packet that is shown."""
     import av
 
     try:
@@ -82,11 +82,11 @@ def _stamps(container: InputContainer, stream: VideoStream) -> Iterator[tuple[in
             if packet.size and not packet.is_discard:
                 yield packet.pts, packet.dts, packet.duration or 0
     except av.error.FFmpegError:
-        return  # what lies behind the damage has no frames
+        return  # there are no frames after the damage
 
 
 def _timecode(container: InputContainer) -> str:
-    """The time code of the first frame, as cameras write it; "" where there is none."""
+    """The first frame's time code, as cameras write it; "" without one."""
     holders: list[Any] = [*container.streams, container]
     return next(
         (str(holder.metadata["timecode"]) for holder in holders if holder.metadata.get("timecode")), ""

@@ -1,8 +1,7 @@
 """Frames of a video at a chosen rate, upright, each with its exact time.
 
-Only what is needed is decoded and converted: frames that nothing refers to and nobody asked for are
-skipped by the decoder, and of the decoded ones only the kept are scaled and turned into RGB. Memory
-does not grow with the length of the video.
+Unreferenced frames that nobody needs are skipped by the decoder, and only kept frames are scaled and
+converted to RGB. Memory does not grow with the length of the video.
 """
 
 from __future__ import annotations
@@ -44,17 +43,17 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Packets stand in decoding order. H.264 and HEVC allow 16 pictures between decoding and showing one;
-# with twice as many in view, the packet shown first after an instant is known before it is decoded.
+# Packets are in decoding order. H.264 and HEVC allow 16 pictures between decoding and showing one; with a
+# window of twice as many, the packet shown first after an instant is known before it is decoded.
 _PACKETS_IN_VIEW = 32
-# Containers round times to their own ticks (Matroska: 1 ms). A frame that misses an instant by no more
-# than that rounding stands at it.
+# Containers round times to ticks (Matroska: 1 ms). A frame within that rounding of an instant counts as at
+# it.
 _ROUNDING_SECONDS = Fraction(1, 2000)
-# A leap of this many seconds back, or forth of more than a file can hold, is a joint between recordings.
+# A jump back by this many seconds, or forward by more than a file can hold, is a joint between recordings.
 _LEAP_BACK = 1
-# No format counts in ticks longer than this many seconds, but a damaged header may.
+# Longer ticks come from damaged headers.
 _LONGEST_TICK = 600
-# Seconds by which a seek is tried again where it ended behind the wanted instant.
+# If a seek ends after the wanted instant, it is tried again this many seconds earlier.
 _SEEK_EARLIER = (0, 2, 10, 60)
 
 
@@ -62,8 +61,8 @@ _SEEK_EARLIER = (0, 2, 10, 60)
 class Frame:
     """One picture.
 
-    `time` is exact seconds (presentation time x time base) since the start of the file, where the clock
-    of subtitles and sound starts too; `image` is (height, width, 3) RGB, upright, pixels square.
+    `time` is in exact seconds (presentation time x time base) since the start of the file, on the same clock
+    as subtitles and sound; `image` is (height, width, 3) RGB, upright, with square pixels.
     """
 
     time: Fraction
@@ -71,7 +70,6 @@ class Frame:
 
     @property
     def seconds(self) -> float:
-        """`time` as a float."""
         return float(self.time)
 
 
@@ -86,11 +84,10 @@ def sample_frames(
 ) -> FrameReader:
     """A reader of the first frame at or after each instant k / `rate` in [start, end).
 
-    `rate` is instants a second; where frames are rarer, each is delivered once. `size` is the length of
-    the short side in pixels (pictures are made smaller, never larger; None: as they are). `threads` is
-    the number of decoding threads, 0 for as many as there are cores.
+    `rate` is instants a second; if frames are rarer, each is delivered once. `size` is the largest short side
+    in pixels (None: unscaled). `threads` is the number of decoding threads, 0 for one per core.
 
-    Raises UsageError for values out of range; reading raises MediaError for what holds no pictures.
+    Raises UsageError for values out of range; reading raises MediaError for a file without pictures.
     """
     if not (math.isfinite(rate) and 0 < rate <= 1000):
         raise UsageError(f"rate is {rate!r}; it must be over 0 and at most 1000 frames a second")
@@ -99,16 +96,15 @@ def sample_frames(
     if threads < 0:
         raise UsageError(f"threads is {threads!r}; it must be 0 (one for each core) or more")
     if not (math.isfinite(start) and start >= 0 and (end is None or end > start)):
-        raise UsageError(f"{start!r}-{end!r} is no span of time; 0 <= start < end is needed")
+        raise UsageError(f"{start!r}-{end!r} is not a span of time; 0 <= start < end is needed")
     return FrameReader(path, rate, size=size, threads=threads, start=start, end=end)
 
 
 class FrameReader:
     """Iterates over sampled frames once; a context manager that closes the file.
 
-    After iteration `last_time` is where the pictures really end in seconds (whatever the file claims),
-    `damage` says what could not be read or is None, and `frames_decoded` counts the decoder's work.
-    Damage inside does not end the reading: what decodes behind it is delivered too.
+    After iteration `last_time` is where the pictures really end in seconds, `damage` describes unreadable
+    parts or is None, and `frames_decoded` counts decoded frames. Reading continues after damage.
     """
 
     def __init__(
@@ -141,7 +137,6 @@ class FrameReader:
         self.close()
 
     def close(self) -> None:
-        """Close the file; reading ends."""
         if self._container is not None:
             self._container.close()
             self._container = None
@@ -173,7 +168,7 @@ class FrameReader:
         self._note_missing_bytes()
 
     def _open(self) -> VideoStream:
-        """The picture stream, ready to decode; all others are left unread where the container allows."""
+        """The picture stream, ready to decode; other streams are discarded if the container allows."""
         from av.stream import Discard
 
         if self._clock is not None:
@@ -194,7 +189,7 @@ class FrameReader:
         return stream
 
     def _decoded(self, stream: VideoStream, clock: Clock, grid: FrameGrid) -> Iterator[VideoFrame]:
-        """Decoded pictures in the order of showing, from the key frame before the start on."""
+        """Decoded pictures in display order, from the key frame before the start on."""
         back_to: Fraction | None = None
         if self._start > 0 and clock.can_seek:
             back_to = Fraction(0)
@@ -205,7 +200,7 @@ class FrameReader:
                     yield first
                     yield from frames
                     return
-            # No key frame before the instant could be reached: read from the beginning.
+            # No key frame before the instant was reached: read from the beginning.
         yield from self._decoded_from(stream, clock, grid, back_to)
 
     def _decoded_from(
@@ -236,7 +231,7 @@ class FrameReader:
     def _chosen_packets(
         self, stream: VideoStream, clock: Clock, grid: FrameGrid
     ) -> Iterator[Packet[VideoStream]]:
-        """All packets, with the decoder told before each whether it may skip what nothing refers to."""
+        """All packets; before each, the decoder is set to skip unreferenced frames or not."""
         packets = self._packets(stream)
         if not (self.skips_unwanted and clock.knows_times_beforehand):
             yield from packets
@@ -288,15 +283,15 @@ class FrameReader:
 
 
 class Clock:
-    """Turns what a container says of times into ticks since the start of the file that always rise.
+    """Turns a container's times into increasing ticks since the start of the file.
 
-    `leaps` counts the times that lay further ahead than a file of its size can hold (`TimeLimit`).
+    `leaps` counts jumps forward by more than a file of its size can hold (`TimeLimit`).
     """
 
     def __init__(self, container: InputContainer, stream: VideoStream) -> None:
         rate = stream_rate(stream) or Fraction(25)
         formats = set(container.format.name.split(","))
-        # Raw streams have no times at all: frames are counted. AVI knows the order of decoding only.
+        # Raw streams have no times: frames are counted. AVI has decoding times only.
         self.is_counted = bool(formats & {"h264", "hevc", "vvc", "mjpeg", "m4v", "h263", "h261", "cavsvideo"})
         base = stream.time_base
         if base is None or not 0 < base <= _LONGEST_TICK:  # a damaged header
@@ -315,21 +310,21 @@ class Clock:
 
     @property
     def can_seek(self) -> bool:
-        """Whether a time can be told without having read everything before it."""
+        """Whether a frame's time is known without reading everything before it."""
         return not (self.is_counted or self.is_ordered) and self._origin is not None
 
     @property
     def knows_times_beforehand(self) -> bool:
-        """Whether packets carry the time at which their picture is shown."""
+        """Whether packets carry presentation times."""
         return self.can_seek
 
     @property
     def end(self) -> Fraction:
-        """Where the last picture ends."""
+        """Where the last picture ends, in seconds."""
         return self._end_tick * self.time_base
 
     def stamp_at(self, instant: Fraction) -> int:
-        """The container's own time stamp for an instant."""
+        """The container's time stamp for an instant."""
         return math.floor(instant / self.time_base) + (self._origin or 0)
 
     def is_before(self, frame: VideoFrame, instant: Fraction) -> bool:
@@ -337,23 +332,23 @@ class Clock:
         return frame.pts is not None and frame.pts <= self.stamp_at(instant)
 
     def packet_ticks(self, packet: Packet[VideoStream]) -> int | None:
-        """Ticks at which the picture of a packet is shown, as far as the packet says."""
+        """Ticks at which a packet's picture is shown, None if unknown."""
         return None if packet.pts is None or self._origin is None else packet.pts - self._origin
 
     def saw(self, packet: Packet[VideoStream]) -> None:
-        """Let a packet's end count for the end of the video, be its picture wanted or not."""
+        """Extend the end of the video by a packet, whether or not its picture is wanted."""
         ticks = self.packet_ticks(packet)
         if ticks is not None and self._last is not None and self._is_near(ticks):
             self._end_tick = max(self._end_tick, ticks + (packet.duration or self._step))
 
     def ticks_of(self, frame: VideoFrame) -> int | None:
-        """Ticks of a decoded frame since the start; None for one that stands before the one before it."""
+        """Ticks of a decoded frame since the start; None for one before its predecessor."""
         stamp = self._stamp_of(frame)
         if self._origin is None:
             self._origin = stamp
         ticks = stamp - self._origin
         if self._last is None:
-            if ticks < 0:  # the container claims a start behind its first picture
+            if ticks < 0:  # the container claims a start after its first picture
                 self._origin, ticks = stamp, 0
         elif ticks <= self._last or not self._limit.allows((ticks - self._last) * self.time_base):
             if 0 <= (self._last - ticks) * self.time_base < _LEAP_BACK:
@@ -366,7 +361,7 @@ class Clock:
         return ticks
 
     def _is_near(self, ticks: int) -> bool:
-        """Whether a picture that was not decoded may be shown at a time."""
+        """Whether the time of a picture that was not decoded is plausible."""
         assert self._last is not None
         return (ticks - self._last) * self.time_base <= FREE_GAP_SECONDS * _PACKETS_IN_VIEW
 
@@ -374,15 +369,15 @@ class Clock:
         following = (self._last + self._step if self._last is not None else 0) + (self._origin or 0)
         if self.is_counted:
             return following
-        # Decoders show in order, so the n-th picture shown takes the n-th time: that of decoding rises.
+        # Decoders output in display order, so the n-th picture gets the n-th decoding time, which increases.
         stamp = frame.dts if self.is_ordered else frame.pts
         return following if stamp is None else stamp
 
 
 def _origin(container: InputContainer, stream: VideoStream, time_base: Fraction) -> int | None:
-    """The start of the file in ticks of a stream; None where the container does not know it.
+    """The start of the file in ticks of a stream; None if unknown.
 
-    The file starts where the earliest of its streams does, so that words and pictures keep together.
+    The file starts with the earliest of its streams, so that words and pictures stay in step.
     """
     # PyAV's type says int; raw streams give None.
     start = cast("int | None", container.start_time)
@@ -395,7 +390,7 @@ def _origin(container: InputContainer, stream: VideoStream, time_base: Fraction)
 
 
 class FrameGrid:
-    """The instants k / rate, in ticks. Whole numbers throughout: this is asked for every packet."""
+    """The instants k / rate, in ticks. Integers throughout, because it is evaluated for every packet."""
 
     def __init__(self, rate: Fraction, time_base: Fraction, start: Fraction) -> None:
         ticks = 1 / (rate * time_base)
@@ -408,19 +403,19 @@ class FrameGrid:
         return -((self._slack - instant * self._ticks) // self._whole)
 
     def after(self, ticks: int) -> int:
-        """The first tick at which a frame is wanted once the frame at `ticks` has been taken."""
+        """The first tick at which a frame is wanted after the frame at `ticks`."""
         return self._threshold((ticks * self._whole + self._slack) // self._ticks + 1)
 
     def move_past(self, ticks: int) -> None:
-        """Take the frame at `ticks`: the instants up to it are served."""
+        """Take the frame at `ticks`; instants up to it are served."""
         self.wanted = self.after(ticks)
 
 
 class _View:
-    """A window over packets in decoding order that knows which of them will be wanted.
+    """A window over packets in decoding order that decides which ones are wanted.
 
-    A picture is wanted if it is the first at or after an instant. Between the instant and that picture
-    there is no other one, and all that could be lie within the window.
+    A picture is wanted if it is the first at or after an instant. All pictures that could come between the
+    two are inside the window.
     """
 
     def __init__(self, clock: Clock, grid: FrameGrid) -> None:
@@ -429,7 +424,7 @@ class _View:
         self._nearby: deque[int] = deque(maxlen=2 * _PACKETS_IN_VIEW)
 
     def push(self, packet: Packet[VideoStream]) -> Iterator[tuple[Packet[VideoStream], bool]]:
-        """Take one packet in; give out the one that has waited long enough."""
+        """Add one packet; yield the oldest one if the window is full."""
         ticks = self._clock.packet_ticks(packet)
         self._waiting.append((packet, ticks))
         if ticks is not None:
@@ -438,7 +433,7 @@ class _View:
             yield self._judged()
 
     def rest(self) -> Iterator[tuple[Packet[VideoStream], bool]]:
-        """The packets that still wait, at the end of the file."""
+        """The remaining packets, at the end of the file."""
         while self._waiting:
             yield self._judged()
 
@@ -457,9 +452,10 @@ def upright(
     reformatter: VideoReformatter | None = None,
     turn: tuple[bool, bool, bool] | None = None,
 ) -> NDArray[np.uint8]:
-    """The picture as it is to be seen: scaled first, while it is still in the decoder's own form.
+    """The picture scaled, converted to RGB and rotated; scaling happens first, in the decoder's pixel
+    format.
 
-    `turn` as `turn_of` gives it; None: as the frame says.
+    `turn` as from `turn_of`; None: as the frame states.
     """
     from av.video.reformatter import Interpolation, VideoReformatter
 

@@ -1,7 +1,7 @@
-"""What a container's own headers say and FFmpeg does not pass on: missing bytes, missing index, rotation.
+"""Facts in container headers that FFmpeg does not expose: missing bytes, missing index, rotation.
 
-Containers state how long their parts are. A download or a copy that broke off leaves a file whose
-parts reach beyond its end, which players hide: they show the beginning and stop without a word.
+Containers state the length of their parts. After a broken download or copy the parts reach beyond the end of
+the file, which players hide: they show the beginning and stop without a message.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from whenabouts.video.objects import open_source
 
 _EBML, _SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
 _MP4_FIRST_BOXES = {b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp"}
-# So many boxes of one level are a long fragmented stream: it is not worth walking to its end.
+# More boxes on one level are a long fragmented stream, which is not worth walking to its end.
 _MOST_BOXES = 100_000
 
 
 def missing_bytes(path: Path) -> int:
-    """Bytes that the container claims beyond the end of the file; 0 where it is whole or does not say.
+    """Bytes that the container claims beyond the end of the file; 0 if it is complete or unknown.
 
-    MP4/MOV (ISO 14496-12 boxes), Matroska/WebM (the EBML size of the segment) and AVI/WAV (RIFF) say;
-    all others give 0. Raises OSError if the file cannot be read.
+    Known for MP4/MOV (ISO 14496-12 boxes), Matroska/WebM (the EBML size of the segment) and AVI/WAV (RIFF).
+    Raises OSError if the file cannot be read.
     """
     with open_source(path) as file:
         size = _size(file)
@@ -86,9 +86,9 @@ def _inside(
 
 
 def _boxes(file: BinaryIO, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:
-    """The boxes between two places of a file: (kind, first byte, one past the last) of their contents.
+    """The boxes between two positions of a file: (kind, first byte, one past the last) of their contents.
 
-    The last one may claim to reach beyond `end`; a box of length 0 reaches to it.
+    The last one may claim to reach beyond `end`; a box of length 0 reaches to `end`.
     """
     position = start
     for _ in range(_MOST_BOXES):
@@ -102,13 +102,13 @@ def _boxes(file: BinaryIO, start: int, end: int) -> Iterator[tuple[bytes, int, i
         elif length == 0:
             length = end - position
         if length < before:
-            return  # no box: whatever follows claims nothing
+            return  # not a box
         yield kind, position + before, position + length
         position += length
 
 
 def _segment_end(file: BinaryIO) -> int:
-    """Where a Matroska segment says that it ends; 0 where it does not say."""
+    """The stated end of a Matroska segment; 0 if unknown."""
     file.seek(4)
     header_size = _vint(file)
     if header_size is None:
@@ -121,7 +121,7 @@ def _segment_end(file: BinaryIO) -> int:
 
 
 def _vint(file: BinaryIO) -> int | None:
-    """An EBML variable-length size (RFC 8794, 4); None where it is unknown."""
+    """An EBML variable-length size (RFC 8794, 4); None if unknown."""
     first = file.read(1)
     if not first or not first[0]:
         return None

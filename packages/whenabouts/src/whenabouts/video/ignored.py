@@ -1,4 +1,4 @@
-"""Patterns of files that are left out: the caller's, and those of `.whenaboutsignore` files."""
+"""Patterns of excluded files: the caller's, and those of `.whenaboutsignore` files."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 IGNORE_FILE = ".whenaboutsignore"
 _MOST_BYTES = 1 << 20
-# Each * of a name multiplies the time that a comparison may take by the length of the name.
+# Each * in a name multiplies the worst-case matching time by the length of the name.
 _MOST_STARS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Patterns:
-    """Patterns in force in a folder: (the folder they stand for, patterns), the one that wins first.
+    """Patterns that apply in a folder: (the folder they are relative to, patterns), by precedence.
 
     The first `callers` of them are the caller's.
     """
@@ -33,18 +33,19 @@ class Patterns:
 
     @classmethod
     def of(cls, patterns: Sequence[str]) -> Patterns:
-        """The caller's patterns, which stand for any folder. Raises UsageError for what is no pattern."""
+        """The caller's patterns, for any folder. Raises UsageError for an invalid pattern."""
         return cls(((None, _spec(patterns, "--exclude")),), 1) if patterns else cls()
 
     def beneath(self, folder: Path) -> Patterns:
-        """The caller's patterns as they stand for a folder that is searched."""
+        """The caller's patterns, relative to a searched folder."""
         rules = tuple((folder if place is None else place, spec) for place, spec in self.rules)
         return Patterns(rules, self.callers)
 
     def with_file_of(self, folder: Path) -> Patterns:
-        """These, and those of a folder's own file, which win over files above and not over the caller.
+        """These and the patterns of a folder's ignore file, which override those above it but not the
+        caller's.
 
-        Raises UsageError for a file that cannot be read or holds what is no pattern.
+        Raises UsageError if the file cannot be read or has an invalid pattern.
         """
         path = folder / IGNORE_FILE
         try:
@@ -53,11 +54,11 @@ class Patterns:
             return self
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"{path}: cannot be read ({error}); mend or delete it") from None
-        own = (folder, _spec(lines, str(path)))
-        return Patterns((*self.rules[: self.callers], own, *self.rules[self.callers :]), self.callers)
+        rule = (folder, _spec(lines, str(path)))
+        return Patterns((*self.rules[: self.callers], rule, *self.rules[self.callers :]), self.callers)
 
     def fits(self, path: Path, *, is_folder: bool = False) -> bool:
-        """Whether a file or folder is left out: the first rules that say something of it decide."""
+        """Whether a file or folder is excluded: the first rules that match it decide."""
         for place, spec in self.rules:
             name = _composed(os.path.relpath(path, place)) + ("/" if is_folder else "")
             says = spec.check_file(name).include
@@ -67,7 +68,7 @@ class Patterns:
 
 
 def _composed(text: str) -> str:
-    """Text in one Unicode form: the same name is stored in several, and typed in one."""
+    """Text in one Unicode form, because the same name is stored in several."""
     return unicodedata.normalize("NFC", text)
 
 

@@ -1,7 +1,7 @@
-"""The language that words are in: what a subtitle's tag says, else what they look like.
+"""The language of words: the subtitle's tag, else detected.
 
-Recognised by py3langid (4.6 MB, about 140 languages, no download), which of captions of 20 words on was right
-every time, and of 5 words in 95 of 100 (docs/languages.md).
+Detected by py3langid (4.6 MB, about 140 languages, no download). It was right for all captions of 20 words or
+more, and for 95 of 100 of 5 words (docs/languages.md).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ SEVERAL = "mul"
 """The code (ISO 639-2) of words in several languages."""
 
 LEAST_LETTERS = 6
-"""A sign or two that was read in a picture is no language of a video, however sure its script is."""
+"""With fewer letters, such as one sign read in a picture, no language is detected."""
 
-# Pieces of a transcript that are looked at, and words of each: longer ones would mix languages line by line.
+# Number of sampled pieces of a transcript, and words of each: longer ones would mix alternating languages.
 _PIECES, _PIECE_WORDS = 40, 10
-# What most pieces must agree on; else there are several languages.
+# With less agreement between pieces there are several languages.
 _AGREED = 0.6
-# Of titles in twelve languages none was named wrongly at this probability; four of ten were named.
+# At this probability no title in twelve languages was misjudged, and four of ten were decided.
 _SURE = 0.9
 _MOST_CHARACTERS = 2_000
 _CODE = re.compile(r"[a-z]{2,3}")
@@ -35,7 +35,7 @@ _NO_LANGUAGE = {"und", "zxx", "mis"}
 
 
 def language_of_track(track: CueTrack) -> str:
-    """The language (ISO 639-1) of a track: its tag, else as it looks; SEVERAL, "" where nothing tells."""
+    """The language (ISO 639-1) of a track: its tag, else detected; SEVERAL, or "" if unknown."""
     tag = base_language(track.language or "")
     if _CODE.fullmatch(tag) and tag not in _NO_LANGUAGE:
         return tag
@@ -43,7 +43,7 @@ def language_of_track(track: CueTrack) -> str:
 
 
 def language_of_texts(texts: Sequence[str]) -> str:
-    """The language that most of some texts are in, SEVERAL, or "" where they are too short to tell."""
+    """The language of most texts, SEVERAL, or "" if they are too short."""
     pieces = _pieces(texts)
     if sum(len(_LETTER.findall(piece)) for piece in pieces) < LEAST_LETTERS:
         return ""
@@ -57,7 +57,7 @@ def language_of_texts(texts: Sequence[str]) -> str:
 
 
 def sure_language(text: str) -> str:
-    """The language of a sentence where it is hardly another one, else "".
+    """The language of a sentence if it is nearly certain, else "".
 
     >>> sure_language("Apprentissage supervisé et réseaux de neurones"), sure_language("PyTorch")
     ('fr', '')
@@ -67,7 +67,7 @@ def sure_language(text: str) -> str:
 
 
 def language_among(text: str, candidates: Collection[str]) -> str:
-    """Which of some languages a sentence is in, where it is hardly another one of them; else ""."""
+    """The language of a sentence among some candidates, if it is nearly certain; else ""."""
     if not candidates or not _LETTER.search(text):
         return ""
     ranked = _identifier().rank(text[:_MOST_CHARACTERS].encode("utf-8", "replace").decode())
@@ -77,7 +77,7 @@ def language_among(text: str, candidates: Collection[str]) -> str:
 
 
 def _pieces(texts: Sequence[str]) -> list[str]:
-    """Neighbouring texts joined to pieces of some words; evenly chosen where there are many."""
+    """Neighbouring texts joined to pieces of some words; an even sample of them."""
     pieces: list[str] = []
     words = _PIECE_WORDS
     for text in texts:
@@ -87,13 +87,13 @@ def _pieces(texts: Sequence[str]) -> list[str]:
         pieces[-1] = f"{pieces[-1]} {text}".strip()
         words += 1 + max(text.count(" "), len(text) // 12)
     if len(pieces) > 1 and words < _PIECE_WORDS // 2:
-        rest = pieces.pop()
-        pieces[-1] += f" {rest}"
+        short = pieces.pop()
+        pieces[-1] += f" {short}"
     return pieces[:: max(1, -(-len(pieces) // _PIECES))] or [""]
 
 
 def _recognised(text: str) -> tuple[str, float]:
-    """The likeliest language of a text and its probability; ("", 0) of one without letters."""
+    """The likeliest language of a text and its probability; ("", 0) for a text without letters."""
     beginning = text[:_MOST_CHARACTERS].encode("utf-8", "replace").decode()
     if not _LETTER.search(beginning):
         return "", 0.0

@@ -1,4 +1,4 @@
-"""Videos on an object store, read in ranges: `s3://bucket/key` wherever a path to a video is taken.
+"""Videos on an object store, read in ranges: `s3://bucket/key` is accepted wherever a path to a video is.
 
 An `ObjectPath` is a path that knows its size and time by asking the store; `open_source` opens it, or any
 other path, for reading. What is read is kept in blocks, a few at a time: a film is never copied whole, and a
@@ -43,16 +43,16 @@ _ATTEMPTS = 5
 
 @dataclass(slots=True)
 class Refusals:
-    """How often stores refused something in this process, and why the last time.
+    """How often stores refused a request in this process, and the last reason.
 
-    In the middle of a film a decoder takes a refusal for damage, so whoever has read one asks here.
+    In the middle of a film a decoder takes a refusal for damage, so its callers check here.
     """
 
     count: int = 0
     reason: str = ""
 
     def check(self, since: int, path: Path) -> None:
-        """Raise StoreAway where a store refused something since there were so many refusals."""
+        """Raise StoreAway if a store refused a request since the count `since`."""
         if self.count > since:
             raise StoreAway(f"{path}: {self.reason}")
 
@@ -61,7 +61,7 @@ refusals = Refusals()
 
 
 class ObjectPath(PosixPath):
-    """The place of an object, or of all objects below it, as a path that is written `s3://bucket/key`."""
+    """An object in a store, or a prefix, as a path that is written `s3://bucket/key`."""
 
     def __str__(self) -> str:
         return SCHEME + super().__str__()[len(_COLLAPSED) :]
@@ -71,32 +71,29 @@ class ObjectPath(PosixPath):
 
     @property
     def key(self) -> str:
-        """Bucket and key, as the store's client takes them."""
+        """Bucket and key, as the client takes them."""
         return str(self)[len(SCHEME) :]
 
     def absolute(self) -> ObjectPath:
-        """This path: it has no other."""
         return self
 
     def resolve(self, strict: bool = False) -> ObjectPath:
-        """This path: an object is no link."""
         return self
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        """Size and time of the object; its number changes with either. Raises OSError."""
+        """Size and time of the object; its inode changes with either. Raises OSError."""
         info = _information(self)
         return _status(info.size, info.mtime_ns or 0)
 
     def lstat(self) -> os.stat_result:
-        """As `stat`: an object is no link."""
         return self.stat()
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether there is such an object, or one below it. Raises OSError where the store does not say."""
+        """Whether the object exists, or one below it. Raises OSError if the store does not answer."""
         return self.is_file() or self.is_dir()
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether there is such an object. Raises OSError where the store does not say."""
+        """Whether the object exists. Raises OSError if the store does not answer."""
         try:
             self.stat()
         except FileNotFoundError:
@@ -104,17 +101,16 @@ class ObjectPath(PosixPath):
         return True
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether this is the beginning of keys and no key."""
+        """Whether this is a prefix of keys and not a key."""
         with _speaking(self):
             return bool(_store().get_file_info(self.key).type.name == "Directory")
 
     def is_symlink(self) -> bool:
-        """False: an object is no link."""
         return False
 
 
 def source_path(place: str | os.PathLike[str]) -> Path:
-    """The path of a video: an `ObjectPath` for `s3://bucket/key`, else a path of this machine.
+    """The path of a video: an `ObjectPath` for `s3://bucket/key`, else a local path.
 
     >>> source_path("s3://films/a/b.mp4"), source_path("a/b.mp4").name
     (ObjectPath('s3://films/a/b.mp4'), 'b.mp4')
@@ -126,23 +122,23 @@ def source_path(place: str | os.PathLike[str]) -> Path:
 
 
 def check_place(place: str) -> None:
-    """Raise UsageError for what names no place on an object store: another scheme, no bucket, a part `..`."""
-    scheme, colon, rest = place.partition("://")
+    """Raise UsageError for an invalid place: another scheme, no bucket, a part `..`."""
+    scheme, colon, key = place.partition("://")
     if not colon or "/" in scheme:
         return
     if scheme != "s3":
         raise UsageError(f"{place}: videos are read from folders and s3://bucket/…, not from {scheme}://")
-    if not rest.strip("/") or _is_strange(rest.rstrip("/")):
+    if not key.strip("/") or _is_strange(key.rstrip("/")):
         raise UsageError(
             f"{place!r} names no bucket and key; write s3://bucket/folder or s3://bucket/key.mp4"
         )
 
 
 def objects_below(place: ObjectPath) -> Iterator[tuple[ObjectPath, os.stat_result] | str]:
-    """The objects at or below a place with what `stat` says; a key that is not taken as text.
+    """The objects at or below a place with their status; an unsupported key as text.
 
-    Not taken are keys with empty parts, `.` or `..`, control characters, or more than 1024 bytes: as a path
-    they would be another object. Raises OSError, also where there are too many.
+    Unsupported are keys with empty parts, `.` or `..`, control characters, or more than 1024 bytes: as a path
+    they would be another object. Raises OSError, also for too many objects.
     """
     from pyarrow.fs import FileSelector
 
@@ -168,9 +164,9 @@ def open_source(path: Path) -> BinaryIO:
 
 
 def tag_hash(path: ObjectPath) -> str:
-    """What stands for the content of an object without reading it: BLAKE2b-128 of the store's tag and size.
+    """A hash for the content of an object without reading it: BLAKE2b-128 of the store's tag and size.
 
-    Objects that were uploaded in the same parts have the same tag. Raises OSError.
+    Objects uploaded in the same parts have the same tag. Raises OSError.
     """
     with _speaking(path), _store().open_input_file(path.key) as file:
         facts = {str(key).lower(): value for key, value in (file.metadata() or {}).items()}
@@ -182,7 +178,7 @@ def tag_hash(path: ObjectPath) -> str:
 
 
 class ObjectReader(io.RawIOBase):
-    """The bytes of an object, read in blocks, the last few of which are kept."""
+    """The bytes of an object, read in blocks; the last few are cached."""
 
     def __init__(self, path: ObjectPath) -> None:
         super().__init__()
@@ -194,19 +190,15 @@ class ObjectReader(io.RawIOBase):
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
 
     def readable(self) -> bool:
-        """True."""
         return True
 
     def seekable(self) -> bool:
-        """True."""
         return True
 
     def tell(self) -> int:
-        """The place where the next byte is read."""
         return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """The new place, in bytes from the beginning."""
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size}.get(whence)
         if base is None or base + offset < 0:
             raise OSError(errno.EINVAL, "no such place in a file", str(self._path))
@@ -214,7 +206,6 @@ class ObjectReader(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fill a buffer as far as one block reaches; 0 at the end."""
         view = memoryview(buffer).cast("B")
         if self._at >= self.size:
             return 0
@@ -239,7 +230,6 @@ class ObjectReader(io.RawIOBase):
         return self._blocks[number]
 
     def close(self) -> None:
-        """Let go of the blocks."""
         if not self.closed:
             self._blocks.clear()
             self._file.close()
@@ -247,7 +237,7 @@ class ObjectReader(io.RawIOBase):
 
 
 def _status(size: int, modified_ns: int) -> os.stat_result:
-    # Ceph's gateway gives fractions of a second in listings, and none when asked for one object.
+    # Ceph's gateway gives fractions of a second in listings, but not for a single object.
     seconds = modified_ns // 1_000_000_000
     number = int.from_bytes(blake2b(b"%d:%d" % (size, seconds), digest_size=7).digest()) | 1
     facts = (stat.S_IFREG | 0o444, number, 1, 1, 0, 0, size, seconds, seconds, seconds)
@@ -255,7 +245,7 @@ def _status(size: int, modified_ns: int) -> os.stat_result:
 
 
 def _is_strange(key: str) -> bool:
-    """Whether bucket and key are such as are not taken."""
+    """Whether bucket and key are unsupported."""
     parts = key.split("/")
     return (
         not key.isprintable()
@@ -274,7 +264,7 @@ def _information(path: ObjectPath) -> Any:
 
 @contextlib.contextmanager
 def _speaking(path: ObjectPath) -> Iterator[None]:
-    """Errors of the client as OSErrors with a reason that names the remedy."""
+    """Turn errors of the client into OSErrors whose reason names the remedy."""
     try:
         yield
     except FileNotFoundError as error:
@@ -289,11 +279,11 @@ def _speaking(path: ObjectPath) -> Iterator[None]:
 
 
 def _store() -> Any:
-    """The client for the store of the environment. Raises OSError for http:// that was not allowed."""
+    """The client for the environment's store. Raises OSError for http:// without permission."""
     names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
     endpoint = next((os.environ[name] for name in names if os.environ.get(name)), "")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ""
-    # Keys that change, such as those that expire, need another client.
+    # Changed keys, such as temporary ones, need another client.
     who = tuple(os.environ.get(f"AWS_{name}", "") for name in ("ACCESS_KEY_ID", "SESSION_TOKEN", "PROFILE"))
     return _store_of(endpoint, region, who)
 

@@ -1,10 +1,9 @@
-"""Media files opened with FFmpeg, so that a file can make it read that file and nothing else.
+"""Open media files with FFmpeg so that a hostile file can make it read only that file.
 
-FFmpeg opens what a file names: the parts of a play list, the references of a QuickTime film, a page on the
-network. Three things stand against that, each enough by itself: only the formats of recordings are taken
-(`FORMATS`), and it is refused by name before its header is read what is none; FFmpeg is given no file name
-to open but the bytes of a descriptor that is open already, which was checked to be a regular file; and
-whatever else it asks to open is refused.
+FFmpeg opens what a file names: the parts of a play list, the references of a QuickTime film, an address on
+the network. Three measures prevent that, each sufficient alone. Only formats of recordings are allowed
+(`FORMATS`), and others are refused before their header is read. FFmpeg gets no file name, but the bytes of an
+open descriptor that was checked to be a regular file. And every other request to open a file is refused.
 """
 
 from __future__ import annotations
@@ -26,30 +25,29 @@ FORMATS = (
     "aac,ac3,eac3,ac4,aiff,amr,amrnb,amrwb,ape,au,caf,dts,dtshd,flac,mp3,mpc,mpc8,mlp,truehd,tak,tta,voc,w64,"
     "wav,wv"
 )
-"""The names of the formats in which recordings come, as FFmpeg has them. None of them needs another file."""
+"""FFmpeg's names of the formats of recordings. None of them needs another file."""
 
-# Not recordings, but said to be what they are: their words are found under another name.
+# Not recordings, but identified, so that a message can suggest another file name.
 _SUBTITLES = "ass,srt,webvtt"
 _OPTIONS = {
     "format_whitelist": f"{FORMATS},{_SUBTITLES}",
-    # No protocol by which FFmpeg could open anything by itself.
+    # No protocol with which FFmpeg could open anything itself.
     "protocol_whitelist": "none",
     "enable_drefs": "0",
     "use_absolute_path": "0",
 }
 
-
 MAX_PIXELS = "WHENABOUTS_MAX_PIXELS"
-"""The environment variable that says how many pixels a picture may have to be decoded (`--max-pixels`)."""
+"""The environment variable for the most pixels of a decoded picture (`--max-pixels`)."""
 
 _MOST_PIXELS = 8192 * 4320
 _PROBED_TIMES = 8
 
 
 def most_pixels() -> int:
-    """How many pixels a picture may have to be decoded: 8K as cinemas show it, or what `MAX_PIXELS` says.
+    """The most pixels of a decoded picture: 8K as in cinemas, or `MAX_PIXELS`.
 
-    A decoder holds up to some thirty pictures at once, so this bounds its memory. Raises UsageError.
+    A decoder holds up to some thirty pictures, so this bounds its memory. Raises UsageError.
     """
     text = os.environ.get(MAX_PIXELS, "").strip()
     if not text:
@@ -60,15 +58,15 @@ def most_pixels() -> int:
 
 
 def open_container(path: Path) -> InputContainer:
-    """An open container that reads through a descriptor of its own; the caller closes it.
+    """An open container with its own descriptor; the caller closes it.
 
-    Raises OSError for what is no regular file or cannot be read, `av.error.FFmpegError` for what FFmpeg
-    cannot read, and for a format that is not taken (as one with invalid arguments).
+    Raises OSError if the file is not a regular one or cannot be read, `av.error.FFmpegError` if FFmpeg cannot
+    read it or its format is not allowed.
     """
     import av
 
     limit = {"max_pixels": str(most_pixels())}
-    # Headers may say more, so that a message can name the size; some formats are probed by a picture or two.
+    # Probing allows more, so that a message can name the size; some formats are probed with a picture or two.
     probed = {"max_pixels": str(_PROBED_TIMES * most_pixels())}
     container = av.open(_bytes_of(path), "r", options=_OPTIONS | probed, io_open=_refuse)
     for stream in container.streams.video:
@@ -78,9 +76,9 @@ def open_container(path: Path) -> InputContainer:
 
 
 def open_picture(data: IO[bytes], kind: str) -> InputContainer:
-    """An open container of a single picture of a kind (one of FFmpeg's demuxers); the caller closes it.
+    """An open container of a single picture, with one of FFmpeg's demuxers; the caller closes it.
 
-    Raises `av.error.FFmpegError` for what FFmpeg cannot read.
+    Raises `av.error.FFmpegError` if FFmpeg cannot read it.
     """
     import av
 
@@ -93,32 +91,29 @@ def open_picture(data: IO[bytes], kind: str) -> InputContainer:
 
 
 def _refuse(url: str, flags: int, options: dict[str, str]) -> NoReturn:
-    raise PermissionError(f"a file that names another one, which is not opened: {url[:200]!r}")
+    raise PermissionError(f"the file refers to another one, which is not opened: {url[:200]!r}")
 
 
 class _Bytes:
-    """The bytes of a file for FFmpeg, which tells some formats by the ending of its `name`."""
+    """The bytes of a file for FFmpeg, which recognises some formats by the suffix of `name`."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = open_descriptor(path)
         self.name = f"file:{path.absolute()}"
 
     def read(self, size: int) -> bytes:
-        """Up to `size` bytes; none at the end."""
         try:
             return os.read(self._descriptor, size)
         except OSError as error:
             raise _of_ffmpeg(error) from error
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """The new place, in bytes from the beginning."""
         try:
             return os.lseek(self._descriptor, offset, whence)
         except OSError as error:
             raise _of_ffmpeg(error) from error
 
     def tell(self) -> int:
-        """The place where the next byte is read."""
         return os.lseek(self._descriptor, 0, os.SEEK_CUR)
 
     def __del__(self) -> None:
@@ -127,7 +122,7 @@ class _Bytes:
 
 
 class _ObjectBytes:
-    """The same of an object in a store."""
+    """The same for an object in a store."""
 
     def __init__(self, path: ObjectPath) -> None:
         self._reader = ObjectReader(path)
@@ -135,7 +130,6 @@ class _ObjectBytes:
         self.seek, self.tell = self._reader.seek, self._reader.tell
 
     def read(self, size: int) -> bytes:
-        """Up to `size` bytes; none at the end."""
         try:
             return self._reader.read(size) or b""
         except OSError as error:
@@ -148,7 +142,7 @@ def _bytes_of(path: Path) -> _Bytes | _ObjectBytes:
 
 
 def _of_ffmpeg(error: OSError) -> Any:
-    """An error of reading as FFmpeg's own, which is what its callers expect in the middle of a file."""
+    """An OSError as an error of FFmpeg, which callers expect in the middle of a file."""
     import av
 
     return av.error.FFmpegError(error.errno or 5, error.strerror or str(error))

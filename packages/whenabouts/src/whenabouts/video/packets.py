@@ -1,4 +1,4 @@
-"""Damage that shows without decoding pictures: broken packets, or a file that stops being readable."""
+"""Damage that is visible without decoding pictures: broken packets, or a file that becomes unreadable."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from whenabouts.video.probe import open_media, picture_stream
 
 
 def packet_damage(path: Path) -> str | None:
-    """What is wrong with the packets of a media file, None where nothing shows.
+    """A description of damaged packets of a media file, None if there are none.
 
-    Decoders take packets apart and decode none (some thousand times as fast as they play), so damage
-    inside a picture that keeps its packet whole does not show. Raises MediaError for what cannot be opened.
+    Packets are parsed but not decoded (some thousand times real time), so damage inside a complete packet is
+    not found. Raises MediaError if the file cannot be opened.
     """
     import av
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MOST_PICTURE_BYTES = 64 << 20
 KINDS = "JPEG, PNG, WebP, GIF, BMP or TIFF"
-# The demuxer of each kind, by how its files begin.
+# The demuxer of each kind, and its magic bytes.
 _FORMATS = (
     ("jpeg_pipe", re.compile(rb"\xff\xd8\xff")),
     ("png_pipe", re.compile(rb"\x89PNG\r\n\x1a\n")),
@@ -32,7 +32,7 @@ _FORMATS = (
     ("bmp_pipe", re.compile(rb"BM.{4}\0\0\0\0", re.DOTALL)),
     ("tiff_pipe", re.compile(rb"II\*\0|MM\0\*")),
 )
-# EXIF data (a TIFF header, and tags behind it) as each kind of file carries it.
+# EXIF data (a TIFF header, then tags) as each kind of file carries it.
 _EXIF = re.compile(rb"(?:Exif\0\0|\A|eXIf|EXIF.{4})(?P<tiff>II\*\0|MM\0\*)", re.DOTALL)
 _ORIENTATION = 0x0112
 # Orientation -> swap axes, then mirror left-right, then mirror top-bottom (EXIF 2.3, 4.6.4 A).
@@ -49,10 +49,10 @@ _TURNS = {
 
 
 def read_picture(path: Path, size: int | None = None) -> NDArray[np.uint8]:
-    """The picture in a file: (H, W, 3) RGB, turned as its EXIF says, its short side at most `size` pixels.
+    """The picture in a file: (H, W, 3) RGB, rotated as its EXIF states, short side at most `size` pixels.
 
-    Of an animated one the first picture. Raises MediaError for a file that is not there, is no picture, is
-    damaged or too large.
+    For an animation, its first picture. Raises MediaError if the file is missing, not a picture, damaged or
+    too large.
     """
     try:
         data = read_regular(path, MOST_PICTURE_BYTES)
@@ -65,7 +65,7 @@ def read_picture(path: Path, size: int | None = None) -> NDArray[np.uint8]:
 
 
 def decode_picture(data: bytes, name: str, size: int | None = None) -> NDArray[np.uint8]:
-    """The same from the bytes of a file; `name` is what messages call it."""
+    """The same from the bytes of a file; `name` is used in messages."""
     import av
 
     kind = next((kind for kind, head in _FORMATS if head.match(data)), None)
@@ -84,12 +84,12 @@ def decode_picture(data: bytes, name: str, size: int | None = None) -> NDArray[n
         raise MediaError(f"{name}: a damaged picture ({error})") from error
     if frame is None:
         raise MediaError(f"{name}: a damaged picture, nothing of it can be decoded")
-    # Shown with square pixels, whatever shape the file gives them in print.
+    # With square pixels, whatever print resolution the file states.
     return upright(frame, None, size, turn=_TURNS.get(_orientation(data), _TURNS[1]))
 
 
 def _orientation(data: bytes) -> int:
-    """The orientation (1 to 8) that the EXIF data of a picture states, 1 where it states none."""
+    """The orientation (1 to 8) in a picture's EXIF data, 1 without one."""
     head = _EXIF.search(data)
     if head is None:
         return 1
@@ -102,5 +102,5 @@ def _orientation(data: bytes) -> int:
             if tag == _ORIENTATION:
                 return int(value)
     except struct.error:
-        pass  # the data is cut off: a picture without a word on how it lies
+        pass  # truncated data
     return 1

@@ -1,4 +1,4 @@
-"""What is in a media file: its pictures, sound, subtitles and length, without decoding it."""
+"""The contents of a media file: pictures, sound, subtitles and length, without decoding."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
 _MICROSECONDS = 1_000_000
-# A month. Whatever is longer comes from a damaged header, and would make an index of millions of clips.
+# A month. Longer durations come from damaged headers, and would make an index of millions of clips.
 _LONGEST_SECONDS = 31 * 86_400
-# Frames a second below this come from a damaged header too: one in ten minutes.
+# Lower frame rates come from damaged headers too: one frame in ten minutes.
 _SLOWEST_RATE = Fraction(1, 600)
-# What people give although it is no recording, by how it begins: lists of other files, and single pictures.
+# Beginnings of files that users mistake for recordings: lists of other files, and single pictures.
 _PLAYLIST_HEAD = re.compile(
     rb"(?i)(\xef\xbb\xbf)?\s*(#EXTM3U|ffconcat version|\[playlist\]|\[reference\]|<ASX|<smil|<MPD|v=0\r?\n|"
     rb"(<\?xml[^>]{0,200}>\s*(<!--[^>]{0,200}-->\s*)?)<(MPD|SmoothStreamingMedia|manifest|CompositionPlaylist|"
@@ -42,41 +42,27 @@ _PICTURE_HEAD = re.compile(
     re.DOTALL,
 )
 _LONGEST_TAG = 1000
-# What writing programs leave in a container; nobody searches by it.
+# Tags of the writing program, which nobody searches by.
 _WRITERS_TAGS = {"major_brand", "minor_version", "compatible_brands", "encoder", "handler_name", "vendor_id"}
 
 # ISO 639-2 codes of containers as ISO 639-1 codes.
-_SHORT_CODES = {
-    "eng": "en",
-    "fra": "fr",
-    "fre": "fr",
-    "deu": "de",
-    "ger": "de",
-    "spa": "es",
-    "por": "pt",
-    "ita": "it",
-    "nld": "nl",
-    "dut": "nl",
-    "rus": "ru",
-    "zho": "zh",
-    "chi": "zh",
-    "jpn": "ja",
-    "kor": "ko",
-    "ara": "ar",
-    "hin": "hi",
-}
+_CODES = (
+    "eng en, fra fr, fre fr, deu de, ger de, spa es, por pt, ita it, nld nl, dut nl, rus ru, zho zh, "
+    "chi zh, jpn ja, kor ko, ara ar, hin hi"
+)
+_SHORT_CODES = dict(pair.split() for pair in _CODES.split(", "))
 
 
 class MediaError(WhenaboutsError):
-    """A file that cannot be read as media; the message names the path, the cause and the remedy."""
+    """A file cannot be read as media; the message names the path, the cause and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class PictureStream:
     """The pictures of a video.
 
-    `index` is the stream's number in the container; `width`, `height` are pixels of the upright picture
-    as it is shown (rotated, pixels square); `rate` is frames a second on average, None where unknown.
+    `index` is the stream's number in the container; `width`, `height` are pixels of the picture as shown
+    (rotated, square pixels); `rate` is the mean frames a second, None if unknown.
     """
 
     index: int
@@ -101,13 +87,13 @@ class SubtitleTrack:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a media file holds.
+    """The contents of a media file.
 
-    `duration` is seconds, None where neither container nor packets tell. `missing_bytes` says how much
-    of a broken-off file is lacking, 0 for a whole one; `duration` is then what the file claims.
-    `sound_language` is what the first sound says that it speaks, None where it does not.
-    `sound_tracks` are the languages of all sounds that can be decoded, "" where one names none.
-    `metadata` are the container's own tags (title, creation_time, …), keys in lower case.
+    - `duration`: seconds, None if neither container nor packets state it; for a truncated file, as claimed.
+    - `missing_bytes`: missing end of a truncated file, 0 for a complete one.
+    - `sound_language`: language of the first sound track, None if unstated.
+    - `sound_tracks`: languages of all decodable sound tracks, "" if unstated.
+    - `metadata`: the container's tags (title, creation_time, …), keys in lower case.
     """
 
     container: str
@@ -122,11 +108,11 @@ class Probe:
 
 
 def probe(path: Path) -> Probe:
-    """What the file at `path` holds. No picture is decoded.
+    """The contents of the file at `path`. No picture is decoded.
 
-    The pictures are those of the first real video stream: cover art and thumbnails are none. Where the
-    container states no duration, the streams are asked, then the packets are read through to the last.
-    Raises MediaError for what is not media, empty, cut off before its index, or without permission.
+    The pictures are those of the first real video stream, not cover art or thumbnails. If the container
+    states no duration, the streams are asked, then all packets are read. Raises MediaError for a file that is
+    not media, empty, truncated before its index, or without permission.
     """
     with open_media(path) as container:
         stream = picture_stream(container)
@@ -153,7 +139,7 @@ def probe(path: Path) -> Probe:
 def open_media(path: Path) -> InputContainer:
     """An open container; the caller closes it. Raises MediaError with a cause and a remedy.
 
-    Nothing but this file is read: a play list in disguise can reach neither the network nor other files.
+    Only this file is read: a disguised play list can reach neither the network nor other files.
     """
     import av
 
@@ -166,7 +152,7 @@ def open_media(path: Path) -> InputContainer:
 
 
 def base_language(language: str) -> str:
-    """A language without its region or script, by its shortest code.
+    """A language without its region or script, as its shortest code.
 
     >>> base_language("pt-BR"), base_language("eng"), base_language("ger")
     ('pt', 'en', 'de')
@@ -176,7 +162,7 @@ def base_language(language: str) -> str:
 
 
 def chosen_sound(languages: Sequence[str], named: str) -> int:
-    """Which of some sound tracks is heard, from 0: the one of a number (from 1) or language; else the first.
+    """The index of the sound track with a number (from 1) or language, else 0.
 
     >>> chosen_sound(["eng", "ger"], "de"), chosen_sound(["eng", "ger"], "2"), chosen_sound(["eng"], "2")
     (1, 1, 0)
@@ -184,11 +170,11 @@ def chosen_sound(languages: Sequence[str], named: str) -> int:
     if named.isdecimal():
         return int(named) - 1 if 0 < int(named) <= len(languages) else 0
     sought = base_language(named)
-    return next((at for at, own in enumerate(languages) if named and base_language(own) == sought), 0)
+    return next((at for at, tag in enumerate(languages) if named and base_language(tag) == sought), 0)
 
 
 def sounds_of(container: InputContainer) -> list[tuple[AudioStream, str]]:
-    """The sounds that can be decoded, each with its language, "" where it names none."""
+    """The decodable sound tracks, each with its language, "" if unstated."""
     return [
         (audio, _language(audio.metadata.get("language")) or "")
         for audio in container.streams.audio
@@ -197,7 +183,7 @@ def sounds_of(container: InputContainer) -> list[tuple[AudioStream, str]]:
 
 
 def picture_stream(container: InputContainer) -> VideoStream | None:
-    """The first real video stream: not cover art, not a thumbnail, and one that can be decoded."""
+    """The first real video stream: decodable, not cover art, not a thumbnail."""
     from av.stream import Disposition
 
     beside = Disposition.attached_pic | Disposition.timed_thumbnails | Disposition.still_image
@@ -210,7 +196,7 @@ def picture_stream(container: InputContainer) -> VideoStream | None:
 
 
 def stream_rate(stream: VideoStream) -> Fraction | None:
-    """Frames a second, as far as the container or the codec tells."""
+    """Frames a second as stated by container or codec, None if unknown."""
     for rate in (stream.average_rate, stream.guessed_rate, stream.base_rate):
         if rate is not None and _SLOWEST_RATE <= rate <= 1000:
             return Fraction(rate)
@@ -218,7 +204,7 @@ def stream_rate(stream: VideoStream) -> Fraction | None:
 
 
 def shown_size(width: int, height: int, aspect: Fraction | None) -> tuple[int, int]:
-    """Width and height with square pixels, for pictures stored with pixels of another shape.
+    """Width and height with square pixels, of pictures with another pixel aspect ratio.
 
     >>> shown_size(720, 576, Fraction(64, 45))
     (1024, 576)
@@ -229,10 +215,10 @@ def shown_size(width: int, height: int, aspect: Fraction | None) -> tuple[int, i
 
 
 def turn_of(matrix: Sequence[int] | None) -> tuple[bool, bool, bool]:
-    """How a picture is brought upright: (swap axes, then mirror left-right, then mirror top-bottom).
+    """How to rotate a picture upright: (swap axes, then mirror left-right, then mirror top-bottom).
 
-    `matrix` is the display matrix, row by row in fixed point (ISO 14496-12, 8.3.2): x' = a x + c y,
-    y' = b x + d y. Angles between are rounded to a quarter turn; None and all zeros turn nothing.
+    `matrix` is the display matrix, row by row in fixed point (ISO 14496-12, 8.3.2): x' = a x + c y, y' = b x
+    + d y. Other angles are rounded to a quarter turn; None and all zeros rotate nothing.
     """
     if matrix is None or not any(matrix):
         return False, False, False
@@ -243,7 +229,7 @@ def turn_of(matrix: Sequence[int] | None) -> tuple[bool, bool, bool]:
 
 
 def check_pixels(path: Path, stream: VideoStream) -> None:
-    """Raise MediaError for pictures that are larger than may be decoded."""
+    """Raise MediaError for pictures larger than the limit."""
     width, height, most = stream.codec_context.width, stream.codec_context.height, most_pixels()
     if width * height > most:
         raise MediaError(
@@ -256,7 +242,7 @@ def _picture(path: Path, stream: VideoStream) -> PictureStream:
     check_pixels(path, stream)
     context = stream.codec_context
     width, height = shown_size(context.width, context.height, context.sample_aspect_ratio)
-    # PyAV shows the matrix on decoded frames only, and a probe decodes nothing.
+    # PyAV has the matrix on decoded frames only, and a probe decodes nothing.
     if turn_of(track_matrices(path).get(stream.id))[0]:
         width, height = height, width
     rate = stream_rate(stream)
@@ -271,7 +257,7 @@ def frame_matrix(frame: VideoFrame) -> tuple[int, ...] | None:
 
     try:
         data = bytes(cast(Any, frame).side_data[Type.DISPLAYMATRIX])
-    except (KeyError, ValueError):  # ValueError: beside it is data of a kind that PyAV does not know (EXIF)
+    except (KeyError, ValueError):  # ValueError: other side data are of a kind unknown to PyAV (EXIF)
         return None
     return struct.unpack("=9i", data[:36]) if len(data) >= 36 else None
 
@@ -298,9 +284,9 @@ def _language(tag: str | None) -> str | None:
 
 
 def _stated_duration(container: InputContainer) -> float | None:
-    """Seconds from the container, else from the longest stream, else from a DURATION tag.
+    """Seconds stated by the container, else by the longest stream, else by a DURATION tag.
 
-    None for more than a file of its size can hold: then its packets are asked.
+    None for more than a file of its size can hold; then its packets are read.
     """
     most = min(_LONGEST_SECONDS, most_idle_seconds(container.size))
     if container.duration is not None and 0 < container.duration <= most * _MICROSECONDS:
@@ -314,15 +300,15 @@ def _stated_duration(container: InputContainer) -> float | None:
 
 
 def _tagged_seconds(text: str) -> float:
-    """Seconds of a Matroska tag such as 00:00:09.960000000; 0 where it is none."""
+    """Seconds of a Matroska tag such as 00:00:09.960000000; 0 if malformed."""
     match = re.fullmatch(r"(\d{1,9}):(\d\d):(\d\d(?:\.\d+)?)", text.strip())
     return int(match[1]) * 3600 + int(match[2]) * 60 + float(match[3]) if match else 0.0
 
 
 def _scanned_duration(path: Path) -> float | None:
-    """Seconds from the first to the end of the last packet; frames are counted where none has a time.
+    """Seconds from the first to the end of the last packet; frames are counted if packets have no times.
 
-    Leaps that are longer than what a file of its size can hold do not count.
+    Jumps by more than a file of its size can hold do not count.
     """
     import av
 
@@ -341,7 +327,7 @@ def _scanned_duration(path: Path) -> float | None:
                 else:
                     extent.add(stamp * packet.time_base, (packet.duration or 0) * packet.time_base)
         except av.error.FFmpegError:
-            pass  # what lies behind the damage has no known length
+            pass  # the length after the damage is unknown
         most = most_idle_seconds(container.size) + untimed * FREE_GAP_SECONDS
     if extent.seconds:
         return float(extent.seconds)
@@ -349,7 +335,7 @@ def _scanned_duration(path: Path) -> float | None:
 
 
 class _Extent:
-    """The time that packets cover, in the order in which they stand."""
+    """The time covered by packets, in stored order."""
 
     def __init__(self, size: int) -> None:
         self._limit = TimeLimit(size)
@@ -357,7 +343,7 @@ class _Extent:
         self._last = self._covered = self._tail = Fraction(0)
 
     def add(self, at: Fraction, length: Fraction) -> None:
-        """Take a packet that is shown `length` seconds from `at` on."""
+        """Add a packet shown for `length` seconds from `at` on."""
         if self._earliest is None:
             self._earliest = self._last = at
         gap = at - self._last
@@ -365,7 +351,7 @@ class _Extent:
             self._covered += gap if self._limit.allows(gap) else min(length, Fraction(FREE_GAP_SECONDS))
             self._last, self._tail = at, max(self._tail - gap, length)
         elif -gap < FREE_GAP_SECONDS:
-            # Packets stand in the order of decoding: one that is shown earlier may come later.
+            # Packets are in decoding order: one that is shown earlier may come later.
             self._covered += max(Fraction(0), self._earliest - at)
             self._earliest, self._tail = min(self._earliest, at), max(self._tail, length + gap)
 
@@ -376,7 +362,7 @@ class _Extent:
 
 
 def _tags(metadata: Mapping[str, str]) -> dict[str, str]:
-    """The container's tags that say something to people, not of the program that wrote it."""
+    """The container's tags, without those of the writing program."""
     tags = {key.lower(): " ".join(str(value).split()) for key, value in metadata.items()}
     return {key: value[:_LONGEST_TAG] for key, value in tags.items() if value and key not in _WRITERS_TAGS}
 
@@ -393,7 +379,7 @@ def _nothing_inside(path: Path, probed: Probe) -> str:
 
 
 def _cannot_open(path: Path, error: Exception) -> str:
-    """One line: the path, the cause, what to do."""
+    """A line with the path, the cause and the remedy."""
     number = getattr(error, "errno", None)
     if number in (errno.EACCES, errno.EPERM):
         return f"{printable(path)}: no permission to read it; allow it with `chmod u+r` or run as its owner"
@@ -420,7 +406,7 @@ def _why_not_media(path: Path) -> str:
     if not head:
         return "the file is empty (0 bytes); copy or download it again"
     if _PLAYLIST_HEAD.match(head):
-        return "a list of other files, not a recording; index those files"
+        return "a list of other files, not a recording; index these files"
     if _PICTURE_HEAD.match(head):
         return "a picture, not a video; leave it out"
     if b"\x00" not in head and sum(byte < 9 or 13 < byte < 32 for byte in head) == 0:

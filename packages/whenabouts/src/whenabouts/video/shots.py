@@ -1,13 +1,16 @@
-"""Where one shot ends and the next begins, from the small frames that are sampled anyway.
+"""Shot boundaries, from the small frames that are sampled anyway.
 
-A frame is described by the mean colours of 6 x 8 cells, and two frames differ by the mean over the
-cells of the largest change of a colour: a cut changes almost all cells at once, a moving thing few,
-noise and compression none. A **hard cut** is a step that is large in itself and stands out from the
-steps around it, which a fast camera or a busy scene does not: there all steps are large. A **gradual
-change** (cross-fade, fade from black) goes straight from one picture to another: its steps add up to
-the whole change and the picture rests before and after. A photographer's flash is neither: the picture
-returns. Thresholds were set on the sample videos at 2 to 60 frames a second; docs/limits.md says what
-they miss.
+A frame is described by the mean colours of 6 x 8 cells. Two frames differ by the mean over the cells of the
+largest change of a colour: a cut changes almost all cells at once, a moving object few, noise and compression
+none.
+
+- A **hard cut** is a step that is large and stands out from the steps around it. With a fast camera or a busy
+  scene all steps are large.
+- A **gradual change** (cross-fade, fade from black) goes straight from one picture to another: its steps add
+  up to the whole change, and the picture is still before and after.
+- A photographer's flash is neither, because the picture returns.
+
+Thresholds were set on the sample videos at 2 to 60 frames a second; docs/limits.md lists the failures.
 """
 
 from __future__ import annotations
@@ -21,24 +24,24 @@ from numpy.typing import NDArray
 from whenabouts.video.frames import Frame
 
 _ROWS, _COLUMNS = 6, 8
-# Finer pictures change no mean and cost time.
+# Finer pictures do not change the means.
 _ENOUGH_PIXELS = 48
-# The least change of a cut, in shares of the whole range, for frames up to half a second apart; what
-# lies further apart changes more by itself.
+# The least change of a cut, as a share of the range, for frames up to half a second apart; more for larger
+# distances.
 _LEAST_CHANGE, _MORE_A_SECOND, _CLOSE_SECONDS = 0.16, 0.2, 0.5
-# A cut is twice as large as the steps around it: three on each side, plus what noise makes of stillness.
+# A cut is twice as large as the mean of three steps on either side, plus noise.
 _TIMES_AROUND, _AROUND, _NOISE = 2.0, 3, 0.005
-# A flash: the picture after it is as good as the one before.
+# After a flash the picture is almost the one before.
 _RETURNED_SHARE = 0.35
-# A gradual change has so many steps within so many seconds, and is straight: the whole is at least this
-# share of the way. Before and after it, steps are no larger than that share of its largest.
+# A gradual change has at least so many steps within so many seconds. It is straight: the whole change is at
+# least this share of the path. Steps before and after it are at most that share of its largest.
 _FEWEST_STEPS, _FADE_SECONDS, _STRAIGHT, _RESTS_AT = 3, 1.0, 0.85, 0.35
-# None of its steps is more than this share of the way.
+# Each of its steps is at most this share of the path.
 _LARGEST_STEP = 0.6
 
 
 class ShotFinder:
-    """Takes frames in the order of their times and says where shots begin.
+    """Takes frames in order of time and finds the starts of shots.
 
     Costs some 40 bytes a frame, 6 MB for ten hours at four frames a second.
     """
@@ -49,10 +52,10 @@ class ShotFinder:
         self._steps = array("f")  # change from the frame before
         self._returns = array("f")  # change from the one before that
         self._changes = array("f")  # change over the last second
-        self._first = array("l")  # which frame that is measured from
+        self._first = array("l")  # the first frame of that second
 
     def add(self, frame: Frame) -> None:
-        """Take the next frame."""
+        """Add the next frame."""
         time, cells = frame.seconds, _cells(frame.image)
         recent = self._recent
         while len(recent) > 2 and time - recent[1][0] >= _FADE_SECONDS:
@@ -65,9 +68,10 @@ class ShotFinder:
         recent.append((time, cells))
 
     def borders(self) -> list[float]:
-        """Seconds of the first frame of each new shot, rising, without the first; fades at their middle.
+        """Seconds of the first frame of each new shot, rising, without the first shot; fades at their
+        middle.
 
-        More frames may be added afterwards. The last frames may still change their minds then.
+        More frames may be added afterwards, which may change the last borders.
         """
         times, steps = np.frombuffer(self._times), np.frombuffer(self._steps, np.float32)
         if len(times) < 2:
@@ -99,19 +103,19 @@ def _change(cells: NDArray[np.float32], others: NDArray[np.float32]) -> float:
 def _cuts(
     times: NDArray[np.float64], steps: NDArray[np.float32], returns: NDArray[np.float32]
 ) -> NDArray[np.bool_]:
-    """Which frames are the first of a shot after a hard cut."""
+    """Which frames are the first after a hard cut."""
     gaps = np.diff(times, prepend=times[0])
     least = _LEAST_CHANGE + _MORE_A_SECOND * np.clip(gaps - _CLOSE_SECONDS, 0.0, 1.0)
     around = _mean_around(steps[1:])  # the first frame has no step
     stands_out = np.concatenate(([False], steps[1:] >= _TIMES_AROUND * (around + _NOISE)))
-    # The frame after a flash returns; so does the flash itself, seen from the frame after.
+    # Neither the frame after a flash is a cut, nor the flash itself.
     returned = returns < _RETURNED_SHARE * steps
     returned[:-1] |= returned[1:] & (steps[1:] > 0.5 * steps[:-1])
     return np.asarray((steps >= least) & stands_out & ~returned)
 
 
 def _mean_around(steps: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Mean of up to three steps before and three after each, without itself."""
+    """Mean of up to three steps before and after each one, without itself."""
     window = np.ones(2 * _AROUND + 1)
     sums = np.convolve(steps, window, "full")[_AROUND : _AROUND + len(steps)] - steps
     counts = np.convolve(np.ones(len(steps)), window, "full")[_AROUND : _AROUND + len(steps)] - 1
@@ -151,11 +155,11 @@ def _fades(
 
 
 def _rests_around(steps: NDArray[np.float32], begin: int, end: int) -> bool:
-    """Whether the picture moves in several steps from frame begin to end, and much less before and after."""
+    """Whether the picture moves in several steps between two frames, and much less before and after."""
     part = steps[begin + 1 : end + 1]
     inside = float(part.max())
     if inside > _LARGEST_STEP * float(part.sum()):
-        return False  # a flash, or a cut that was no cut
+        return False  # a flash, or a rejected cut
     before = steps[max(1, begin - _AROUND) : begin + 1]
     after = steps[end + 1 : end + 1 + _AROUND]
-    return all(len(rest) > 0 and float(rest.mean()) <= _RESTS_AT * inside for rest in (before, after))
+    return all(len(part) > 0 and float(part.mean()) <= _RESTS_AT * inside for part in (before, after))

@@ -1,4 +1,4 @@
-"""The sound of a file as mono samples, piece by piece: memory does not grow with its length."""
+"""The sound of a file as mono samples, in pieces: memory does not grow with its length."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 SAMPLE_RATE = 16_000
-"""Samples a second that recognisers of speech take."""
+"""Samples a second for speech recognisers."""
 
 _MICROSECONDS = 1_000_000
-# A gap in the times of this length is silence that was not stored: a new piece begins behind it.
+# A gap of this length is silence that was not stored; a new piece begins after it.
 _GAP_SECONDS = 0.5
-# A leap longer than a day is a damaged time, not silence.
+# A jump of more than a day is a damaged time, not silence.
 _LEAP_SECONDS = 86_400.0
-# A piece ends where it is quietest within its last seconds, so that no word is cut in two.
+# A piece ends at the quietest place within its last seconds, so that no word is cut.
 _SEARCH_SECONDS, _QUIET_SECONDS = 30.0, 0.4
 
 
@@ -51,14 +51,11 @@ def sound_pieces(
     notes: list[str] | None = None,
     track: str = "",
 ) -> Iterator[SoundPiece]:
-    """A sound of a file in pieces of at most `piece_seconds` (38 MB for ten minutes).
+    """A sound track of a file in pieces of at most `piece_seconds` (38 MB for ten minutes), mixed to mono.
 
-    `track` is the number (from 1) or the language of the one that is heard; without it, the first.
-
-    `rate` is in samples a second; several channels become one.
-
-    Times count from the start of the file, as those of frames and cues. What cannot be decoded is left
-    out, with a word in the log and in `notes` once all is read. Raises MediaError for a file without sound.
+    `track` is the number (from 1) or the language of the sound track, "" for the first; `rate` is in samples
+    a second. Times count from the start of the file, as for frames and cues. Undecodable packets are dropped,
+    with a log entry and at the end a line in `notes`. Raises MediaError for a file without sound.
     """
     from av.stream import Discard
 
@@ -80,7 +77,7 @@ def _blocks(
     """Decoded sound as (seconds of the first sample or None, samples)."""
     import av
 
-    resampler = _Resampler(rate)
+    resampler = Resampler("flt", "mono", rate)
     lost = 0
     try:
         for packet in container.demux(stream):
@@ -95,7 +92,7 @@ def _blocks(
             for frame in frames:
                 at = None if frame.pts is None else float(frame.pts * frame.time_base - origin)
                 for samples in resampler.resampled(frame):
-                    yield at, samples
+                    yield at, samples.reshape(-1)
                     at = None
     except av.error.FFmpegError as error:
         _log.info("%s: sound cannot be read to its end (%s)", printable(path), error.strerror)
@@ -104,36 +101,36 @@ def _blocks(
     if lost and notes is not None:
         notes.append(f"its sound is damaged: {number_of(lost, 'packet')} could not be decoded")
     for samples in resampler.rest():
-        yield None, samples
+        yield None, samples.reshape(-1)
 
 
-class _Resampler:
-    """To mono at one rate, also where the recording changes its own rate or layout on the way."""
+class Resampler:
+    """Converts sound to one format (FFmpeg's name), layout and rate, also if the recording changes its
+    own."""
 
-    def __init__(self, rate: int) -> None:
-        self._rate = rate
+    def __init__(self, sample_format: str, layout: str, rate: int) -> None:
+        self._target: dict[str, Any] = {"format": sample_format, "layout": layout, "rate": rate}
         self._kind: tuple[Any, ...] | None = None
         self._resampler: AudioResampler | None = None
 
-    def resampled(self, frame: AudioFrame) -> Iterator[NDArray[np.float32]]:
-        """Samples of a frame, and what was held back of a kind that ends with it."""
+    def resampled(self, frame: AudioFrame, *, restart: bool = False) -> Iterator[NDArray[np.float32]]:
+        """(channels, N) samples of a frame, after those left in the filter of another kind or place."""
         import av
 
         kind = (frame.format.name, frame.layout.name, frame.sample_rate)
-        if kind != self._kind or self._resampler is None:
+        if restart or kind != self._kind or self._resampler is None:
             yield from self.rest()
             self._kind = kind
-            self._resampler = av.AudioResampler(format="flt", layout="mono", rate=self._rate)
-        yield from map(_samples, self._resampler.resample(frame))
+            self._resampler = av.AudioResampler(**self._target)
+        for made in self._resampler.resample(frame):
+            yield np.asarray(made.to_ndarray(), np.float32)
 
     def rest(self) -> Iterator[NDArray[np.float32]]:
-        """The samples that the filter still holds."""
+        """The samples left in the filter."""
         if self._resampler is not None:
-            yield from map(_samples, self._resampler.resample(None))
-
-
-def _samples(frame: AudioFrame) -> NDArray[np.float32]:
-    return np.asarray(frame.to_ndarray(), np.float32).reshape(-1)
+            for made in self._resampler.resample(None):
+                yield np.asarray(made.to_ndarray(), np.float32)
+            self._resampler = None
 
 
 def _pieces(
@@ -160,7 +157,7 @@ def _pieces(
 
 
 def _quietest(samples: NDArray[np.float32], rate: int) -> int:
-    """The middle of the quietest place within the last seconds, as a sample number above 0."""
+    """The middle of the quietest place in the last seconds, as a sample number above 0."""
     width = int(_QUIET_SECONDS * rate)
     first = max(len(samples) // 2, len(samples) - int(_SEARCH_SECONDS * rate))
     windows = (len(samples) - first) // width

@@ -1,7 +1,7 @@
-"""Pictures and sound of a span of a file, as they are decoded: what a cut is made of.
+"""Decoded pictures and sound of a span of a file, for cutting.
 
-Reading begins at the key frame before the span. Times are exact seconds since the start of the file, on the
-one clock of pictures, sound and words.
+Reading begins at the key frame before the span. Times are exact seconds since the start of the file, on one
+clock for pictures, sound and words.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from whenabouts.video.files import printable
 from whenabouts.video.frames import Clock, FrameGrid, FrameReader
 from whenabouts.video.probe import MediaError, open_media
+from whenabouts.video.sound import Resampler
 from whenabouts.video.timecode import border
 
 if TYPE_CHECKING:
     from av.audio.frame import AudioFrame
-    from av.audio.resampler import AudioResampler
     from av.audio.stream import AudioStream
     from av.container import InputContainer
     from av.packet import Packet
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _MICROSECONDS = 1_000_000
-# Where pictures come more rarely than this (screens, slides), the one that stands at a border is shown from
-# it or up to it; elsewhere a border is moved to a frame.
+# If pictures are rarer than this (screens, slides), a picture shown across a border is clipped to it;
+# otherwise the border is moved to a frame.
 HELD_SECONDS = Fraction(1, 10)
-# Decoders of sound need some of what comes before: AAC a frame, Opus 80 ms, MP3 its reservoir of bits.
+# Sound decoders need earlier data: AAC a frame, Opus 80 ms, MP3 its bit reservoir.
 _PREROLL = Fraction(1, 2)
-# Formats without an index of times: a seek would guess. Their packets are counted from the first instead.
+# Formats without an index, whose seeks are guesses. Their packets are counted from the first instead.
 _GUESSES_SEEKS = {"mp3", "aac", "ac3", "eac3", "dts", "amr", "loas", "avi"}
-# Blocks of sound whose time is off by no more follow one another: containers round times.
+# Blocks of sound within this distance are contiguous: containers round times.
 _JITTER_SECONDS = Fraction(1, 100)
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A decoded frame and when it is on the screen: [start, end) in seconds since the start of the file."""
+    """A decoded frame, shown in [start, end) seconds since the start of the file."""
 
     start: Fraction
     end: Fraction
@@ -53,10 +53,10 @@ class Picture:
 
 
 class PictureSpan:
-    """The pictures of [start, end) of a file, in the order of showing.
+    """The pictures of [start, end) of a file, in display order.
 
-    After reading, `end` is where the last of them really ends, `follows` whether there is a picture behind
-    the span, `damage` what could not be read or None, `frames_decoded` how many were decoded on the way.
+    After reading, `end` is where the last picture really ends, `follows` whether a picture comes after the
+    span, `damage` a description of unreadable parts or None, `frames_decoded` the number of decoded frames.
     """
 
     def __init__(self, path: Path, start: Fraction, end: Fraction) -> None:
@@ -70,7 +70,7 @@ class PictureSpan:
         first = self._frames(skips=True)
         current = next(first, None)
         if current is None or current[0] - self._start > HELD_SECONDS:
-            # The picture that stands at the start is wanted too, and it may have been skipped.
+            # The picture shown at the start is wanted too, but may have been skipped.
             first.close()
             first = self._frames(skips=False)
             current = next(first, None)
@@ -81,7 +81,7 @@ class PictureSpan:
             yield Picture(time, until, frame)
 
     def _frames(self, *, skips: bool) -> Generator[tuple[Fraction, VideoFrame]]:
-        """(time, frame) of the span; then `end` is known."""
+        """(time, frame) of the span; afterwards `end` is known."""
         reader = _Reader(self.path, self._start, skips=skips)
         held: VideoFrame | None = None
         last: Fraction | None = None
@@ -111,7 +111,7 @@ class PictureSpan:
 
 
 class _Reader(FrameReader):
-    """The frame reader, giving out each decoded frame from the key frame before an instant on."""
+    """The frame reader, yielding each decoded frame from the key frame before an instant on."""
 
     def __init__(self, path: Path, start: Fraction, *, skips: bool) -> None:
         super().__init__(path, 1.0, size=None, threads=0, start=0.0, end=None)
@@ -119,7 +119,7 @@ class _Reader(FrameReader):
         self.skips_unwanted = skips
 
     def pictures(self) -> Iterator[tuple[Fraction, VideoFrame]]:
-        """(time, frame); those before the start, too, as far as they are decoded."""
+        """(time, frame), including decoded ones before the start."""
         stream = self._open()
         clock = self._clock = Clock(self._opened, stream)
         span = _EachFrom(clock.time_base, self._start)
@@ -148,13 +148,12 @@ class _EachFrom(FrameGrid):
         self.wanted = self._first
 
     def after(self, ticks: int) -> int:
-        """The first tick that is wanted behind a frame."""
         return max(self._first, ticks)
 
 
 @dataclass(frozen=True, slots=True)
 class SoundForm:
-    """How sound is stored: samples a second, and the layout of its channels ("stereo")."""
+    """The format of sound: samples a second, and the layout of its channels ("stereo")."""
 
     rate: int
     layout: str
@@ -162,14 +161,14 @@ class SoundForm:
 
 
 def sound_stream(container: InputContainer) -> AudioStream | None:
-    """The first stream of sound that can be decoded."""
+    """The first sound track that can be decoded."""
     return next((track for track in container.streams.audio if track.codec_context is not None), None)
 
 
 class SoundSpan:
-    """Sound of a file from an instant on, in the form that is asked for, sample by sample.
+    """Sound of a file from an instant on, in a given format.
 
-    `read` goes on from where it stopped; where the recording has a gap there is silence.
+    Each `read` continues after the last one; gaps of the recording are filled with silence.
     """
 
     def __init__(self, path: Path, start: Fraction, form: SoundForm) -> None:
@@ -192,7 +191,7 @@ class SoundSpan:
             self._container = None
 
     def read(self, until: Fraction) -> NDArray[np.float32]:
-        """(channels, N) samples in [-1, 1] up to an instant; fewer where the recording ends before it."""
+        """(channels, N) samples in [-1, 1] up to an instant; fewer if the recording ends before it."""
         target = round(until * self.form.rate)
         parts: list[NDArray[np.float32]] = []
         while self.position < target:
@@ -217,7 +216,7 @@ class SoundSpan:
     def _positioned(self) -> Generator[tuple[int, NDArray[np.float32]]]:
         """(number of the first sample since the start of the file, samples) of each block."""
         assert self._container is not None
-        converter = _Converter(self.form)
+        converter = Resampler("fltp", self.form.layout, self.form.rate)
         following: int | None = None
         jitter = _JITTER_SECONDS * self.form.rate
         for frame, time in self._decoded(self._container):
@@ -225,7 +224,8 @@ class SoundSpan:
             at = 0 if at is None else at
             if following is not None and abs(at - following) <= jitter:
                 at = following
-            for samples in converter.converted(frame, restart=following is not None and at != following):
+            frame.pts = None  # `at` has the place of each block
+            for samples in converter.resampled(frame, restart=following is not None and at != following):
                 yield at, samples
                 at += samples.shape[1]
             following = at
@@ -235,7 +235,7 @@ class SoundSpan:
                 following += samples.shape[1]
 
     def _decoded(self, container: InputContainer) -> Iterator[tuple[AudioFrame, Fraction | None]]:
-        """Frames with their time since the start of the file, from somewhat before the start on."""
+        """Frames with their time since the start of the file, from shortly before the start on."""
         import av
         from av.stream import Discard
 
@@ -274,32 +274,3 @@ class SoundSpan:
             yield from container.demux(stream)
         except av.error.FFmpegError as error:
             _log.info("%s: sound cannot be read to its end (%s)", printable(self._path), error)
-
-
-class _Converter:
-    """To one form, also where the recording changes its own on the way."""
-
-    def __init__(self, form: SoundForm) -> None:
-        self._form = form
-        self._kind: tuple[Any, ...] | None = None
-        self._resampler: AudioResampler | None = None
-
-    def converted(self, frame: AudioFrame, *, restart: bool) -> Iterator[NDArray[np.float32]]:
-        """(channels, N) samples of a frame, after what was held back of another kind or place."""
-        import av
-
-        kind = (frame.format.name, frame.layout.name, frame.sample_rate)
-        if restart or kind != self._kind or self._resampler is None:
-            yield from self.rest()
-            self._kind = kind
-            self._resampler = av.AudioResampler(format="fltp", layout=self._form.layout, rate=self._form.rate)
-        frame.pts = None  # the place of each block is known from outside
-        for made in self._resampler.resample(frame):
-            yield np.asarray(made.to_ndarray(), np.float32)
-
-    def rest(self) -> Iterator[NDArray[np.float32]]:
-        """The samples that the filter still holds."""
-        if self._resampler is not None:
-            for made in self._resampler.resample(None):
-                yield np.asarray(made.to_ndarray(), np.float32)
-            self._resampler = None

@@ -1,8 +1,8 @@
-"""Who speaks, where subtitles say so: "CMP: Roger", "<v Anna>", ">> ANNA:", "[Anna] Hello", "- Hello".
+"""Speakers named in subtitles: "CMP: Roger", "<v Anna>", ">> ANNA:", "[Anna] Hello", "- Hello".
 
-A colon alone makes no speaker ("Note: …", "at 12:30", "the trick is: …"): a name is written as names are, and
-the same name begins lines of the file again and again, or is a role such as "Speaker 2". What merely looks
-like a name in a file that has speakers ends the turn before it, and begins nobody's.
+A colon alone does not make a speaker ("Note: …", "at 12:30", "the trick is: …"). A name must look like one,
+and must begin several lines of the file or be a role such as "Speaker 2". In a file with speakers, text that
+merely looks like a name ends the turn before it and begins an unnamed one.
 """
 
 from __future__ import annotations
@@ -17,41 +17,21 @@ if TYPE_CHECKING:
     from whenabouts.video.cues import Cue
 
 Marks = tuple[tuple[int, str], ...]
-"""Where in a cue's text somebody begins to speak, and the name; "" for somebody who is not named."""
+"""Positions in a cue's text at which somebody begins to speak, with the name, "" if unnamed."""
 
 LONGEST_NAME = 40
-# A name counts in a file from so many lines on; in capitals, or in a short file, from fewer on.
+# Least lines that begin with a name; fewer for names in capitals and in short files.
 _FEWEST, _FEWEST_SURE, _SHORT_FILE = 3, 2, 100
-# Who speaks goes on in the next cue unless nothing is said for so long.
+# A speaker continues in the next cue, unless the pause is longer.
 _LONGEST_PAUSE = 5.0
-# Turns of one speaker that are no farther apart are one.
+# Turns of one speaker at most this far apart are merged.
 _SAME_TURN = 1.0
 
 _CHANGE = re.compile(r"(?:>>+|[-\u2010-\u2015](?=\s+\S|[^\W\d_\[(]|[\[(]))\s*")
 _COLON = re.compile(r"([^\W\d_][^:\n\[\]<>]{0,60})[:\uff1a](?=\s|$)\s*")
 _BRACKET = re.compile(r"[\[(]([^\W\d_][^\]):\n]{0,60})[\])]:?\s+(?=\S)")
 _NAME_WORD = re.compile(r"[(\"']*(?:[^\W\d_a-z][\w.'\u2019&/-]*|#?\d{1,3})[)\"',.]*")
-_PARTICLES = frozenset(
-    (
-        "of",
-        "and",
-        "de",
-        "la",
-        "le",
-        "van",
-        "von",
-        "der",
-        "den",
-        "di",
-        "da",
-        "del",
-        "bin",
-        "al",
-        "el",
-        "und",
-        "et",
-    )
-)
+_PARTICLE = re.compile("of|and|de|la|le|van|von|der|den|di|da|del|bin|al|el|und|et")
 _ROLE = re.compile(
     r"(?:unknown |unidentified |unrecognized |multiple |male |female )*"
     r"(?:speakers?|voice|man|woman|guest|host|interviewer|moderator|audience(?: member)?|participant|student|"
@@ -60,7 +40,7 @@ _ROLE = re.compile(
     r"(?: ?#?\d{1,3}| [a-z])?(?: \([^)]*\))?",
     re.IGNORECASE,
 )
-# What files write before a colon, or in brackets, and nobody is called.
+# Words before a colon or in brackets that are not names.
 _NO_NAMES = frozenset(
     word
     for words in (
@@ -89,9 +69,9 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """A sign of a speaker at a place of a cue's text; `name` as it stands there.
+    """A mark of a speaker at a position of a cue's text, with the `name` as written.
 
-    `is_change`: a dash or ">>" says that somebody else speaks; `is_aside`: the name stands in brackets.
+    `is_change`: a dash or ">>" marks a change of speaker; `is_aside`: the name is in brackets.
     """
 
     position: int
@@ -101,10 +81,10 @@ class _Mark:
 
 
 def marks_of(cues: Sequence[Sequence[str]], voices: Collection[str] = ()) -> list[Marks]:
-    """Where somebody begins to speak in each of a file's cues, given by their lines.
+    """The positions at which somebody begins to speak in each cue; cues are given by their lines.
 
-    Positions count in the lines joined by spaces. `voices` are names that the file gives as such
-    (`<v Anna>`), and that stand in the lines as "Anna: "; where there are some, no other sign counts.
+    Positions count in the lines joined by spaces. `voices` are names marked as such (`<v Anna>`), which the
+    lines have as "Anna: "; if there are any, other marks are ignored.
     """
     if voices:
         names = {name_of(voice) for voice in voices}
@@ -117,21 +97,21 @@ def marks_of(cues: Sequence[Sequence[str]], voices: Collection[str] = ()) -> lis
         names = set()
     if not names:
         return [()] * len(cues)
-    # Such files name who is not seen: what is not marked may be said by anybody.
+    # Such files name only speakers off screen: anybody may speak the unmarked lines.
     by_sight = any((mark.is_change and not mark.name) or mark.is_aside for marks in signs for mark in marks)
-    return [tuple(_decided(own, names, by_sight=by_sight)) for own in signs]
+    return [tuple(_decided(marks, names, by_sight=by_sight)) for marks in signs]
 
 
 def name_of(text: str) -> str:
-    """A name as it is kept: on one line, without needless space, cut off where it becomes too long."""
+    """A name on one line, without needless space, cut at `LONGEST_NAME`."""
     return " ".join(text.split())[:LONGEST_NAME].rstrip()
 
 
 def turns_of(cues: Iterable[Cue]) -> list[Turn]:
-    """Who speaks when, by start, as far as the cues say; what nobody is named for is left out.
+    """The turns of named speakers, by start.
 
-    Within a cue, times go by the share of its letters. A cue without a sign goes on with who spoke last,
-    unless there was a pause.
+    Within a cue, times are interpolated by letters. A cue without a mark continues the last speaker, unless
+    there was a pause.
     """
     turns: list[Turn] = []
     speaker, spoke_until = "", 0.0
@@ -146,7 +126,7 @@ def turns_of(cues: Iterable[Cue]) -> list[Turn]:
 
 
 def is_role(name: str) -> bool:
-    """Whether a name only tells the speakers of one file apart, such as "Speaker 2".
+    """Whether a name only distinguishes the speakers of one file, such as "Speaker 2".
 
     >>> is_role("Speaker 0"), is_role("Audience 3"), is_role("CMP")
     (True, True, False)
@@ -155,7 +135,7 @@ def is_role(name: str) -> bool:
 
 
 def _append(turns: list[Turn], turn: Turn) -> None:
-    """Add a turn; it goes on with the last one where the same speaker spoke just before."""
+    """Add a turn, or extend the last one if the same speaker spoke just before."""
     if not turn.speaker or turn.end <= turn.start:
         return
     last = turns[-1] if turns else None
@@ -176,12 +156,12 @@ def _turns_in(cue: Cue, speaker: str) -> Iterator[Turn]:
 
 
 def _signs_in(lines: Sequence[str]) -> Iterator[_Mark]:
-    """The signs at the beginnings of lines; a change without a name has the name ""."""
+    """The marks at the beginnings of lines; a change without a name has the name ""."""
     position = 0
     for line in lines:
         change = _CHANGE.match(line)
-        rest = line[change.end() :] if change else line
-        sign = _COLON.match(rest) or _BRACKET.match(rest)
+        text = line[change.end() :] if change else line
+        sign = _COLON.match(text) or _BRACKET.match(text)
         name = name_of(sign[1]) if sign and _looks_like_name(sign[1]) else ""
         if change or name:
             is_aside = sign is not None and bool(name) and sign.re is _BRACKET
@@ -190,7 +170,7 @@ def _signs_in(lines: Sequence[str]) -> Iterator[_Mark]:
 
 
 def _voices_in(text: str, names: Collection[str]) -> Iterator[tuple[int, str]]:
-    """The names that stand before a colon in a text, from its beginning on or after a space."""
+    """The known names before a colon in a text, at its beginning or after a space."""
     at = 0
     while (colon := text.find(":", at)) >= 0:
         for start in _word_starts(text, at, colon):
@@ -201,14 +181,14 @@ def _voices_in(text: str, names: Collection[str]) -> Iterator[tuple[int, str]]:
 
 
 def _word_starts(text: str, low: int, high: int) -> Iterator[int]:
-    """Where words begin in a stretch that a name can be long, the farthest first."""
+    """Starts of words within the length of a name before `high`, the farthest first."""
     for at in range(max(low, high - 2 * LONGEST_NAME), high):
         if at == 0 or text[at - 1] == " ":
             yield at
 
 
 def _looks_like_name(text: str) -> bool:
-    """Whether a text is written as names are: few words, each with a capital or a number."""
+    """Whether a text looks like a name: few words, each with a capital or a number."""
     words = text.split()
     if not 1 <= len(words) <= 5 or len(text.strip()) > LONGEST_NAME:
         return False
@@ -216,11 +196,11 @@ def _looks_like_name(text: str) -> bool:
         return False
     if _ROLE.fullmatch(" ".join(words)):
         return True
-    return all(_NAME_WORD.fullmatch(word) or word in _PARTICLES for word in words)
+    return all(_NAME_WORD.fullmatch(word) or _PARTICLE.fullmatch(word) for word in words)
 
 
 def _is_speaker(name: str, count: int, cues: int) -> bool:
-    """Whether a name that so many lines of a file begin with is that of a speaker."""
+    """Whether a name at the beginning of `count` lines of a file is a speaker's."""
     if is_role(name):
         return True
     is_sure = cues < _SHORT_FILE or (name.isupper() and len(name) > 1)

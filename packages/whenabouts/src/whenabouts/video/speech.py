@@ -1,4 +1,4 @@
-"""The words of a video by speech recognition, where the extra `speech` (faster-whisper) is installed."""
+"""The words of a video by speech recognition, with the extra `speech` (faster-whisper)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from whenabouts.video.sound import SAMPLE_RATE, SoundPiece, sound_pieces
 from whenabouts.video.speech_guard import Guard
 from whenabouts.video.speech_models import load_recogniser
 
-# A cue ends at the end of a sentence, at a pause, or when it grows longer than a subtitle would.
+# A cue ends at the end of a sentence, at a pause, or at this length.
 _SENTENCE_ENDS = tuple(".!?。！？…")
 _CLOSING = "\"'”’»)]"
 _PAUSE_SECONDS, _LONGEST_SECONDS = 1.0, 20.0
-# A guess at the language below this is asked again on the next piece: the first may be music.
+# With a lower probability the language is detected again on the next piece: the first may be music.
 _SURE_OF_LANGUAGE = 0.5
-# How freely the model guesses, where what it is sure of repeats itself or is unlikely.
+# Sampling temperatures, tried in order if the text repeats itself or is unlikely.
 _TEMPERATURES = (0.0, 0.2, 0.4)
 _GUARD = Guard()
-# A track of which the recogniser is less sure than this is told of.
+# A lower mean certainty of a transcript gets a note.
 _DOUBTFUL = 0.6
-# Codes of ISO 639-2 that name no language: undetermined, several, uncoded, none.
+# ISO 639-2 codes without a language: undetermined, several, uncoded, no content.
 _NO_LANGUAGE = ("und", "mul", "mis", "zxx")
 
 
@@ -37,10 +37,10 @@ class SpeechFailedError(WhenaboutsError):
 
 @dataclass(frozen=True, slots=True)
 class PartialTranscript:
-    """What is recognised of a file up to a time, so that the rest can be recognised later.
+    """The transcript of a file up to `seconds`, from which recognition can continue.
 
-    `seconds`: until when. `dropped` counts sentences that were left out. `language` is None while it is not
-    detected; `guess` is the last doubtful one.
+    `dropped` counts omitted sentences. `language` is None until detected; `guess` is the last uncertain
+    guess.
     """
 
     seconds: float = 0.0
@@ -62,18 +62,23 @@ def transcribe(
     keep: Callable[[PartialTranscript], None] | None = None,
     sound_track: str = "",
 ) -> CueTrack:
-    """The spoken words of a file, one cue a sentence, each word with its time and each cue with how sure.
+    """The spoken words of a file, one cue a sentence, with the time of each word and the certainty of each
+    cue.
 
-    `model` is PACKAGED, a name that faster-whisper knows ("small", "large-v3"), a Hugging Face repository, or
-    a folder with a converted model. `language` (such as "en") is detected if None; `marked_as` is what the
-    file says of its sound: a model for one language does not recognise another one. Sound is read in pieces
-    of ten minutes: memory does not grow with the length of the file. `progress` is called with the seconds
-    that are done. What the `guard` leaves out is counted in the notes. `keep` is given what is recognised
-    after each piece but the last; as `earlier` it is what a later run goes on from. `sound_track` is the
-    number or the language of the sound that is heard (`sound_pieces`).
-    Raises SpeechUnavailableError if package or weights are missing, SpeechFailedError where the model fails
-    on this file, such as for lack of memory, MediaError for a file without sound, and StoreAway where its
-    store refuses a part of it.
+    - `model`: PACKAGED, a name that faster-whisper knows ("small", "large-v3"), a Hugging Face repository, or
+      a folder with a converted model.
+    - `language`: such as "en"; None: detected. `marked_as`: the language that the file states; a model for
+      one language skips others.
+    - `guard`: filters invented sentences; they are counted in the notes.
+    - `progress`: called with the seconds done.
+    - `keep`: called with the partial transcript after each piece but the last; `earlier`: one to continue
+      from.
+    - `sound_track`: its number or language (`sound_pieces`).
+
+    Sound is read in pieces of ten minutes, so memory does not grow with the length of the file. Raises
+    SpeechUnavailableError if package or weights are missing, SpeechFailedError if the model fails on this
+    file (for example out of memory), MediaError for a file without sound, StoreAway if its store refuses a
+    part of it.
     """
     recogniser = load_recogniser(model)
     notes: list[str] = []
@@ -94,7 +99,7 @@ def transcribe(
             keep(listener.until_now)
         try:
             listener.take(piece, progress or _nobody)
-        except (MemoryError, RuntimeError) as error:  # what CTranslate2 raises where a device gives up
+        except (MemoryError, RuntimeError) as error:  # CTranslate2's errors of a device
             raise SpeechFailedError(_failure(path, model, error)) from error
     refusals.check(before, path)
     notes += listener.notes()
@@ -102,7 +107,7 @@ def transcribe(
 
 
 def try_out(piece: SoundPiece, model: str) -> None:
-    """Recognise a piece of sound as `transcribe` does, to see how long that takes."""
+    """Recognise a piece of sound as `transcribe` does, to measure the time."""
     recogniser = load_recogniser(model)
     languages = recogniser.supported_languages
     language = languages[0] if len(languages) == 1 else None
@@ -110,7 +115,7 @@ def try_out(piece: SoundPiece, model: str) -> None:
 
 
 class _Listener:
-    """Takes the pieces of a recording and collects its sentences."""
+    """Recognises the pieces of a recording and collects sentences."""
 
     def __init__(
         self, recogniser: Any, guard: Guard, language: str | None, earlier: PartialTranscript
@@ -124,7 +129,6 @@ class _Listener:
 
     @property
     def until_now(self) -> PartialTranscript:
-        """What is recognised until now."""
         dropped = self._dropped_before + len(self._dropped)
         return PartialTranscript(
             self._seconds, tuple(self.cues), dropped, self.language, self._doubtful_guess
@@ -142,7 +146,7 @@ class _Listener:
             word_timestamps=True,
             vad_filter=self._guard.voice,
             temperature=_TEMPERATURES,
-            # What was invented once would be repeated until the end of the piece.
+            # An invented text would otherwise repeat until the end of the piece.
             condition_on_previous_text=False,
         )
         length = len(piece.samples) / SAMPLE_RATE
@@ -158,7 +162,7 @@ class _Listener:
                 self._doubtful_guess = f"{about.language} at {about.language_probability:.0%}"
 
     def notes(self) -> list[str]:
-        """What the user should know of the transcript."""
+        """Notes on the transcript for the user."""
         notes = [] if self.cues else ["no speech was recognised in its sound"]
         if dropped := self.until_now.dropped:
             count = number_of(dropped, "recognised sentence")
@@ -178,25 +182,25 @@ class _Listener:
 
 
 def mean_confidence(cues: Iterable[Cue]) -> float | None:
-    """How sure the recogniser was of the words of some cues on average, in [0, 1]; None where nobody says."""
+    """Mean certainty of the words of some cues, in [0, 1]; None if unknown."""
     sure = [(cue.confidence, max(1, len(cue.words))) for cue in cues if cue.confidence is not None]
     return sum(share * count for share, count in sure) / sum(n for _, n in sure) if sure else None
 
 
 def _nobody(seconds: float) -> None:
-    """Nobody looks how far it is."""
+    """Report nothing."""
 
 
 def _reported(segments: Iterable[Any], start: float, progress: Callable[[float], None]) -> Iterator[Any]:
-    """The same segments; each is recognised when it is asked for, and reported then."""
+    """The segments; each is recognised when it is requested, and then reported."""
     for segment in segments:
         progress(start + float(segment.end))
         yield segment
 
 
-def _another_language(model: str, own: str, language: str) -> str:
+def _another_language(model: str, known: str, language: str) -> str:
     return (
-        f"its sound is marked as {language} and {model} knows {own} only, so its speech was not "
+        f"its sound is marked as {language} and {model} knows {known} only, so its speech was not "
         "recognised; name a model for many languages, such as --transcribe small"
     )
 
@@ -214,7 +218,7 @@ def _failure(path: Path, model: str, error: Exception) -> str:
 
 
 def _shifted(cues: Iterable[Cue], seconds: float, length: float) -> Iterator[Cue]:
-    """Cues of a piece on the clock of the file; what a model heard behind the piece's end is left out."""
+    """Cues of a piece on the clock of the file; cues after the piece's end are dropped."""
     for cue in cues:
         if cue.start < length:
             words = tuple(Word(word.start + seconds, word.end + seconds, word.text) for word in cue.words)
@@ -222,7 +226,7 @@ def _shifted(cues: Iterable[Cue], seconds: float, length: float) -> Iterator[Cue
 
 
 def _sentences(segments: Iterable[Any]) -> Iterator[Cue]:
-    """Segments of the recogniser (with `words` or without) as one cue a sentence."""
+    """Segments of the recogniser (with or without `words`) as one cue a sentence."""
     open_words: list[Any] = []
     for segment in segments:
         if not segment.words:
@@ -246,7 +250,7 @@ def _sentences(segments: Iterable[Any]) -> Iterator[Cue]:
 
 
 def _cue_of(words: list[Any]) -> Iterator[Cue]:
-    """One cue of the words of a sentence; none if there is nothing in it to read."""
+    """The cue of a sentence's words; empty without text."""
     # Whisper's words carry their own spaces, and in Chinese or Japanese none.
     text = "".join(word.word for word in words).strip()
     if not text:

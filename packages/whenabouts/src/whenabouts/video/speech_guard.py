@@ -1,4 +1,4 @@
-"""What a speech recogniser invents where nobody speaks: sentences over music, noise and silence, left out."""
+"""Filters sentences that a speech recogniser invents over music, noise and silence."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ STOCK_PHRASES = frozenset(
         "you",
     )
 )
-"""What Whisper likes to hear in nothing (https://arxiv.org/abs/2501.11378): letters alone."""
+"""Frequent hallucinations of Whisper (https://arxiv.org/abs/2501.11378), letters only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What recognised words must hold against to be kept (benchmarks/speech.py measures it).
+    """Thresholds for recognised words (measured by benchmarks/speech.py).
 
-    `voice`: only stretches where silero hears a voice are recognised. A segment goes whose `no_speech_prob`
-    is above `no_speech`, whose `avg_logprob` is below `log_probability`, or whose `compression_ratio` (text
-    that repeats itself) is above `compression`. A window (what the model hears at a time) goes of whose words
-    the recogniser is less than `window` sure on average, and below `stock` its stock phrases. A sentence goes
-    of whose words it is less than `confidence` sure. Of the same sentence `repeats` times and more in a row
-    the first stays.
+    - `voice`: recognise only where silero detects a voice.
+    - A segment is dropped if its `no_speech_prob` is above `no_speech`, its `avg_logprob` below
+      `log_probability`, or its `compression_ratio` (repetitive text) above `compression`.
+    - A window (the model's input) is dropped if its words' mean probability is below `window`, and its stock
+      phrases if it is below `stock`.
+    - A sentence is dropped if its words' mean probability is below `confidence`.
+    - Of `repeats` or more equal sentences in a row only the first is kept.
     """
 
     voice: bool = True
@@ -46,7 +47,7 @@ class Guard:
     repeats: int = 3
 
     def segments(self, segments: Iterable[Any], dropped: list[str]) -> Iterator[Any]:
-        """The segments of `faster_whisper` that are credible; the texts of the others go to `dropped`."""
+        """The credible segments of `faster_whisper`; texts of the others are added to `dropped`."""
         for _, segments_of_window in groupby(segments, key=lambda segment: segment.seek):
             window = list(segments_of_window)
             sure = _mean_probability(window)
@@ -63,7 +64,7 @@ class Guard:
                     yield segment
 
     def cues(self, cues: Iterable[Cue], dropped: list[str]) -> Iterator[Cue]:
-        """The sentences that are credible, in order; the texts of the others go to `dropped`."""
+        """The credible sentences, in order; texts of the others are added to `dropped`."""
         for _, run in groupby(cues, key=lambda cue: _letters(cue.text)):
             same = list(run)
             if len(same) >= self.repeats:
@@ -77,11 +78,11 @@ class Guard:
 
 
 UNGUARDED = Guard(False, 1.0, -math.inf, math.inf, 0.0, 0.0, 0.0, 1 << 30)
-"""Everything that the recogniser says; for measuring what the guard is worth."""
+"""Drops nothing; for measuring the effect of the guard."""
 
 
 def _mean_probability(window: Iterable[Any]) -> float:
-    """How sure the recogniser is of the words of a window on average; 1 where it does not say."""
+    """Mean probability of a window's words; 1 if unknown."""
     sure = [float(word.probability) for segment in window for word in segment.words or ()]
     return sum(sure) / len(sure) if sure else 1.0
 

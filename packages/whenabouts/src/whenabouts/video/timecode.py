@@ -1,8 +1,8 @@
-"""Frame rates, time codes, and which frames a span of seconds holds. Exact: fractions, never floats.
+"""Frame rates, time codes, and the frames of a span of seconds. Exact: fractions, never floats.
 
-A frame lies in [start, end) when it is shown at or after `start` and before `end`. Seconds are understood to
-half a millisecond, because containers round the times of frames to ticks of one, and lists round to one: a
-frame that misses a border by no more stands at it.
+A frame is in [start, end) if it is shown at or after `start` and before `end`. Seconds have a tolerance of
+half a millisecond, because containers and lists round times to milliseconds: a frame that misses a border by
+no more counts as at it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from whenabouts.types import UsageError
 
 HALF_MILLISECOND = Fraction(1, 2000)
 _MICROSECONDS = 1_000_000
-# What editors know. Rates of 1000/1001 are those of NTSC.
+# Rates that editing programs support; 1000/1001 is NTSC's.
 STANDARD_RATES = tuple(
     Fraction(rate)
     for rate in (
@@ -30,7 +30,7 @@ _NEAR = Fraction(1, 200)
 
 
 def exact(seconds: float | Fraction) -> Fraction:
-    """Seconds to the microsecond, so that 0.1 is a tenth and no binary neighbour of it.
+    """Seconds rounded to the microsecond, so that 0.1 is exactly a tenth.
 
     >>> exact(0.1)
     Fraction(1, 10)
@@ -41,12 +41,12 @@ def exact(seconds: float | Fraction) -> Fraction:
 
 
 def border(seconds: float | Fraction) -> Fraction:
-    """The first instant that counts as standing at `seconds` or after it."""
+    """The first instant that counts as at or after `seconds`."""
     return exact(seconds) - HALF_MILLISECOND
 
 
 def nearest_rate(rate: Fraction) -> Fraction:
-    """The rate that editors know nearest to one that was measured, or the measured one where none is near.
+    """The standard rate within 0.05 % of a measured one, else the measured one.
 
     >>> nearest_rate(Fraction(2997, 100)), nearest_rate(Fraction(25, 2))
     (Fraction(30000, 1001), Fraction(25, 2))
@@ -56,12 +56,12 @@ def nearest_rate(rate: Fraction) -> Fraction:
 
 
 def snapped_rate(rate: Fraction) -> Fraction:
-    """The rate that editors know nearest to any rate, however far: what an irregular one is mapped to."""
+    """The nearest standard rate, however far; irregular rates are mapped to it."""
     return min(STANDARD_RATES, key=lambda standard: (abs(standard - rate), standard))
 
 
 def parse_rate(text: str) -> Fraction:
-    """A frame rate as people write it: 25, 23.976, 29.97 or 30000/1001.
+    """A frame rate as users write it: 25, 23.976, 29.97 or 30000/1001.
 
     >>> parse_rate("29.97"), parse_rate("24000/1001"), parse_rate("12.5")
     (Fraction(30000, 1001), Fraction(24000, 1001), Fraction(25, 2))
@@ -71,15 +71,15 @@ def parse_rate(text: str) -> Fraction:
     except (ValueError, ZeroDivisionError):
         rate = Fraction(0)
     if not 1 <= rate <= 1000:
-        raise UsageError(f"{text!r} is no frame rate; write 25, 29.97 or 30000/1001 (1 to 1000 a second)")
+        raise UsageError(f"{text!r} is not a frame rate; write 25, 29.97 or 30000/1001 (1 to 1000 a second)")
     return nearest_rate(rate)
 
 
 def timecode(frame: int, rate: Fraction, *, drop: bool = False) -> str:
-    """The time code of a frame counted from 0; a day of hours is not wrapped.
+    """The time code of a frame counted from 0; hours do not wrap after a day.
 
-    Drop-frame leaves out numbers 0 and 1 (of 60: 0 to 3) of each minute but every tenth, so that the clock
-    keeps up with the wall (SMPTE ST 12-1).
+    Drop-frame skips numbers 0 and 1 (for 60: 0 to 3) of each minute but every tenth, so that the time code
+    stays in step with real time (SMPTE ST 12-1).
 
     >>> timecode(1800, Fraction(30000, 1001), drop=True), timecode(1800, Fraction(30000, 1001))
     ('00:01:00;02', '00:01:00:00')
@@ -97,7 +97,7 @@ def timecode(frame: int, rate: Fraction, *, drop: bool = False) -> str:
 
 
 def _dropped_before(frame: int, rate: Fraction) -> int:
-    """How many numbers drop-frame has left out before a frame."""
+    """How many numbers drop-frame has skipped before a frame."""
     if not can_drop(rate):
         raise UsageError(
             f"drop-frame exists at 29.97, 59.94 and 119.88 frames a second, not at {float(rate):g}"
@@ -106,18 +106,18 @@ def _dropped_before(frame: int, rate: Fraction) -> int:
     left_out = base // 15
     a_minute = 60 * base - left_out
     ten_minutes = 10 * a_minute + left_out
-    tens, rest = divmod(frame, ten_minutes)
-    # The first minute of ten is whole; the others are short.
-    shorter = max(0, rest - left_out) // a_minute
+    tens, within = divmod(frame, ten_minutes)
+    # The first minute of ten is complete; the others are short.
+    shorter = max(0, within - left_out) // a_minute
     return left_out * (9 * tens + shorter)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FrameTimes:
-    """When each frame of a video is shown.
+    """The time of each frame of a video.
 
-    `ticks` (n,) int64 rise, of `time_base` seconds since the start of the file; `end_tick` is where the last
-    frame ends. Frames are numbered from 0 in the order of showing.
+    `ticks` (n,) int64 increase, in units of `time_base` seconds since the start of the file; `end_tick` is
+    the end of the last frame. Frames are numbered from 0 in display order.
     """
 
     ticks: NDArray[np.int64]
@@ -128,28 +128,27 @@ class FrameTimes:
         return len(self.ticks)
 
     def time(self, frame: int) -> Fraction:
-        """When a frame is shown, in seconds; the end of the last one for the number behind it."""
+        """The time of a frame in seconds; for the number after the last one, its end."""
         return (int(self.ticks[frame]) if frame < len(self.ticks) else self.end_tick) * self.time_base
 
     @property
     def end(self) -> Fraction:
-        """Where the last frame ends, in seconds."""
         return self.end_tick * self.time_base
 
     def first_at(self, seconds: float | Fraction) -> int:
-        """The first frame at or after an instant; the number of frames where there is none."""
+        """The first frame at or after an instant; the number of frames if there is none."""
         least = border(seconds) / self.time_base
         return int(np.searchsorted(self.ticks, -(-least.numerator // least.denominator), side="left"))
 
     def span(self, start: float | Fraction, end: float | Fraction) -> tuple[int, int]:
-        """First frame and one past the last of those shown in [start, end); equal where there is none."""
+        """First frame and one past the last of those in [start, end); equal without frames."""
         return self.first_at(start), self.first_at(end)
 
     def rate(self, stated: Fraction | None = None) -> tuple[Fraction, bool]:
-        """Frames a second, and whether it is constant: each frame within a tick or so of its even place.
+        """Frames a second, and whether it is constant: each frame within about a tick of its even place.
 
-        `stated` is what the container says; the rate that editors know nearest to it is tried first. An
-        irregular one is the standard rate nearest to what most frames have.
+        `stated` is the container's rate; the standard rate nearest to it is tried first. An irregular rate
+        becomes the standard rate nearest to the usual one.
         """
         measured = self._usual_rate()
         tried = [nearest_rate(rate_given) for rate_given in (stated, measured) if rate_given]
@@ -159,7 +158,7 @@ class FrameTimes:
         return snapped_rate(measured or stated or Fraction(25)), False
 
     def _usual_rate(self) -> Fraction | None:
-        """From the middle of the distances between frames, of those from which it is told apart best."""
+        """The rate from the mean of the frame distances near their median."""
         if len(self.ticks) < 2:
             return None
         steps = np.diff(self.ticks)
@@ -170,14 +169,14 @@ class FrameTimes:
     def _is_even(self, rate: Fraction) -> bool:
         step = 1 / (rate * self.time_base)
         places = np.arange(len(self.ticks), dtype=np.float64) * (step.numerator / step.denominator)
-        # Rounded to ticks, and where a tick is coarse (Matroska: 1 ms), rounded twice.
+        # Times are rounded to ticks; coarse ones (Matroska: 1 ms) may be rounded twice.
         slack = max(1.01, min(float(HALF_MILLISECOND / self.time_base), float(step) / 4))
         off = self.ticks - self.ticks[0] - places if len(self.ticks) else places
         return bool(np.all(np.abs(off) <= slack))
 
 
 def uniform_times(rate: Fraction, frames: int) -> FrameTimes:
-    """The times of frames that come evenly.
+    """The times of evenly spaced frames.
 
     >>> uniform_times(Fraction(25), 100).span(1.0, 2.0)
     (25, 50)

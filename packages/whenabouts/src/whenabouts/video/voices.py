@@ -1,7 +1,7 @@
-"""Voices: what every model that tells speakers apart promises (see `encoders`).
+"""Interfaces of models that distinguish voices (see `encoders`).
 
-A `VoiceEncoder` makes vectors of windows of speech; Silero, which comes with faster-whisper, says where
-somebody speaks. A `Diarizer` says itself who speaks when. Nothing leaves this machine.
+A `VoiceEncoder` makes vectors of windows of speech; Silero, which comes with faster-whisper, finds the
+speech. A `Diarizer` itself decides who speaks when. Nothing leaves this machine.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Floats = NDArray[np.float32]
 
 RATE = 16_000
 WINDOW_SECONDS, STEP_SECONDS = 1.5, 0.75
-"""How much speech a vector is made of, and how far apart these are; as usual in diarization."""
+"""Length and step of the windows of speech, as usual in diarization."""
 
 LEAST_SECONDS = 0.4
-"""Speech that is shorter makes no vector."""
+"""Shorter speech gets no vector."""
 
-# Windows that a model sees at a time.
+# Windows per batch.
 _BATCH = 32
 
 
@@ -35,10 +35,10 @@ class Voices(NamedTuple):
 
 
 class VoiceEncoder(ABC):
-    """Tells voices apart.
+    """Makes vectors that distinguish voices.
 
-    `name` opens it again, `fingerprint` says what made its vectors, of width `dimension`. `same_voice` is the
-    mean cosine from which windows are one speaker's.
+    `name` opens it again, `fingerprint` identifies it, `dimension` is the width of vectors. Windows with a
+    mean cosine of at least `same_voice` are one speaker's.
     """
 
     name: str
@@ -69,7 +69,7 @@ class VoiceEncoder(ABC):
         return Voices(borders[:, 0], borders[:, 1], vectors)
 
     def _vectors(self, pieces: Sequence[Floats]) -> Floats:
-        """(n, D) vectors of pieces, one by one where they differ in length."""
+        """(n, D) vectors of pieces, one by one if their lengths differ."""
         if len({len(piece) for piece in pieces}) > 1:
             return np.concatenate([self.embed([piece]) for piece in pieces])
         return self.embed(pieces)
@@ -78,8 +78,7 @@ class VoiceEncoder(ABC):
 class Diarized(NamedTuple):
     """Who speaks in a stretch of a recording that begins at `start` seconds.
 
-    `speaks` is (T, S): whether each of S speakers speaks in each frame. `state` is what the next stretch
-    goes on from.
+    `speaks` (T, S): whether each of S speakers speaks in each frame. `state` is for the next call.
     """
 
     start: float
@@ -88,9 +87,9 @@ class Diarized(NamedTuple):
 
 
 class Diarizer(ABC):
-    """Tells the speakers of one recording apart, several at once too; it makes no vectors of them.
+    """Distinguishes the speakers of one recording, also overlapping ones; it makes no vectors.
 
-    `name` opens it again, `fingerprint` says what it is, a frame of it lasts `frame_seconds`.
+    `name` opens it again, `fingerprint` identifies it, a frame lasts `frame_seconds`.
     """
 
     name: str
@@ -99,18 +98,19 @@ class Diarizer(ABC):
 
     @abstractmethod
     def follow(self, samples: Floats, start: float, before: Diarized | None) -> Diarized:
-        """Go on with sound (N,) at 16 kHz from `start` seconds; `before` is what it followed, if anything.
+        """Continue with sound (N,) at 16 kHz from `start` seconds; `before` is the result for the sound
+        before.
 
-        The last frames may have to wait for the sound after them.
+        The last frames may be delayed until the sound after them.
         """
 
     @abstractmethod
     def rest(self, last: Diarized) -> NDArray[np.bool_]:
-        """(T, S) of the frames that still waited when the recording ended."""
+        """(T, S) of the frames still delayed at the end of the recording."""
 
 
 def _windows(first: int, last: int) -> list[tuple[int, int]]:
-    """Windows of samples over a stretch of speech; the last one ends with it. None of what is too short."""
+    """Windows of samples over a stretch of speech; the last one ends with it. Empty for short speech."""
     length, step = int(WINDOW_SECONDS * RATE), int(STEP_SECONDS * RATE)
     if last - first < LEAST_SECONDS * RATE:
         return []
