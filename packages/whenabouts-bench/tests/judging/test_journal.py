@@ -64,7 +64,7 @@ def test_any_earlier_state_can_be_had(journal: Journal) -> None:
     assert journal.state(at=0).grades("t0") == ()
     with pytest.raises(UsageError, match="event 9: the journal has events 1 to 4"):
         journal.state(at=9)
-    with pytest.raises(UsageError, match="'yesterday' is no time"):
+    with pytest.raises(UsageError, match="'yesterday' is not a time"):
         journal.state(at="yesterday")
 
 
