@@ -230,5 +230,5 @@ def test_tasks_that_cannot_be_are_refused(
 
 
 def test_judgements_without_pools_have_nothing_to_check(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="has no pools to check"):
+    with pytest.raises(UsageError, match="has no pools; give"):
         write_tasks(household(), tmp_path / "tasks.json")

@@ -195,7 +195,7 @@ def test_recordings_are_found_by_name_with_or_without_ending_and_doubtful_ones_r
     assert files_of_videos(seen(("flower", "frog")), tmp_path) == {"flower": tmp_path / "flower.webm"}
     with pytest.raises(UsageError, match=r"has no frames of 1 of 2 videos of seen, such as 'frog'"):
         video_scorer(seen(("flower", "frog")), tmp_path, "any", 4)
-    with pytest.raises(UsageError, match="nowhere: is no folder"):
+    with pytest.raises(UsageError, match="nowhere: is not a folder"):
         files_of_videos(seen(SEEN), tmp_path / "nowhere")
     (tmp_path / "again").mkdir()
     shutil.copy(samples / "flower.webm", tmp_path / "again" / "flower.webm")
@@ -239,7 +239,7 @@ def test_a_corpus_without_the_video_or_with_two_of_the_name_is_refused(
         stream.write(b"\0")
     made = Corpus(tmp_path / "twins.corpus", create=True)
     made.add(tmp_path / "a", tmp_path / "b", vision=str(clip), processes=1)
-    with pytest.raises(UsageError, match=r"'flower' may be '.*flower.webm' or '.*flower.webm'; keep one"):
+    with pytest.raises(UsageError, match=r"'flower' fits 2 videos of .*; use their ids"):
         corpus_scorer(seen(("flower",)), made.location, 8)
 
 

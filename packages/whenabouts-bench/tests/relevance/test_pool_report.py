@@ -398,8 +398,8 @@ def test_a_folder_of_sts_files_is_read_pair_by_pair(tmp_path: Path) -> None:
         ({"x.txt": "1\ta\tb"}, "holds no rated pairs; accepted: STS"),
         ({"S.input.a.txt": "a\tb\n"}, r"S\.input\.a\.txt: has no ratings beside it: S\.gs\.a\.txt is"),
         ({"S.input.a.txt": "a\tb\n", "S.gs.a.txt": "1\n2\n"}, r"S\.gs\.a\.txt: has 2 lines and S\.in"),
-        ({"S.input.a.txt": "a b\n", "S.gs.a.txt": "1\n"}, r"S\.input\.a\.txt, line 1: is no pair"),
-        ({"S.input.a.txt": "a\tb\n", "S.gs.a.txt": "6\n"}, r"S\.gs\.a\.txt, line 1: is no rating: 6"),
+        ({"S.input.a.txt": "a b\n", "S.gs.a.txt": "1\n"}, r"S\.input\.a\.txt, line 1: is not a pair"),
+        ({"S.input.a.txt": "a\tb\n", "S.gs.a.txt": "6\n"}, r"S\.gs\.a\.txt, line 1: is not a rating: '6'"),
     ],
 )
 def test_sts_files_that_do_not_fit_together_are_refused(
@@ -426,10 +426,10 @@ def test_the_bundled_encoder_orders_the_sample_of_rated_pairs_as_people_would() 
     ("text", "told"),
     [
         ("", "holds no rated pairs"),
-        ("a dog runs\n", "line 1: is no rated pair"),
-        ("4\ta\tb\nx\ta\tb\n", "line 2: is no rating: 'x'"),
-        ("7\ta\tb\n", "is no rating: 7.0; accepted: 0 to 5"),
-        ('{"score": 3}\n', "line 1: is no rated pair"),
+        ("a dog runs\n", "line 1: is not a rated pair"),
+        ("4\ta\tb\nx\ta\tb\n", "line 2: is not a rating: 'x'"),
+        ("7\ta\tb\n", "is not a rating: '7'; accepted: 0 to 5"),
+        ('{"score": 3}\n', "line 1: is not a rated pair"),
     ],
 )
 def test_what_is_no_rated_pair_is_refused_with_its_line(tmp_path: Path, text: str, told: str) -> None:

@@ -94,7 +94,7 @@ def test_a_wrong_count_is_asked_again_one_by_one_and_warmer(tmp_path: Path) -> N
         ("   ", "is empty"),
         ("A man opens\nthe old door slowly.", "several lines"),
         ("I'm sorry, but I cannot help with that.", "is a refusal"),
-        ("Ross opens the old door slowly.", "holds a person's name: Ross"),
+        ("Ross opens the old door slowly.", "contains a person's name: Ross"),
         ("Bananas grow.", "means something else"),
         ("A man opens the old door slowly. " * 9, "says much more"),
     ],
