@@ -293,7 +293,7 @@ def _moved(runs: Sequence[RunPart]) -> tuple[list[list[int]], str]:
 def _parts(
     annotations: Annotations, truth: Truth, protocol: Protocol, runs: Sequence[RunPart], graded: str
 ) -> list[Part]:
-    """The examples: queries that the second run wins and loses, or the worst of each class of a single run."""
+    """The examples: queries that the second run wins and loses, or the worst of each class of one run."""
     chosen = _chosen(runs, graded)
     positions = np.concatenate([queries for _, _, queries in chosen] or [np.zeros(0, np.int64)])
     drawn = examples_of(annotations, truth, protocol, [(r.source, r.diagnosis) for r in runs], positions)
