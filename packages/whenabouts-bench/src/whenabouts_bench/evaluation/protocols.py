@@ -45,7 +45,7 @@ class Protocol:
     """The number of annotators' spans that a hit overlaps enough. With several, the truth is each annotator's
     marks (the query's metadata, `annotated`) instead of what they agree on."""
     by_score: bool = False
-    """Whether mAP reads lists by score instead of in order."""
+    """Whether mAP reads the list by score; else in the order of the list."""
     truth_as_released: bool = False
     """Whether the file of judgements is read with the faults of the released program."""
     as_released: str = ""

@@ -32,7 +32,7 @@ from msgspec import Meta
 
 from whenabouts.intake.files import FormatError, read_document, read_json, write_atomically
 from whenabouts.types import Moment, UsageError
-from whenabouts_bench.formats._json_writing import write_json_value
+from whenabouts_bench.formats._json_writing import write_lines
 from whenabouts_bench.formats.json_records import (
     Id,
     NotNegative,
@@ -198,13 +198,13 @@ class TaskSet:
         if not self.tasks:
             raise UsageError(f"{self.folder}: there is nothing to judge: no query has a candidate")
         self.write_guideline(guideline)
-        _write_lines(self.folder / VIDEOS, ({"video_id": v, "path": path} for v, path in self.videos.items()))
+        write_lines(self.folder / VIDEOS, ({"video_id": v, "path": path} for v, path in self.videos.items()))
         if sources:
             lines = ({"task_id": task_id, **asdict(source)} for task_id, source in sources.items())
-            _write_lines(self.folder / SOURCES, lines)
+            write_lines(self.folder / SOURCES, lines)
         if self.exam:
             write_exam(self.exam, self.folder / EXAM)
-        _write_lines(self.folder / TASKS, map(_task_line, self.tasks))
+        write_lines(self.folder / TASKS, map(_task_line, self.tasks))
         settings = {
             "version": VERSION, "name": self.name, "tasks": self.fingerprint, "annotators": self.annotators,
             "pass_mark": self.pass_mark, "still_relevant": self.still_relevant,
@@ -300,7 +300,7 @@ def read_guideline(path: Path) -> Guideline:
 def write_exam(exam: Sequence[ExamTask], path: Path) -> None:
     """Write an exam, one task per line."""
     lines = ({**_task_line(e.task), "grade": e.grade, "explanation": e.explanation} for e in exam)
-    _write_lines(path, lines)
+    write_lines(path, lines)
 
 
 def read_exam(path: Path) -> tuple[ExamTask, ...]:
@@ -370,8 +370,3 @@ def _task_line(task: Task) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _write_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
-    with write_atomically(path) as stream:
-        for line in lines:
-            write_json_value(stream, line)
-            stream.write(b"\n")

@@ -6,7 +6,7 @@ judgements in the first line of pools.jsonl. A pool made without the visual chec
 
 from __future__ import annotations
 
-import json
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 from whenabouts.intake.files import write_atomically
 from whenabouts.types import Video
 from whenabouts_bench.formats import jsonl
-from whenabouts_bench.formats._json_writing import write_json_value
+from whenabouts_bench.formats._json_writing import write_json_value, write_lines
 from whenabouts_bench.relevance.pools import Pool, Pools
 
 _LISTS = ("pos_moments", "retrieval_pool", "timestamps", "sentences")
@@ -93,11 +93,9 @@ def write_judgements(pools: Pools, folder: Path) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     jsonl.write_annotations(pools.annotations, folder)
-    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-    with write_atomically(folder / "pools.jsonl") as stream:
-        for number, pool in enumerate(pools.pools):
-            line = _line(pools, pool) | ({"about": pools.about()} if number == 0 else {})
-            stream.write(encode(line).encode() + b"\n")
+    about = ({"about": pools.about()} if number == 0 else {} for number in itertools.count())
+    lines = (_line(pools, pool) | more for pool, more in zip(pools.pools, about, strict=False))
+    write_lines(folder / "pools.jsonl", lines)
 
 
 def _line(pools: Pools, pool: Pool) -> dict[str, Any]:
