@@ -174,7 +174,7 @@ def test_the_visual_check_runs_over_a_feature_file(
         (("--no-visual",), "what is to be written"),
         (
             ("--no-visual", "--out", "x.json", "--pool-size", 40),
-            "has 12 videos, of which no pool of 40 can be made",
+            "has 12 videos, too few for a pool of 40",
         ),
         (("--no-visual", "--out", "x.json", "--positive", 0.5), "thresholds 0.5 and 0.6"),
     ],
@@ -321,6 +321,6 @@ def test_pools_are_checked_and_shown_on_the_frames_of_real_recordings(
     assert visual["frames"].startswith("clip model=CLIPModel")
     assert 0 < told["queries"] <= 6 and told["queries"] + sum(told["left out"].values()) == 6
     report = (tmp_path / "report" / "report.md").read_text()
-    assert "Were pools drawn by chance" in report and "![pool_1](pool_1.png)" in report
+    assert "## Random pools" in report and "![pool_1](pool_1.png)" in report
     assert "0:01.000-0:03.000" in report
     assert (tmp_path / "report" / "pool_1.png").read_bytes().startswith(b"\x89PNG")

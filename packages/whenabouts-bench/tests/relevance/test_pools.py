@@ -250,7 +250,7 @@ def test_a_data_set_none_of_whose_pools_can_be_filled_is_refused() -> None:
 
 def test_fewer_videos_than_a_pool_are_refused() -> None:
     with pytest.raises(
-        UsageError, match=r"has 24 videos, of which no pool of 30 can be made; give a --pool-size of 24"
+        UsageError, match=r"has 24 videos, too few for a pool of 30; give a --pool-size of 24"
     ):
         built(size=30)
 

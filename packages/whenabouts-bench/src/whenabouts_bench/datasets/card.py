@@ -187,7 +187,7 @@ def _counted(annotations: Annotations, pool_size: int | None) -> NDArray[np.bool
     if pool_size is None:
         return np.ones(len(annotations.queries), bool)
     sizes = [len(annotations.pools.get(query.id, ())) for query in annotations.queries]
-    return np.array(sizes, np.int64) == pool_size
+    return np.asarray(np.array(sizes, np.int64) == pool_size)
 
 
 def _mean(values: NDArray[np.float64]) -> float | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from whenabouts_bench.datasets.charades_sta import VGG
 from whenabouts_bench.datasets.declaration import AnnotationFile, Declaration, Split, Statistics
 
@@ -28,7 +30,7 @@ def pool_statistics(
     videos: int, full_pools: int, video: float, moment: float, words: float, relevant: float
 ) -> Statistics:
     """The papers' numbers of a set of pools; lengths of videos and moments are seconds."""
-    means = {"video_seconds": video, "moment_seconds": moment, "words_per_query": words}
+    means: dict[str, Any] = {"video_seconds": video, "moment_seconds": moment, "words_per_query": words}
     return Statistics(videos, full_pools=full_pools, relevant_per_query=relevant, **means)
 
 

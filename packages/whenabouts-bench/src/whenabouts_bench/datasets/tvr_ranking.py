@@ -43,8 +43,9 @@ def _graded(
     queries: int, judgements: int, videos: int, moment: float, words: float, relevant: float
 ) -> Statistics:
     """The paper's numbers of a graded split; `moment` is the mean length in seconds."""
-    means = {"moment_seconds": moment, "words_per_query": words, "relevant_per_query": relevant}
-    return Statistics(19_614, queries, judgements, videos, moment_share=0.11, **means)
+    return Statistics(
+        19_614, queries, judgements, videos, None, None, moment, 0.11, words, relevant_per_query=relevant
+    )
 
 
 _TRAIN_NOTE = "Made by a program: the moments whose caption is most similar to the query; nobody judged them."

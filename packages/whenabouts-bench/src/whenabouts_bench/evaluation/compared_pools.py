@@ -69,10 +69,10 @@ class PooledComparison:
         return (
             "Judgements from pools: an answer is judged from IoU "
             f"{self.judged_iou:g} with a judged moment (or what the metric asks, if that is less). The first "
-            "lines of a metric take what was not judged for wrong, the second leave it out (condensed "
-            'lists). "possible": differences of the means over all grades that the unjudged answers could '
-            "get; by R@K and mIoU an answer that both runs give has one grade, by other metrics each run is "
-            "taken by itself, and the limits may be narrower."
+            "lines of a metric count unjudged answers as wrong, the second leave them out (condensed "
+            'lists). "possible": differences of the means over all grades of the unjudged answers; by R@K '
+            "and mIoU an answer of both runs has one grade, by other metrics each run is bounded "
+            "separately, and the limits may be narrower."
         )
 
     def to_json(self) -> dict[str, Any]:

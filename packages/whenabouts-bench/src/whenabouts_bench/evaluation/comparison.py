@@ -412,18 +412,19 @@ def _measured_together(
     ends = bootstrap_intervals(
         by_query.reshape(queries, -1), labels, confidence=1 - settings.alpha, **drawn
     ).reshape(-1, metrics, 2)
-    tests = [column.reshape(-1, metrics) for column in (flips.p, flips.exact, flips.moved)]
-    yield from _by_metric(labels, ends, runs, *tests, settings)
+    tests: list[NDArray[Any]] = [c.reshape(-1, metrics) for c in (flips.p, flips.exact, flips.moved)]
+    yield from _by_metric(labels, ends, runs, tests, settings)
 
 
 def _by_metric(
-    labels: Indices, ends: Floats, systems: int, p: Floats, exact: Any, moved: Indices, settings: Settings
+    labels: Indices, ends: Floats, systems: int, tests: Sequence[NDArray[Any]], settings: Settings
 ) -> Iterator[_Measured]:
-    """The numbers of each metric: the last dimension of the tests, the middle one of `ends`."""
-    counts, p_corrected = (len(labels), len(np.unique(labels))), corrected(p, settings.correction)
-    for number in range(p.shape[1]):
-        tests = (column[:, number] for column in (p, p_corrected, exact, moved))
-        yield _Measured(counts, ends[:systems, number], ends[systems:, number], *tests)
+    """The numbers of each metric, from ends (S + P, M, 2) and p, exact and moved, (P, M) each."""
+    counts, p_corrected = (len(labels), len(np.unique(labels))), corrected(tests[0], settings.correction)
+    for number in range(ends.shape[1]):
+        p, exact, moved = (column[:, number] for column in tests)
+        means, differences = ends[:systems, number], ends[systems:, number]
+        yield _Measured(counts, means, differences, p, p_corrected[:, number], exact, moved)
 
 
 def _measured_over_trainings(
@@ -441,9 +442,8 @@ def _measured_over_trainings(
     ends[: len(grouped)] = ends[: len(grouped)].clip(0, 1)
     differ = (both[len(grouped) :] != 0).any(axis=1)
     moved = [[len(np.unique(labels[row])) for row in pair.T] for pair in differ]
-    yield from _by_metric(
-        labels, ends, len(grouped), p, np.zeros(p.shape, np.bool_), np.array(moved, np.int64), settings
-    )
+    tests: list[NDArray[Any]] = [p, np.zeros(p.shape, np.bool_), np.array(moved, np.int64)]
+    yield from _by_metric(labels, ends, len(grouped), tests, settings)
 
 
 def _systems(

@@ -311,7 +311,6 @@ def _ranked_corpus(lists: Lists) -> bool:
 
 
 def _is_untold(metric: Metric, lists: Lists) -> bool:
-    """Whether the run does not answer a metric's task."""
     return metric.task != "HL" and metric.task not in lists
 
 
@@ -422,11 +421,11 @@ def _refuse_another_data_set(tally: _Tally, source: RunSource, annotations: Anno
     if not count and not tally.answered.any():
         raise UsageError(f"{source.name}: the run holds no answers")
     if count and tally.judged_queries < _LEAST_JUDGED * count:
-        own = annotations.queries[0].id
+        judged = annotations.queries[0].id
         raise UsageError(
             f"{source.name}: {tally.judged_queries} of its {count} queries are judged in {annotations.name}: "
             "this is a run of another data set "
-            f"(its ids look like {tally.examples[0]!r}, the judged ones like {own!r})"
+            f"(its ids look like {tally.examples[0]!r}, the judged ones like {judged!r})"
         )
 
 

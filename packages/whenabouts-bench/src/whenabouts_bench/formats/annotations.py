@@ -247,7 +247,6 @@ class AnnotationBuilder:
 
 
 def _repeated(rows: NDArray[np.float64]) -> int:
-    """The number of rows that repeat an earlier one."""
     ordered = rows[np.lexsort(rows.T)]
     return int((ordered[1:] == ordered[:-1]).all(axis=1).sum())
 

@@ -89,7 +89,6 @@ def _refuse_overwriting(target: Path, folder: bool, source: Path, truth: str | P
 
 
 def _kind_of(source: Path, name: str | None) -> tuple[Any, Kind]:
-    """The module that reads a file, and the kind of file."""
     if name == "jsonl" and source.is_dir():
         return jsonl, "judgements"
     head = read_head(source)

@@ -262,7 +262,7 @@ def _read_judgement(builder: AnnotationBuilder, origin: Origin, fields: dict[str
         origin.at("start").check_span(start, end, empty=True)
     builder.add_query(str(line.query_id))
     relevance = 1.0 if line.relevance is None else line.relevance
-    about = {"similarity": line.similarity, "caption": line.caption or ""}
+    about: dict[str, Any] = {"similarity": line.similarity, "caption": line.caption or ""}
     builder.judge(str(line.query_id), str(line.video_id), start, end, relevance, **about)
 
 

@@ -40,9 +40,8 @@ def with_words(annotations: Annotations, place: str | Path) -> Annotations:
     """The annotations. Raises FormatError, with the query, if a query has no words."""
     silent = next((query.id for query in annotations.queries if not query.text.strip()), None)
     if silent is not None:
-        raise FormatError(
-            place, f"query {silent!r} has no words", accepted="a file with the words of its queries"
-        )
+        accepted = "a file with the words of its queries"
+        raise FormatError(place, f"query {silent!r} has no words", accepted=accepted)
     return annotations
 
 

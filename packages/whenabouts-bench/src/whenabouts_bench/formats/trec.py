@@ -170,17 +170,18 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
 
 
 def _run_lines(block: RunBlock, losses: Losses) -> Iterator[str]:
-    ids = {"query_ids": _writable(block.query_ids), "video_ids": _writable(block.video_ids)}
-    rounded = replace(block, start=block.start.round(3), end=block.end.round(3), **ids)
+    query_ids, video_ids = _writable(block.query_ids), _writable(block.video_ids)
+    start, end = block.start.round(3), block.end.round(3)
+    rounded = replace(block, query_ids=query_ids, video_ids=video_ids, start=start, end=end)
     exact = (rounded.start == block.start) & (rounded.end == block.end) | np.isnan(block.start)
     losses.count("moments have times that are rounded to 3 decimals", int((~exact).sum()))
     losses.count("queries without answers are left out", int((np.diff(block.offsets) == 0).sum()))
     block = in_order_of_scores(without_empty_spans(rounded, losses), losses)
-    video, start, end, score = (c.tolist() for c in (block.video, block.start, block.end, block.score))
+    video, first, last, score = (c.tolist() for c in (block.video, block.start, block.end, block.score))
     offsets = block.offsets.tolist()
     for number, query_id in enumerate(block.query_ids):
         for rank, row in enumerate(range(offsets[number], offsets[number + 1]), 1):
-            document = _document(block.video_ids[video[row]], start[row], end[row])
+            document = _document(block.video_ids[video[row]], first[row], last[row])
             yield f"{query_id} Q0 {document} {rank} {score[row]!r} {TAG}\n"
 
 

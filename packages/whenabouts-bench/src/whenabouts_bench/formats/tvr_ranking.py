@@ -108,7 +108,7 @@ def read_annotations(path: Path) -> Annotations:
             accepted = "relevance, or similarity in a pseudo training set"
             raise origin.at("relevance").error(problem, accepted=accepted)
         relevance = 1.0 if pair.relevance is None else pair.relevance
-        about = {"similarity": pair.similarity, "caption": pair.caption or ""}
+        about: dict[str, Any] = {"similarity": pair.similarity, "caption": pair.caption or ""}
         builder.judge(query_id, str(pair.video_name), *pair.timestamp, relevance, **about)
         count += 1
     if not count:
@@ -117,7 +117,7 @@ def read_annotations(path: Path) -> Annotations:
 
 
 def _pairs(path: Path) -> Iterator[tuple[str, str, Origin, Any]]:
-    """(query id, text, place, pair) of a truth file in any layout."""
+    """(query id, text, place, pair) in any layout of a truth file."""
     head = read_head(path)
     if head.has(SIGNS["read_annotations"][0]):
         for origin, fields in read_records(path):

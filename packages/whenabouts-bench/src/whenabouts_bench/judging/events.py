@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 from whenabouts.types import UsageError
 
@@ -143,7 +143,7 @@ class State:
         given = self.answers.setdefault(event.task_id, {})
         self._grades.pop(event.task_id, None)
         before = given.get(event.annotator)
-        changes = {"seq": event.seq, "time": event.time, "source": event.source}
+        changes: dict[str, Any] = {"seq": event.seq, "time": event.time, "source": event.source}
         now = replace(before or Answer(), skipped=event.kind == "skip", **changes)
         if event.kind == "grade":
             now = replace(now, grade=event.grade, first=now.first or event.seq)

@@ -173,7 +173,6 @@ class Journal:
         return bool(event.id) and (event.annotator, event.id) in self._by_id
 
     def _check(self, event: Event) -> None:
-        """Raise UsageError if an event is invalid."""
         if event.kind in ("guideline", "import"):
             return
         _check_name(event.annotator)

@@ -146,7 +146,6 @@ def _annotator(origin: Origin, value: Any) -> str:
 
 
 def _answer(place: Origin, task: Task, annotator: str, values: Mapping[str, Any]) -> Event | None:
-    """The event of an annotation; None without a grade."""
     grade = _first(values.get("grade"))
     if grade is None or grade == []:
         return None

@@ -368,5 +368,3 @@ def _task_line(task: Task) -> dict[str, Any]:
         "start": float(task.moment.start), "end": float(task.moment.end),
         "duration": None if task.duration is None else float(task.duration), "batch": task.batch,
     }  # fmt: skip
-
-

@@ -122,7 +122,6 @@ def _captions_with(parts: Parts, hits: Bits, count: int) -> Bits:
 
 
 def _mirror(reached: Bits, captions: int) -> None:
-    """Make relevance symmetric in place."""
     side = 4096
     for top in range(0, captions, side):
         rows = slice(top, min(top + side, captions))

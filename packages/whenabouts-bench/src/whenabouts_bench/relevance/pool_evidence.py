@@ -166,7 +166,6 @@ def _ratios(words: Sequence[Indices], held: NDArray[np.bool_]) -> Floats:
 
 
 def _words(pools: Pools) -> tuple[dict[str, int], list[Indices]]:
-    """(index of each word, distinct words of each query)."""
     vocabulary: dict[str, int] = {}
     words_of = []
     for query in pools.source.queries:

@@ -222,7 +222,7 @@ def report_lines(
     if not has_map:
         yield "\nThe map of sentences needs scikit-learn: install it, or whenabouts[sentence-transformers]."
     if evidence:
-        yield "\n## Were pools drawn by chance\n"
+        yield "\n## Random pools\n"
         yield from evidence
 
 

@@ -292,9 +292,9 @@ def build_pools(
     settings = settings or PoolSettings()
     if settings.size > len(annotations.videos):
         raise UsageError(
-            f"{annotations.name}: has {len(annotations.videos)} videos, of which no pool of {settings.size} "
-            f"can be made; give a --pool-size of {len(annotations.videos)} or less (the paper takes 5 for "
-            "TACoS, whose test split has 25 videos)"
+            f"{annotations.name}: has {len(annotations.videos)} videos, too few for a pool of "
+            f"{settings.size}; give a --pool-size of {len(annotations.videos)} or less (the paper takes 5 "
+            "for TACoS, whose test split has 25 videos)"
         )
     described = described_by(annotations)
     distance = query_distance(
@@ -397,21 +397,23 @@ class _Work:
 
     def _pools_of(self, queries: list[int], visual: VisualCheck | None) -> Iterator[Pool]:
         settings = self.settings
-        own = [self.own_videos(query) for query in queries]
+        sources = [self.own_videos(query) for query in queries]
         beside = [self._beside(query) for query in queries]
         # As released k counts videos; in the paper "the maximum number of positive moments per query".
-        counts = map(len, own) if settings.as_released else map(self._in_own, queries, beside)
+        counts = map(len, sources) if settings.as_released else map(self._in_own, queries, beside)
         room = np.array([max(0, settings.most_positives - count) for count in counts])
         positives = first_passing(
             queries, [self.drawn_positives(q) for q in queries], room, visual.positive if visual else None
         )
         room = np.array(
-            [max(0, settings.size - len(a) - len(b)) for a, b in zip(own, positives, strict=True)]
+            [max(0, settings.size - len(a) - len(b)) for a, b in zip(sources, positives, strict=True)]
         )
         negatives = first_passing(
             queries, [self.drawn_negatives(q) for q in queries], room, visual.negative if visual else None
         )
-        for query, first, others, near, far in zip(queries, own, beside, positives, negatives, strict=True):
+        for query, first, others, near, far in zip(
+            queries, sources, beside, positives, negatives, strict=True
+        ):
             yield self._pool(query, others, near, (*first, *near, *far))
 
     def _in_own(self, query: int, beside: Sequence[tuple[int, float]]) -> int:

@@ -145,9 +145,9 @@ def _examples(
         parts = [units.units[units.starts[caption] : units.starts[caption + 1]] for caption in (left, right)]
         cosines = units.vectors[parts[0]] @ units.vectors[parts[1]].T
         place = np.unravel_index(int(cosines.argmax()), cosines.shape)
-        nearest = (units.texts[part[index]] for part, index in zip(parts, place, strict=True))
+        a, b = (units.texts[part[index]] for part, index in zip(parts, place, strict=True))
         captions = (units.captions[left], units.captions[right])
-        yield Example(*captions, float(confidence[row]), *nearest, float(cosines[place]))
+        yield Example(*captions, float(confidence[row]), a, b, float(cosines[place]))
 
 
 def draw_summary(summary: Summary, title: str, path: Path) -> None:

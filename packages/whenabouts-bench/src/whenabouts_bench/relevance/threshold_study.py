@@ -144,7 +144,6 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _rating(path: Path, number: int, text: str) -> float:
-    """A rating. Raises FormatError."""
     rating = _number(text)
     if rating is None or not 0 <= rating <= 5:
         raise FormatError(path, "is not a rating:", line=number, value=text, accepted="0 to 5")

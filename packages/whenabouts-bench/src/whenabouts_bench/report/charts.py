@@ -120,7 +120,7 @@ def _legend(axes: Axes, styles: dict[str, int]) -> None:
     if len(styles) < 2:
         return
     lines = [Line2D([], [], color=_INK, linestyle=DASHES[style]) for style in styles.values()]
-    colours = {"labelcolor": _INK, "facecolor": _PAPER, "edgecolor": _GRID}
+    colours: dict[str, Any] = {"labelcolor": _INK, "facecolor": _PAPER, "edgecolor": _GRID}
     axes.legend(lines, list(styles), framealpha=1.0, fontsize=8, handlelength=2.6, **colours)
 
 

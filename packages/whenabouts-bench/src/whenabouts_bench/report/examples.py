@@ -162,7 +162,6 @@ def examples_of(
 
 
 def _describe(diagnosis: Diagnosis, position: int) -> str:
-    """Where the answer stands."""
     rows = int(diagnosis.rows[position])
     if not rows:
         return "no rows"
@@ -229,7 +228,6 @@ def _timelines(
 
 
 def _timeline(video: Video, judged: Truth, graded: bool, rows: Sequence[tuple[Row, ...]]) -> Timeline:
-    """A video's time line with its judged moments and the rows in it."""
     columns = (judged.start.tolist(), judged.end.tolist(), judged.relevance.tolist())
     spans = [span for span in zip(*columns, strict=True) if span[0] < span[1]]
     here = [

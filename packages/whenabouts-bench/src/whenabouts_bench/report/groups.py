@@ -158,7 +158,6 @@ def by_label(name: str, labels: Sequence[str]) -> Grouping:
 
 
 def _shown(title: str, what: str, labels: Sequence[str], members: Indices) -> Grouping:
-    """The grouping without empty labels."""
     used = np.unique(members)
     return Grouping(
         title, what, tuple(labels[at] for at in used), np.searchsorted(used, members).astype(np.int64)

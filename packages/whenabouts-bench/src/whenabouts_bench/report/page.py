@@ -113,7 +113,7 @@ def render(report: Report) -> str:
 
     from whenabouts_bench.report.charts import TABLE_DEPTHS
 
-    blocks = {"trim_blocks": True, "lstrip_blocks": True}
+    blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True}
     environment = Environment(autoescape=True, undefined=StrictUndefined, finalize=_shown, **blocks)
     clock = partial(format_time, decimals=1)
     filters = {"whole": _whole, "share": _share, "fraction": _fraction, "signed": _signed, "chance": chance}

@@ -190,7 +190,7 @@ def verdict_of(comparison: Comparison) -> Verdict:
         "no difference shown": f"By {first.metric}, no difference between A and B is shown",
     }[first.verdict]
     real = (
-        "What is seen could well be chance, which does not mean that the runs are equal."
+        "The observed difference may be chance, which does not mean that the runs are equal."
         if first.verdict == "no difference shown"
         else "That is more than chance."
     )

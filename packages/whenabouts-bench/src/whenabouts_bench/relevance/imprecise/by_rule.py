@@ -243,7 +243,6 @@ class _Sentence:
         return f"another {noun}" if noun in others else f"a {noun}"
 
     def _again(self, group: _Group, earlier: int) -> str:
-        """The words for a person named before."""
         noun = self.seen[earlier][1]
         same = [place for place, (_, other) in enumerate(self.seen) if other == noun]
         if noun not in _PRONOUNS or len(same) > 1:
@@ -283,7 +282,6 @@ class _Sentence:
 
 
 def _tidy(text: str) -> str:
-    """Normalise blanks, articles and capitals."""
     text = re.sub(r"\b([Aa]) (?=[aeioAEIO]\w)", r"\1n ", " ".join(text.split()))
     text = re.sub(r"(men|women|people|s)'s\b", lambda m: m.group() if m.group(1) != "s" else "s'", text)
     text = re.sub(r" +([,.!?])", r"\1", text)

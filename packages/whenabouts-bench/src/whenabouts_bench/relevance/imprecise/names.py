@@ -218,7 +218,6 @@ class SetNames:
         return not headline and self._lower[token.text.lower()] <= self._middle[token.text]
 
     def _is_person(self, tokens: Sequence[Token], place: int, headline: bool) -> bool:
-        """Whether a capitalised word is a person's name."""
         token = tokens[place]
         word, lower, middle = token.text, self._lower[token.text.lower()], self._middle[token.text]
         if word in _NEVER or word.lower() in ADJECTIVES or (token.tag.startswith("AJ") and not middle):

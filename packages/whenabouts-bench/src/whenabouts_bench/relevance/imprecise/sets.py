@@ -132,7 +132,8 @@ def query_sets(
         )
     drawn = np.random.default_rng(seed).permutation(np.fromiter(first.values(), np.int64, len(first)))
     chosen = [np.sort(drawn[:validation]), np.sort(drawn[validation : validation + test])]
-    return QuerySets(part, *(_grouped(part, group, numbers) for numbers in chosen), groups=len(first))
+    first_set, second_set = (_grouped(part, group, numbers) for numbers in chosen)
+    return QuerySets(part, first_set, second_set, groups=len(first))
 
 
 def _grouped(annotations: Annotations, group: NDArray[np.int64], firsts: NDArray[np.int64]) -> Annotations:

@@ -228,7 +228,6 @@ class Sentence:
     def _subject(
         self, left: int, start: int, finite: bool, main: tuple[str, ...], previous: Group | None
     ) -> tuple[str, ...]:
-        """The subject of a verb group."""
         if not finite:
             return self._doer(start) or main if self._follows_nouns(start) else main
         if self._relative(left, start) and _NOUNS.search(self.letters, left, start) is None:
