@@ -21,7 +21,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> str:
 
 
 def answers(path: Path, share: float, seed: int, queries: int = QUERIES) -> str:
-    """A run that finds about that share of the moments."""
+    """A run that finds about this share of the moments."""
     luck, own = random.Random(0), random.Random(seed)
     rows = []
     for number in range(queries):

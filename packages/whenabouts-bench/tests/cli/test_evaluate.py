@@ -1,4 +1,4 @@
-"""`whenabouts evaluate` as people and programs use it, and every kind of bad input in one line."""
+"""`whenabouts evaluate` for users and programs, and a one-line error for each kind of bad input."""
 
 from __future__ import annotations
 

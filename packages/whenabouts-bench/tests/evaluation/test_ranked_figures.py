@@ -1,4 +1,4 @@
-"""Figures of ranked sets: what they show, of small sets with known answers, and faults."""
+"""Figures of ranked sets, on small sets with known answers, and faulty files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Task sets: what is written is read again, and what is none is refused by name."""
+"""Task sets: what is written can be read, and other folders are refused with the file's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What usually comes together in queries: counted, kept, read, and asked for."""
+"""Co-occurrence of words in queries: counted, written, read, and queried."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_the_end_token_is_what_the_model_makes_of_the_sentence(clip: Path) -> No
     assert words.whole == pytest.approx(encoder.encode_text(texts), abs=1e-5)
     assert words.made_by == encoder.fingerprint and words.width == 16
     assert np.linalg.norm(words.vectors, axis=1) == pytest.approx(np.ones(len(words.vectors)), abs=1e-5)
-    # Letters are the tokens here, with a start and an end.
+    # Tokens are letters, with start and end tokens.
     assert np.diff(words.starts).tolist() == [min(len(text.replace(" ", "")) + 2, 40) for text in texts]
 
 
@@ -129,7 +129,7 @@ def test_a_model_without_words_in_the_space_of_pictures_is_refused(clip: Path, t
 
 
 class Colours:
-    """Planted vectors: a picture is the recording whose mean colour is nearest, a word the thing it names."""
+    """Planted vectors: an image maps to the recording of the nearest mean colour, a word to its thing."""
 
     name, fingerprint, dimension, image_size = "colours", "colours:1", 4, 32
     THINGS = ("flower", "frog", "car")

@@ -55,7 +55,7 @@ def made(
 
 @pytest.fixture(scope="module")
 def statistics(golden: Path) -> list[dict[str, Any]]:
-    """What each golden file tells of the released pools."""
+    """Facts about the released pools in each golden file."""
     files = cases("mvmr_stats", "*.json")
     if not files:
         pytest.skip(f"{golden} has no mvmr_stats")
@@ -105,8 +105,8 @@ def compare_counts(full: PoolCounts, all_: PoolCounts, want: dict[str, Any]) -> 
 def test_the_share_of_positives_with_the_same_text_is_the_released_one(
     shared_data: Path, statistics: list[dict[str, Any]]
 ) -> None:
-    # The file has the sentences of positives; here this is told from whose videos have that sentence, which
-    # counts a little more: a video may have the very sentence and be in the pool by another one.
+    # The file has the sentences of positives; here they are inferred from the videos' sentences, which
+    # counts slightly more: a video may have the sentence, but be in the pool because of another one.
     found = count_pools(released(shared_data, "charades"), full_only=False).same_text
     for told in (one for one in statistics if "charades" in one):
         want = told["charades"]["exact_same_text_positive_fraction"]
@@ -125,7 +125,7 @@ def test_a_negative_with_the_querys_own_words_is_counted() -> None:
     pools, _ = made()
     assert count_pools(pools.annotations).same_text_negatives == 0
     spoiled = dict(pools.annotations.pools)
-    spoiled["v00#0"] = (*spoiled["v00#0"][:-1], "v20")  # it shows the thing, and is no judged positive
+    spoiled["v00#0"] = (*spoiled["v00#0"][:-1], "v20")  # it is relevant, but not a judged positive
     judged = {pools.source.videos[int(v)].id for v in pools.source.video[list(pools.pools[0].rows)]}
     assert "v20" not in judged
     from dataclasses import replace
@@ -334,7 +334,7 @@ def test_a_study_finds_the_threshold_that_people_draw() -> None:
 
 
 def rated(count: int, noise: float) -> tuple[RatedPairs, Any]:
-    """Pairs whose cosine is the share of words in common; people agree but for noise."""
+    """Pairs whose cosine is the share of common words; ratings are the cosine with noise."""
     draw = np.random.default_rng(3)
     shared = draw.integers(0, 11, count)
     first = tuple(" ".join(f"w{at}" for at in range(10)) for _ in range(count))

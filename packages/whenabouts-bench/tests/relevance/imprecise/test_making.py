@@ -1,4 +1,4 @@
-"""Captions from a real chat server on this machine, checked, asked again and kept."""
+"""Captions from a real local chat server: checked, retried and journalled."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_description_that_gives_orders_is_data_and_spoils_itself_alone(tmp_pat
         return says("HACKED") if order in texts else answer([general(text) for text in texts])
 
     captions, requests = made(obeys, tmp_path, [*TEXTS, order])
-    assert sent(requests[0]) == [*TEXTS, order]  # its brackets end nothing
+    assert sent(requests[0]) == [*TEXTS, order]  # its brackets do not end the message
     assert order not in requests[0]["messages"][0]["content"]
     assert [bool(captions[text].fault) for text in [*TEXTS, order]] == [False, False, False, True]
 
