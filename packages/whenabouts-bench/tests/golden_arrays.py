@@ -117,7 +117,7 @@ def unknown_files(folder: Path) -> list[str]:
 
 
 def unknown_arrays(part: str, names: Iterable[str]) -> list[str]:
-    """Those of a case of that part that no test reads and nothing here names."""
+    """The arrays of a case of that part that no test reads and nothing here names."""
     left = "|".join(f"(?:{name})" for name in NOT_COMPARED.get(part, {}))
     known = re.compile(f"meta_json|{COMPARED[part]}" + (f"|{left}" if left else ""))
     return sorted(name for name in names if not known.fullmatch(name))

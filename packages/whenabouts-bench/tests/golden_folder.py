@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def golden_folder() -> Path:
-    """What WHENABOUTS_GOLDEN names, else the folder beside the project, else the small part in here."""
+    """The folder of WHENABOUTS_GOLDEN, else the one beside the project, else the small part in here."""
     named = os.environ.get("WHENABOUTS_GOLDEN")
     if named:
         assert Path(named).is_dir(), f"WHENABOUTS_GOLDEN names {named}, which is no folder"
@@ -45,14 +45,14 @@ def arrays_of(case: Path) -> dict[str, Tensor]:
 
 
 def told_inside(case: Path) -> dict[str, Any]:
-    """What a case tells of itself, where that stands in the same file."""
+    """A case's metadata, if it is in the same file."""
     with np.load(case) as stored:
         told: dict[str, Any] = json.loads(str(stored["meta_json"]))
     return told
 
 
 class Settings(dict[str, Any]):
-    """A case's settings on top of the released ones; it notes which are asked for.
+    """A case's settings on top of the released ones; it records which are read.
 
     Fails, naming it, for a setting that neither the case nor the program's defaults tell.
     """
@@ -71,7 +71,7 @@ class Settings(dict[str, Any]):
         return super().get(name, default)
 
     def refuse_unread(self, *harmless: str) -> None:
-        """Fails where the case tells a setting that was not asked for and may change numbers."""
+        """Fails if the case has a setting that was not read and may change numbers."""
         unread = sorted(set(self) - self._read - set(harmless))
         assert not unread, f"the case tells {', '.join(unread)}, which nothing here reads"
 

@@ -1,4 +1,4 @@
-"""Answers of a corpus as a run: names of videos, blocks, how sure the first answer is."""
+"""Answers of a corpus as a run: names of videos, blocks, confidence of the first answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from whenabouts_bench.formats.runs import moments_of
 
 @dataclass(frozen=True)
 class Row:
-    """What is read of a row of the ledger."""
+    """The used fields of a ledger row."""
 
     video_id: str
     path: str

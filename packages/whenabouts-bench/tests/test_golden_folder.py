@@ -1,4 +1,4 @@
-"""What a golden case tells is read, is known to change nothing, or is named."""
+"""Each fact of a golden case is read, known to be irrelevant, or reported."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_parts_of_bert_that_our_layers_do_not_have_are_named() -> None:
 
 @pytest.mark.parametrize("part", sorted(COMPARED))
 def test_every_array_is_read_or_named(part: str) -> None:
-    """An array that nothing here knows is told, where a case has one: it is not compared."""
+    """An unknown array of a case is reported, because it is not compared."""
     unknown = {}
     for folder in SYSTEMS if part == "detr" else (part,):
         for path in cases(folder, "*.npz"):

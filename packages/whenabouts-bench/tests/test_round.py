@@ -33,7 +33,7 @@ expect = playwright_api.expect
 
 ROOT = Path(__file__).resolve().parents[3]
 
-# (file, start, end, words), as one who knows the people would write them down.
+# (file, start, end, description), as written by someone who knows the people.
 DESCRIPTIONS = (
     ("bottle-detection.mp4", 6.0, 7.2, "Anna lifts the left bottle off the table and takes it away"),
     ("bottle-detection.mp4", 11.5, 13.6, "Anna puts the left bottle back next to the other two"),
@@ -76,7 +76,7 @@ seed = 1
 
 @contextmanager
 def served(words: Sequence[str], folder: Path) -> Iterator[dict[str, str]]:
-    """Annotator -> link, while `whenabouts judge` runs as a program of its own."""
+    """Annotator -> link, while `whenabouts judge` runs in its own process."""
     program = [sys.executable, "-m", "whenabouts", *words, "--port", "0", "--cache", str(folder / "cache")]
     for name in ANNOTATORS:
         program += [] if name in words else ["--annotator", name]
@@ -95,7 +95,7 @@ def served(words: Sequence[str], folder: Path) -> Iterator[dict[str, str]]:
 
 
 def grade_of(annotator: str, task: Task) -> int:
-    """What a person says: near the truth, one apart from others now and then, far apart once in a while."""
+    """An annotator's grade: near the truth, sometimes off by one, rarely far off."""
     words = task.text.casefold().split()[-3:]
     video, start, end, _ = next(row for row in DESCRIPTIONS if row[3].casefold().split()[-3:] == words)
     if not task.moment.video_id.startswith(Path(video).stem):
@@ -106,7 +106,7 @@ def grade_of(annotator: str, task: Task) -> int:
 
 
 def judge_all(page: Any, link: str, annotator: str, tasks: TaskSet) -> int:
-    """Grade with keys until the page has nothing more; how many tasks there were."""
+    """Grade with keys until the page is empty; returns the number of tasks."""
     page.goto(link)
     expect(page.locator("#guideline")).to_be_visible()
     page.keyboard.press("Escape")
@@ -122,7 +122,7 @@ def judge_all(page: Any, link: str, annotator: str, tasks: TaskSet) -> int:
         )
         task = tasks.task(shown["task_id"])
         expect(page.locator("#query")).to_have_text(task.text)
-        page.wait_for_timeout(300)  # a key that comes sooner is taken for one meant for the task before
+        page.wait_for_timeout(300)  # earlier keys are ignored, as they may be meant for the task before
         with page.expect_response(re.compile("/api/answers")):
             page.keyboard.press(str(grade_of(annotator, task)))
         count += 1
@@ -147,14 +147,14 @@ class Round:
         self._capsys = capsys
 
     def run(self, *command: str) -> Any:
-        """What a command says, read as JSON, once it is done."""
+        """The JSON output of a command."""
         code = main([*command])
         said = self._capsys.readouterr()
         assert code == 0, f"{' '.join(command)}: {said.out}{said.err}"
         return json.loads(said.out) if said.out.startswith("{") else said.out
 
     def describe(self) -> None:
-        """Descriptions become imprecise queries, and those to measure with the file that the guide names."""
+        """Descriptions become imprecise queries, and the guide's file the measured ones."""
         videos = {Path(video.path).name: video for video in Corpus("my.corpus").videos()}
         with Path("moments.jsonl").open("w", encoding="utf-8") as out:
             for number, (name, start, end, words) in enumerate(DESCRIPTIONS):
@@ -163,7 +163,7 @@ class Round:
                 out.write(json.dumps(line) + "\n")
         drawn = ("--validation", "2", "--test", "6")
         made = self.run("build", "queries", "--annotations", "moments.jsonl", *drawn, "--out", "queries")
-        assert made["replacements"]["changed"] >= 3  # Anna, Peter and Maria are nobody's names any more
+        assert made["replacements"]["changed"] >= 3  # Anna, Peter and Maria are replaced
         asked = "".join(f"{query.text}\n" for query in read_annotations("queries/test").queries)
         Path("questions.txt").write_text(asked, encoding="utf-8")
         for stream in ("likeness", "subtitle"):
@@ -172,7 +172,7 @@ class Round:
         self.run("features", "tokens", "--queries", "queries/all", "--out", "features/tokens")
 
     def train(self, name: str, top: int, epochs: int, *leave_out: str) -> None:
-        """A pseudo training set without the queries that measure, and a system trained on it: runs/NAME."""
+        """A pseudo training set without the measured queries, and a system trained on it: runs/NAME."""
         kept = ["--leave-out", "queries/val", "--leave-out", "queries/test", *leave_out]
         ranked = ("--top", str(top), "--out", f"{name}.train.jsonl")
         assert self.run("relevance", "ranked", "--queries", "queries/all", *kept, *ranked)["queries"] == 6
@@ -198,14 +198,14 @@ def test_is_the_new_model_better_on_my_videos(
     steps.run(*old)
     steps.run(*new)
 
-    # People judge the best of both, apart from each other.
+    # Annotators independently judge the best answers of both.
     built = steps.run(*build)
     tasks = TaskSet.open("judging")
     assert built["tasks"] == len(tasks.tasks) >= 6
     with served(judge, tmp_path) as links:
         judged = {name: judge_all(open_tab(link), link, name, tasks) for name, link in links.items()}
     assert judged["Ada"] == judged["Bo"] == len(tasks.tasks)
-    assert 0 < judged["Cy"] == judged["Di"] < len(tasks.tasks)  # only where the first two disagree
+    assert 0 < judged["Cy"] == judged["Di"] < len(tasks.tasks)  # only if the first two disagree
     settled = steps.run(*judgements)
     truth = read_annotations("truth")
     assert truth.most_grade == 4
@@ -213,7 +213,7 @@ def test_is_the_new_model_better_on_my_videos(
     table = steps.run(*compare, "--table")
     assert ("all answers that it reads were judged" in table) or settled["discarded"]
 
-    # Nobody has seen what the next model answers, and both commands say so.
+    # The next model's answers are unjudged, and both commands say so.
     steps.train("next", 3, 3, "--leave-out", "truth")
     steps.run(*after)
     assert "answers of next; without these:" in steps.run(*again, "--table")
@@ -228,7 +228,7 @@ def test_is_the_new_model_better_on_my_videos(
     for metric, own in told["unjudged"]["metrics"].items():
         assert own["lower"] <= told["metrics"][metric] <= own["upper"]
 
-    # A second round judges what is new alone, and joins the first.
+    # A second round judges only new answers, and joins the first.
     build, judge, judgements, compare = second
     steps.run(*build)
     tasks = TaskSet.open("second")

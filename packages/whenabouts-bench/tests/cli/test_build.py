@@ -147,12 +147,12 @@ def test_the_visual_check_runs_over_a_feature_file(
     items = []
     for thing, sayings in SAYINGS.items():
         for number, saying in enumerate(sayings):
-            ((_, words),) = model.encode([saying])  # the frames show what is said, with some noise
+            ((_, words),) = model.encode([saying])  # the frames match the sentence, with some noise
             rows = words / np.linalg.norm(words, axis=1, keepdims=True)
             items.append((f"{thing.upper()}{number}", rows + 0.05 * draw.normal(size=rows.shape)))
     write_store(tmp_path / "frames", items, Fingerprint(extra={"fingerprint": model.fingerprint}))
     out = tmp_path / "pools.json"
-    # Letters with random vectors know no meaning; what they tell apart is only the very sentence.
+    # Random letter vectors have no meaning; only equal sentences are similar.
     command = (*source(folder), "--pool-size", 3, "--features", tmp_path / "frames", "--clip", clip)
     assert run(*command, "--frames", 8, "--out", out, "--json") == 0
     told = json.loads(capsys.readouterr().out)
@@ -174,7 +174,7 @@ def test_the_visual_check_runs_over_a_feature_file(
         (("--no-visual",), "what is to be written"),
         (
             ("--no-visual", "--out", "x.json", "--pool-size", 40),
-            "has 12 videos, of which no pool of 40 can be made",
+            "has 12 videos, too few for a pool of 40",
         ),
         (("--no-visual", "--out", "x.json", "--positive", 0.5), "thresholds 0.5 and 0.6"),
     ],
@@ -300,7 +300,7 @@ def test_a_folder_that_cannot_be_made_is_told_before_anything_is_written(
 def test_pools_are_checked_and_shown_on_the_frames_of_real_recordings(
     tmp_path: Path, samples: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A CLIP with small random weights says nothing of what is seen: half of the pairs pass, by its means."""
+    """A CLIP with small random weights is uninformative: half of the pairs pass."""
     pytest.importorskip("matplotlib")
     seen = {
         "flower": ["a flower opens slowly"], "frog": ["a green frog sits on a leaf"],
@@ -321,6 +321,6 @@ def test_pools_are_checked_and_shown_on_the_frames_of_real_recordings(
     assert visual["frames"].startswith("clip model=CLIPModel")
     assert 0 < told["queries"] <= 6 and told["queries"] + sum(told["left out"].values()) == 6
     report = (tmp_path / "report" / "report.md").read_text()
-    assert "Were pools drawn by chance" in report and "![pool_1](pool_1.png)" in report
+    assert "## Random pools" in report and "![pool_1](pool_1.png)" in report
     assert "0:01.000-0:03.000" in report
     assert (tmp_path / "report" / "pool_1.png").read_bytes().startswith(b"\x89PNG")

@@ -29,7 +29,7 @@ SAID = [
 
 @pytest.fixture
 def releases(tmp_path: Path) -> list[Path]:
-    """Two files as TVR has them; the first query of the second is about what is said."""
+    """Two files in TVR's format; the first query of the second is about speech."""
     paths = []
     for number, name in enumerate(("train", "val")):
         path = tmp_path / f"tvr_{name}_release.jsonl"

@@ -21,7 +21,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> str:
 
 
 def answers(path: Path, share: float, seed: int, queries: int = QUERIES) -> str:
-    """A run that finds about that share of the moments."""
+    """A run that finds about this share of the moments."""
     luck, own = random.Random(0), random.Random(seed)
     rows = []
     for number in range(queries):
@@ -184,6 +184,6 @@ def test_trainings_that_do_not_fill_the_systems_are_told(
 ) -> None:
     done = bare("compare", "--truth", truth, *runs, "--trainings", "2", *ONE)
     assert done.code == 2
-    assert "3 runs are no whole number of systems with 2 trainings each" in done.err
+    assert "3 runs cannot be divided into systems with 2 trainings each" in done.err
     done = bare("compare", "--truth", truth, *runs, "--trainings", "3", *ONE)
     assert "1 system: a comparison needs two or more" in done.err

@@ -1,4 +1,4 @@
-"""`whenabouts evaluate` as people and programs use it, and every kind of bad input in one line."""
+"""`whenabouts evaluate` for users and programs, and a one-line error for each kind of bad input."""
 
 from __future__ import annotations
 
@@ -141,13 +141,13 @@ def test_unknown_ids_are_counted_and_refused_when_strict(bare: Whenabouts, files
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("nope",), "'nope' is no protocol; known: tvr"),
+        (("nope",), "'nope' is not a protocol; known: tvr"),
         (
             ("vr",),
-            "'vr' is a task, and no protocol; protocols tvr and vcmr measure it: `whenabouts evaluate vcmr",
+            "'vr' is a task, not a protocol; protocols tvr and vcmr measure it: `whenabouts evaluate vcmr",
         ),
         (("SVMR",), 'with --metric "SVMR R@1,IoU=0.5" that alone'),
-        (("vcmr", "--metric", "P@5"), "'P@5' is no metric"),
+        (("vcmr", "--metric", "P@5"), "'P@5' is not a metric"),
         (("vcmr", "--as-released"), "no released program differs"),
     ],
 )

@@ -141,7 +141,7 @@ FAULTS: list[tuple[tuple[Any, ...], type[WhenaboutsError], str]] = [
     (("pairs", "--dataset", "charades-sta"), UsageError, "Give --data DIR"),
     (("pairs", "--queries", "FILE", "--detector", "noun"), UsageError, "no such detector; accepted: sent"),
     (("pairs", "--queries", "FILE", "--threshold", 2), UsageError, r"threshold 2\.0"),
-    (("pairs", "--queries", "FILE", "--phrases", "magic"), WhenaboutsError, "no such way of finding phrases"),
+    (("pairs", "--queries", "FILE", "--phrases", "magic"), WhenaboutsError, "no such phrase extractor"),
     (("pairs", "--queries", "FILE", "--encoder", "/no/such"), WhenaboutsError, "/no/such"),
     (("pairs", "--queries", "/no/such.jsonl"), FormatError, "cannot be read"),
     (("ranked", "--queries", "FILE", "--top", 0), UsageError, "top 0"),

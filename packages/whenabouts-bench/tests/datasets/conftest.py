@@ -14,7 +14,7 @@ Release = Callable[[str], Path]
 
 
 def write(path: Path, text: str) -> None:
-    """Text in a file, packed where its name says so."""
+    """Write text into a file, compressed if its name says so."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = text.encode()
     path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
@@ -74,7 +74,7 @@ def _tvr_ranking(folder: Path) -> None:
     for top in (1, 20, 40):
         entries: dict[int, dict[str, Any]] = {}
         for pair in pairs(500, 2, min(top, 6)):
-            del pair["relevance"]  # nobody judged what is trained on
+            del pair["relevance"]  # training pairs are unjudged
             query = {key: pair.pop(key) for key in ("query_id", "query")}
             entries.setdefault(query["query_id"], query | {"relevant_moment": []})["relevant_moment"].append(
                 pair

@@ -11,7 +11,7 @@ from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
 
 
 def two_videos() -> AnnotationBuilder:
-    """A video of 20 s and one of 40 s, and one that nobody knows the length of."""
+    """A video of 20 s, one of 40 s, and one of unknown length."""
     collector = AnnotationBuilder("made by hand")
     collector.add_video("short", 20.0)
     collector.add_video("long", 40.0)

@@ -19,7 +19,7 @@ Release = Callable[[str], Path]
 
 EVERY = pytest.mark.parametrize("name", dataset_names())
 
-# Released evaluations of these compare with times as they stand, so their reader does not cut.
+# Released evaluations of these compare raw times, so their readers do not clip.
 TIMES_AS_THEY_STAND = {"tvr", "tvr-ranking"}
 
 
@@ -54,7 +54,7 @@ def test_a_data_set_declares_what_a_person_must_know(name: str) -> None:
 
 @EVERY
 def test_a_count_of_one_split_does_not_stand_on_the_cards_of_all(name: str) -> None:
-    """The notes of a data set are shown with every split; what is true of one is said with that split."""
+    """The notes of a data set are shown with every split; notes of a split only with it."""
     dataset = declaration_named(name)
     for measure in ("videos", "queries"):
         counts = [

@@ -1,4 +1,4 @@
-"""The doctor says what is there, what is missing and how it is obtained, and verifies what it finds."""
+"""The doctor reports files that are present or missing, how to obtain them, and verifies them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real annotation files, against numbers that a script apart from this code took from their JSON."""
+"""The real annotation files, against numbers that an independent script took from their JSON."""
 
 from __future__ import annotations
 
@@ -422,7 +422,7 @@ def test_a_real_split_is_the_known_release_and_agrees_with_the_papers(
     card = card_of(expected.name, expected.split)
     assert card.is_known_release is True
     assert card.differing_counts() == ()
-    # To the digits that the papers print; three means are known to be over something else.
+    # To the digits in the papers; three means are known to have other definitions.
     known_apart = {("didemo", "moment_seconds"), ("mvmr-charades-sta", "moment_seconds")}
     for measure in ("video_seconds", "moment_seconds", "words_per_query", "relevant_per_query"):
         said: Any = getattr(card.paper, measure)

@@ -30,7 +30,7 @@ def test_tvr_has_its_moment_its_type_and_all_videos_of_the_split(release: Releas
     assert val.queries[1].text == "val says thing 1."
     assert val.queries[1].metadata["type"] == "t"
     assert moments_of(dataset, "val", "101") == [("val_s01e01_seg02_clip_01", 3.0, 7.5, 1.0)]
-    # The third video has no query and is searched all the same.
+    # The third video has no query, but is searched.
     assert {video.id: video.duration for video in val.videos} == {
         f"val_s01e0{i}_seg02_clip_01": 60.5 + i for i in range(3)
     }
@@ -131,7 +131,7 @@ def test_times_of_tacos_are_frames_in_the_file_and_seconds_here(release: Release
     assert (start, end) == pytest.approx((4.79592, 12.04082))
     [(_, start, end, _)] = moments_of(dataset, "test", "s30-d21.avi#1")
     assert end == test.videos[0].duration, "it ended 6 frames after its video"
-    # A moment that lies after the end altogether has no span that could be found.
+    # A moment entirely after the end has no usable span.
     assert moments_of(dataset, "test", "s30-d21.avi#2") == []
     assert dict(test.counts) == {"moments end after their video": 8, "moments have no length": 4}
 

@@ -1,4 +1,4 @@
-"""Runs compared: what counts, what is refused, and that table, JSON and LaTeX say the same."""
+"""Comparison of runs: numbers, refusals, and equal contents of table, JSON and LaTeX."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def run_of(run: dict[str, Any]) -> dict[str, list[ScoredMoment]]:
 
 
 def fits(truth: dict[str, Any], run: dict[str, Any]) -> bool:
-    """Whether the run answers something that is judged; another run is refused (a test below)."""
+    """Whether the run answers a judged query; other runs are refused (tested below)."""
     return bool(set(truth) & set(run))
 
 
@@ -186,7 +186,7 @@ def test_names_shifts_of_scores_and_the_order_of_things_change_nothing(
     if not fits(truth, run):
         return
     before = evaluate(qrels_of(truth), run_of(run), ALL, protocol=EXACT)
-    # The first judgement says where SVMR looks, so the order within a query stays; that of queries does not.
+    # The first judgement determines the video of SVMR, so only the order of queries is shuffled.
     queries = list(truth)
     random.shuffle(queries)
     renamed = {
@@ -376,7 +376,7 @@ def answer(**videos: str) -> Run:
 
 
 def unsaid(folder: Path, run: Run) -> Path:
-    """A run file of somebody else, which does not say its task."""
+    """A foreign run file that does not name its task."""
     path = folder / "run.jsonl"
     formats.write_run(MemoryRun.from_run(run), path, "jsonl")
     lines = [json.loads(line) for line in path.read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""The numbers of the released programs, met exactly. Every case file of the golden folder is read."""
+"""The exact numbers of the released programs. Every case file of the golden folder is read."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_tvr_agrees_on_the_edges_one_query_at_a_time(golden: Path) -> None:
             for metric, mean in means.items():
                 task, name = released_name(metric)
                 released = case[task]
-                # The released program stops at an empty list; ours counts it as nothing found.
+                # The released program fails at an empty list; ours counts it as a miss.
                 assert 100 * mean == (0 if isinstance(released, str) else released[name]), (
                     case["name"],
                     metric,
@@ -213,7 +213,7 @@ def _dumped(folder: Path, value: Any) -> Path:
 def survivors(rows: list[list[float]], threshold: float, limit: int) -> list[list[float]]:
     """Rows [start, end, score] that survive; equal scores keep their order."""
     if len(rows) < 2:
-        return rows  # the released function hands a single prediction back untouched
+        return rows  # the released function returns a single prediction unchanged
     columns = np.array(rows, np.float64).reshape(-1, 3)
     rank = np.argsort(np.argsort(-columns[:, 2], kind="stable"), kind="stable").astype(np.float64)
     groups = np.zeros(len(rows), np.int64)

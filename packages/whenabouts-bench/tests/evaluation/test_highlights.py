@@ -34,7 +34,7 @@ def query(grades: list[tuple[int, int, int]]) -> Query:
 
 
 GRADES = st.lists(st.tuples(*[st.integers(0, 4)] * 3), max_size=8)
-# A few values only, so that ties are common.
+# Few values, so that ties are common.
 SCORES = st.lists(st.sampled_from([-1.0, 0.0, 0.25, 0.5, 2.0]), min_size=1, max_size=12)
 
 
@@ -90,7 +90,7 @@ def test_clips_that_the_video_does_not_have_are_refused() -> None:
 def judged() -> Annotations:
     truth = AnnotationBuilder("qvh")
     truth.add_video("v", 150.0)
-    # Windows of just 10 and 30 seconds are short and of middle length: the border belongs to the shorter.
+    # Windows of exactly 10 and 30 seconds belong to the shorter class.
     for name, windows in {"1": [(0, 10), (100, 140)], "2": [(20, 50)]}.items():
         truth.add_query(name, "text", relevant_clip_ids=[0, 1], saliency_scores=[[4, 4, 4], [2, 2, 2]])
         for start, end in windows:

@@ -50,8 +50,8 @@ def test_case_blanks_and_other_names_of_the_same_thing_do_not_matter(written: st
 @pytest.mark.parametrize(
     ("written", "problem"),
     [
-        ("", "is no metric"),
-        ("precision@5", "is no metric"),
+        ("", "is not a metric"),
+        ("precision@5", "is not a metric"),
         ("R@0,IoU=0.5", "K begins at 1"),
         ("R@5", "needs an IoU"),
         ("R,IoU=0.5", "needs a rank"),
@@ -97,9 +97,9 @@ def test_the_metrics_of_a_protocol_are_metrics_and_its_twin_exists(name: str) ->
 
 
 def test_unknown_protocols_and_versions_are_refused_by_name() -> None:
-    with pytest.raises(UsageError, match=r"'qvhighlights' is no protocol; .*; did you mean 'qvh'"):
+    with pytest.raises(UsageError, match=r"'qvhighlights' is not a protocol; .*; did you mean 'qvh'"):
         find_protocol("qvhighlights")
-    with pytest.raises(UsageError, match="'tvrr' is no protocol; known: tvr, vcmr"):
+    with pytest.raises(UsageError, match="'tvrr' is not a protocol; known: tvr, vcmr"):
         find_protocol("tvrr")
     with pytest.raises(UsageError, match="version 9 is not here, tvr@1 is"):
         find_protocol("tvr@9")

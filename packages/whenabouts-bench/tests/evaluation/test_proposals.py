@@ -69,7 +69,7 @@ def test_a_pool_larger_than_the_first_look_gives_the_same_list() -> None:
     cells = 400
     start = np.zeros((3, cells))
     start[:, -50:] = np.arange(50.0) * 20 + 1000
-    end = start + 10  # most proposals are one and the same span, so the first look finds few survivors
+    end = start + 10  # most proposals are equal, so the first candidates have few survivors
     scores = np.sort(rng.normal(size=(2, 3, cells)), axis=2)[:, :, ::-1].copy()
     pools = np.array([[0, 1, 2], [2, 0, 1]])
     best = best_moments(scores, start, end, pools, iou=0.5, limit=40)

@@ -1,4 +1,4 @@
-"""Figures of ranked sets: what they show, of small sets with known answers, and faults."""
+"""Figures of ranked sets, on small sets with known answers, and faulty files."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ def test_raw_grades_are_paired_by_lowest_and_highest(tmp_path: Path) -> None:
             "pair,worker,relevance\n0,1,2\n",
             "line 1: holds no grades of annotators; accepted: columns pair_id",
         ),
-        ("pair_id,worker,relevance\n0,1,2\n0,2,5\n", r"line 3: is no grade: '?5'?; accepted: 0 to 4"),
-        ("pair_id,worker,relevance\n0,1\n", "line 2: is no grade"),
+        ("pair_id,worker,relevance\n0,1,2\n0,2,5\n", r"line 3: is not a grade: '?5'?; accepted: 0 to 4"),
+        ("pair_id,worker,relevance\n0,1\n", "line 2: is not a grade"),
         ("pair_id,worker,relevance\n0,1,2\n1,2,3\n", "has no pair that two annotators judged"),
     ],
 )

@@ -264,7 +264,7 @@ def planted(
 def share_of_alarms(luck: float, gain: float, *, by_video: bool = True) -> float:
     rng = np.random.default_rng(6)
     p = []
-    for seed in range(20):  # the columns of one call share their coins
+    for seed in range(20):  # the columns of one call share their random signs
         differences, clusters = planted(rng, 60, 100, luck, gain)
         labels = clusters if by_video else np.arange(len(clusters))
         p.append(sign_flip_test(differences, labels, resamples=999, seed=seed).p)

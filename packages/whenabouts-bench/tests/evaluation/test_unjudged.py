@@ -1,4 +1,4 @@
-"""What was not judged: every metric's bounds against all grades that are possible, condensed lists, words."""
+"""Unjudged answers: each metric's bounds against all possible grades, condensed lists, messages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ METRICS = [
 ]
 MOST = 2
 
-# Slots of 10 s that do not touch: what is judged of one says nothing of another. A row lies in a slot, whole
+# Disjoint slots of 10 s, whose judgements are independent. A row lies in a slot, whole
 # or with its last seconds missing (IoU 1, 0.8, 0.6, 0.2).
 Row = tuple[int, int]
 ROWS = st.lists(st.tuples(st.integers(0, 7), st.sampled_from([10, 8, 6, 2])), min_size=1, max_size=6)
@@ -137,10 +137,10 @@ def test_the_bounds_are_the_least_and_greatest_value_over_all_grades_of_unjudged
     values = evaluate(qrels, everywhere, [metric], protocol=protocol).values
     assert result.unjudged.lower[0, 0] == pytest.approx(values.min(), abs=1e-12)
     assert result.unjudged.upper[0, 0] == pytest.approx(values.max(), abs=1e-12)
-    assert values[0, 0] == result.values[0, 0]  # all of them wrong: as things stand
+    assert values[0, 0] == result.values[0, 0]  # all of them wrong: the value as judged
 
 
-# Any spans, so that answers overlap each other and what is judged in every way.
+# Any spans, so that answers overlap each other and the judged moments in every way.
 SPAN = st.tuples(st.integers(0, 8), st.integers(1, 8)).map(lambda t: (float(t[0]), float(t[0] + t[1])))
 MOMENT = st.tuples(st.sampled_from("abc"), SPAN).map(lambda t: Moment(t[0], *t[1]))
 TRUTH = st.dictionaries(
@@ -294,7 +294,7 @@ def test_a_difference_of_hits_has_the_limits_of_all_grades_of_both_runs_together
         for answers in runs
     )
     possible = possible_difference(one, two, metric)
-    # Whatever either run gives and nobody judged may be right: for VR, a video in which nothing was judged.
+    # Any unjudged answer of either run may be right; for VR, any video without judgement.
     known = {j.moment.video_id for j in judged}
     union = {a.moment: a for answers in runs for a in answers}.values()
     unjudged = [

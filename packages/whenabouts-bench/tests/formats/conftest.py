@@ -61,7 +61,7 @@ _READ_ONLY = {
         }
     ],
 }
-"""What is read and not written, by format."""
+"""Formats that are read but not written."""
 
 
 @pytest.fixture(name="annotations")
@@ -111,7 +111,7 @@ def write_lists(path: Path, lists: Mapping[str, object], numbers: object = None)
 
 @pytest.fixture()
 def rows() -> Callable[..., Rows]:
-    """A run as query id -> rows, times that are not there as -1."""
+    """A run as query id -> rows, with missing times as -1."""
 
     def collect(source: RunSource, task: Task = "VCMR") -> Rows:
         found: Rows = {}

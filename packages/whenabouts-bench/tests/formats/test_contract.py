@@ -1,4 +1,4 @@
-"""What every format of the folder must keep; a new one is found by itself and needs a sample in conftest."""
+"""The contract of every format; a new one is found automatically and needs a sample in conftest."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Sample = Callable[[str, str], Path]
 
 
 def read_all(path: Path, way: str, name: str | None = None) -> Any:
-    """All that a file holds, so that errors further down come to light."""
+    """The whole contents of a file, so that late errors are found."""
     if way == "read_annotations":
         return formats.read_annotations(path, name)
     source = formats.open_run(path, name)
@@ -241,7 +241,7 @@ def test_a_byte_order_mark_is_passed_over(name: str, way: str, sample: Sample) -
 
 
 def _mutations(data: bytes, rng: random.Random) -> bytes:
-    """The bytes with something wrong: a few replaced, dropped, doubled, or a value exchanged."""
+    """Corrupted bytes: some replaced, dropped, doubled, or a value exchanged."""
     made = bytearray(data)
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(len(made) + 1)

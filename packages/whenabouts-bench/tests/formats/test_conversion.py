@@ -1,4 +1,4 @@
-"""`convert`: what a file holds is found, the new file says the same, and what is lost is told."""
+"""`convert`: detects the format, keeps the contents, and reports losses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON of DiDeMo: what several annotators marked, and what is taken for true."""
+"""The JSON of DiDeMo: several annotators' marks, and the resulting truth."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def written(folder: Path, value: Any) -> Path:
 
 
 def spans(folder: Path, times: list[list[int]], **change: Any) -> list[tuple[float, float]]:
-    """What is taken for true of one description."""
+    """The true moments of one description."""
     read = read_annotations(written(folder, [{**GOOD, "times": times, **change}]))
     return list(zip(read.start.tolist(), read.end.tolist(), strict=True))
 

@@ -1,4 +1,4 @@
-"""The first JSON value of a file of which only the first bytes are at hand, wherever they end."""
+"""The first JSON value of a file, from a prefix that ends anywhere."""
 
 from __future__ import annotations
 

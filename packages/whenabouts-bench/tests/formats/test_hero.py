@@ -1,4 +1,4 @@
-"""HERO's lists: numbers become videos, and what is odd in them is told."""
+"""HERO's lists: numbers become videos, and odd entries are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LMDB files are read by a child process: damaged ones are refused, whatever becomes of the library."""
+"""LMDB files are read by a child process: damaged ones are refused, even if the library crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a format declares to keep comes back, and whatever does not come back is told."""
+"""Parts that a format declares to keep survive, and all losses are reported."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ HELD: dict[str, tuple[Fill, Read]] = {
         metadata_of("relevant_clip_ids"),
     ),
 }
-"""Part -> what puts it into judgements, and what tells whether it is there."""
+"""Part -> a function that adds it to judgements, and one that tests for it."""
 
 
 def target(name: str, tmp_path: Path) -> tuple[Any, Path, str]:

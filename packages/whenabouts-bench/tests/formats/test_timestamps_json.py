@@ -1,4 +1,4 @@
-"""The JSON of 2D-TAN: what its records mean, and one line for each way in which they can be wrong."""
+"""The JSON of 2D-TAN: the meaning of its records, and a test per kind of fault."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_any_run_comes_back_as_it_was_written(
 
 
 def big(tmp_path: Path) -> tuple[Path, dict[str, list[tuple[str, float, float, float]]]]:
-    """A run with lists of 1 to 300 lines, and what a plain reader says of it."""
+    """A run with lists of 1 to 300 lines, and its contents by a plain reader."""
     rng = random.Random(5)
     path = tmp_path / "big.trec"
     expected: dict[str, list[tuple[str, float, float, float]]] = {}

@@ -82,9 +82,7 @@ def test_a_submission_is_read_in_blocks(
     monkeypatch.setattr(tvr, "_BLOCK_QUERIES", 4)
     assert [len(block) for block in formats.open_run(path).blocks()] == [4, 4, 4, 4, 4, 3]
     assert rows(formats.open_run(path)) == whole
-    entries[17]["predictions"] = [
-        [4.0, 1, 2, 0]
-    ]  # a whole number as a fraction: only the careful reader takes it
+    entries[17]["predictions"] = [[4.0, 1, 2, 0]]  # an integer as a fraction: only the slow reader accepts it
     assert rows(formats.open_run(put(submission(VCMR=entries)))) == whole | {
         "17": [("house_2", 1.0, 2.0, 0.0)]
     }
@@ -126,14 +124,14 @@ def test_the_fast_reader_gives_what_the_careful_one_gives(
                  *(np.nan_to_num(c, nan=-1).tolist() for c in (b.start, b.end, b.score)))
                 for task in found.tasks for b in found.blocks(task)
             ]  # fmt: skip
-        except WhenaboutsError:  # where there are several faults, either may be blamed
+        except WhenaboutsError:  # with several faults, any may be reported
             return None
 
     assert outcome(lambda: formats.open_run(path, "tvr")) == outcome(lambda: read_by_json(path))
 
 
 def read_by_json(path: Path) -> RunSource:
-    """A submission as it is read where msgspec refuses it."""
+    """A submission as read if msgspec refuses it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tvr, "_decode_outline", msgspec.json.Decoder(int).decode)
         return formats.open_run(path, "tvr")

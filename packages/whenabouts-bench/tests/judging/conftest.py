@@ -14,7 +14,7 @@ from whenabouts_bench.judging.tasks import ExamTask, Task, TaskSet
 
 
 class Clock:
-    """A clock that goes on by a second with every look."""
+    """A clock that advances by a second per call."""
 
     def __init__(self) -> None:
         self.now = datetime(2026, 5, 31, 12, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""A task set of the sample videos, served: what the tests of the server and of its page judge."""
+"""A served task set of the sample videos, for the tests of the server and its page."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from whenabouts_bench.judging.tasks import ExamTask, Source, Task, TaskSet
 SECRET = "a-secret-that-is-long-enough"
 HOSTILE = '<script>hacked()</script> A man & a "woman" speak'
 EXPLANATION = "The flower opens, and nothing else happens."
-# None of these may reach a browser: a run, a caption (here a file's name), ids that hold it, where files lie.
+# None of these may reach a browser: runs, captions (here a file's name), ids with captions, paths.
 HIDDEN = ("hidden_run", "0.7731", "hidden caption", "samples")
 
 
 def small_set(folder: Path, samples: Path, *, exam: bool = False, tasks: int = 4) -> TaskSet:
-    """Moments of which the fourth has no recording; with two tasks of an exam."""
+    """Moments, the fourth without a recording, and two exam tasks."""
     clips = {"friday hidden caption": "friday.mp4", "flower hidden caption": "flower.webm"}
     videos = {name: str(samples / file) for name, file in clips.items()} | {"gone": "../gone.mp4"}
     friday, flower = clips
@@ -60,9 +60,9 @@ def write_avi(path: Path) -> None:
 
 @dataclass
 class Judge:
-    """The browser of one person, without a browser."""
+    """The client of one annotator."""
 
-    client: Any  # of httpx, or what Starlette tests with
+    client: Any  # of httpx, or Starlette's test client
     token: str
     name: str = ""
 
@@ -75,17 +75,17 @@ class Judge:
         return self.client.post(path, headers={"Authorization": f"Bearer {self.token}"}, json=body)
 
     def next(self, **parameters: Any) -> dict[str, Any]:
-        """What comes next."""
+        """The next task."""
         return ok(self.get("/api/task", params={"annotator": self.name, **parameters}))
 
     def grade(self, task_id: str, grade: object, **more: object) -> dict[str, Any]:
-        """What follows a grade."""
+        """The response to a grade."""
         return ok(self.post("/api/answers", task_id=task_id, grade=grade, **more))
 
 
 @dataclass
 class Served:
-    """A set being served: who leads, and who judges."""
+    """A served task set with its lead and annotators."""
 
     tasks: TaskSet
     client: TestClient

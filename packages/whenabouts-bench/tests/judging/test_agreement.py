@@ -1,4 +1,4 @@
-"""Kappas against scikit-learn's, and who is compared with whom."""
+"""Kappas against scikit-learn's, and which annotators are compared."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_kappa_is_that_of_scikit_learn(pairs: list[tuple[int, int]], weights: We
     metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn is the oracle")
     first, second = zip(*pairs, strict=True)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns where kappa is not defined
+        warnings.simplefilter("ignore")  # it warns if kappa is undefined
         expected = metrics.cohen_kappa_score(
             first, second, labels=range(5), weights=None if weights == "none" else weights
         )
@@ -80,7 +80,7 @@ def test_kappa_is_the_same_from_both_sides_and_1_for_equals(
 
 
 def drawn_by_hand(queries: list[list[tuple[int, int]]], weights: Weights) -> list[float]:
-    """Kappa of every way in which as many queries can be drawn."""
+    """Kappa of every possible resample of queries."""
     draws = ([pair for query in draw for pair in query] for draw in product(queries, repeat=len(queries)))
     kappas = [kappa([a for a, _ in pairs], [b for _, b in pairs], weights) for pairs in draws]
     return [value for value in kappas if value is not None]
@@ -101,7 +101,7 @@ def test_intervals_are_those_of_all_ways_to_draw_queries(weights: Weights) -> No
 
 
 def test_an_interval_draws_whole_queries_not_tasks() -> None:
-    # In one query they agree, in the other they do not: two queries say that all is possible.
+    # They agree on one query and disagree on the other, so the interval is the whole range.
     rows = [("a", grade, grade) for grade in range(5)] * 20 + [
         ("b", grade, 4 - grade) for grade in range(5)
     ] * 20
@@ -120,7 +120,7 @@ def test_kappa_is_not_defined_without_tasks_or_variety() -> None:
 
 @pytest.fixture
 def judged(journal: Journal) -> Judged:
-    """Two agree on t0 and t1, four are asked on t2, and in vain on t3."""
+    """Two agree on t0 and t1, four are asked on t2, and four disagree on t3."""
     grades = {
         "ann": (4, 1, 0, 0), "bea": (4, 2, 2, 4), "cem": (None, None, 1, 0), "dan": (None, None, 1, 4)
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Candidates: by caption in batches, or the union of runs; the order of tasks tells nothing."""
+"""Candidates by caption in batches, or from several runs; the order of tasks reveals nothing."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_runs_of_one_name_are_called_by_their_paths() -> None:
 
 @pytest.fixture
 def captions() -> Annotations:
-    """Five moments with captions; two of them have that of the first query."""
+    """Five moments with captions, two of which equal the first query."""
     builder = AnnotationBuilder("captions")
     texts = ("a dog runs", "a dog sits", "a man sits", "a dog runs", "rain on roofs")
     for number, text in enumerate(texts):

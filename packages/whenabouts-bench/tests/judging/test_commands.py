@@ -207,7 +207,7 @@ def test_judgements_of_one_set_are_the_exam_of_another(build: Build, tmp_path: P
     ("more", "message"),
     [
         (("--at", "7"), "event 7: the journal has events 1 to 0"),
-        (("--at", "soon"), "'soon' is no time"),
+        (("--at", "soon"), "'soon' is not a time"),
         (("--import", "a", "--at", "1"), "--import adds to the journal as it is now"),
         (("--video-url", "http://x"), "--video-url goes with --label-studio"),
     ],
@@ -224,7 +224,7 @@ def test_wrong_use_of_judgements_is_told(
 def test_a_folder_that_is_no_task_set_is_told(tmp_path: Path) -> None:
     done = run_here("judgements", str(tmp_path))
     assert done.code == 2
-    assert "is no task set: it has no judging.json" in done.err
+    assert "is not a task set: it has no judging.json" in done.err
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Consensus: section 3.2 of paper 004, held against a second reading of its words."""
+"""Consensus (section 3.2 of paper 004), against a second implementation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_examples(grades: tuple[int, ...], final: int | None) -> None:
 
 
 def by_hand(grades: tuple[int, ...]) -> int | None:
-    """The final grade of four annotators, by removing from a list as the paper says it."""
+    """The final grade of four annotators, by removing grades from a list as in the paper."""
     if abs(grades[0] - grades[1]) in (0, 1):
         return math.ceil((grades[0] + grades[1]) / 2)
     left = list(grades)

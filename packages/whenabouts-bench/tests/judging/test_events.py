@@ -1,4 +1,4 @@
-"""The state that events add up to, held against one that is computed anew from what still stands."""
+"""The state after events, against one computed from the events that were not undone."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_undone_events_leave_no_trace_in_the_state(steps: list[tuple[str, str, i
 def test_a_state_that_goes_on_is_that_of_all_events(steps: list[tuple[str, str, int]], cut: int) -> None:
     events = events_of(steps)
     state = State.of(events[:cut])
-    state.grades("t0")  # what was looked up once is not kept beyond the next event
+    state.grades("t0")  # cached grades are dropped with the next event
     for event in events[cut:]:
         state.apply(event)
     assert state.answers == State.of(events).answers

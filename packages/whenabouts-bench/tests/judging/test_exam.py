@@ -1,4 +1,4 @@
-"""The exam: feedback on each answer, the pass mark, and references made of several annotators' grades."""
+"""The exam: feedback on each answer, the pass mark, and references from several annotators' grades."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journal: nothing acknowledged is lost, nothing is overwritten, every earlier state can be had."""
+"""The journal: nothing acknowledged is lost or overwritten, and every earlier state can be restored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Make = Callable[..., TaskSet]
 
 
 def again(journal: Journal) -> Journal:
-    """The same journal, read anew."""
+    """The same journal, read again."""
     return Journal.open(TaskSet.open(journal.task_set.folder))
 
 
@@ -64,7 +64,7 @@ def test_any_earlier_state_can_be_had(journal: Journal) -> None:
     assert journal.state(at=0).grades("t0") == ()
     with pytest.raises(UsageError, match="event 9: the journal has events 1 to 4"):
         journal.state(at=9)
-    with pytest.raises(UsageError, match="'yesterday' is no time"):
+    with pytest.raises(UsageError, match="'yesterday' is not a time"):
         journal.state(at="yesterday")
 
 
@@ -166,7 +166,7 @@ def test_a_journal_that_shrinks_is_noticed(journal: Journal) -> None:
 
 def test_many_writers_at_once_never_overwrite_each_other(journal: Journal) -> None:
     names = ("ann", "bea", "cem", "dan")
-    journals = {name: again(journal) for name in names}  # as processes have: each its own
+    journals = {name: again(journal) for name in names}  # one per process
 
     def judge(name: str) -> None:
         for number in range(6):

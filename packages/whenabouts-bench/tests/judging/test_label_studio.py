@@ -94,7 +94,7 @@ def test_answers_come_back_with_their_annotators(make_set: Make, tmp_path: Path)
         Event("grade", "7", "t0", grade=3),
         Event("grade", "8", "t0", grade=0),
         Event("grade", "cem@example.org", "t1", grade=2, start=2.0, end=4.0),
-        Event("grade", "7", "t2", grade=1),  # 51 to 175 is where the borders were put
+        Event("grade", "7", "t2", grade=1),  # 51 to 175 are the original borders
     ]
 
 
@@ -240,7 +240,7 @@ def test_two_processes_that_import_at_once_write_each_answer_once(make_set: Make
     ]
     for importer in importers:
         assert importer.stdout is not None and importer.stdout.readline() == "ready\n"
-    time.sleep(0.3)  # both have read what is there, and wait for the lock
+    time.sleep(0.3)  # both have read the journal and wait for the lock
     held.release()
     assert sorted(importer.communicate(timeout=60)[0] for importer in importers) == ["0\n", "6\n"]
     assert sum(event.kind == "grade" for event in Journal.open(tasks).events()) == 6

@@ -1,4 +1,4 @@
-"""Final grades as judgements of ours: grade 0 stays, what is open or discarded goes, borders are means."""
+"""Final grades as judgements: grade 0 stays, open and discarded tasks go, borders are means."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_second_batch_comes_where_the_last_five_of_the_first_are_still_relev
     assert journal.progress("ann").tasks == 8
     journal.append(Event("grade", "ann", "t1", grade=0))
     assert journal.progress("ann").tasks == 6
-    journal.append(Event("grade", "ann", "t5", grade=4))  # the best candidate says nothing of the last five
+    journal.append(Event("grade", "ann", "t5", grade=4))  # the best candidate does not affect the last five
     assert journal.next_task("ann") is None
     journal.append(Event("grade", "ann", "t1", grade=1))
     following = journal.next_task("ann")

@@ -1,4 +1,4 @@
-"""The server of the judging page: blind, each as themselves, nothing lost, nothing that cannot be."""
+"""The judging server: blind, no impersonation, no lost answers, no invalid ones."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_nothing_but_recordings_of_tasks_is_sent(serve: Serve) -> None:
     ada = served.judge("Ada")
     for task_id in ("of-another-set", "gone", "..%2f..%2fgone.mp4", "%2fetc%2fpasswd", "friday.mp4"):
         assert refused(ada.get(f"/api/tasks/{task_id}/video"))[0] == 404
-    # What a task set names as a video, and is none: whoever wrote it could name anything.
+    # A task set may name any file as a video.
     (served.tasks.folder.parent / "gone.mp4").write_text("root:x:0:0:root:/root:/bin/bash\n")
     assert refused(ada.get("/api/tasks/t3/video")) == (409, "unreadable_video")
     for path in ("/static/server.py", "/static/..%2fserver.py", "/static/nothing.js", "/openapi.json"):

@@ -23,7 +23,7 @@ def test_wrong_use_names_the_remedy(
     tmp_path: Path, samples: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["judge", str(tmp_path)]) == 2
-    assert "is no task set" in capsys.readouterr().err
+    assert "is not a task set" in capsys.readouterr().err
     small_set(tmp_path / "set", samples)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

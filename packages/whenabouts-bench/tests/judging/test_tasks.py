@@ -1,4 +1,4 @@
-"""Task sets: what is written is read again, and what is none is refused by name."""
+"""Task sets: what is written can be read, and other folders are refused with the file's name."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_changed_tasks_are_noticed(make_set: Make) -> None:
 
 
 def test_a_folder_that_is_no_task_set_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match=r"is no task set: it has no judging\.json"):
+    with pytest.raises(FormatError, match=r"is not a task set: it has no judging\.json"):
         TaskSet.open(tmp_path)
 
 

@@ -13,7 +13,7 @@ from whenabouts_bench.relevance.phrases import Phrases
 
 
 class WordEncoder:
-    """A sentence's vector is the sum of fixed vectors of its words; counts what it is asked."""
+    """A sentence's vector is the sum of fixed word vectors; counts the encoded texts."""
 
     name = "words"
     dimension = 48
@@ -54,7 +54,7 @@ def extractor() -> PairExtractor:
 
 
 def made_queries(count: int, seed: int = 0) -> list[Query]:
-    """Queries of three to six words out of few, so that many share some; every fifth repeats one."""
+    """Queries of three to six words from a small vocabulary; every fifth is a duplicate."""
     draw = np.random.default_rng(seed)
     words = ["man", "dog", "sits", "runs", "opens", "door", "red", "box", "holds", "eats", "cup", "bread"]
     texts: list[str] = []

@@ -1,4 +1,4 @@
-"""The golden construction as our types, and a small data set with a known answer."""
+"""The golden construction in our types, and a small data set with known pools."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class GivenSimilarity:
-    """Similarities as they stand in a file."""
+    """Similarities from a file."""
 
     matrix: NDArray[np.float32]
     made_by: str = "given"

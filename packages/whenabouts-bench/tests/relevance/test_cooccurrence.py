@@ -1,4 +1,4 @@
-"""What usually comes together in queries: counted, kept, read, and asked for."""
+"""Co-occurrence of words in queries: counted, written, read, and queried."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def test_a_table_is_read_as_it_was_written_and_in_its_order(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[]", r"table\.json.*no table of nouns and verbs"),
-        ("{}", r"no table of nouns and verbs"),
+        ("[]", r"table\.json.*not a table of nouns and verbs"),
+        ("{}", r"not a table of nouns and verbs"),
         ('{"door": [["open"]]}', r"door.*open.*\{noun: \[\[verb, count\]"),
         ('{"door": {"open": 3}}', r"has no verbs with counts"),
         ('{"door": [[3, "open"]]}', r"has no verbs with counts"),

@@ -184,7 +184,7 @@ def test_frames_of_another_model_of_the_same_width_are_refused_by_fingerprint() 
     with pytest.raises(UsageError, match=r"made by 'other CLIP' and words by 'made'"):
         EMScore.of(words, Frames.of([np.ones((3, 8))], 4, "other CLIP"))
     EMScore.of(words, Frames.of([np.ones((3, 8))], 4, "made"))
-    EMScore.of(words, Frames.of([np.ones((3, 8))], 4))  # nobody wrote down what made them
+    EMScore.of(words, Frames.of([np.ones((3, 8))], 4))  # frames without fingerprint
 
 
 def test_words_are_kept_at_unit_length_and_those_that_are_not_finite_refused() -> None:

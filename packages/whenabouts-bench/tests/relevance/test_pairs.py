@@ -119,7 +119,7 @@ def test_a_file_that_is_cut_off_is_refused(share: float, pairs: Any, tmp_path: P
     pairs("list").save(file)
     data = file.read_bytes()
     file.write_bytes(data[: int(len(data) * share)])
-    with pytest.raises(FormatError, match="is no file of relevant pairs, or is cut off"):
+    with pytest.raises(FormatError, match="is not a file of relevant pairs, or is cut off"):
         RelevantPairs.open(file)
 
 

@@ -35,7 +35,7 @@ def tasks_of(pools: Annotations, path: Path, **options: Any) -> list[dict[str, A
 
 
 def answered(task: dict[str, Any], *people: dict[str, Any]) -> dict[str, Any]:
-    """A task as Label Studio exports it, with what each person entered."""
+    """A task as exported by Label Studio, with annotators' answers."""
     kinds = {"match": ("choices", "choices"), "start": ("number", "number"), "end": ("number", "number")}
     annotations = []
     for number, entered in enumerate(people):
@@ -65,7 +65,7 @@ def test_a_task_is_a_video_and_a_query_and_does_not_tell_the_answer(
     pools: Annotations, tmp_path: Path
 ) -> None:
     tasks = tasks_of(pools, tmp_path / "tasks.json", queries=4, url="https://x/{video_id}.mp4")
-    assert len(tasks) == 4 * 5  # the own video of each pool of 6 is not asked about
+    assert len(tasks) == 4 * 5  # the source video of each pool of 6 is not asked about
     queries = {query.id: query.text for query in pools.queries}
     for task in tasks:
         assert task.keys() == {"data"}
@@ -125,7 +125,7 @@ def test_right_pools_have_no_error_and_an_interval_that_says_how_sure_that_is(
     low, high = verdict.all.interval
     assert low == 0 and 0.03 < high < 0.04  # one-sided rule of three: 3 / 100, here two-sided
     positives = sum(is_positive(pools, task) for task in tasks)
-    assert 20 < positives <= 40  # two a query, where it has as many
+    assert 20 < positives <= 40  # up to two per query
     assert (verdict.positives.of, verdict.negatives.of) == (positives, 100 - positives)
 
 
@@ -161,7 +161,7 @@ def test_the_majority_decides_and_a_draw_is_left_out(pools: Annotations, tmp_pat
     ]
     verdict = judge_answers(pools, read_answers(export(tmp_path, said)))
     assert (verdict.all.count, verdict.all.of, verdict.undecided) == (1, 2, 1)
-    assert verdict.agree == pytest.approx(1 / 4)  # one of three pairs agrees, and none of one
+    assert verdict.agree == pytest.approx(1 / 4)  # one of three pairs agrees, then none of one
 
 
 def test_moments_that_people_place_are_held_against_those_of_the_pool(
@@ -176,7 +176,7 @@ def test_moments_that_people_place_are_held_against_those_of_the_pool(
     said = [
         answered(tasks[0], {"match": "yes", "start": spans[0][0], "end": spans[0][1]}),
         answered(tasks[1], {"match": "yes", "start": spans[1][1] + 1, "end": spans[1][1] + 5}),
-        answered(tasks[2], {"match": "yes", "start": 5, "end": 2}),  # no span: it does not count
+        answered(tasks[2], {"match": "yes", "start": 5, "end": 2}),  # an invalid span is ignored
     ]
     verdict = judge_answers(pools, read_answers(export(tmp_path, said)))
     assert (verdict.same_moment.count, verdict.same_moment.of) == (1, 2)
@@ -230,5 +230,5 @@ def test_tasks_that_cannot_be_are_refused(
 
 
 def test_judgements_without_pools_have_nothing_to_check(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="has no pools to check"):
+    with pytest.raises(UsageError, match="has no pools; give"):
         write_tasks(household(), tmp_path / "tasks.json")

@@ -1,4 +1,4 @@
-"""What random pools would hold, and how cohesive positives are: against plain counting and by hand."""
+"""False negatives of random pools and cohesion of positives, against plain counting and by hand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from whenabouts_bench.relevance.similarity import VectorSimilarity
 
 
 def videos_of(sentences: dict[str, list[str]]) -> dict[str, object]:
-    """Videos of 30 s whose sentences stand at second 0, 5, 10, ..."""
+    """Videos of 30 s with sentences at second 0, 5, 10, ..."""
     return {
         name: {
             "duration": 30.0,

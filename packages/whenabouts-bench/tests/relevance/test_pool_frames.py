@@ -56,7 +56,7 @@ def test_the_end_token_is_what_the_model_makes_of_the_sentence(clip: Path) -> No
     assert words.whole == pytest.approx(encoder.encode_text(texts), abs=1e-5)
     assert words.made_by == encoder.fingerprint and words.width == 16
     assert np.linalg.norm(words.vectors, axis=1) == pytest.approx(np.ones(len(words.vectors)), abs=1e-5)
-    # Letters are the tokens here, with a start and an end.
+    # Tokens are letters, with start and end tokens.
     assert np.diff(words.starts).tolist() == [min(len(text.replace(" ", "")) + 2, 40) for text in texts]
 
 
@@ -102,7 +102,7 @@ def test_frames_that_are_no_numbers_are_named(clip: Path, tmp_path: Path) -> Non
     rows = np.ones((3, 16), np.float32)
     rows[1, 4] = np.nan
     write_store(tmp_path / "odd", [(name, rows) for name in SEEN], Fingerprint())
-    with pytest.raises(UsageError, match=r"odd: flower\.webm: row 1 holds a value that is no number"):
+    with pytest.raises(UsageError, match=r"odd: flower\.webm: row 1 holds a value that is not a number"):
         feature_scorer(seen(SEEN), tmp_path / "odd", str(clip), 8)
 
 
@@ -129,7 +129,7 @@ def test_a_model_without_words_in_the_space_of_pictures_is_refused(clip: Path, t
 
 
 class Colours:
-    """Planted vectors: a picture is the recording whose mean colour is nearest, a word the thing it names."""
+    """Planted vectors: an image maps to the recording of the nearest mean colour, a word to its thing."""
 
     name, fingerprint, dimension, image_size = "colours", "colours:1", 4, 32
     THINGS = ("flower", "frog", "car")
@@ -195,7 +195,7 @@ def test_recordings_are_found_by_name_with_or_without_ending_and_doubtful_ones_r
     assert files_of_videos(seen(("flower", "frog")), tmp_path) == {"flower": tmp_path / "flower.webm"}
     with pytest.raises(UsageError, match=r"has no frames of 1 of 2 videos of seen, such as 'frog'"):
         video_scorer(seen(("flower", "frog")), tmp_path, "any", 4)
-    with pytest.raises(UsageError, match="nowhere: is no folder"):
+    with pytest.raises(UsageError, match="nowhere: is not a folder"):
         files_of_videos(seen(SEEN), tmp_path / "nowhere")
     (tmp_path / "again").mkdir()
     shutil.copy(samples / "flower.webm", tmp_path / "again" / "flower.webm")
@@ -239,7 +239,7 @@ def test_a_corpus_without_the_video_or_with_two_of_the_name_is_refused(
         stream.write(b"\0")
     made = Corpus(tmp_path / "twins.corpus", create=True)
     made.add(tmp_path / "a", tmp_path / "b", vision=str(clip), processes=1)
-    with pytest.raises(UsageError, match=r"'flower' may be '.*flower.webm' or '.*flower.webm'; keep one"):
+    with pytest.raises(UsageError, match=r"'flower' fits 2 videos of .*; use their ids"):
         corpus_scorer(seen(("flower",)), made.location, 8)
 
 

@@ -55,7 +55,7 @@ def made(
 
 @pytest.fixture(scope="module")
 def statistics(golden: Path) -> list[dict[str, Any]]:
-    """What each golden file tells of the released pools."""
+    """Facts about the released pools in each golden file."""
     files = cases("mvmr_stats", "*.json")
     if not files:
         pytest.skip(f"{golden} has no mvmr_stats")
@@ -105,8 +105,8 @@ def compare_counts(full: PoolCounts, all_: PoolCounts, want: dict[str, Any]) -> 
 def test_the_share_of_positives_with_the_same_text_is_the_released_one(
     shared_data: Path, statistics: list[dict[str, Any]]
 ) -> None:
-    # The file has the sentences of positives; here this is told from whose videos have that sentence, which
-    # counts a little more: a video may have the very sentence and be in the pool by another one.
+    # The file has the sentences of positives; here they are inferred from the videos' sentences, which
+    # counts slightly more: a video may have the sentence, but be in the pool because of another one.
     found = count_pools(released(shared_data, "charades"), full_only=False).same_text
     for told in (one for one in statistics if "charades" in one):
         want = told["charades"]["exact_same_text_positive_fraction"]
@@ -125,7 +125,7 @@ def test_a_negative_with_the_querys_own_words_is_counted() -> None:
     pools, _ = made()
     assert count_pools(pools.annotations).same_text_negatives == 0
     spoiled = dict(pools.annotations.pools)
-    spoiled["v00#0"] = (*spoiled["v00#0"][:-1], "v20")  # it shows the thing, and is no judged positive
+    spoiled["v00#0"] = (*spoiled["v00#0"][:-1], "v20")  # it is relevant, but not a judged positive
     judged = {pools.source.videos[int(v)].id for v in pools.source.video[list(pools.pools[0].rows)]}
     assert "v20" not in judged
     from dataclasses import replace
@@ -334,7 +334,7 @@ def test_a_study_finds_the_threshold_that_people_draw() -> None:
 
 
 def rated(count: int, noise: float) -> tuple[RatedPairs, Any]:
-    """Pairs whose cosine is the share of words in common; people agree but for noise."""
+    """Pairs whose cosine is the share of common words; ratings are the cosine with noise."""
     draw = np.random.default_rng(3)
     shared = draw.integers(0, 11, count)
     first = tuple(" ".join(f"w{at}" for at in range(10)) for _ in range(count))
@@ -398,8 +398,8 @@ def test_a_folder_of_sts_files_is_read_pair_by_pair(tmp_path: Path) -> None:
         ({"x.txt": "1\ta\tb"}, "holds no rated pairs; accepted: STS"),
         ({"S.input.a.txt": "a\tb\n"}, r"S\.input\.a\.txt: has no ratings beside it: S\.gs\.a\.txt is"),
         ({"S.input.a.txt": "a\tb\n", "S.gs.a.txt": "1\n2\n"}, r"S\.gs\.a\.txt: has 2 lines and S\.in"),
-        ({"S.input.a.txt": "a b\n", "S.gs.a.txt": "1\n"}, r"S\.input\.a\.txt, line 1: is no pair"),
-        ({"S.input.a.txt": "a\tb\n", "S.gs.a.txt": "6\n"}, r"S\.gs\.a\.txt, line 1: is no rating: 6"),
+        ({"S.input.a.txt": "a b\n", "S.gs.a.txt": "1\n"}, r"S\.input\.a\.txt, line 1: is not a pair"),
+        ({"S.input.a.txt": "a\tb\n", "S.gs.a.txt": "6\n"}, r"S\.gs\.a\.txt, line 1: is not a rating: '6'"),
     ],
 )
 def test_sts_files_that_do_not_fit_together_are_refused(
@@ -426,10 +426,10 @@ def test_the_bundled_encoder_orders_the_sample_of_rated_pairs_as_people_would() 
     ("text", "told"),
     [
         ("", "holds no rated pairs"),
-        ("a dog runs\n", "line 1: is no rated pair"),
-        ("4\ta\tb\nx\ta\tb\n", "line 2: is no rating: 'x'"),
-        ("7\ta\tb\n", "is no rating: 7.0; accepted: 0 to 5"),
-        ('{"score": 3}\n', "line 1: is no rated pair"),
+        ("a dog runs\n", "line 1: is not a rated pair"),
+        ("4\ta\tb\nx\ta\tb\n", "line 2: is not a rating: 'x'"),
+        ("7\ta\tb\n", "is not a rating: '7'; accepted: 0 to 5"),
+        ('{"score": 3}\n', "line 1: is not a rated pair"),
     ],
 )
 def test_what_is_no_rated_pair_is_refused_with_its_line(tmp_path: Path, text: str, told: str) -> None:

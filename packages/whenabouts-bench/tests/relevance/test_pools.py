@@ -45,7 +45,7 @@ from whenabouts_bench.relevance.similarity import (
 
 RELEASED = Thresholds(strict=True)
 _CUT = 20
-"""As many candidates, with the own video, the program looks at."""
+"""The number of candidates that the program considers, source video included."""
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,7 @@ def test_the_released_draw_and_ours_are_drawn_from_the_same_videos(
         for pool, theirs, good in zip(made.pools, released, positives, strict=True):
             theirs, good = theirs[theirs >= 0], good[good >= 0]
             last = case.arrays["pos_candidate_sentence_per_video"][pool.query]
-            if (last >= 0).sum() < _CUT:  # of more candidates, chance says how many are looked at
+            if (last >= 0).sum() < _CUT:  # with more candidates, the number considered is random
                 assert len(pool.videos) == len(theirs) and len(pool.rows) == 1 + len(good)
             kept = np.flatnonzero(case.arrays["pos_kept"][pool.query])
             bad = np.flatnonzero(case.arrays["neg_kept_before_sampling"][pool.query])
@@ -141,7 +141,7 @@ def test_the_released_draw_and_ours_are_drawn_from_the_same_videos(
             assert told[told >= 0].tolist() == last[good].tolist()
 
 
-# A data set with a known answer: eight ways of saying a thing, and as many of saying others.
+# A data set with known pools: eight paraphrases of one thing, and as many of others.
 
 
 def built(annotations: Annotations | None = None, **settings: object) -> Pools:
@@ -183,7 +183,7 @@ def test_another_moment_of_the_own_video_is_a_positive_within_k_and_not_as_relea
 
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
 def test_no_query_has_more_positive_moments_than_it_may(most: int) -> None:
-    """One video says the thing at seven moments, as often as not in other words; others say it once."""
+    """One video has the thing at seven moments, half of them paraphrased; others have it once."""
     again = {"duration": 90.0, "timestamps": [[10.0 * n, 10.0 * n + 5] for n in range(7)]}
     videos = {
         "often": again
@@ -234,7 +234,7 @@ def test_queries_whose_pool_cannot_be_filled_are_dropped_and_counted() -> None:
         for n in range(6)
     }
     pools = built(annotated({**lonely, **crowd}), size=8, most_positives=1, negative=0.5)
-    # A query of the crowd has 8 videos besides its own; one of the three alike has 6 that it may not meet.
+    # A query of the crowd has 8 other videos; one of the three similar ones excludes 6.
     assert pools.dropped == {NOT_FULL: 3} and len(pools.pools) == 6
     assert set(pools.left_out) == {0, 1, 2}
     kept = built(annotated({**lonely, **crowd}), size=8, most_positives=1, negative=0.5, as_released=True)
@@ -250,7 +250,7 @@ def test_a_data_set_none_of_whose_pools_can_be_filled_is_refused() -> None:
 
 def test_fewer_videos_than_a_pool_are_refused() -> None:
     with pytest.raises(
-        UsageError, match=r"has 24 videos, of which no pool of 30 can be made; give a --pool-size of 24"
+        UsageError, match=r"has 24 videos, too few for a pool of 30; give a --pool-size of 24"
     ):
         built(size=30)
 
@@ -258,7 +258,7 @@ def test_fewer_videos_than_a_pool_are_refused() -> None:
 def test_a_query_without_a_moment_is_dropped_and_its_video_is_no_negative_of_what_it_shows() -> None:
     annotations = household()
     end = annotations.end.copy()
-    end[5] = annotations.start[5]  # the moment of a query loses its length
+    end[5] = annotations.start[5]  # a query's moment becomes empty
     start = annotations.start.copy()
     pools = built(replace(annotations, start=start, end=end))
     (query,) = pools.left_out
@@ -337,7 +337,7 @@ def test_equal_texts_reach_a_threshold_of_one() -> None:
 
 
 class Brightness:
-    """A visual check with a known answer: s_tv is high where query and video have the same remainder of 8."""
+    """A visual check with known scores: s_tv is high if query and video are equal modulo 8."""
 
     def __init__(self, annotations: Annotations) -> None:
         self.annotations, self.pairs = annotations, 0
@@ -361,7 +361,7 @@ def test_the_visual_check_takes_away_what_it_does_not_see() -> None:
     for pool in pools.pools:
         own = pool.videos[0]
         near = [video for video in pool.videos[1:] if thing_of(pools, video) == thing_of(pools, own)]
-        assert len(near) == 2 and all(video % 8 == own % 8 for video in near)  # of 5 that words call near
+        assert len(near) == 2 and all(video % 8 == own % 8 for video in near)  # of 5 near by words
         assert all(video % 2 == 0 for video in pool.videos if thing_of(pools, video) != thing_of(pools, own))
     assert pools.about()["visual check"]["frames"] == "made"
     assert built().about()["visual check"] == "none: the query check alone"
@@ -407,7 +407,7 @@ def test_equality_passes_in_the_paper_and_not_as_released() -> None:
     assert paper.reached(values).tolist() == [True, False, False, False]
     assert paper.avoided(values).tolist() == [False, True, False, False]
     assert not released.reached(values).any() and not released.avoided(values).any()
-    # What rounding takes from a cosine of 1 does not count.
+    # A cosine of 1 is reached despite rounding.
     assert Thresholds(positive=1.0).reached(np.array([0.9999999], np.float32)).all()
 
 

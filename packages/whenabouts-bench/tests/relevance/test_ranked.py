@@ -203,8 +203,8 @@ def test_a_moment_with_several_captions_comes_once_by_its_nearest(encoder: Any) 
         collector.judge(f"q{number}", video, start, start + 5)
     ranked = rank_moments(collector.annotations(), encoder, 10)
     assert ranked.query.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
-    assert ranked.moment[:2].tolist() == [0, 1]  # w has two captions: the nearer one counts
-    assert ranked.moment[6] == 2  # a query's own caption stands for its own moment
+    assert ranked.moment[:2].tolist() == [0, 1]  # w has two captions; the more similar counts
+    assert ranked.moment[6] == 2  # a query's own caption represents its moment
     assert (
         len(
             {

@@ -1,4 +1,4 @@
-"""What went wrong with each query, against plain Python that takes one query at a time."""
+"""The diagnosis of each query, against plain Python for one query at a time."""
 
 from __future__ import annotations
 

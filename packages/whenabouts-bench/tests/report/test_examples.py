@@ -1,4 +1,4 @@
-"""Which queries are shown, and what is drawn of them."""
+"""The choice of example queries, and their drawings."""
 
 from __future__ import annotations
 

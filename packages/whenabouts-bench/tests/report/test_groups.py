@@ -1,4 +1,4 @@
-"""Queries told apart by their properties."""
+"""Queries grouped by their properties."""
 
 from __future__ import annotations
 

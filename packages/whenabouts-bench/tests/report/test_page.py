@@ -44,7 +44,7 @@ LOADING = {
 
 
 class Reader(HTMLParser):
-    """Reads a page strictly: every element is closed in its turn; keeps ids, attributes and words."""
+    """A strict parser: elements must nest; keeps ids, attributes and words."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -124,7 +124,7 @@ def two_runs() -> Report:
 
 @pytest.fixture()
 def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For what is not about charts, which take the longest of a page."""
+    """Without charts, which take most of a page's time."""
     monkeypatch.setattr("whenabouts_bench.report.charts.draw", lambda chart: "<svg></svg>")
 
 

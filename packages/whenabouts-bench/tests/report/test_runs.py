@@ -1,4 +1,4 @@
-"""A run that several look at is read once."""
+"""A run with several readers is read once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Published data sets: videos, queries, judgements, splits; a file per data set, the folder is the registry.
+"""Published data sets: videos, queries, judgements, splits; one file per data set, the folder is the
+registry.
 
-Every module here that has a `DATASET` (see `declaration.Declaration`) is a data set; a new one is a new file
-and nothing else. Files are recognised by their released names, wherever they lie in a folder.
+Every module here with a `DATASET` (see `declaration.Declaration`) is a data set; a new one is a new file.
+Annotation files are recognised by their released names, anywhere in a folder.
 """
 
 from __future__ import annotations
@@ -21,21 +22,18 @@ __all__ = ["Dataset", "dataset_names", "declaration_named", "declarations", "ope
 
 
 def declarations() -> tuple[Declaration, ...]:
-    """All data sets that are known, in the order of their names."""
+    """All known data sets, sorted by name."""
     datasets = (module.DATASET for module in modules_declaring(__name__, "DATASET", "datasets"))
     return tuple(sorted(datasets, key=lambda dataset: str(dataset.name)))
 
 
 def dataset_names() -> tuple[str, ...]:
-    """The names of all data sets that are known."""
+    """The names of all known data sets."""
     return tuple(dataset.name for dataset in declarations())
 
 
 def declaration_named(name: str) -> Declaration:
-    """The data set of that name, in any case, and with underscores as well as hyphens.
-
-    Raises UsageError with the names that there are.
-    """
+    """The data set of a name, in any case, with underscores or hyphens. Raises UsageError."""
     plain = name.lower().replace("_", "-")
     for dataset in declarations():
         if dataset.name == plain:
@@ -44,10 +42,10 @@ def declaration_named(name: str) -> Declaration:
 
 
 def open_dataset(name: str, folder: str | Path) -> Dataset:
-    """A data set whose annotation files lie in a folder, or in folders below it.
+    """A data set whose annotation files are in a folder or below it.
 
-    Raises UsageError for an unknown name, for a folder that is none, and where none of its files are there:
-    the message says how they are obtained. A file that is there and cannot be read raises FormatError.
+    Raises UsageError for an unknown name, a missing folder, or if no file is found, with instructions to
+    obtain them; FormatError if a file cannot be read.
     """
     declaration = declaration_named(name)
     here = DatasetFolder(Path(folder).expanduser())
@@ -64,7 +62,7 @@ def open_dataset(name: str, folder: str | Path) -> Dataset:
 
 
 class Dataset:
-    """A data set in a folder; a split is read at its first use, and kept."""
+    """A data set in a folder; splits are read at first use, and cached."""
 
     def __init__(self, declaration: Declaration, files: tuple[LocatedFile, ...]) -> None:
         self.declaration = declaration
@@ -73,16 +71,16 @@ class Dataset:
 
     @property
     def name(self) -> str:
-        """As `--help` and tables call it."""
+        """The name in `--help` and tables."""
         return self.declaration.name
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The splits whose files are there."""
+        """The available splits."""
         return tuple(dict.fromkeys(located.split for located in self._files))
 
     def file(self, split: str) -> LocatedFile:
-        """The file a split is read from. Raises UsageError for a split that is unknown or not there."""
+        """The file of a split. Raises UsageError for a split that is unknown or missing."""
         for located in self._files:
             if located.split == split:
                 return located
@@ -94,14 +92,14 @@ class Dataset:
         )
 
     def annotations(self, split: str) -> Annotations:
-        """Videos, queries and judgements of a split. Raises FormatError for a file that is malformed."""
+        """Videos, queries and judgements of a split. Raises FormatError for a malformed file."""
         if split not in self._read:
             located = self.file(split)
             self._read[split] = read_split(self.declaration, located)
         return self._read[split]
 
     def card(self, split: str) -> Card:
-        """What the split holds, beside the papers' numbers."""
+        """The split's numbers beside the papers'."""
         located = self.file(split)
         return make_card(
             self.declaration, self._declared(split), located.file, located.path, self.annotations(split)
@@ -116,10 +114,7 @@ class Dataset:
 
 
 def read_split(declaration: Declaration, located: LocatedFile) -> Annotations:
-    """Videos, queries and judgements of one annotation file, completed from the files beside it.
-
-    Blanks around sentences are cut off, in whichever format they come.
-    """
+    """Videos, queries and judgements of an annotation file; texts are stripped, side files added."""
     annotations = read_annotations(located.path, located.file.format)
     queries = tuple(
         query if query.text == query.text.strip() else replace(query, text=query.text.strip())

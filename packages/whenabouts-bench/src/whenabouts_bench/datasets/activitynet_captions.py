@@ -1,14 +1,8 @@
-"""ActivityNet Captions: open-domain activities, the captions of a video as queries."""
+"""ActivityNet Captions: open-domain activities; a video's captions are queries."""
 
 from __future__ import annotations
 
-from whenabouts_bench.datasets.declaration import (
-    AnnotationFile,
-    Declaration,
-    FeatureFile,
-    Split,
-    Statistics,
-)
+from whenabouts_bench.datasets.declaration import AnnotationFile, Declaration, FeatureFile, Split, Statistics
 
 C3D = FeatureFile(
     ("sub_activitynet_v1-3.c3d.hdf5",),
@@ -36,8 +30,7 @@ DATASET = Declaration(
             "train",
             (AnnotationFile("train.json", "2d-tan", Statistics(10_009, 37_421, 37_421), "704536b2779011c1"),),
             Statistics(queries=37_417),
-            "Papers count 37,417: what is left without the 4 moments that are empty or end before they "
-            "start.",
+            "Papers count 37,417, without the 4 moments that are empty or reversed.",
         ),
         Split(
             "val_1",
@@ -53,21 +46,14 @@ DATASET = Declaration(
                 AnnotationFile("val_2.json", "2d-tan"),
                 AnnotationFile("test.json", "2d-tan", Statistics(4_885, 17_031, 17_031), "08fe56568bc92dd0"),
             ),
-            Statistics(
-                videos=4_885,
-                queries=17_031,
-                video_seconds=118.20,
-                moment_seconds=40.25,
-                words_per_query=12.02,
-            ),
+            Statistics(4_885, 17_031, video_seconds=118.20, moment_seconds=40.25, words_per_query=12.02),
             "Papers report on this split and call it test.",
         ),
     ),
     features=(C3D,),
     notes=(
         "val_1 and val_2 are two sets of captions of the same videos (every video of val_2 is in val_1): "
-        "never "
-        "mix them into one corpus. Their query ids, video#i, are the same for different sentences.",
+        "never mix them into one corpus. Their query ids, video#i, are the same for different sentences.",
         "Sentences often begin with a blank; blanks around them are cut off.",
         "Captions follow one another (then he jumps again): many mean nothing without the one before.",
     ),

@@ -1,4 +1,4 @@
-"""The card of a split: what it holds, in numbers, beside those of the papers."""
+"""The card of a split: its numbers beside those of the papers."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ _FINGERPRINT_LENGTH = 16
 
 @dataclass(frozen=True)
 class Item:
-    """A query as it was read, with what is true of it."""
+    """A query as read, with its judgements."""
 
     query_id: str
     text: str
     moments: tuple[tuple[str, float, float, float], ...]
-    """(video id, start, end, relevance), in seconds; start and end are equal where no span is usable."""
+    """(video id, start, end, relevance), in seconds; start == end without a usable span."""
 
 
 @dataclass(frozen=True)
 class Card:
-    """What a split holds. Lengths are seconds; None where it does not tell (no answers, no lengths)."""
+    """The contents of a split. Lengths are seconds, None if unknown."""
 
     dataset: str
     title: str
@@ -60,11 +60,11 @@ class Card:
     fingerprint: str
     """The first 16 digits of the sha256 of the unpacked file."""
     is_known_release: bool | None
-    """Whether the fingerprint is the known one; None where none is known."""
+    """Whether the fingerprint is the known one; None if there is no known one."""
     numbers: Statistics
     queries_per_video: float
     repeated_queries: int
-    """Queries that say the same of the same moments as another query of the split."""
+    """Queries with the same text and moments as another query of the split."""
     first: Item | None
     tenth: Item | None
     last: Item | None
@@ -75,7 +75,7 @@ class Card:
     notes: tuple[str, ...]
 
     def differing_counts(self) -> tuple[str, ...]:
-        """Counts that are neither those of the released file nor those of the papers, in words."""
+        """Counts that agree with neither the released file nor the papers, as text."""
         differing = []
         for measure in COUNTS:
             here = getattr(self.numbers, measure)
@@ -86,20 +86,12 @@ class Card:
         return tuple(differing)
 
     def to_json(self) -> dict[str, Any]:
-        """As `datasets show --json` prints it."""
-        return {
-            **asdict(self),
-            "notes": list(self.notes),
-            "differing_counts": list(self.differing_counts()),
-        }
+        differing = list(self.differing_counts())
+        return {**asdict(self), "notes": list(self.notes), "differing_counts": differing}
 
     def lines(self) -> Iterator[str]:
-        """For people."""
-        releases = {
-            True: "the known release",
-            False: "another release than the known one",
-            None: "none known",
-        }
+        another = "another release than the known one"
+        releases = {True: "the known release", False: another, None: "none known"}
         yield f"{self.title}, {self.split}"
         yield f"{self.path} ({self.format}, sha256 {self.fingerprint}…: {releases[self.is_known_release]})"
         yield ""
@@ -126,7 +118,7 @@ class Card:
 def make_card(
     dataset: Declaration, split: Split, file: AnnotationFile, path: Path, annotations: Annotations
 ) -> Card:
-    """The card of a split that was read. Raises FormatError where the file is gone by now."""
+    """The card of a split that was read. Raises FormatError if the file has disappeared."""
     fingerprint = fingerprint_of(path)
     count = len(annotations.queries)
     return Card(
@@ -162,8 +154,8 @@ def fingerprint_of(path: Path) -> str:
 def numbers_of(annotations: Annotations, pool_size: int | None = None) -> Statistics:
     """Counts and means of a split.
 
-    Where it has pools, means over queries and moments are over the queries with a full pool. Judgements
-    without a usable span count, and are left out of the means over moments.
+    With pools, means over queries and moments include only queries with a full pool. Judgements without
+    usable span count, but are left out of means over moments.
     """
     counted = _counted(annotations, pool_size)
     rows = counted[annotations.query]
@@ -191,12 +183,11 @@ def numbers_of(annotations: Annotations, pool_size: int | None = None) -> Statis
 
 
 def _counted(annotations: Annotations, pool_size: int | None) -> NDArray[np.bool_]:
-    """(Q,) the queries that means are over."""
+    """(Q,) the queries included in means."""
     if pool_size is None:
         return np.ones(len(annotations.queries), bool)
-    return np.array(
-        [len(annotations.pools.get(query.id, ())) == pool_size for query in annotations.queries], bool
-    )
+    sizes = [len(annotations.pools.get(query.id, ())) for query in annotations.queries]
+    return np.asarray(np.array(sizes, np.int64) == pool_size)
 
 
 def _mean(values: NDArray[np.float64]) -> float | None:
@@ -215,19 +206,10 @@ def _repeated(annotations: Annotations) -> int:
 def _item(annotations: Annotations, number: int) -> Item:
     query = annotations.queries[number]
     rows = np.flatnonzero(annotations.query == number)
-    return Item(
-        query.id,
-        query.text,
-        tuple(
-            (
-                annotations.videos[int(annotations.video[row])].id,
-                float(annotations.start[row]),
-                float(annotations.end[row]),
-                float(annotations.relevance[row]),
-            )
-            for row in rows
-        ),
-    )
+    videos = [annotations.videos[video].id for video in annotations.video[rows].tolist()]
+    columns = (annotations.start, annotations.end, annotations.relevance)
+    moments = zip(videos, *(column[rows].tolist() for column in columns), strict=True)
+    return Item(query.id, query.text, tuple(moments))
 
 
 def _shown(number: float | None) -> str:

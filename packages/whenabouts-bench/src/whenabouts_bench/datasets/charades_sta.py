@@ -1,4 +1,4 @@
-"""Charades-STA: household activities, one moment a sentence."""
+"""Charades-STA: household activities, one moment per sentence."""
 
 from __future__ import annotations
 
@@ -32,10 +32,8 @@ DATASET = Declaration(
     ),
     how=(
         "charades_train.json and charades_test.json stand in dataset/ of MCG-NJU/MMN. The text files "
-        "were linked "
-        "from jiyanggao/TALL; Charades_v1_train.csv and Charades_v1_test.csv, which say how long the "
-        "videos are, "
-        "belong to the Charades annotations of the Allen Institute."
+        "were linked from jiyanggao/TALL; Charades_v1_train.csv and Charades_v1_test.csv, which say how "
+        "long the videos are, belong to the Charades annotations of the Allen Institute."
     ),
     mark=rb'"timestamps"|##',
     splits=(

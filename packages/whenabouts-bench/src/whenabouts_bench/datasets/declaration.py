@@ -1,4 +1,4 @@
-"""The types with which a module of this folder declares a data set."""
+"""The types by which modules of this folder declare data sets."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from whenabouts_bench.formats.annotations import Annotations
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a paper says of a split, or what a released file holds; None where it does not say.
+    """Numbers of a split in a paper, or of a released file; None if not stated.
 
-    Lengths are seconds. `judged_videos` are those with a judgement, `videos` all that are searched;
+    Lengths are seconds. `judged_videos` have a judgement, `videos` are all that are searched;
     `relevant_per_query` counts judgements above relevance 0; `full_pools` counts queries whose pool has the
     data set's size.
     """
@@ -32,36 +32,34 @@ class Statistics:
 
 
 MEASURES = tuple(field.name for field in fields(Statistics))
-"""The names of a card's numbers, in the order in which it shows them."""
+"""The names of a card's numbers, in order."""
 COUNTS = ("videos", "queries", "judgements", "judged_videos", "full_pools")
-"""Those that are whole numbers and must agree exactly."""
+"""Integers that must agree exactly."""
 
 
 @dataclass(frozen=True)
 class AnnotationFile:
-    """A file of judgements as a release names it, with its folder where the name alone tells nothing.
+    """A released file of judgements, optionally with .gz; with its folder if the name alone is ambiguous.
 
-    .gz behind the name is accepted everywhere.
-
-    `fingerprint` is the beginning of the sha256 of the unpacked file, where one release of it is known.
+    `fingerprint` is the beginning of the sha256 of the unpacked file, if a release is known.
     """
 
     name: str
     format: str
-    """The name of the format that reads it (`whenabouts_bench.formats`)."""
+    """The name of its format (`whenabouts_bench.formats`)."""
     holds: Statistics = Statistics()
     fingerprint: str = ""
 
 
 @dataclass(frozen=True)
 class Split:
-    """A split, the files that may hold it (the first that is found is read), and what papers say of it."""
+    """A split, the files that may hold it (the first found is read), and the papers' numbers."""
 
     name: str
     files: tuple[AnnotationFile, ...]
     paper: Statistics = Statistics()
     note: str = ""
-    """A sentence on where the files and the papers differ, and why."""
+    """Why the files differ from the papers."""
 
 
 @dataclass(frozen=True)
@@ -77,25 +75,25 @@ class SideFile:
 class FeatureFile:
     """Released features of a data set.
 
-    `names` are file or folder names, any of which will do. A data set's `needed` features are reported as
-    missing; the others (alternatives) are only mentioned.
+    `names` are alternative file or folder names. Missing features are reported if `needed`; others are only
+    mentioned.
     """
 
     names: tuple[str, ...]
     of: Literal["video", "subtitle", "query"]
     layout: str
-    """Container and keys, in words."""
+    """Container and keys, as text."""
     width: int
     made_by: str
     how: str
     clip_seconds: float | None = None
-    """Seconds a row stands for; None where rows are words, or spread over the video evenly."""
+    """Seconds per row; None if rows are words, or evenly spaced over the video."""
     needed: bool = False
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """A published data set: how it is called, in which files it ships, and how they are obtained."""
+    """A published data set: its names, files, and how to obtain them."""
 
     name: str
     title: str
@@ -103,27 +101,26 @@ class Declaration:
     citation: str
     licence: str
     how: str
-    """How a person obtains the annotation files."""
+    """How to obtain the annotation files."""
     mark: bytes
-    """A regular expression that the beginning of each annotation file contains: several data sets ship a
+    """A regular expression found at the beginning of each annotation file, because several data sets have a
     `train.json`."""
     splits: tuple[Split, ...]
     features: tuple[FeatureFile, ...] = ()
     beside: tuple[SideFile, ...] = ()
     notes: tuple[str, ...] = ()
-    """What a person must know before they compare numbers."""
+    """Caveats for comparing numbers."""
     pool_size: int | None = None
-    """Videos in a full pool, where the data set has pools."""
+    """Videos in a full pool, if the data set has pools."""
     shared_query_ids: tuple[tuple[str, str], ...] = ()
-    """Pairs of splits in which the same query id may come, so that their answers must not be put together."""
+    """Pairs of splits that may share query ids, so that their answers must not be merged."""
     complete: Callable[[Annotations, Path, str], Annotations] | None = None
-    """Completes a split's annotations from the files beside (annotations, the file, the split's name)."""
+    """Completes annotations from side files (annotations, file, name of the split)."""
 
     def to_json(self) -> dict[str, Any]:
-        """As `datasets list --json` prints it: what a person must know to get the files."""
-        own = {name: getattr(self, name) for name in ("name", "title", "tasks", "citation", "licence", "how")}
+        names = ("name", "title", "tasks", "citation", "licence", "how")
         return {
-            **own,
+            **{name: getattr(self, name) for name in names},
             "splits": {split.name: [file.name for file in split.files] for split in self.splits},
             "beside": {file.name: file.holds for file in self.beside},
             "features": [asdict(feature) for feature in self.features],
@@ -131,5 +128,5 @@ class Declaration:
         }
 
     def split(self, name: str) -> Split | None:
-        """The split of that name."""
+        """The split of that name, if any."""
         return next((split for split in self.splits if split.name == name), None)

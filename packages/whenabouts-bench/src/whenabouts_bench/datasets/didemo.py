@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from whenabouts_bench.datasets.declaration import (
-    AnnotationFile,
-    Declaration,
-    FeatureFile,
-    Split,
-    Statistics,
-)
+from whenabouts_bench.datasets.declaration import AnnotationFile, Declaration, FeatureFile, Split, Statistics
 
 _HERO_HOW = "scripts/download_didemo.sh of linjieli222/HERO names them; not tried here."
 
 
 def _of_hero(split: str) -> AnnotationFile:
-    """The queries of a split as HERO's authors released them, beside their tokens."""
+    """The queries of a split as released by HERO's authors."""
     return AnnotationFile(f"didemo_{split}.db/query_data.jsonl", "tvr")
 
 

@@ -1,4 +1,4 @@
-"""Checks of a folder: which data sets it holds, whether they are what was published, what is missing."""
+"""Checks of a folder: the data sets in it, whether they match the publications, and missing files."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from whenabouts_bench.datasets.folder import DEEPEST, MOST_ENTRIES, DatasetFolde
 from whenabouts_bench.formats.annotations import Annotations
 
 State = Literal["ok", "missing", "differs", "unverified", "broken", "optional"]
-"""`optional` is not there and not needed; `unverified` is there and could not be looked into."""
+"""`optional` files are missing but not needed; `unverified` ones could not be opened."""
 
 FINE, WANTING, BROKEN = 0, 1, 2
 
 _ITEMS_READ = 3
-"""Items of a feature file whose rows are read."""
+"""The number of items read from a feature file."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One file: whether it is there and right, and how it is obtained where it is not."""
+    """One file: whether it is present and right, or how to obtain it."""
 
     kind: Literal["annotations", "beside", "features"]
     state: State
     what: str
-    """The split, or what the file holds."""
+    """The split, or the file's contents."""
     path: str
-    """Where it is; where it is not, its name."""
+    """Its path, or its name if it is missing."""
     message: str
     how: str = ""
 
     def line(self) -> str:
-        """For people."""
+        """One line of text."""
         return f"  {self.state:11}{self.what}: {self.path}" + (f": {self.message}" if self.message else "")
 
 
@@ -50,7 +50,6 @@ class Diagnosis:
     findings: tuple[Finding, ...]
 
     def lines(self) -> Iterator[str]:
-        """For people: the files, and how those that are missing are obtained, each way once."""
         yield f"{self.title} ({self.name})"
         yield from (finding.line() for finding in self.findings)
         missing = dict.fromkeys(finding.how for finding in self.findings if finding.state == "missing")
@@ -64,26 +63,24 @@ class Report:
     folder: str
     datasets: tuple[Diagnosis, ...]
     not_here: tuple[str, ...]
-    """Data sets of which no annotation file is there."""
+    """Data sets without any annotation file."""
     unreadable: tuple[str, ...]
-    """Errors of files with the name of annotations that are too damaged to be recognised."""
+    """Errors of files named like annotations that are too damaged to be recognised."""
     complete: bool
-    """False where the folder is deeper or larger than what is looked through."""
+    """False if the folder is deeper or larger than the limits of the search."""
 
     @property
     def exit_code(self) -> int:
-        """0: all is there and right, 1: something is missing or differs, 2: a file is broken."""
+        """0: all is present and right, 1: something is missing or differs, 2: a file is broken."""
         states = {finding.state for dataset in self.datasets for finding in dataset.findings}
         if self.unreadable or "broken" in states:
             return BROKEN
         return FINE if self.datasets and states <= {"ok", "optional"} else WANTING
 
     def to_json(self) -> dict[str, Any]:
-        """As `datasets doctor --json` prints it."""
         return {**asdict(self), "exit_code": self.exit_code}
 
     def lines(self) -> Iterator[str]:
-        """For people."""
         for dataset in self.datasets:
             yield from dataset.lines()
         yield from (f"broken: {error}" for error in self.unreadable)
@@ -96,10 +93,10 @@ class Report:
 
 
 def examine(folder: str | Path) -> Report:
-    """What of every known data set lies in a folder and below it, verified.
+    """Find and verify all known data sets in a folder.
 
-    Annotations are read and their counts held against the papers'; features are opened and must have every
-    video of the splits that are there, at the published width. Raises UsageError for what is no folder.
+    Annotations are read and their counts compared with the papers'; features are opened and must have every
+    video of the available splits, with the published width. Raises UsageError if the folder does not exist.
     """
     within = DatasetFolder(Path(folder).expanduser())
     located = {dataset: within.annotations_of(dataset) for dataset in declarations()}
@@ -138,9 +135,9 @@ def _findings(
 
 
 def _annotation_finding(dataset: Declaration, located: LocatedFile, read: list[Annotations]) -> Finding:
-    """A finding on one annotation file; what was read is added to `read`."""
+    """A finding on one annotation file; its annotations are appended to `read`."""
     split = dataset.split(located.split)
-    assert split is not None  # `found` was made from this data set
+    assert split is not None  # `located` belongs to this data set
     try:
         annotations = read_split(dataset, located)
         card = make_card(dataset, split, located.file, located.path, annotations)
@@ -195,7 +192,7 @@ def _verified(path: Path, feature: FeatureFile, read: Sequence[Annotations]) -> 
 
 
 def _ids(feature: FeatureFile, read: Sequence[Annotations]) -> list[tuple[str, ...]]:
-    """Each item that the features must have, under the names it may stand under."""
+    """The names under which each required item may be stored."""
     if feature.of == "query":
         queries = dict.fromkeys(query.id for annotations in read for query in annotations.queries)
         return [(query, f"qid{query}") for query in queries]

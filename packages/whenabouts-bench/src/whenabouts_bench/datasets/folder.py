@@ -1,4 +1,4 @@
-"""The annotation files of data sets in a folder, recognised by their names and first bytes."""
+"""Annotation files of data sets in a folder, recognised by their names and first bytes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from whenabouts.types import UsageError
 from whenabouts_bench.datasets.declaration import AnnotationFile, Declaration
 
 DEEPEST = 5
-"""Levels of folders that are searched; releases unpack three deep."""
+"""The depth of the search; releases unpack three deep."""
 MOST_ENTRIES = 300_000
-"""Where looking stops: a folder of features has an entry a video, a whole disk has more."""
+"""The limit of the search: a folder of features has an entry per video, a whole disk has more."""
 
 
 @dataclass(frozen=True)
 class LocatedFile:
-    """An annotation file that is there, with its split."""
+    """An annotation file that was found, with its split."""
 
     split: str
     file: AnnotationFile
@@ -30,17 +30,19 @@ class LocatedFile:
 
 @dataclass
 class DatasetFolder:
-    """A folder that is looked through once; files nearer to it come first.
+    """A folder that is searched once; files nearer to it come first.
 
-    Links to folders are not followed, and neither are links to files outside of it: they can go in circles
-    and lead to files that the caller did not mean.
+    Links to folders are not followed, nor links to files outside, because they may be cyclic or lead to
+    unintended files.
     """
 
     path: Path
     unreadable: dict[Path, FormatError] = field(default_factory=dict)
-    """Files with the name of annotations that cannot be read, met so far."""
+    """Files named like annotations that cannot be read, found so far."""
     complete: bool = True
-    """False where looking stopped early."""
+    """False if the search stopped early."""
+
+    _openings: dict[Path, FileHead | None] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.path.is_dir():
@@ -49,14 +51,14 @@ class DatasetFolder:
 
     @cached_property
     def by_name(self) -> Mapping[str, tuple[Path, ...]]:
-        """Name (without .gz) -> the files and folders of that name, nearest first."""
+        """Name (without .gz) -> its files and folders, nearest first."""
         named: dict[str, list[Path]] = {}
         for path in self._walk():
             named.setdefault(path.name.removesuffix(".gz"), []).append(path)
         return {name: tuple(paths) for name, paths in named.items()}
 
     def annotations_of(self, dataset: Declaration) -> tuple[LocatedFile, ...]:
-        """Its annotation files that are here, in the order of its splits, preferred and nearest first."""
+        """A data set's annotation files, in the order of its splits, preferred and nearest first."""
         return tuple(
             LocatedFile(split.name, file, path)
             for split in dataset.splits
@@ -87,10 +89,6 @@ class DatasetFolder:
                 self.unreadable[path] = error
                 self._openings[path] = None
         return self._openings[path]
-
-    @cached_property
-    def _openings(self) -> dict[Path, FileHead | None]:
-        return {}
 
     def _walk(self) -> Iterable[Path]:
         root = self.path.resolve()

@@ -1,10 +1,10 @@
-"""MVMR on ActivityNet Captions: a pool of 50 videos a query, with up to 5 that answer it."""
+"""MVMR on ActivityNet Captions: a pool of 50 videos per query, up to 5 of which answer it."""
 
 from __future__ import annotations
 
 from whenabouts_bench.datasets.activitynet_captions import C3D
-from whenabouts_bench.datasets.declaration import AnnotationFile, Declaration, Split, Statistics
-from whenabouts_bench.datasets.mvmr_charades_sta import CITATION, FULL, HOW, LICENCE, OWN
+from whenabouts_bench.datasets.declaration import AnnotationFile, Declaration, Split
+from whenabouts_bench.datasets.mvmr_charades_sta import CITATION, FULL, HOW, LICENCE, OWN, pool_statistics
 
 DATASET = Declaration(
     name="mvmr-activitynet",
@@ -18,14 +18,7 @@ DATASET = Declaration(
         Split(
             "test",
             (AnnotationFile("activitynet_test_mvmr.json", "mvmr"),),
-            Statistics(
-                videos=4_885,
-                full_pools=16_941,
-                video_seconds=118.20,
-                moment_seconds=40.32,
-                words_per_query=12.03,
-                relevant_per_query=1.11,
-            ),
+            pool_statistics(4_885, 16_941, 118.20, 40.32, 12.03, 1.11),
         ),
     ),
     features=(C3D,),

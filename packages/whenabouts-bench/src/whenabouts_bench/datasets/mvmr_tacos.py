@@ -1,9 +1,9 @@
-"""MVMR on TACoS: a pool of 5 of the 25 test videos a query, with up to 5 that answer it."""
+"""MVMR on TACoS: a pool of 5 of the 25 test videos per query, up to 5 of which answer it."""
 
 from __future__ import annotations
 
 from whenabouts_bench.datasets.declaration import AnnotationFile, Declaration, Split, Statistics
-from whenabouts_bench.datasets.mvmr_charades_sta import CITATION, FULL, HOW, LICENCE, OWN
+from whenabouts_bench.datasets.mvmr_charades_sta import CITATION, FULL, HOW, LICENCE, OWN, pool_statistics
 from whenabouts_bench.datasets.tacos import C3D
 
 DATASET = Declaration(
@@ -22,14 +22,7 @@ DATASET = Declaration(
                     "tacos_test_mvmr.json", "mvmr", Statistics(videos=25, queries=4_001, full_pools=2_055)
                 ),
             ),
-            Statistics(
-                videos=25,
-                full_pools=2_055,
-                video_seconds=367.15,
-                moment_seconds=28.55,
-                words_per_query=7.31,
-                relevant_per_query=2.24,
-            ),
+            pool_statistics(25, 2_055, 367.15, 28.55, 7.31, 2.24),
             "Pools are full for 2,055 of the 4,001 sentences of the file.",
         ),
     ),

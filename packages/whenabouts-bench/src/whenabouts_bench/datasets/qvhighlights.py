@@ -1,17 +1,12 @@
-"""QVHighlights: vlogs and news, several moments a query, and how good each clip of them is."""
+"""QVHighlights: vlogs and news, several moments per query, with saliency grades of clips."""
 
 from __future__ import annotations
 
-from whenabouts_bench.datasets.declaration import (
-    AnnotationFile,
-    Declaration,
-    FeatureFile,
-    Split,
-    Statistics,
-)
+from whenabouts_bench.datasets.declaration import AnnotationFile, Declaration, FeatureFile, Split, Statistics
 
 _HOW = "jayleicn/moment_detr links to an archive of 8 GB (moment_detr_features)."
 _WHO = "the authors of Moment-DETR"
+_NPZ = "a folder of npz, {video id}.npz with features (clips, width)"
 _UNKNOWN = Statistics()
 
 
@@ -45,26 +40,8 @@ DATASET = Declaration(
         ),
     ),
     features=(
-        FeatureFile(
-            ("clip_features",),
-            "video",
-            "a folder of npz, {video id}.npz with features (clips, width)",
-            512,
-            f"{_WHO}: CLIP ViT-B/32",
-            _HOW,
-            2.0,
-            needed=True,
-        ),
-        FeatureFile(
-            ("slowfast_features",),
-            "video",
-            "a folder of npz, {video id}.npz with features (clips, width)",
-            2304,
-            f"{_WHO}: SlowFast",
-            _HOW,
-            2.0,
-            needed=True,
-        ),
+        FeatureFile(("clip_features",), "video", _NPZ, 512, f"{_WHO}: CLIP ViT-B/32", _HOW, 2.0, needed=True),
+        FeatureFile(("slowfast_features",), "video", _NPZ, 2304, f"{_WHO}: SlowFast", _HOW, 2.0, needed=True),
         FeatureFile(
             ("clip_text_features",),
             "query",
@@ -79,7 +56,6 @@ DATASET = Declaration(
         "A video is a piece of at most 150 s of a YouTube video: its id is {YouTube id}_{start}_{end}.",
         "Over all splits the papers say: 10,310 queries, 10,148 videos, 18,367 moments, 1.78 a query.",
         "Saliency scores (three annotators, 0 very bad to 4 very good) belong to clips of 2 s; they are "
-        "in each "
-        "query's metadata.",
+        "in each query's metadata.",
     ),
 )

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from whenabouts_bench.datasets.declaration import (
-    AnnotationFile,
-    Declaration,
-    FeatureFile,
-    Split,
-    Statistics,
-)
+from whenabouts_bench.datasets.declaration import AnnotationFile, Declaration, FeatureFile, Split, Statistics
 
 C3D = FeatureFile(
     ("tall_c3d_features.hdf5",),
@@ -52,13 +46,7 @@ DATASET = Declaration(
         Split(
             "test",
             (AnnotationFile("test.json", "2d-tan", Statistics(25, 4_001, 4_001), "1c64c8a5ada2b812"),),
-            Statistics(
-                videos=25,
-                queries=4_083,
-                video_seconds=367.15,
-                moment_seconds=31.87,
-                words_per_query=8.53,
-            ),
+            Statistics(25, 4_083, video_seconds=367.15, moment_seconds=31.87, words_per_query=8.53),
             _NOTE.format(paper="4,083") + " Its 25 videos are no corpus: as VCMR it is too easy to say much.",
         ),
     ),
@@ -66,7 +54,6 @@ DATASET = Declaration(
     notes=(
         "Times in the files are frame numbers at 29.4 frames a second; here they are seconds.",
         "Several people described each video: one query in eight repeats another of its video, word for "
-        "word, "
-        "with the same moment.",
+        "word, with the same moment.",
     ),
 )

@@ -1,4 +1,4 @@
-"""TVR: moments of six TV series, with subtitles; one moment a query."""
+"""TVR: moments of six TV series, with subtitles; one moment per query."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ VIDEOS = (
 
 
 def complete(annotations: Annotations, path: Path, split: str) -> Annotations:
-    """The annotations with all videos of the split, as the side file has them: they are what is searched."""
+    """The annotations with all videos of the split from the side file, which are the corpus to search."""
     return with_corpus(annotations, _corpus_beside(path, split))
 
 
 def with_corpus(annotations: Annotations, corpus: Mapping[str, float]) -> Annotations:
-    """The annotations with every video of a corpus (id -> seconds) that they do not yet have."""
+    """The annotations with all videos of a corpus (id -> seconds)."""
     annotated = {video.id for video in annotations.videos}
     more = tuple(Video(name, seconds) for name, seconds in corpus.items() if name not in annotated)
     return replace(annotations, videos=annotations.videos + more)
@@ -102,11 +102,7 @@ DATASET = Declaration(
     mark=rb'"desc_id"',
     splits=(
         Split("train", _file("train"), Statistics(videos=17_435, queries=87_175)),
-        Split(
-            "val",
-            _file("val"),
-            Statistics(videos=2_179, queries=10_895, judgements=10_895),
-        ),
+        Split("val", _file("val"), Statistics(videos=2_179, queries=10_895, judgements=10_895)),
         Split(
             "test_public",
             _file("test_public"),
@@ -130,7 +126,7 @@ DATASET = Declaration(
     ),
     notes=(
         "A search over the corpus is over the videos of one split: 2,179 for val.",
-        "Over all splits the papers say: videos 76.2 s, moments 9.1 s, 13.4 words a query, 5 queries a "
+        "Over all splits, the papers say: videos 76.2 s, moments 9.1 s, 13.4 words a query, 5 queries a "
         "video.",
         "The features were made from pictures at 15 a second that were never published; features computed "
         "from the published ones (3 a second) are different features.",

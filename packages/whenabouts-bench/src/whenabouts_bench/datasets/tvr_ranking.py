@@ -1,4 +1,4 @@
-"""TVR-Ranking: imprecise queries, and a graded list of moments for each, over nearly all of TVR."""
+"""TVR-Ranking: imprecise queries, each with a graded list of moments, over nearly all of TVR."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CORPUS = "video_corpus.json"
 
 
 def complete(annotations: Annotations, path: Path, split: str) -> Annotations:
-    """The annotations with all videos of the corpus, as the side file has them."""
+    """The annotations with all videos of the corpus from the side file."""
     corpus = sibling_file(path, CORPUS)
     if corpus is None:
         return annotations
@@ -36,9 +36,15 @@ def complete(annotations: Annotations, path: Path, split: str) -> Annotations:
 
 
 def _files(name: str) -> tuple[AnnotationFile, ...]:
-    return (
-        AnnotationFile(f"{name}.json", "tvr-ranking"),
-        AnnotationFile(f"{name}.jsonl", "tvr-ranking"),
+    return tuple(AnnotationFile(f"{name}.{suffix}", "tvr-ranking") for suffix in ("json", "jsonl"))
+
+
+def _graded(
+    queries: int, judgements: int, videos: int, moment: float, words: float, relevant: float
+) -> Statistics:
+    """The paper's numbers of a graded split; `moment` is the mean length in seconds."""
+    return Statistics(
+        19_614, queries, judgements, videos, None, None, moment, 0.11, words, relevant_per_query=relevant
     )
 
 
@@ -63,31 +69,13 @@ DATASET = Declaration(
         Split(
             "val",
             _files("val"),
-            Statistics(
-                videos=19_614,
-                queries=500,
-                judgements=14_382,
-                judged_videos=9_272,
-                moment_seconds=8.71,
-                words_per_query=14.11,
-                relevant_per_query=27.1,
-                moment_share=0.11,
-            ),
+            _graded(500, 14_382, 9_272, 8.71, 14.11, 27.1),
             _WHO.format(name="val", n="14,382", videos="9,272"),
         ),
         Split(
             "test",
             _files("test"),
-            Statistics(
-                videos=19_614,
-                queries=2_781,
-                judgements=80_060,
-                judged_videos=18_146,
-                moment_seconds=8.61,
-                words_per_query=13.97,
-                relevant_per_query=27.0,
-                moment_share=0.11,
-            ),
+            _graded(2_781, 80_060, 18_146, 8.61, 13.97, 27.0),
             _WHO.format(name="test", n="80,060", videos="18,146"),
         ),
         *(
@@ -117,8 +105,7 @@ DATASET = Declaration(
     notes=(
         "All splits search the same 19,614 videos.",
         "The released evaluation departs from the paper: gain 2^relevance - 1 for the relevance, IoU "
-        "above the "
-        "threshold for at or above it, and unanswered queries left out.",
+        "above the threshold for at or above it, and unanswered queries left out.",
     ),
     # The three training sets are the same queries with more and more moments.
     shared_query_ids=(

@@ -1,1 +1,1 @@
-"""Judgements and a run to numbers: metrics by named protocols, significance, reports."""
+"""From judgements and a run to numbers: metrics by named protocols, significance, reports."""

@@ -1,10 +1,9 @@
-"""The least and greatest value that a metric could have, whatever grades the answers get that nobody judged.
+"""Bounds of a metric over all possible grades of answers that nobody judged.
 
-The reading: an answer that is judged keeps what it got. One that is not may have any grade up to the highest;
-then it is a judged moment with its own borders, which matches itself alone and takes its place in the best
-possible list. Over all grades of the unjudged answers up to the metric's depth these bounds are exact
-(tests/research/evaluation/test_unjudged.py goes through all of them). They say nothing of moments that nobody
-judged and this run does not give either.
+Judged answers keep their values. An unjudged answer may have any grade up to the highest; it then counts as a
+judged moment with its own borders, which matches itself only and enters the ideal list. Over all grades of
+the unjudged answers up to the metric's depth the bounds are exact (test_unjudged.py enumerates them). They do
+not cover unjudged moments outside the run.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ _MOST_STEPS = 100
 def bounds_of(
     listing: Listing, metric: Metric, unjudged: Mask, plain: Floats, most_grade: float
 ) -> tuple[Floats, Floats]:
-    """(B,) least and greatest value of each query; `plain` (B,) is its value as things stand.
+    """(B,) lower and upper bound of each query's value; `plain` (B,) is the value as judged.
 
-    `unjudged` (N,) are the rows up to the metric's depth that have no judgement and could be right.
+    `unjudged` (N,) marks unjudged rows up to the metric's depth that could be right.
     """
     if not unjudged.any():
         return plain, plain
     lower, upper = BOUNDS[metric.measure](listing, metric, unjudged, plain, most_grade)
-    # Rounding aside, what stands lies between.
+    # The judged value lies between, up to rounding.
     return np.minimum(lower, plain), np.maximum(upper, plain)
 
 
 def _of_a_hit(
     listing: Listing, metric: Metric, unjudged: Mask, plain: Floats, most_grade: float
 ) -> tuple[Floats, Floats]:
-    """Of R@K and mIoU: one right answer makes them 1, and a wrong one takes nothing away."""
+    """For R@K and mIoU: one right answer yields 1, a wrong one changes nothing."""
     can_hit = np.bincount(listing.rows.query[unjudged], minlength=listing.queries) > 0
     return plain, np.where(can_hit, 1.0, plain)
 
@@ -47,9 +46,9 @@ def _of_a_hit(
 def _of_average_precision(
     listing: Listing, metric: Metric, unjudged: Mask, plain: Floats, most_grade: float
 ) -> tuple[Floats, Floats]:
-    """Of AP: each number n of right ones among the unjudged is tried, the first n and the last n of them.
+    """For AP: try each number n of right unjudged rows, with the first n and the last n of them.
 
-    For one n the denominator is fixed, and the sum of precisions grows as any right row moves up.
+    For fixed n the denominator is fixed, and the sum of precisions grows as any right row moves up.
     """
     rows = listing.by_score.rows
     place, count = _places(rows.query[unjudged], listing.queries)
@@ -66,19 +65,19 @@ def _of_average_precision(
 
 
 def _places(query: Indices, queries: int) -> tuple[Indices, Indices]:
-    """(U,) the place of each unjudged row among those of its query, and (B,) how many a query has."""
+    """(U,) the place of each unjudged row among those of its query, and (B,) their number per query."""
     return ranks_within(query), np.bincount(query, minlength=queries)
 
 
 def _of_ndcg(
     listing: Listing, metric: Metric, unjudged: Mask, plain: Floats, most_grade: float
 ) -> tuple[Floats, Floats]:
-    """Of nDCG@K: equation 1 of the TVR-Ranking paper over all grades of the unjudged rows."""
+    """For nDCG@K: equation 1 of the TVR-Ranking paper over all grades of the unjudged rows."""
     gains = _Gains.of(listing, metric, unjudged, most_grade)
     lower, upper = plain.copy(), plain.copy()
     for value in gains.with_the_last():
         lower = np.fmin(lower, value)
-    # Dinkelbach's method for the greatest ratio: the value rises with each step until it is the greatest.
+    # Dinkelbach's method maximises the ratio: the value rises with each step until it is maximal.
     for _ in range(_MOST_STEPS):
         value = np.fmax(upper, gains.best_beyond(upper))
         if np.array_equal(value, upper):
@@ -89,13 +88,13 @@ def _of_ndcg(
 
 @dataclass(frozen=True)
 class _Gains:
-    """What the DCG of a list and that of the best possible list become with grades for unjudged rows.
+    """DCG of a list and of the ideal list as functions of the grades of unjudged rows.
 
-    A list in descending order has the DCG sum over levels of (level - next lower level) * C(number of gains
-    at or above the level), with C(n) the sum of the first n discounts. So each level can be looked at alone.
-    `met` (B,) is the DCG of what is judged, `steps` (L,) the differences of the levels, `judged` (L, B) how
-    many judged moments reach each, `first` and `last` (B, U + 1) the discounts of the first and last n
-    unjudged rows (NaN beyond their number), `ideal` is C up to any number.
+    The DCG of a descending list is the sum over levels of (level - next lower level) * C(number of gains at
+    or above the level), where C(n) sums the first n discounts; so levels are independent. `met` (B,) is the
+    DCG of judged rows, `steps` (L,) the differences of levels, `judged` (L, B) the number of judged moments
+    at or above each, `first` and `last` (B, U + 1) the discounts of the first and last n unjudged rows (NaN
+    beyond their number), `ideal` is C.
     """
 
     met: Floats
@@ -122,22 +121,17 @@ class _Gains:
         most = int(np.bincount(judged_query, minlength=1).max()) + discounts.shape[1]
         ideal = 1 / np.log2(np.arange(most) + 2)
         ideal[k:] = 0.0
-        return cls(
-            discounted(*listing.gained(cast(float, metric.iou)), k, listing.queries),
-            np.diff(levels, prepend=0.0),
-            np.array(
-                [np.bincount(judged_query[judged_gain >= g], minlength=listing.queries) for g in levels]
-            ),
-            first,
-            np.where(places >= 0, last, np.nan),
-            np.concatenate([[0.0], np.cumsum(ideal)]),
-        )
+        met = discounted(*listing.gained(cast(float, metric.iou)), k, listing.queries)
+        steps, last = np.diff(levels, prepend=0.0), np.where(places >= 0, last, np.nan)
+        judged = [np.bincount(judged_query[judged_gain >= g], minlength=listing.queries) for g in levels]
+        return cls(met, steps, np.array(judged), first, last, np.concatenate([[0.0], np.cumsum(ideal)]))
 
     def with_the_last(self) -> Iterator[Floats]:
-        """(B,) the value with the last n unjudged rows at the highest grade, for each n; NaN for too many.
+        """(B,) the value with the last n unjudged rows at the highest grade, for each n; NaN beyond their
+        number.
 
-        The value is a linear function of the gains over a convex one, so it is least where each gain is 0 or
-        the highest; then the best possible list knows their number alone, and the last ones add least.
+        The value is a linear over a convex function of the gains, so it is minimal where each gain is 0 or
+        the highest. Then the ideal list depends on their number only, and the last rows add least.
         """
         top = self.steps.sum()
         for right in range(self.last.shape[1]):
@@ -147,10 +141,10 @@ class _Gains:
             )
 
     def best_beyond(self, value: Floats) -> Floats:
-        """(B,) the value with those grades that exceed `value` (B,) times the best possible list most.
+        """(B,) the value with the grades that most exceed `value` (B,) times the ideal list.
 
-        Higher grades go to higher ranks, so a level is reached by the first n unjudged rows. Which n is best
-        can be asked for each level alone: the answer never grows with the level, as a list of grades must.
+        Higher grades go to higher ranks, so each level is reached by the first n unjudged rows. The best n of
+        each level can be found separately: it never grows with the level.
         """
         met, best = self.met.copy(), np.zeros_like(self.met)
         queries, numbers = np.arange(len(met)), np.arange(self.first.shape[1])

@@ -1,4 +1,4 @@
-"""A comparison of runs: means, differences and verdicts, as a table, as JSON, as LaTeX."""
+"""A comparison of runs: means, differences and verdicts, as a table, JSON, or LaTeX."""
 
 from __future__ import annotations
 
@@ -37,37 +37,34 @@ _ESCAPED = {
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean or a difference of means, as a fraction, and the ends of its confidence interval."""
+    """A mean or a difference of means, as a fraction, with its confidence interval."""
 
     value: float
     low: float
     high: float
 
     def to_json(self, name: str) -> dict[str, float]:
-        """For programs; `name` is what the value is."""
         return {name: self.value, "low": self.low, "high": self.high}
 
 
 @dataclass(frozen=True)
 class System:
-    """A run that was compared."""
+    """A compared run."""
 
     name: str
-    """Short and unlike the others'."""
+    """Short and unique."""
     run: str
-    """Its file."""
     missing: int
-    """Judged queries that it does not answer."""
+    """The number of judged queries without an answer."""
     means: Mapping[str, Estimate]
-    """By metric."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How much higher a system is than another by a metric, and whether that is more than chance.
+    """The difference of a system from a baseline by a metric, and whether it is significant.
 
-    `p` is as tested, `p_corrected` after the correction. `exact`: all patterns of signs were counted.
-    `differing_videos` is in how many videos the two differ at all. `verdict` is about the system.
+    `p` is uncorrected, `p_corrected` after the correction. `exact`: all patterns of signs were counted.
+    `differing_videos` is the number of videos in which the two differ. `verdict` is about the system.
     """
 
     metric: str
@@ -81,7 +78,6 @@ class Difference:
     verdict: Verdict
 
     def to_json(self) -> dict[str, Any]:
-        """For programs, without the names of what is compared."""
         names = ("p", "p_corrected", "exact", "differing_videos", "verdict")
         return self.difference.to_json("difference") | {name: getattr(self, name) for name in names}
 
@@ -90,10 +86,9 @@ class Difference:
 class Settings:
     """How runs are compared.
 
-    Intervals cover 1 - `alpha`; a difference is called one where its corrected p is at most `alpha`.
-    `baseline`: "first" compares each other run with the first, "each-pair" every run with every other.
-    `trainings`: so many runs, one after the other, are of one system; then trainings and videos are what
-    differences must be larger than (`several_trainings.py`), and nothing is drawn.
+    Intervals cover 1 - `alpha`; a difference is significant if its corrected p is at most `alpha`.
+    `baseline`: "first" compares each other run with the first, "each-pair" all pairs. `trainings`: the number
+    of consecutive runs of one system; with several, `several_trainings.py` replaces resampling.
     """
 
     baseline: Literal["first", "each-pair"] = "first"
@@ -108,8 +103,8 @@ class Settings:
 class Comparison:
     """Runs compared under one protocol.
 
-    `differences` are in the order of `metrics`, then of pairs. `counts` says for each metric to how many
-    queries it applies, about how many videos. `clustered_by` is "video" or "query".
+    `differences` are ordered by `metrics`, then by pairs. `counts` has, for each metric, the number of
+    queries that it applies to, and of their videos.
     """
 
     protocol: str
@@ -122,21 +117,20 @@ class Comparison:
     differences: tuple[Difference, ...]
     settings: Settings
     missing_as_zero: bool = True
-    """Whether judged queries that a run does not answer count as 0; else they are left out for all runs."""
+    """Whether judged queries without an answer count as 0; else they are left out for all runs."""
     notes: tuple[str, ...] = ()
-    """Sentences a reader of the numbers must know."""
+    """Caveats for readers of the numbers."""
     unjudged: PooledComparison | None = None
-    """What was not judged, where the judgements come from pools."""
+    """The effect of unjudged answers, if the judgements come from pools."""
     untold: tuple[str, ...] = ()
-    """Metrics without a value: of a task that not every run answers."""
+    """Metrics without a value, because not every run answers their task."""
 
     @property
     def family(self) -> int:
-        """How many comparisons are corrected together: all pairs of runs of one metric."""
+        """The number of comparisons corrected together: all pairs of runs by one metric."""
         return len(self.differences) // len(self.metrics)
 
     def to_json(self) -> dict[str, Any]:
-        """As `compare --json` prints it."""
         return {
             "protocol": self.protocol,
             "queries": self.queries,
@@ -183,11 +177,11 @@ class Comparison:
 
     @property
     def _drawn(self) -> bool:
-        """Whether videos were drawn: where each system has one run."""
+        """Whether videos were resampled: if each system has one run."""
         return self.settings.trainings == 1
 
     def table(self) -> list[str]:
-        """Lines for people: a block for each metric, then what the words and numbers mean."""
+        """A block per metric, then explanations."""
         lines = [f"{self.protocol}: {self._about(self.queries, self.videos)}"]
         lines += [f"  {line}" for line in self._missing()]
         for metric in self.metrics:
@@ -218,19 +212,19 @@ class Comparison:
         return f"{self.settings.correction.capitalize()}'s correction for {of}"
 
     def block(self, metric: str) -> list[str]:
-        """Lines for people about one metric: its name, then a table of runs."""
+        """The lines of one metric: its name, then a table of runs."""
         queries, videos = self.counts[metric]
         applies = "" if queries == self.queries else f"  (applies to {self._about(queries, videos)})"
         sure = f"{100 * (1 - self.settings.alpha):g} %"
         rows = [("run", "mean %", f"[{sure}]", "against", "difference", f"[{sure}]", "p", "")]
         for system in self.systems:
             mean = system.means[metric]
-            own = (system.name, f"{100 * mean.value:.2f}", _interval(mean))
-            own_differences = [d for d in self.differences if (d.metric, d.system) == (metric, system.name)]
-            rows += [(*own, "", "", "", "", "")] if not own_differences else []
-            for number, d in enumerate(own_differences):
+            first = (system.name, f"{100 * mean.value:.2f}", _interval(mean))
+            differences = [d for d in self.differences if (d.metric, d.system) == (metric, system.name)]
+            rows += [(*first, "", "", "", "", "")] if not differences else []
+            for number, d in enumerate(differences):
                 cells = (d.baseline, f"{100 * d.difference.value:+.2f}", _interval(d.difference, signed=True))
-                rows.append((*(own if number == 0 else ("",) * 3), *cells, _p(d.p_corrected), d.verdict))
+                rows.append((*(first if number == 0 else ("",) * 3), *cells, _p(d.p_corrected), d.verdict))
         return [metric + applies, *_lined_up(rows, right=(1, 4, 6))]
 
     def _explained(self) -> list[str]:
@@ -258,9 +252,9 @@ class Comparison:
         )
 
     def to_latex(self) -> str:
-        r"""A booktabs table with intervals; letters mark what is significantly better than what.
+        r"""A booktabs table with intervals; letters mark significant improvements.
 
-        Runs are its rows, or its columns where there are many metrics. Needs `\usepackage{booktabs}`.
+        Runs are rows, or columns if there are many metrics. Needs `\usepackage{booktabs}`.
         """
         letters = {system.name: _letter(number) for number, system in enumerate(self.systems)}
         runs = [f"({letters[s.name]})~{escaped(s.name)}" for s in self.systems]
@@ -282,9 +276,9 @@ class Comparison:
         )
 
     def _cell(self, system: System, metric: str, letters: Mapping[str, str]) -> str:
-        own = [d for d in self.differences if d.metric == metric]
-        beaten = [d.baseline for d in own if (d.system, d.verdict) == (system.name, "better")]
-        beaten += [d.system for d in own if (d.baseline, d.verdict) == (system.name, "worse")]
+        differences = [d for d in self.differences if d.metric == metric]
+        beaten = [d.baseline for d in differences if (d.system, d.verdict) == (system.name, "better")]
+        beaten += [d.system for d in differences if (d.baseline, d.verdict) == (system.name, "worse")]
         marks = ",".join(letters[s.name] for s in self.systems if s.name in beaten)
         mean = system.means[metric]
         above = f"{100 * mean.value:.2f}" + (f"$^{{{marks}}}$" if marks else "")
@@ -327,7 +321,7 @@ def _p(p: float) -> str:
 
 
 def _letter(number: int) -> str:
-    """A, b, ... z, aa, ab: as spreadsheets count."""
+    """a, b, ... z, aa, ab, as in spreadsheets."""
     return (_letter(number // 26 - 1) if number >= 26 else "") + "abcdefghijklmnopqrstuvwxyz"[number % 26]
 
 
@@ -344,10 +338,10 @@ def _lined_up(rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[str]:
 
 
 def escaped(text: str) -> str:
-    """Text that LaTeX prints as it stands; control characters become blanks.
+    r"""Text escaped for LaTeX; control characters become blanks.
 
     >>> print(escaped("50%_of {a}"))
-    50\\%\\_of \\{a\\}
+    50\%\_of \{a\}
     """
     return "".join(
         " " if unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") else _ESCAPED.get(letter, letter)
@@ -363,9 +357,9 @@ def booktabs(
     label: str,
     before: Sequence[str] = (),
 ) -> str:
-    """A floating table: first column to the left, the others centred. All text is LaTeX already.
+    """A floating table of LaTeX cells: first column left-aligned, the others centred.
 
-    `before` are lines of comment that stand above it, such as the packages it needs.
+    `before` are comment lines above it, such as required packages.
     """
     lines = [f"% {line}" for line in before]
     lines += [r"\begin{table}", r"  \centering", f"  \\caption{{{caption}}}", f"  \\label{{{label}}}"]

@@ -1,4 +1,4 @@
-"""Runs compared by judgements from pools: without what was not judged, and how far that could move them."""
+"""Comparison by pooled judgements: on condensed lists, and how much unjudged answers could change."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Limits = tuple[float, float]
 
 @dataclass(frozen=True)
 class PooledComparison:
-    """What was not judged of the runs of a comparison.
+    """The effect of unjudged answers on a comparison.
 
-    `condensed` is the same comparison on lists without it, `runs` has, by run and metric, what
-    `Unjudged.means` says, and `limits` by metric, system and baseline what `possible_difference` says.
+    `condensed` is the comparison on condensed lists; `runs` has `Unjudged.means` by run and metric, `limits`
+    has `possible_difference` by metric, system and baseline.
     """
 
     judged_iou: float
@@ -31,20 +31,20 @@ class PooledComparison:
     limits: Mapping[tuple[str, str, str], Limits]
 
     def possible(self, metric: str, system: str, baseline: str) -> Limits:
-        """The least and greatest difference of means that the unjudged answers allow."""
+        """Bounds of the difference of means over all grades of unjudged answers."""
         return self.limits[metric, system, baseline]
 
     def settled(self, metric: str, system: str, baseline: str) -> bool:
-        """Whether the unjudged answers cannot change which mean is higher."""
+        """Whether unjudged answers cannot change the sign of the difference."""
         least, greatest = self.possible(metric, system, baseline)
         return least > 0 or greatest < 0
 
     def block(self, metric: str) -> list[str]:
-        """Lines for people about one metric."""
+        """The lines of one metric."""
         counts = [
-            f"{int(own[metric]['unjudged']):,} of {int(own[metric]['answers']):,} answers of {name}"
-            for name, own in self.runs.items()
-            if own[metric]["unjudged"]
+            f"{int(run[metric]['unjudged']):,} of {int(run[metric]['answers']):,} answers of {name}"
+            for name, run in self.runs.items()
+            if run[metric]["unjudged"]
         ]
         if not counts:
             return ["  all answers that it reads were judged"]
@@ -65,18 +65,17 @@ class PooledComparison:
         )
 
     def sentence(self) -> str:
-        """What the words of the blocks mean."""
+        """An explanation of the blocks."""
         return (
             "Judgements from pools: an answer is judged from IoU "
             f"{self.judged_iou:g} with a judged moment (or what the metric asks, if that is less). The first "
-            "lines of a metric take what was not judged for wrong, the second leave it out (condensed "
-            'lists). "possible": differences of the means over all grades that the unjudged answers could '
-            "get; by R@K and mIoU an answer that both runs give has one grade, by other metrics each run is "
-            "taken by itself, and the limits may be narrower."
+            "lines of a metric count unjudged answers as wrong, the second leave them out (condensed "
+            'lists). "possible": differences of the means over all grades of the unjudged answers; by R@K '
+            "and mIoU an answer of both runs has one grade, by other metrics each run is bounded "
+            "separately, and the limits may be narrower."
         )
 
     def to_json(self) -> dict[str, Any]:
-        """For programs, as `compare --json` prints it below "unjudged"."""
         condensed = self.condensed.to_json()
         for pair in condensed["comparisons"]:
             for metric, numbers in pair["metrics"].items():
@@ -86,34 +85,34 @@ class PooledComparison:
         return {
             "judged_iou": self.judged_iou,
             "systems": [
-                {"name": name, "metrics": {metric: without_nan(numbers) for metric, numbers in own.items()}}
-                for name, own in self.runs.items()
+                {"name": name, "metrics": {metric: without_nan(numbers) for metric, numbers in run.items()}}
+                for name, run in self.runs.items()
             ],
             "condensed": {key: condensed[key] for key in ("systems", "comparisons")},
         }
 
 
-def possible_difference(own: Evaluation, other: Evaluation, metric: str) -> Limits:
-    """The least and greatest difference of two runs' means by a metric, over all grades of unjudged answers.
+def possible_difference(system: Evaluation, baseline: Evaluation, metric: str) -> Limits:
+    """Bounds of the difference of two runs' means by a metric, over all grades of unjudged answers.
 
-    By measures of hits (R@K, mIoU) exact under the reading of `bounds`: an answer that both runs give, border
-    for border (VR: its video), is right in both or in neither. By others each run is taken by itself, so
-    the limits hold, and may be narrower.
+    For measures of hits (R@K, mIoU) exact under the assumptions of `bounds`: an answer of both runs with the
+    same borders (VR: the same video) is right in both or in neither. For other measures each run is bounded
+    separately, so the bounds are valid but may be loose.
     """
-    first, second = own.unjudged, other.unjudged
+    first, second = system.unjudged, baseline.unjudged
     assert first is not None and second is not None
-    column, opposite = own.metrics.index(metric), other.metrics.index(metric)
-    place = {query_id: number for number, query_id in enumerate(other.query_ids)}
-    order = [place[query_id] for query_id in own.query_ids]
+    column, opposite = system.metrics.index(metric), baseline.metrics.index(metric)
+    place = {query_id: number for number, query_id in enumerate(baseline.query_ids)}
+    order = [place[query_id] for query_id in system.query_ids]
     least = first.lower[:, column] - second.upper[order, opposite]
     greatest = first.upper[:, column] - second.lower[order, opposite]
     mine, theirs = first.open.get(column, {}), second.open.get(opposite, {})
-    for row, query_id in enumerate(own.query_ids):
+    for row, query_id in enumerate(system.query_ids):
         given, answered = mine.get(query_id, set()), theirs.get(query_id, set())
         if given & answered:
-            here, there = own.values[row, column], other.values[order[row], opposite]
-            # All of them wrong, a shared one right, or one right that the other run does not give.
-            greatest[row] = max(here - there, 0.0, 1 - there if given - answered else 0.0)
-            least[row] = min(here - there, 0.0, here - 1 if answered - given else 0.0)
+            value, other = system.values[row, column], baseline.values[order[row], opposite]
+            # All wrong, a shared one right, or one right that only one run gives.
+            greatest[row] = max(value - other, 0.0, 1 - other if given - answered else 0.0)
+            least[row] = min(value - other, 0.0, value - 1 if answered - given else 0.0)
     low, high = means_of(np.stack([least, greatest], axis=1)).tolist()
     return low, high

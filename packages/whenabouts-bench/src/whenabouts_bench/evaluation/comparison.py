@@ -1,4 +1,4 @@
-"""Runs compared over the same queries: which differences are more than chance."""
+"""Compare runs over the same queries, and test the differences."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,12 +37,12 @@ _MOST_RESAMPLES = 10_000_000
 
 
 def clusters_of(annotations: Annotations) -> dict[str, int]:
-    """Query id -> the number of the video it is filed under; queries of one video are one cluster.
+    """Query id -> index of its video; queries of one video form a cluster.
 
-    A query that is true in several videos is filed under that of its most relevant judgement, the first
-    listed of equals. Joining all queries that share any video would be more careful, but it leaves too little
-    to tell: of the 3,720 queries of MVMR's Charades pools it puts 3,388 into one cluster. A query without a
-    judgement is a cluster by itself.
+    A query with moments in several videos belongs to that of its most relevant judgement (ties: the first).
+    Merging all queries that share any video would be more conservative, but leaves too few clusters: of the
+    3,720 queries of MVMR's Charades pools, 3,388 would form one. A query without judgement is its own
+    cluster.
     """
     order = np.lexsort((np.arange(len(annotations.query)), -annotations.relevance, annotations.query))
     queries, first = np.unique(annotations.query[order], return_index=True)
@@ -51,13 +52,13 @@ def clusters_of(annotations: Annotations) -> dict[str, int]:
 
 
 def queries_in_several_videos(annotations: Annotations) -> int:
-    """How many queries are true in more than one video."""
+    """The number of queries with moments in more than one video."""
     pairs = np.unique(np.stack([annotations.query, annotations.video]), axis=1)
     return int((np.bincount(pairs[0]) > 1).sum()) if pairs.size else 0
 
 
 def names_of(runs: Iterable[str | PurePath]) -> tuple[str, ...]:
-    """Short names of runs: stems of files, with as much of their folders as makes them differ.
+    """Short unique names of runs: file stems, with parent folders where needed.
 
     >>> names_of(["a/run.jsonl", "b/run.jsonl.gz", "c/best.json"])
     ('a/run', 'b/run', 'best')
@@ -65,10 +66,10 @@ def names_of(runs: Iterable[str | PurePath]) -> tuple[str, ...]:
     parts = [_parts(PurePath(run)) for run in runs]
     depths = [1] * len(parts)
     while True:
-        names = ["/".join(own[-depth:]) for own, depth in zip(parts, depths, strict=True)]
+        names = ["/".join(path[-depth:]) for path, depth in zip(parts, depths, strict=True)]
         longer = [
-            depth + 1 if names.count(name) > 1 and depth < len(own) else depth
-            for name, own, depth in zip(names, parts, depths, strict=True)
+            depth + 1 if names.count(name) > 1 and depth < len(path) else depth
+            for name, path, depth in zip(names, parts, depths, strict=True)
         ]
         if longer == depths:
             break
@@ -97,10 +98,10 @@ def compare_files(
     settings: Settings | None = None,
     judged_iou: float | None = None,
 ) -> Comparison:
-    """Runs of one file of judgements compared; what the command line calls.
+    """Compare runs by one file of judgements; called by the command line.
 
-    Without a protocol the judgements choose; `judged_iou` as in `evaluate`. Raises FormatError for files,
-    UsageError for what does not fit.
+    By default the judgements choose the protocol; `judged_iou` as in `evaluate`. Raises FormatError for
+    files, UsageError for inputs that do not fit.
     """
     settings = settings or Settings()
     _check_settings(settings, len(runs))
@@ -137,27 +138,26 @@ def compare(
 ) -> Comparison:
     """Means, differences and verdicts of evaluations over the same queries.
 
-    `clusters` gives each query's cluster (see `clusters_of`); None takes every query by itself, which is
-    right only where no two queries share a video. `names` default to those of the runs' files. Metrics
-    that not every evaluation has, and those that apply to no query, are left out, and `notes` say so. A
-    family of comparisons, corrected together, is all pairs of runs that are compared, by one metric. Where
-    judgements come from pools, the same is compared on condensed lists (`Comparison.unjudged`).
+    `clusters` maps queries to clusters (`clusters_of`); None treats queries as independent, which is right
+    only if no two share a video. `names` default to those of the files. Metrics that not every evaluation
+    has, or that apply to no query, are left out, with a note. All compared pairs of runs by one metric are
+    corrected together. With pooled judgements, condensed lists are compared as well (`Comparison.unjudged`).
 
-    Raises UsageError for fewer than two evaluations, and where protocols or queries differ.
+    Raises UsageError for fewer than two evaluations, or if protocols or queries differ.
     """
     settings = settings or Settings()
     _check_settings(settings, len(evaluations))
     if names is None:
         names = _names_of_systems(names_of(each.run for each in evaluations), settings.trainings)
-    own_names = tuple(names)
+    system_names = tuple(names)
     _check_same(evaluations)
     metrics, untold, left_out = _shared_metrics(evaluations)
     values, labels = _lined_up(evaluations, metrics, clusters)
     evaluations = _averaged(evaluations, settings.trainings)
-    _check_names(own_names, len(evaluations))
+    _check_names(system_names, len(evaluations))
     pairs = _pairs(len(evaluations), settings)
     measured = _measured(values, labels, metrics, pairs, settings)
-    differences = tuple(_differences(evaluations, own_names, pairs, measured, settings))
+    differences = tuple(_differences(evaluations, system_names, pairs, measured, settings))
     return Comparison(
         protocol=evaluations[0].protocol,
         metrics=metrics,
@@ -166,12 +166,12 @@ def compare(
         queries=len(labels),
         videos=len(np.unique(labels)),
         clustered_by="query" if clusters is None else "video",
-        systems=_systems(evaluations, own_names, measured),
+        systems=_systems(evaluations, system_names, measured),
         differences=differences,
         settings=settings,
         missing_as_zero=all(set(e.missing) <= set(e.query_ids) for e in evaluations),
         notes=(*notes, *left_out, *_warnings(differences, measured, settings)),
-        unjudged=_pooled(evaluations, clusters, own_names, settings),
+        unjudged=_pooled(evaluations, clusters, system_names, settings),
     )
 
 
@@ -181,7 +181,7 @@ def _pooled(
     names: tuple[str, ...],
     settings: Settings,
 ) -> PooledComparison | None:
-    """The comparison without what was not judged; None where there are no pools."""
+    """The comparison on condensed lists; None without pools."""
     numbers = [(e.unjudged, e.metrics) for e in evaluations]
     if not all(unjudged for unjudged, _ in numbers):
         return None
@@ -195,15 +195,15 @@ def _pooled(
     )
     means = (unjudged.means(metrics) for unjudged, metrics in numbers if unjudged)
     limits = {
-        (metric, names[own], names[other]): possible_difference(evaluations[own], evaluations[other], metric)
-        for own, other in _pairs(len(evaluations), settings)
+        (metric, names[a], names[b]): possible_difference(evaluations[a], evaluations[b], metric)
+        for a, b in _pairs(len(evaluations), settings)
         for metric in condensed.metrics
     }
     return PooledComparison(thresholds.pop(), condensed, dict(zip(names, means, strict=True)), limits)
 
 
 def _names_of_systems(runs: Sequence[str], trainings: int) -> tuple[str, ...]:
-    """What the names of a system's trainings begin with; without that, the first one's.
+    """The common prefix of each system's trainings, or else the first one's name.
 
     >>> _names_of_systems(["xml-1/run", "xml-2/run", "new-1/run", "new-2/run"], 2)
     ('xml', 'new')
@@ -211,19 +211,19 @@ def _names_of_systems(runs: Sequence[str], trainings: int) -> tuple[str, ...]:
     groups = [runs[first : first + trainings] for first in range(0, len(runs), trainings)]
     if trainings == 1:
         return tuple(runs)
-    names = [_common_beginning(group).rstrip("-_./ ") or group[0] for group in groups]
+    names = [_common_prefix(group).rstrip("-_./ ") or group[0] for group in groups]
     return tuple(
         name if names.count(name) == 1 else group[0] for name, group in zip(names, groups, strict=True)
     )
 
 
-def _common_beginning(names: Sequence[str]) -> str:
+def _common_prefix(names: Sequence[str]) -> str:
     alike = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
     return "".join(letters[0] for letters in alike)
 
 
 def _averaged(evaluations: Sequence[Evaluation], trainings: int) -> list[Evaluation]:
-    """One evaluation a system: each query's mean over its trainings. What was not judged is not told."""
+    """One evaluation per system: each query's mean over its trainings, without unjudged answers."""
     if trainings == 1:
         return list(evaluations)
     averages = []
@@ -245,7 +245,7 @@ def _averaged(evaluations: Sequence[Evaluation], trainings: int) -> list[Evaluat
 
 
 def _refuse_twice(runs: Sequence[str | Path], trainings: int) -> None:
-    """UsageError where a file or its copy is to be two trainings: their luck would look too small."""
+    """Raise UsageError if a file or its copy is used for two trainings, which would hide their variance."""
     seen: dict[Path, str | Path] = {}
     for number, run in enumerate(runs):
         if (file := Path(run).resolve()) in seen:
@@ -269,7 +269,7 @@ def _same_bytes(file: Path, other: Path) -> bool:
 def _check_settings(settings: Settings, runs: int) -> None:
     if settings.trainings < 1 or runs % settings.trainings:
         raise UsageError(
-            f"{runs} runs are no whole number of systems with {settings.trainings} trainings each; name all "
+            f"{runs} runs cannot be divided into systems with {settings.trainings} trainings each; name all "
             "trainings of a system one after the other, as many of each"
         )
     runs //= settings.trainings
@@ -290,7 +290,7 @@ def _check_settings(settings: Settings, runs: int) -> None:
 
 
 def _pairs(runs: int, settings: Settings) -> Pairs:
-    """(system, baseline), by their numbers."""
+    """(system, baseline) indices."""
     if settings.baseline == "first":
         return tuple((number, 0) for number in range(1, runs))
     return tuple((later, earlier) for earlier, later in itertools.combinations(range(runs), 2))
@@ -317,25 +317,20 @@ def _check_same(evaluations: Sequence[Evaluation]) -> None:
                 f"{given} answers in each query's own video, {pooled} in its pool: only answers to one "
                 "task can be compared (`evaluate --given` shows the drop from one to the other)"
             )
-        own = set(other.query_ids)
-        if own != ids:
-            lone = sorted(ids ^ own)[0]
+        others = set(other.query_ids)
+        if others != ids:
+            lone = sorted(ids ^ others)[0]
             raise UsageError(
-                f"{names[0]} and {name} have numbers for different queries ({len(ids - own)} only in the "
-                f"first, {len(own - ids)} only in the second, such as {lone!r}); {first.protocol} leaves out "
-                "what a run does not answer: choose a protocol that counts it as 0"
+                f"{names[0]} and {name} have numbers for different queries ({len(ids - others)} only in the "
+                f"first, {len(others - ids)} only in the second, such as {lone!r}); {first.protocol} leaves "
+                "out what a run does not answer: choose a protocol that counts it as 0"
             )
     if not ids:
         raise UsageError("no query counts, so there is nothing to compare")
 
 
-def _shared_metrics(
-    evaluations: Sequence[Evaluation],
-) -> tuple[tuple[str, ...], tuple[str, ...], list[str]]:
-    """The metrics that all runs tell and that apply to a query, those that some run does not tell, and notes.
-
-    A run tells no metric of a task that it does not answer.
-    """
+def _shared_metrics(evaluations: Sequence[Evaluation]) -> tuple[tuple[str, ...], tuple[str, ...], list[str]]:
+    """(metrics of all runs that apply to a query, metrics of tasks that some run does not answer, notes)."""
     every = dict.fromkeys(name for e in evaluations for name in e.metrics)
     untold = tuple(name for name in every if any(name in e.untold for e in evaluations))
     some = [name for name in every if name not in untold and any(name not in e.metrics for e in evaluations)]
@@ -355,7 +350,7 @@ def _shared_metrics(
 def _lined_up(
     evaluations: Sequence[Evaluation], metrics: tuple[str, ...], clusters: Mapping[str, int] | None
 ) -> tuple[Floats, Indices]:
-    """Values (S, Q, M) with the queries of all in one order, and the queries' clusters (Q,)."""
+    """Values (S, Q, M) with a common order of queries, and the queries' clusters (Q,)."""
     ids = sorted(evaluations[0].query_ids)
     rows = []
     for evaluation in evaluations:
@@ -377,7 +372,7 @@ def _lined_up(
 
 @dataclass(frozen=True)
 class _Measured:
-    """The numbers of a metric: ends of the intervals of S systems' means and P differences, and P tests."""
+    """The numbers of a metric: intervals of S means and P differences, and P tests."""
 
     counts: tuple[int, int]
     means: Floats
@@ -391,7 +386,7 @@ class _Measured:
 def _measured(
     values: Floats, labels: Indices, metrics: tuple[str, ...], pairs: Pairs, settings: Settings
 ) -> dict[str, _Measured]:
-    """By metric; metrics that apply to the same queries are measured together."""
+    """By metric; metrics that apply to the same queries are computed together."""
     applies = ~np.isnan(values[0])
     kinds, kind_of = np.unique(applies, axis=1, return_inverse=True)
     measured: dict[str, _Measured] = {}
@@ -417,24 +412,25 @@ def _measured_together(
     ends = bootstrap_intervals(
         by_query.reshape(queries, -1), labels, confidence=1 - settings.alpha, **drawn
     ).reshape(-1, metrics, 2)
-    p = flips.p.reshape(-1, metrics)
-    p_corrected = corrected(p, settings.correction)
-    for number in range(metrics):
-        yield _Measured(
-            (queries, len(np.unique(labels))),
-            ends[:runs, number],
-            ends[runs:, number],
-            p[:, number],
-            p_corrected[:, number],
-            flips.exact.reshape(-1, metrics)[:, number],
-            flips.moved.reshape(-1, metrics)[:, number],
-        )
+    tests: list[NDArray[Any]] = [c.reshape(-1, metrics) for c in (flips.p, flips.exact, flips.moved)]
+    yield from _by_metric(labels, ends, runs, tests, settings)
+
+
+def _by_metric(
+    labels: Indices, ends: Floats, systems: int, tests: Sequence[NDArray[Any]], settings: Settings
+) -> Iterator[_Measured]:
+    """The numbers of each metric, from ends (S + P, M, 2) and p, exact and moved, (P, M) each."""
+    counts, p_corrected = (len(labels), len(np.unique(labels))), corrected(tests[0], settings.correction)
+    for number in range(ends.shape[1]):
+        p, exact, moved = (column[:, number] for column in tests)
+        means, differences = ends[:systems, number], ends[systems:, number]
+        yield _Measured(counts, means, differences, p, p_corrected[:, number], exact, moved)
 
 
 def _measured_over_trainings(
     values: Floats, labels: Indices, pairs: Pairs, settings: Settings
 ) -> Iterator[_Measured]:
-    """As `_measured_together`, of systems with several runs (S, Q, M) each, one after the other."""
+    """As `_measured_together`, for systems with several consecutive runs (S, Q, M)."""
     _, queries, metrics = values.shape
     grouped = values.reshape(-1, settings.trainings, queries, metrics)
     systems, baselines = (list(side) for side in zip(*pairs, strict=True))
@@ -442,20 +438,12 @@ def _measured_over_trainings(
     by_training = np.moveaxis(both, 0, 2).reshape(settings.trainings, queries, -1)
     measured = over_trainings(by_training, labels, confidence=1 - settings.alpha)
     ends, p = measured.ends.reshape(-1, metrics, 2), measured.p.reshape(-1, metrics)[len(grouped) :]
-    # A system's own mean is a share; only differences may be negative.
+    # Means of systems are shares; only differences may be negative.
     ends[: len(grouped)] = ends[: len(grouped)].clip(0, 1)
-    p_corrected = corrected(p, settings.correction)
-    for number in range(metrics):
-        differ = (both[len(grouped) :, :, :, number] != 0).any(axis=1)
-        yield _Measured(
-            (queries, len(np.unique(labels))),
-            ends[: len(grouped), number],
-            ends[len(grouped) :, number],
-            p[:, number],
-            p_corrected[:, number],
-            np.zeros(len(pairs), np.bool_),
-            np.array([len(np.unique(labels[row])) for row in differ], np.int64),
-        )
+    differ = (both[len(grouped) :] != 0).any(axis=1)
+    moved = [[len(np.unique(labels[row])) for row in pair.T] for pair in differ]
+    tests: list[NDArray[Any]] = [p, np.zeros(p.shape, np.bool_), np.array(moved, np.int64)]
+    yield from _by_metric(labels, ends, len(grouped), tests, settings)
 
 
 def _systems(
@@ -506,7 +494,7 @@ def _differences(
 def _warnings(
     differences: Sequence[Difference], measured: Mapping[str, _Measured], settings: Settings
 ) -> Iterator[str]:
-    few = {name: own.counts[1] for name, own in measured.items() if own.counts[1] < FEW_CLUSTERS}
+    few = {name: each.counts[1] for name, each in measured.items() if each.counts[1] < FEW_CLUSTERS}
     if few:
         which = "" if len(few) == len(measured) else f" ({', '.join(few)})"
         yield (

@@ -1,4 +1,4 @@
-"""What systems lose when the right video is no longer given: bars for VMR and MVMR side by side."""
+"""The loss of systems if the right video is not given: bars for VMR and MVMR."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ _NAME = 22
 
 
 def check_name(path: Path) -> None:
-    """Raise UsageError for a name that ends in something other than a kind that `write_drop` writes."""
+    """Raise UsageError for a suffix that `write_drop` does not write."""
     check_picture(path if path.suffix else path.with_suffix(BOTH[0]), accepted=BOTH)
 
 
 def write_drop(drops: Sequence[Drop], path: Path) -> list[Path]:
-    """The picture of figure 6 of paper 002, `path` as SVG and PNG: the mean of R@1 and R@5 at IoU 0.5.
+    """Figure 6 of paper 002 as SVG and PNG: the mean of R@1 and R@5 at IoU 0.5.
 
-    Raises UsageError as `check_name` does, FormatError where it cannot be written.
+    Raises UsageError as `check_name` does, FormatError if the file cannot be written.
     """
     check_name(path)
     places = np.arange(len(drops))
     with new_figure(max(4.6, 1.0 + 1.1 * len(drops)), 3.6) as figure:
         axes = figure.subplots()
-        for step, (side, label, colour) in enumerate(
-            (("given", "VMR: its video given", BLUE), ("pool", "MVMR: from the pool", ORANGE))
-        ):
+        sides = (("given", "VMR: its video given", BLUE), ("pool", "MVMR: from the pool", ORANGE))
+        for step, (side, label, colour) in enumerate(sides):
             heights = [100 * drop.mean(side) for drop in drops]
             bars = axes.bar(places + 0.38 * (step - 0.5), heights, width=0.36, color=colour, label=label)
             axes.bar_label(bars, fmt="%.1f", fontsize=8, color=GREY, padding=2)

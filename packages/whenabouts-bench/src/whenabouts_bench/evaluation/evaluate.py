@@ -1,4 +1,4 @@
-"""Judgements and a run -> a value for each query and metric -> `Evaluation`."""
+"""Judgements and a run -> a value per query and metric -> `Evaluation`."""
 
 from __future__ import annotations
 
@@ -40,72 +40,69 @@ _UNSAID = (
     "The run does not say its task, and whether the videos were given cannot be seen: SVMR and the metrics "
     'of the corpus read the same moments. (In run.jsonl, "task": "VCMR" or "SVMR" in each line says it.)'
 )
-# With a smaller share of judged queries among its own, a run is one of another data set.
-_LEAST_JUDGED = 0.01
+_LEAST_JUDGED = 0.01  # with a smaller share of judged queries, a run belongs to another data set
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """The numbers of one run under one protocol.
 
-    `values` is (Q, M): unrounded, fractions in [0, 1], one row per query that counts and one column per
-    metric, NaN where a metric does not apply to a query (it has no moment of that length). A query that the
-    run does not answer has zeros (under an `-as-released` protocol that drops such queries it has no row).
-    `groups` gives labels of the queries, (Q,) each, such as their type.
+    `values` (Q, M) are unrounded fractions in [0, 1], with a row per query that counts and a column per
+    metric; NaN if a metric does not apply to a query (no moment of that length). Unanswered queries have
+    zeros (under an `-as-released` protocol that drops them, no row). `groups` are labels of the queries, (Q,)
+    each, such as their type.
     """
 
     protocol: str
     """Name and version: "tvr@1"."""
     run: str
-    """The run's name, its file."""
     metrics: tuple[str, ...]
     query_ids: tuple[str, ...]
     values: Floats
     missing: tuple[str, ...] = ()
-    """Judged queries that the run does not answer."""
+    """Judged queries without an answer."""
     unknown_queries: int = 0
-    """Queries of the run that are not judged here."""
+    """The run's queries without judgement."""
     unknown_videos: int = 0
-    """Moments of the run (of judged queries) in videos that the truth does not name."""
+    """The run's moments (of judged queries) in videos that the truth does not name."""
     left_out: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """Judged queries that the protocol leaves out, by reason."""
     groups: Mapping[str, NDArray[np.str_]] = field(default_factory=lambda: MappingProxyType({}))
     notes: tuple[str, ...] = ()
-    """Sentences a reader of the numbers must know."""
+    """Caveats for readers of the numbers."""
     unjudged: Unjudged | None = None
-    """What was not judged, where the judgements come from pools."""
+    """The effect of unjudged answers, if the judgements come from pools."""
     is_given: bool = False
-    """Whether the run was given each query's own video where the protocol asks for it in a pool."""
+    """Whether the run was given each query's video, though the protocol has pools."""
     untold: tuple[str, ...] = ()
-    """Metrics of tasks that the run does not answer: their values are NaN."""
+    """Metrics of tasks that the run does not answer; their values are NaN."""
 
     def means(self, queries: Mask | None = None) -> dict[str, float]:
-        """Metric -> mean over the queries to which it applies, unrounded; NaN where there are none.
-
-        Over all queries, or over those of a mask (Q,).
+        """Metric -> mean over the queries that it applies to (of a mask (Q,)), unrounded; NaN if there are
+        none.
         """
         means = means_of(self.values if queries is None else self.values[queries])
         return dict(zip(self.metrics, means.tolist(), strict=True))
 
     def on_condensed_lists(self) -> Evaluation:
-        """The same evaluation with what was not judged taken out of the lists; of judgements from pools."""
+        """The evaluation on condensed lists, without unjudged answers. Raises UsageError without pools."""
         if self.unjudged is None:
             raise UsageError(f"{self.run}: was evaluated as if all of it were judged: there are no pools")
         return replace(self, values=self.unjudged.condensed, unjudged=None)
 
     def means_by(self, group: str) -> dict[str, dict[str, float]]:
-        """Label -> metric -> mean over the queries with that label; labels in the order of their names."""
+        """Label -> metric -> mean over the queries with that label; labels sorted."""
         labels = self.groups[group]
         return {str(label): self.means(labels == label) for label in np.unique(labels)}
 
     def column(self, metric: str) -> Floats:
-        """(Q,) values of a metric. Raises UsageError for one that was not evaluated."""
+        """(Q,) values of a metric. Raises UsageError if it was not evaluated."""
         if metric not in self.metrics:
             raise UsageError(f"{metric!r} was not evaluated; there are {', '.join(self.metrics)}")
         return np.asarray(self.values[:, self.metrics.index(metric)])
 
     def per_query(self) -> Iterator[dict[str, Any]]:
-        """One JSON object a query: id, whether the run answers it, values (None: does not apply)."""
+        """A JSON object per query: id, whether the run misses it, values (None if not applicable)."""
         missing, pools = set(self.missing), self.unjudged
         labels = {name: values.tolist() for name, values in self.groups.items()}
         for number, query_id in enumerate(self.query_ids):
@@ -119,7 +116,6 @@ class Evaluation:
             }
 
     def lines(self) -> list[str]:
-        """What a reader of the numbers must know, for people."""
         lines = [number_of(len(self.query_ids), "query")]
         if self.missing:
             zero = "counted as 0" if set(self.missing) <= set(self.query_ids) else "left out"
@@ -141,7 +137,6 @@ class Evaluation:
         return [*lines, *self.notes]
 
     def to_json(self) -> dict[str, Any]:
-        """As `evaluate --json` prints it."""
         return {
             "protocol": self.protocol,
             "run": self.run,
@@ -217,7 +212,7 @@ def evaluate(
 
 
 def _pools(annotations: Annotations, judged_iou: float | None) -> tuple[float, float] | None:
-    """The threshold of judged answers and the highest grade; None where all that counts was judged."""
+    """(IoU of judged answers, highest grade); None without pools."""
     if judged_iou is None and annotations.most_grade is None:
         return None
     most = max(annotations.most_grade or 1.0, float(annotations.relevance.max(initial=1.0)))
@@ -225,7 +220,7 @@ def _pools(annotations: Annotations, judged_iou: float | None) -> tuple[float, f
 
 
 def _given_videos(annotations: Annotations) -> dict[str, str]:
-    """Query id -> the video of its first judgement, where SVMR looks."""
+    """Query id -> the video of its first judgement, which SVMR searches."""
     queries, first = np.unique(annotations.query, return_index=True)
     videos = annotations.video[first].tolist()
     return {
@@ -237,7 +232,7 @@ def _given_videos(annotations: Annotations) -> dict[str, str]:
 def annotations_of(
     truth: Annotations | Qrels | str | Path, protocol: Protocol | None, format: str | None = None
 ) -> Annotations:
-    """The judgements of a file, read as a protocol reads it, or of a mapping."""
+    """Judgements of a file, as a protocol reads it, or of a mapping."""
     if isinstance(truth, Annotations):
         return truth
     if isinstance(truth, str | Path):
@@ -247,9 +242,9 @@ def annotations_of(
 
 
 def _has_what(metric: Metric, lists: Lists, annotations: Annotations, source: RunSource) -> bool:
-    """Whether a metric of the protocol is shown; one that is named must be.
+    """Whether a metric of the protocol is shown by default.
 
-    A ranking of the corpus shows all of them: those of tasks that it does not answer without a value.
+    A ranking of the corpus shows all of them, without values for tasks that it does not answer.
     """
     if metric.task == "HL":
         first = annotations.queries[0].metadata if annotations.queries else {}
@@ -264,7 +259,7 @@ def _saliency(source: RunSource) -> Mapping[str, Floats]:
 
 @dataclass
 class _Tally:
-    """What is counted while a run is read."""
+    """Counts while a run is read."""
 
     values: Floats
     answered: Mask
@@ -293,13 +288,13 @@ def _evaluated(
         judged = truth_of(annotations, replace(protocol, zero_grades=True))
     for number, (task, columns) in enumerate(_columns_by_list(metrics, lists, source).items()):
         seen = np.zeros(queries, bool)
-        own = [(column, metrics[column]) for column in columns]
+        chosen = [(column, metrics[column]) for column in columns]
         for block in source.blocks(task):
             rows = _checked_rows(block, truth, source, seen, strict, tally if number == 0 else None)
             listed = "VR" in source.tasks
-            fill(tally.values, rows, truth, own, protocol, listed_videos=listed)
+            fill(tally.values, rows, truth, chosen, protocol, listed_videos=listed)
             if tally.unjudged is not None:
-                read = (rows, truth, judged, own, protocol, tally.values, block.video_ids)
+                read = (rows, truth, judged, chosen, protocol, tally.values, block.video_ids)
                 tally.unjudged.fill(*read, listed_videos=listed)
         tally.answered |= seen
     mark_not_applicable(tally.values, metrics, truth)
@@ -311,17 +306,16 @@ def _evaluated(
 
 
 def _ranked_corpus(lists: Lists) -> bool:
-    """Whether the run answers with moments of a corpus, and not of given videos alone."""
+    """Whether the run ranks moments of a corpus, not only of given videos."""
     return "VCMR" in lists and lists["VCMR"] != lists.get("SVMR")
 
 
 def _is_untold(metric: Metric, lists: Lists) -> bool:
-    """Whether a metric is of a task that the run does not answer."""
     return metric.task != "HL" and metric.task not in lists
 
 
 def _is_given(metrics: tuple[Metric, ...], protocol: Protocol, lists: Lists) -> bool:
-    """Whether a protocol of pools reads a run that was given each query's own video."""
+    """Whether a protocol of pools reads a run that was given each query's video."""
     in_video = "SVMR" in lists and lists.get("VCMR") == lists["SVMR"]
     return protocol.full_pools and in_video and any(metric.task == "VCMR" for metric in metrics)
 
@@ -329,7 +323,7 @@ def _is_given(metrics: tuple[Metric, ...], protocol: Protocol, lists: Lists) -> 
 def _of_lists(
     metrics: tuple[Metric, ...], protocol: Protocol, lists: Lists, source: RunSource
 ) -> Iterator[str]:
-    """Notes on what the run answers."""
+    """Notes on the tasks that the run answers."""
     tasks = {metric.task for metric in metrics} - {"HL"}
     if _is_given(metrics, protocol, lists):
         yield "The run answers in each query's own video: it did not have to find it in a pool."
@@ -345,7 +339,7 @@ def _of_lists(
 
 
 def _columns_by_list(metrics: tuple[Metric, ...], lists: Lists, source: RunSource) -> dict[Task, list[int]]:
-    """Which list of the run is read for which metrics; those without a list are read nowhere."""
+    """List of the run -> columns of the metrics that read it; metrics without a list are skipped."""
     columns: dict[Task, list[int]] = {}
     for column, metric in enumerate(metrics):
         if metric.task == "HL":
@@ -362,9 +356,9 @@ def _columns_by_list(metrics: tuple[Metric, ...], lists: Lists, source: RunSourc
 def _checked_rows(
     block: RunBlock, truth: Truth, source: RunSource, seen: Mask, strict: bool, tally: _Tally | None
 ) -> Rows:
-    """The rows of queries that count; counts what is unknown, and refuses a query that comes twice.
+    """The rows of queries that count; counts unknown queries and videos, and refuses a duplicate query.
 
-    `seen` (Q,), the queries that earlier blocks answer, is updated.
+    Updates `seen` (Q,), the queries answered so far.
     """
     codes = truth.codes_of(block.query_ids)
     unknown = np.flatnonzero(codes < 0)
@@ -398,7 +392,7 @@ def _checked_rows(
 
 
 def _place(source: RunSource, name: str) -> str:
-    """Where a run names something: its file, and the line where it has lines."""
+    """A run's file, with the line of a name if known."""
     line = line_containing(Path(source.name), name)
     return source.name if line is None else f"{source.name}, line {line}"
 
@@ -427,11 +421,11 @@ def _refuse_another_data_set(tally: _Tally, source: RunSource, annotations: Anno
     if not count and not tally.answered.any():
         raise UsageError(f"{source.name}: the run holds no answers")
     if count and tally.judged_queries < _LEAST_JUDGED * count:
-        own = annotations.queries[0].id
+        judged = annotations.queries[0].id
         raise UsageError(
             f"{source.name}: {tally.judged_queries} of its {count} queries are judged in {annotations.name}: "
             "this is a run of another data set "
-            f"(its ids look like {tally.examples[0]!r}, the judged ones like {own!r})"
+            f"(its ids look like {tally.examples[0]!r}, the judged ones like {judged!r})"
         )
 
 

@@ -1,4 +1,4 @@
-"""Highlights of QVHighlights: how well the scores of a video's clips tell its salient clips, per query."""
+"""Highlights of QVHighlights: how well clip scores identify salient clips, per query."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ ANNOTATORS = 3
 class Highlights:
     """Grades and scores of the clips of Q queries, padded to the longest video.
 
-    `grades` is (Q, C, 3), `clip_exists` (Q, C), `scores` (Q, C); `best_clip` (Q,) is the clip with the
-    highest score of all that were scored, also behind the end of the video.
+    `grades` (Q, C, 3), `clip_exists` (Q, C), `scores` (Q, C); `best_clip` (Q,) is the clip with the highest
+    score, even beyond the end of the video.
     """
 
     grades: NDArray[np.int64]
@@ -33,9 +33,9 @@ class Highlights:
 def highlights_of(
     queries: Sequence[Query], durations: Sequence[float], saliency: Mapping[str, Floats]
 ) -> Highlights:
-    """Grades from the queries' metadata (0 for a clip that is not relevant) beside the scores of a run.
+    """Grades from the queries' metadata (0 for irrelevant clips) and scores of a run.
 
-    Scores behind the video's last whole clip are cut off, missing ones are 0, as the released program has it.
+    As in the released program, scores beyond the last whole clip are dropped, and missing ones are 0.
     """
     clips = [int(duration / CLIP_SECONDS) for duration in durations]
     widest = max(clips, default=0)
@@ -59,7 +59,7 @@ def highlights_of(
 
 
 def hit_at_one(highlights: Highlights, least: int) -> Floats:
-    """(Q,) whether some annotator graded the clip with the highest score at least `least`."""
+    """(Q,) whether some annotator graded the best-scored clip at least `least`."""
     queries, widest = highlights.clip_exists.shape
     inside = highlights.best_clip < highlights.clip_exists.sum(axis=1)
     clip = np.minimum(highlights.best_clip, max(widest - 1, 0))
@@ -68,10 +68,10 @@ def hit_at_one(highlights: Highlights, least: int) -> Floats:
 
 
 def average_precision(highlights: Highlights, least: int) -> Floats:
-    """(Q,) AP of the clips' scores for the clips graded at least `least`, mean over the annotators.
+    """(Q,) AP of the clips' scores for clips graded at least `least`, averaged over annotators.
 
-    Precision is interpolated and averaged over the distinct scores at which recall grows (clips of equal
-    score come together). 0 where an annotator graded no clip so high, 1 where all clips.
+    Precision is interpolated and averaged over the distinct scores at which recall grows (ties form a group).
+    0 if an annotator graded no clip high enough, 1 if all clips.
     """
     values = [
         _precision(highlights.grades[:, :, who] >= least, highlights.scores, highlights.clip_exists)
@@ -90,7 +90,7 @@ def _precision(positive: NDArray[np.bool_], scores: Floats, exists: NDArray[np.b
     ends &= np.take_along_axis(exists, order, 1)
     precision = np.where(ends, hits / np.arange(1, hits.shape[1] + 1), 0.0)
     later = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
-    # Hits at the end of the group of equal scores before: recall grows where a group brings more.
+    # Hits up to the previous group of equal scores: recall grows if a group adds hits.
     before = np.maximum.accumulate(np.where(ends, hits, 0), axis=1)
     before = np.concatenate([np.zeros((len(hits), 1), hits.dtype), before[:, :-1]], axis=1)
     grows = ends & (hits > before)

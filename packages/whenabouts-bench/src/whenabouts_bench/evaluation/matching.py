@@ -1,7 +1,4 @@
-"""Matching: which row of a run overlaps which judged moment.
-
-Rows and judgements are columns; all queries of a block are matched at once.
-"""
+"""Matching of a run's rows with judged moments, vectorised over the queries of a block."""
 
 from __future__ import annotations
 
@@ -19,19 +16,19 @@ from whenabouts_bench.formats.annotations import Annotations, Floats, Indices
 from whenabouts_bench.formats.runs import RunBlock
 
 MOST_GRADE = 100
-"""Beyond this a gain of 2^grade leaves no room in a float for the others."""
+"""Beyond this, a gain of 2^grade exceeds the precision of floats."""
 NEVER = np.iinfo(np.int64).max
-"""The rank of a hit that did not come."""
+"""The rank of a missing hit."""
 
 Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class Truth:
-    """The judged moments of the queries of some annotations, sorted by query, video and grade (best first).
+    """The judged moments of queries, sorted by query, video and descending grade.
 
-    The columns are (N,); `query` and `video` index `query_ids` and `video_codes`. `key` is
-    query * len(video_codes) + video, so that one binary search finds all moments of a query in a video.
+    The columns are (N,); `query` and `video` index `query_ids` and `video_codes`. `key` is query *
+    len(video_codes) + video, so that a binary search finds all moments of a query in a video.
     """
 
     query_ids: tuple[str, ...]
@@ -47,33 +44,33 @@ class Truth:
     """(Q,) whether a query counts under the protocol."""
     left_out: Mapping[str, int]
     given_video: Indices
-    """(Q,) the video of the first judgement in the file: where SVMR looks. -1 where a query has none."""
+    """(Q,) the video of the first judgement, which SVMR searches; -1 without one."""
     pool_keys: Indices | None
-    """Sorted keys of the (query, video) pairs that lie in pools; None where the protocol knows no pools."""
+    """Sorted keys of the (query, video) pairs in pools; None if the protocol has no pools."""
 
     def key_of(self, query: Indices, video: Indices) -> Indices:
         """The keys of (query, video) pairs."""
         return query * len(self.video_codes) + video
 
     def where(self, mask: Mask) -> Truth:
-        """The same queries, with some of the moments only."""
+        """The same queries with some of the moments."""
         columns = ("query", "video", "start", "end", "relevance", "key")
         return replace(self, **{name: getattr(self, name)[mask] for name in columns})
 
     def codes_of(self, query_ids: Sequence[str]) -> Indices:
-        """The numbers of queries, -1 for one that is not judged."""
+        """The indices of queries, -1 if not judged."""
         return np.array([self.query_codes.get(query_id, -1) for query_id in query_ids], np.int64)
 
     def positives(self) -> Truth:
-        """Those moments that answer their query: a grade above 0."""
+        """The moments with a grade above 0."""
         return self.where(self.relevance > 0)
 
 
 def truth_of(annotations: Annotations, protocol: Protocol) -> Truth:
     """The judgements that count under a protocol.
 
-    Raises UsageError for judgements that a protocol cannot work with: no pools, grades without bounds, none
-    of several annotators.
+    Raises UsageError for judgements without pools, or with too high grades, or without several annotators,
+    where the protocol needs them.
     """
     if protocol.annotators > 1:
         annotations = _of_annotators(annotations, protocol)
@@ -115,7 +112,7 @@ def truth_of(annotations: Annotations, protocol: Protocol) -> Truth:
 
 
 def _of_annotators(annotations: Annotations, protocol: Protocol) -> Annotations:
-    """The judged queries with what each annotator marked, in the video of their first judgement."""
+    """The judged queries with each annotator's spans, in the video of their first judgement."""
     judged, first = np.unique(annotations.query, return_index=True)
     marks = [annotations.queries[number].metadata.get("annotated", ()) for number in judged.tolist()]
     counts = [len(spans) for spans in marks]
@@ -126,7 +123,7 @@ def _of_annotators(annotations: Annotations, protocol: Protocol) -> Annotations:
             f"has {min(counts)} spans of annotators; give DiDeMo's own JSON or HERO's query_data.jsonl; "
             "vcmr takes judgements as they are"
         )
-    spans = np.array([span for own in marks for span in own], np.float64).reshape(-1, 2)
+    spans = np.array([span for of_query in marks for span in of_query], np.float64).reshape(-1, 2)
     return replace(
         annotations,
         query=np.repeat(judged, counts),
@@ -140,7 +137,7 @@ def _of_annotators(annotations: Annotations, protocol: Protocol) -> Annotations:
 
 
 def _counting(annotations: Annotations, protocol: Protocol) -> tuple[Mask, dict[str, int]]:
-    """(Q,) which queries count, and how many are left out for which reason."""
+    """(Q,) whether a query counts, and the number of queries left out by reason."""
     queries = len(annotations.queries)
 
     def have(rows: Mask) -> Mask:
@@ -166,7 +163,7 @@ def _counting(annotations: Annotations, protocol: Protocol) -> tuple[Mask, dict[
 
 
 def _in_own_pool(annotations: Annotations) -> Mask:
-    """(N,) whether a judgement is a positive that lies in the pool of its query."""
+    """(N,) whether a judgement is a positive in its query's pool."""
     pools = [frozenset(annotations.pools.get(query.id, ())) for query in annotations.queries]
     rows = zip(annotations.query.tolist(), annotations.video.tolist(), strict=True)
     inside = [annotations.videos[video].id in pools[query] for query, video in rows]
@@ -186,11 +183,11 @@ def _pool_keys(annotations: Annotations, video_codes: Mapping[str, int]) -> Indi
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a block that answer queries that count.
+    """The rows of a block for queries that count.
 
-    `queries` (B,) are the truth's numbers of the queries answered. The columns are (N,), sorted by query
-    and rank: `query` indexes `queries`; `rank` is from 0; `video` is the truth's number of a video, or a
-    number beyond those for a video that the truth does not name.
+    `queries` (B,) are the truth's indices of the queries answered. The columns are (N,), sorted by query and
+    rank: `query` indexes `queries`; `rank` is 0-based; `video` is the truth's index of a video, or beyond
+    those for unknown videos.
     """
 
     queries: Indices
@@ -202,7 +199,7 @@ class Rows:
     score: Floats
 
     def where(self, chosen: Mask | Indices) -> Rows:
-        """Some of the rows, or all in another order of each query's, ranked anew."""
+        """Some of the rows, or all reordered within their queries, with new ranks."""
         query = self.query[chosen]
         names = ("video", "start", "end", "score")
         columns = {name: getattr(self, name)[chosen] for name in names}
@@ -213,13 +210,13 @@ class Rows:
         return self if depth is None else self.where(self.rank < depth)
 
     def by_score(self) -> Rows:
-        """The rows of each query by score, descending; rows of equal score as they were."""
+        """The rows of each query by descending score; ties keep their order."""
         return self.where(np.lexsort((-self.score, self.query)))
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Rows and the judged moments of the same query and video, (P,), sorted by row, then by moment."""
+    """Rows paired with judged moments of the same query and video, (P,), sorted by row, then by moment."""
 
     row: Indices
     moment: Indices
@@ -227,14 +224,14 @@ class Pairs:
 
 
 def ranks_within(query: Indices) -> Indices:
-    """Position of each row within its query, from 0; rows of a query lie together."""
+    """0-based position of each row within its query; rows of a query are consecutive."""
     starts = np.flatnonzero(np.diff(query, prepend=-1))
     ranks: Indices = np.arange(len(query)) - np.repeat(starts, np.diff(starts, append=len(query)))
     return ranks
 
 
 def rows_of(block: RunBlock, truth: Truth) -> Rows:
-    """The rows of a block in the truth's terms; queries that do not count are set aside."""
+    """The rows of a block in the truth's terms, without queries that do not count."""
     codes = truth.codes_of(block.query_ids)
     counted = codes >= 0
     counted[counted] = truth.counts[codes[counted]]
@@ -258,22 +255,22 @@ def rows_of(block: RunBlock, truth: Truth) -> Rows:
 
 
 def inside_pools(rows: Rows, truth: Truth) -> Rows:
-    """The rows whose video lies in the pool of their query; all of them where there are no pools."""
+    """The rows whose video is in their query's pool; all without pools."""
     if truth.pool_keys is None:
         return rows
     key = truth.key_of(rows.queries[rows.query], rows.video)
     place = np.minimum(np.searchsorted(truth.pool_keys, key), max(len(truth.pool_keys) - 1, 0))
-    # The key of a video that the truth does not name would be that of another query's video.
+    # The key of an unknown video would be that of another query's video.
     return rows.where((rows.video < len(truth.video_codes)) & (truth.pool_keys[place] == key))
 
 
 def in_given_video(rows: Rows, truth: Truth) -> Rows:
-    """The rows in the video that SVMR looks into."""
+    """The rows in the video that SVMR searches."""
     return rows.where(rows.video == truth.given_video[rows.queries[rows.query]])
 
 
 def first_of_each_video(rows: Rows) -> Rows:
-    """The best row of every video of a query: a list of moments made a list of videos."""
+    """The best row of each video of a query, which makes a list of videos."""
     key = rows.query * (int(rows.video.max(initial=0)) + 1) + rows.video
     first = np.zeros(len(key), bool)
     first[np.unique(key, return_index=True)[1]] = True
@@ -281,12 +278,12 @@ def first_of_each_video(rows: Rows) -> Rows:
 
 
 def judged_moments(rows: Rows, truth: Truth) -> tuple[Indices, Indices]:
-    """(N,) first and behind the last of the truth's moments of each row's query in its video."""
+    """(N,) begin and end of the truth's moments of each row's query in its video."""
     named = rows.video < len(truth.video_codes)
     key = np.where(named, truth.key_of(rows.queries[rows.query], rows.video), -1)
     first = np.searchsorted(truth.key, key, "left")
     behind = first.copy()
-    # Most rows lie in videos without a judged moment; only the others need the second search.
+    # Most rows have no judged moment; only the others need the second search.
     met = (
         np.flatnonzero(truth.key[np.minimum(first, len(truth.key) - 1)] == key)
         if len(truth.key)
@@ -297,7 +294,7 @@ def judged_moments(rows: Rows, truth: Truth) -> tuple[Indices, Indices]:
 
 
 def pairs_of(rows: Rows, truth: Truth, protocol: Protocol) -> Pairs:
-    """Each row with each judged moment of its query in its video, and their IoU as the protocol counts."""
+    """Each row with each judged moment of its query in its video, with the protocol's IoU."""
     first, behind = judged_moments(rows, truth)
     counts = behind - first
     row = np.repeat(np.arange(len(counts)), counts)
@@ -314,9 +311,9 @@ def pairs_of(rows: Rows, truth: Truth, protocol: Protocol) -> Pairs:
 
 
 def passes(iou: NDArray[Any], threshold: float, protocol: Protocol) -> Mask:
-    """Whether an IoU is enough, by the protocol's comparison.
+    """Whether an IoU reaches a threshold by the protocol's comparison.
 
-    The threshold is taken in the type of the IoU: in float32 an IoU of 7/10 is enough for 0.7.
+    The threshold has the IoU's type: in float32 an IoU of 7/10 reaches 0.7.
     """
     level = np.asarray(threshold, iou.dtype)
     with_slack = iou + np.asarray(protocol.slack, iou.dtype) if protocol.slack else iou
@@ -325,7 +322,7 @@ def passes(iou: NDArray[Any], threshold: float, protocol: Protocol) -> Mask:
 
 
 def first_ranks(rows: Rows, hits: Mask) -> Indices:
-    """(B,) rank of each query's first row that is a hit, NEVER where there is none. `hits` is (N,)."""
+    """(B,) rank of each query's first hit, or NEVER. `hits` is (N,)."""
     hit = np.flatnonzero(hits)
     query = rows.query[hit]
     leads = np.diff(query, prepend=-1) != 0
@@ -335,7 +332,7 @@ def first_ranks(rows: Rows, hits: Mask) -> Indices:
 
 
 def best_iou(rows: Rows, pairs: Pairs, nth: int = 1) -> NDArray[Any]:
-    """(N,) the highest IoU of each row with a judged moment, or the nth highest; 0 where there are fewer."""
+    """(N,) the highest (or nth highest) IoU of each row with a judged moment; 0 if there are fewer."""
     if nth > 1:
         order = np.lexsort((-pairs.iou, pairs.row))
         lower = order[ranks_within(pairs.row[order]) >= nth - 1]
@@ -348,15 +345,15 @@ def best_iou(rows: Rows, pairs: Pairs, nth: int = 1) -> NDArray[Any]:
 
 
 def matched_one_to_one(rank: Indices, pairs: Pairs, enough: Mask) -> Indices:
-    """(N,) the judged moment that each row takes, -1 for none. `rank` (N,) is the rows' place in their list.
+    """(N,) the judged moment that each row takes, or -1. `rank` (N,) is the rows' place in their list.
 
-    Rows are served in their order; each takes, of the moments it overlaps enough (`enough`, (P,)) and that
-    are still there, the one with the highest IoU (of equal ones the first of the truth: the highest grade).
-    All queries are matched at once: the loop is over ranks.
+    In order of rank, each row takes, among the free moments that it overlaps enough (`enough`, (P,)), the one
+    with the highest IoU (ties: the first of the truth, which has the highest grade). The loop is over ranks,
+    for all queries at once.
     """
     usable = np.flatnonzero(enough)
     row, moment = pairs.row[usable], pairs.moment[usable]
-    # By rank, so that each step of the loop takes one row of every query; then a row's best overlap first.
+    # By rank, so that each step has one row per query; then by descending overlap.
     order = np.lexsort((moment, -pairs.iou[usable], row, rank[row]))
     row, moment = row[order], moment[order]
     bounds = np.flatnonzero(np.diff(rank[row], prepend=-1, append=NEVER))
@@ -364,8 +361,7 @@ def matched_one_to_one(rank: Indices, pairs: Pairs, enough: Mask) -> Indices:
     taken = np.zeros(int(moment.max(initial=-1)) + 1, bool)
     for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
         free = np.flatnonzero(~taken[moment[begin:end]]) + begin
-        # The first pair that is left of each row. Rows of one rank are of different queries, and so no two
-        # of them want the same moment.
+        # The first free pair of each row. Rows of one rank have different queries, so they cannot compete.
         chosen = free[np.diff(row[free], prepend=-1) != 0]
         matched[row[chosen]] = moment[chosen]
         taken[moment[chosen]] = True

@@ -1,7 +1,7 @@
-"""Metrics: their names, and their values for each query. A new metric is a row of `MEASURES` and a function.
+"""Metrics: names, and values per query. A new metric is a row of `MEASURES` and a function.
 
-Names are written "R@10,IoU=0.5", "SVMR R@1,IoU=0.7", "VR R@100", "nDCG@20,IoU=0.7", "mAP". Every function
-gives (B,) fractions in [0, 1], one for each of the B queries of a block.
+Names are "R@10,IoU=0.5", "SVMR R@1,IoU=0.7", "VR R@100", "nDCG@20,IoU=0.7", "mAP". Functions return (B,)
+fractions in [0, 1], one per query of a block.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from whenabouts_bench.formats.annotations import Floats, Indices
 from whenabouts_bench.formats.runs import Task
 
 LENGTHS: dict[str, tuple[float, float]] = {"short": (0, 10), "middle": (10, 30), "long": (30, 150)}
-"""Seconds of the judged moments of a class: more than the first and at most the second (QVHighlights)."""
+"""Classes of moment lengths in seconds, (exclusive minimum, inclusive maximum] (QVHighlights)."""
 MEAN_IOUS = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
 """The thresholds over which mAP is averaged."""
 
@@ -55,11 +55,11 @@ _MOST = {"iou": 1.0, "saliency": 4.0}
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric. `name` is how it is written everywhere.
+    """One metric.
 
-    `task` is the list of the run it reads, or HL for the scores of clips. `k` is the rank at which it stops
-    (None: everywhere), `iou` the least overlap of a hit (None where the metric has none or takes the mean
-    over 0.5, 0.55 ... 0.95), `length` the class of judged moments, `saliency` the least grade of a clip.
+    `task` is the list of the run that it reads, or HL for clip scores. `k` is its depth (None: unlimited),
+    `iou` the minimal overlap of a hit (None if not applicable, or for the mean over 0.5, 0.55 ... 0.95),
+    `length` a class of judged moments, `saliency` the minimal grade of a clip.
     """
 
     measure: str
@@ -71,7 +71,7 @@ class Metric:
 
     @property
     def name(self) -> str:
-        """As it is written on the command line, in Python and in tables."""
+        """The name on the command line, in Python and in tables."""
         task = "" if self.task == "VCMR" else f"{self.task} "
         depth = "" if self.k is None else f"@{self.k}"
         settings = {"IoU": self.iou, "length": self.length, "saliency": self.saliency}
@@ -80,7 +80,7 @@ class Metric:
 
     @property
     def depth(self) -> int | None:
-        """How many rows of a list it reads; None: all."""
+        """The number of rows that it reads; None: all."""
         return 1 if self.row.first_only else self.k
 
     @property
@@ -90,7 +90,7 @@ class Metric:
 
 
 class Listing:
-    """Rows that a task looks at, against the judged moments that count: what several metrics share."""
+    """A task's rows and the judged moments that count, with values shared by several metrics."""
 
     def __init__(self, rows: Rows, truth: Truth, protocol: Protocol) -> None:
         self.rows, self.truth, self.protocol = rows, truth, protocol
@@ -109,7 +109,7 @@ class Listing:
 
     @cached_property
     def best(self) -> NDArray[Any]:
-        """(N,) the highest IoU of each row with a judged moment, or with so many annotators' spans."""
+        """(N,) the highest IoU of each row with a judged moment, or with enough annotators' spans."""
         return best_iou(self.rows, self.pairs, self.protocol.annotators)
 
     @cached_property
@@ -120,7 +120,7 @@ class Listing:
 
     @cached_property
     def by_score(self) -> Listing:
-        """The same rows in the order in which the protocol has mAP read them."""
+        """The same rows in the order in which the protocol's mAP reads them."""
         return Listing(self.rows.by_score(), self.truth, self.protocol) if self.protocol.by_score else self
 
     @cached_property
@@ -131,7 +131,7 @@ class Listing:
 
     @cached_property
     def ideal(self) -> tuple[Indices, Indices, Floats]:
-        """Query, rank and gain of the judged moments of the rows' queries in the best order."""
+        """Query, rank and gain of the judged moments in the ideal order."""
         local = np.full(len(self.truth.query_ids), -1)
         local[self.rows.queries] = np.arange(self.queries)
         query = local[self.truth.query]
@@ -141,7 +141,7 @@ class Listing:
         return query[here], rank, self.gains[here]
 
     def matched(self, iou: float) -> Indices:
-        """(N,) the judged moment that each row takes, -1 for none."""
+        """(N,) the judged moment that each row takes, or -1."""
         if iou not in self._matched:
             enough = passes(self.pairs.iou, iou, self.protocol)
             self._matched[iou] = matched_one_to_one(self.rows.rank, self.pairs, enough)
@@ -165,12 +165,12 @@ def recall(listing: Listing, metric: Metric) -> Floats:
 
 
 def recall_of_videos(listing: Listing, metric: Metric) -> Floats:
-    """VR R@K: whether one of the first K videos holds a judged moment."""
+    """VR R@K: whether one of the first K videos has a judged moment."""
     return (listing.first_right_video < cast(int, metric.k)).astype(np.float64)
 
 
 def mean_iou(listing: Listing, metric: Metric) -> Floats:
-    """IoU of the first row with the judged moment it overlaps most; 0 where there is no row."""
+    """The best IoU of the first row with a judged moment; 0 without a row."""
     values = np.zeros(listing.queries)
     leads = listing.rows.rank == 0
     values[listing.rows.query[leads]] = listing.best[leads]
@@ -178,10 +178,10 @@ def mean_iou(listing: Listing, metric: Metric) -> Floats:
 
 
 def ndcg(listing: Listing, metric: Metric) -> Floats:
-    """nDCG@K (equation 1 of the TVR-Ranking paper, discount log2(rank + 1), rank from 1).
+    """nDCG@K (equation 1 of the TVR-Ranking paper, discount log2(rank + 1), 1-based rank).
 
-    Rows are matched one to one. The ideal list holds the highest grades of the query, whether a row met them
-    or not; a query without a grade above 0 scores 0.
+    Rows are matched one to one. The ideal list has all judged moments of the query; without a grade above 0
+    the value is 0.
     """
     real, best = (
         discounted(*gains, cast(int, metric.k), listing.queries)
@@ -191,16 +191,16 @@ def ndcg(listing: Listing, metric: Metric) -> Floats:
 
 
 def discounted(query: Indices, rank: Indices, gain: Floats, k: int, queries: int) -> Floats:
-    """(B,) the discounted sum of the gains up to rank K of each query: DCG@K."""
+    """(B,) DCG@K of each query."""
     weighted = gain / np.log2(rank + 2)
     return np.bincount(query[rank < k], weighted[rank < k], queries).astype(np.float64)
 
 
 def average_precision(listing: Listing, metric: Metric, also: Mask | None = None) -> Floats:
-    """AP as in detection: rows are matched one to one, precision is interpolated; the mean over thresholds.
+    """AP as in detection: one-to-one matching, interpolated precision; the mean over thresholds.
 
-    Only the first K rows of a query count, where K is given. A query without a judged moment has 0. The rows
-    of `also` (N,) are taken for right ones, each with a judged moment of its own.
+    With K, only the first K rows count. Queries without a judged moment have 0. Rows in `also` (N,) count as
+    right, each with a judged moment of its own.
     """
     listing = listing.by_score
     rows, truth = listing.rows, listing.truth
@@ -218,7 +218,7 @@ def average_precision(listing: Listing, metric: Metric, also: Mask | None = None
 
 
 def _interpolated(query: Indices, rank: Indices, queries: int) -> Floats:
-    """(B,) sum over the hits of a query of the highest precision at that hit or a later one."""
+    """(B,) sum over the hits of a query of the highest precision at that hit or later."""
     if not len(query):
         return np.zeros(queries)
     number = ranks_within(query)
@@ -238,10 +238,10 @@ def _highlight_hit(clips: Highlights, metric: Metric) -> Floats:
 
 @dataclass(frozen=True)
 class Measure:
-    """What a metric measures: for which tasks it is, what its name must and may say, and its function.
+    """A kind of metric: its tasks, required and optional settings, and function.
 
     `value` takes a `Listing`, for the task HL the `Highlights` of all queries. `graded`: moments of grade 0
-    take part, too. `first_only`: its K can be nothing but 1.
+    take part. `first_only`: K can only be 1.
     """
 
     name: str
@@ -270,18 +270,18 @@ ACCEPTED = ", ".join(f'"{example}"' for example in ("SVMR R@1,IoU=0.7", *(row.ex
 
 
 def parse_metric(text: str) -> Metric:
-    """The metric of that name; case and blanks do not matter.
+    """The metric of a name; case and blanks are ignored.
 
     >>> parse_metric("svmr r@5, iou=0.7").name
     'SVMR R@5,IoU=0.7'
 
-    Raises UsageError, naming what is wrong and what is accepted.
+    Raises UsageError with the problem and accepted names.
     """
     match = _SHAPE.fullmatch(text.strip())
     name, task = (match["measure"].lower(), (match["task"] or "VCMR").upper()) if match else ("", "")
     rows = [row for row in MEASURES if row.name.lower() == _SYNONYMS.get(name, name)]
     if match is None or not rows:
-        raise UsageError(f"{text!r} is no metric; accepted: {ACCEPTED}")
+        raise UsageError(f"{text!r} is not a metric; accepted: {ACCEPTED}")
     settings = _settings(text, match["settings"])
     metric = Metric(
         measure=rows[0].name,
@@ -297,10 +297,10 @@ def parse_metric(text: str) -> Metric:
 
 
 def metrics_of(protocol: Protocol, names: Iterable[str] = ()) -> tuple[Metric, ...]:
-    """The metrics of those names, each once; the protocol's own where there are no names.
+    """The distinct metrics of these names, by default the protocol's.
 
-    Raises UsageError for one that counts moments one by one under a protocol whose moments are several
-    annotators' word on one.
+    Raises UsageError for a metric that counts moments one by one, if the protocol's moments are several
+    annotators' marks of one.
     """
     metrics = tuple(dict.fromkeys(parse_metric(name) for name in tuple(names) or protocol.metrics))
     if protocol.annotators > 1:
@@ -339,7 +339,7 @@ def _number(text: str, settings: dict[str, str], key: str) -> float | None:
 
 
 def _problem(metric: Metric, rows: Sequence[Measure]) -> str:
-    """Why a metric has no meaning, or "": it must say all that it needs and nothing that it ignores."""
+    """Why a metric is invalid, or "": it must have all settings that it needs, and no other."""
     row = next((row for row in rows if metric.task in row.tasks), None)
     if row is None:
         others = ", ".join(other.example for other in MEASURES if metric.task in other.tasks)
@@ -361,9 +361,9 @@ def fill(
     values: Floats, rows: Rows, truth: Truth, metrics: Iterable[tuple[int, Metric]], protocol: Protocol,
     *, listed_videos: bool,
 ) -> None:  # fmt: skip
-    """Write a block's values of some metrics into their columns and the rows of their queries of `values`.
+    """Write a block's values of some metrics into `values`.
 
-    `listed_videos`: the rows are a list of videos already; else VR reads the first row of each video.
+    `listed_videos`: the rows are a list of videos already; otherwise VR reads the first row of each video.
     """
     if not len(rows.queries):
         return
@@ -373,7 +373,7 @@ def fill(
 
 
 class Listings:
-    """The rows of a block as each metric looks at them; `listed_videos` as in `fill`."""
+    """The rows of a block as each metric reads them; `listed_videos` as in `fill`."""
 
     def __init__(self, rows: Rows, truth: Truth, protocol: Protocol, *, listed_videos: bool) -> None:
         self._rows = inside_pools(rows.upto(protocol.list_depth), truth)
@@ -382,16 +382,16 @@ class Listings:
         self._made: dict[tuple[str, bool, str | None], Listing] = {}
 
     def of(self, metric: Metric) -> Listing:
-        """What a metric looks at; made once for all metrics that look at the same."""
+        """The listing of a metric, shared by metrics that read the same."""
         key = (metric.task, metric.row.graded, metric.length)
         if key not in self._made:
-            own = self._rows
+            rows = self._rows
             if metric.task == "SVMR":
-                own = in_given_video(own, self._truth)
+                rows = in_given_video(rows, self._truth)
             elif metric.task == "VR" and not self._listed_videos:
-                own = first_of_each_video(own)
+                rows = first_of_each_video(rows)
             judged = self._truth if metric.row.graded else _of_length(self._positives, metric.length)
-            self._made[key] = Listing(own, judged, self._protocol)
+            self._made[key] = Listing(rows, judged, self._protocol)
         return self._made[key]
 
 
@@ -400,13 +400,13 @@ def _of_length(truth: Truth, length: str | None) -> Truth:
 
 
 def of_length(seconds: Floats, length: str) -> Mask:
-    """Which moments of so many seconds are of a class of lengths."""
+    """Whether moments of these lengths belong to a class of lengths."""
     least, most = LENGTHS[length]
     return (seconds > least) & (seconds <= most)
 
 
 def mark_not_applicable(values: Floats, metrics: Sequence[Metric], truth: Truth) -> None:
-    """NaN for a metric of a length where a query has no moment of that length."""
+    """Set NaN for metrics of a length if a query has no moment of that length."""
     for column, metric in enumerate(metrics):
         if metric.length is not None:
             judged = _of_length(truth.positives(), metric.length)
@@ -414,7 +414,7 @@ def mark_not_applicable(values: Floats, metrics: Sequence[Metric], truth: Truth)
 
 
 def means_of(values: Floats) -> Floats:
-    """(M,) means of (Q, M) values over the queries to which a metric applies; NaN where there are none."""
+    """(M,) means of (Q, M) values over the queries that a metric applies to; NaN if there are none."""
     applies = ~np.isnan(values)
     total, count = np.where(applies, values, 0.0).sum(axis=0), applies.sum(axis=0)
     means: Floats = np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0)
@@ -422,5 +422,5 @@ def means_of(values: Floats) -> Floats:
 
 
 def without_nan(means: Mapping[str, float]) -> dict[str, float | None]:
-    """Numbers as JSON has them: None for one that does not apply."""
+    """Numbers for JSON, with None for NaN."""
     return {name: None if np.isnan(mean) else mean for name, mean in means.items()}

@@ -1,8 +1,7 @@
-"""The same queries with their video given (VMR) and in a pool with distractors (MVMR), and the drop between.
+"""The same queries with their video given (VMR) and with distractors in a pool (MVMR), and the drop between.
 
-A system that answers well where the right video is given, and badly where it must tell it from others, is
-overconfident: it finds a moment in any video that it is handed (paper 002, figure 6: the mean of R@1 and R@5
-at IoU 0.5; paper 001, table 2).
+A system that answers well if the right video is given, and badly if it must choose it, is overconfident: it
+finds a moment in any video (paper 002, figure 6: the mean of R@1 and R@5 at IoU 0.5; paper 001, table 2).
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from whenabouts_bench.formats.runs import RunSource
 RANKS = (1, 5, 20, 50)
 IOUS = (0.3, 0.5, 0.7)
 FIGURE_METRICS = ("R@1,IoU=0.5", "R@5,IoU=0.5")
-"""What figure 6 of paper 002 takes the mean of."""
+"""The metrics averaged in figure 6 of paper 002."""
 
 
 @dataclass(frozen=True)
 class Drop:
-    """What a system loses: metric -> mean over the same queries, with the video given and in the pool."""
+    """A system's loss: metric -> mean over the same queries, with the video given and in the pool."""
 
     name: str
     given: Mapping[str, float]
@@ -37,11 +36,11 @@ class Drop:
     notes: tuple[str, ...] = field(default=())
 
     def points(self, metric: str) -> float:
-        """VMR minus MVMR, a difference of shares."""
+        """VMR minus MVMR, as a fraction."""
         return self.given[metric] - self.pool[metric]
 
     def share(self, metric: str) -> float:
-        """The part of VMR that is lost; NaN where there was nothing to lose."""
+        """The share of VMR that is lost; NaN if VMR is 0."""
         return self.points(metric) / self.given[metric] if self.given[metric] else float("nan")
 
     def mean(self, side: str, metrics: Sequence[str] = FIGURE_METRICS) -> float:
@@ -50,7 +49,6 @@ class Drop:
         return float(np.mean([means[metric] for metric in metrics]))
 
     def to_json(self) -> dict[str, Any]:
-        """For programs; fractions."""
         return {
             "run": self.name,
             "queries": self.queries,
@@ -76,12 +74,11 @@ def drop_of(
     protocol: Protocol | str = "mvmr",
     name: str = "",
 ) -> Drop:
-    """The drop from answers with the golden video given to answers of the pool, over the same queries.
+    """The drop from answers with the given video to answers in the pool, over the same queries.
 
-    Both are judged under `protocol`: the same queries count, and one that a run does not answer counts as 0.
-    `given` answers in each query's given video (SVMR). Raises UsageError and FormatError as `evaluate` does,
-    and UsageError for a protocol without pools, for a `given` run that ranked pools or a corpus, and for one
-    that answers none of the queries.
+    Both are evaluated under `protocol`; unanswered queries count as 0. `given` answers in each query's given
+    video (SVMR). Raises UsageError and FormatError as `evaluate` does, and UsageError for a protocol without
+    pools, and for a `given` run that ranked pools or a corpus or answers none of the queries.
     """
     chosen = PROTOCOLS[protocol] if isinstance(protocol, str) else protocol
     if not chosen.full_pools:
@@ -97,13 +94,8 @@ def drop_of(
     means = in_video.means()
     missing = {"MVMR": len(in_pool.missing), "VMR": len(in_video.missing)}
     notes = [f"{what}: {count:,} queries are missing" for what, count in missing.items() if count]
-    return Drop(
-        name or in_pool.run,
-        {metric: means[f"SVMR {metric}"] for metric in names},
-        in_pool.means(),
-        len(in_pool.query_ids),
-        tuple(notes),
-    )
+    with_video = {metric: means[f"SVMR {metric}"] for metric in names}
+    return Drop(name or in_pool.run, with_video, in_pool.means(), len(in_pool.query_ids), tuple(notes))
 
 
 def _refuse_other_answers(result: Evaluation) -> None:

@@ -1,4 +1,4 @@
-"""From scored proposals of many videos to each query's best moments: suppression, then one list."""
+"""The best moments of each query from scored proposals of many videos, after non-maximum suppression."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from numpy.typing import NDArray
 from whenabouts.overlap import Over, temporal_iou
 from whenabouts.types import UsageError
 
-# Candidates of a query that are looked at first; what is left is looked at only where these do not suffice.
-_FIRST_LOOK = 256
+_FIRST_LOOK = 256  # candidates per query that are tried first
 
 
 @dataclass(frozen=True)
 class BestMoments:
-    """The best moments of Q queries, best first; behind the last one of a query `place` and `cell` are -1.
+    """The best moments of Q queries, best first; unused entries of `place` and `cell` are -1.
 
-    All are (Q, limit): `place` is the position of the video in the query's pool, `cell` its proposal.
+    All are (Q, limit): `place` is the video's position in the query's pool, `cell` the proposal.
     """
 
     place: NDArray[np.int64]
@@ -41,14 +40,13 @@ def best_moments(
 ) -> BestMoments:
     """The `limit` best survivors of non-maximum suppression, over all videos of each query's pool.
 
-    `scores` (Q, P, C) holds the score of proposal c in the p-th video of query q's pool; -inf is none.
-    `start`, `end` (V, C) are the proposals' seconds in each video; `pools` (Q, P) numbers the videos. A
-    proposal goes when a better survivor in the same video shares more than `iou` with it. Order is by
-    score, then place in the pool, then proposal.
+    `scores` (Q, P, C) are the scores of proposal c in the p-th video of query q's pool; -inf for none.
+    `start`, `end` (V, C) are the proposals' seconds in each video; `pools` (Q, P) are video indices. A
+    proposal is suppressed by a better survivor in the same video with more than `iou` overlap. The order is
+    by score, then place in the pool, then proposal.
 
-    Suppressing in each video and then merging gives the same list as going down the merged list and asking
-    whether a kept moment of the same video is too near; so only as much is sorted and compared as the
-    `limit` survivors need, all queries side by side.
+    Suppressing per video and merging equals walking down the merged list, so only as much is sorted and
+    compared as the `limit` survivors need, for all queries at once.
 
     Raises UsageError for shapes that do not fit, a NaN score, or an `iou` outside [0, 1].
     """
@@ -77,10 +75,9 @@ def best_moments(
 
 
 def _sorted_candidates(flat: NDArray[Any], look: int) -> NDArray[np.int64]:
-    """(Q, look) the best proposals of each query in order, -1 behind those that are surely the best.
+    """(Q, look) the best proposals of each query in order, -1 after those that are certain.
 
-    A score that may be shared by proposals that were not looked at ends the list, so that ties are broken by
-    position whatever the partition did.
+    The list ends before a score that unseen proposals may share, so that ties are broken by position.
     """
     whole = look == flat.shape[1]
     if whole:
@@ -104,7 +101,7 @@ def _survivors(
     limit: int,
     over: Over,
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """(Q, limit) the survivors among the candidates, -1 behind them, and (Q,) whether the list is full."""
+    """(Q, limit) survivors among the candidates, then -1, and (Q,) whether the list is full."""
     queries, look = candidates.shape
     kept = np.full((queries, limit), -1)
     kept_place = np.full((queries, limit), -1)

@@ -1,4 +1,4 @@
-"""Protocols by name and version: which conventions make a number comparable with which papers."""
+"""Protocols by name and version: the conventions that make numbers comparable with papers."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class Protocol:
     gain: Literal["linear", "exponential"] = "linear"
     list_depth: int | None = None
     full_pools: bool = False
-    """Judged inside pools; queries whose pool is smaller than the file's largest are left out."""
+    """Evaluated inside pools; queries whose pool is smaller than the file's largest are left out."""
     zero_grades: bool = True
     """Whether moments of grade 0 take part in matching, and queries without a higher grade count (as 0)."""
     spanless: bool = True
-    """Whether queries whose judged moments all have no length count (as 0, they cannot be hit)."""
+    """Whether queries whose judged moments are all empty count (as 0)."""
     missing: Literal["zero", "left out"] = "zero"
     given_video: bool = False
-    """Whether a query's video may be given, so that of a run that lists moments in it alone these count."""
+    """Whether runs that were given each query's video are accepted."""
     annotators: int = 1
-    """How many annotators' spans a hit overlaps enough. Where it is more than one, the truth of a query is
-    what each annotator marked (the query's metadata, `annotated`), and no longer what they agree on."""
+    """The number of annotators' spans that a hit overlaps enough. With several, the truth is each annotator's
+    marks (the query's metadata, `annotated`) instead of what they agree on."""
     by_score: bool = False
     """Whether mAP reads the list by score; else in the order of the list."""
     truth_as_released: bool = False
@@ -193,7 +193,7 @@ PROTOCOLS = {protocol.name: protocol for protocol in _PROTOCOLS}
 
 
 _TASKS = {"vr": "VR R@1", "svmr": "SVMR R@1,IoU=0.5"}
-"""Tasks that are no protocols, and how one of their metrics is called."""
+"""Tasks that users mistake for protocols -> one of their metrics."""
 
 
 def find_protocol(name: str, *, as_released: bool = False) -> Protocol:
@@ -205,12 +205,12 @@ def find_protocol(name: str, *, as_released: bool = False) -> Protocol:
     protocol = PROTOCOLS.get(bare)
     if protocol is None and (metric := _TASKS.get(name.lower())):
         raise UsageError(
-            f"{name!r} is a task, and no protocol; protocols tvr and vcmr measure it: `whenabouts evaluate "
+            f"{name!r} is a task, not a protocol; protocols tvr and vcmr measure it: `whenabouts evaluate "
             f'vcmr --truth FILE --run FILE`, with --metric "{metric}" that alone'
         )
     if protocol is None:
         raise UsageError(
-            f"{name!r} is no protocol; known: {', '.join(PROTOCOLS)}{did_you_mean(bare, PROTOCOLS)}"
+            f"{name!r} is not a protocol; known: {', '.join(PROTOCOLS)}{did_you_mean(bare, PROTOCOLS)}"
         )
     if at and version != str(protocol.version):
         raise UsageError(f"{name!r}: version {version} is not here, {protocol.label} is")
@@ -224,5 +224,5 @@ def find_protocol(name: str, *, as_released: bool = False) -> Protocol:
 
 
 def protocol_for(annotations: Annotations) -> Protocol:
-    """The protocol that judgements ask for, where none is named (`Annotations.protocol`)."""
+    """The default protocol of judgements (`Annotations.protocol`)."""
     return PROTOCOLS[annotations.protocol]

@@ -1,7 +1,7 @@
-"""Figures 4 to 7 of paper 004 for any ranked set: grades, similarities, annotators, answers beside the truth.
+"""Figures 4 to 7 of paper 004 for any ranked set: grades, similarities, annotators, answers and truth.
 
-Similarities come with the judgements (`Annotations.similarity`); raw grades of annotators are a CSV file with
-the columns `pair_id`, `worker` and `relevance`, as TVR-Ranking releases them. Needs matplotlib.
+Similarities come with the judgements (`Annotations.similarity`); annotators' raw grades are a CSV file with
+the columns `pair_id`, `worker` and `relevance`, as in TVR-Ranking. Needs matplotlib.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _COLUMNS = "pair_id, worker and relevance"
 
 
 def similarities_of(annotations: Annotations) -> Floats:
-    """(N,) the similarities of some judgements. Raises UsageError where they have none."""
+    """(N,) similarities of judgements. Raises UsageError if they have none."""
     if annotations.similarity is None:
         raise UsageError(
             f"{annotations.name}: has no similarity of query and caption, which figures 4 and 6 show; give "
@@ -47,10 +47,11 @@ def similarities_of(annotations: Annotations) -> Floats:
 
 
 def draw_similarity(annotations: Annotations, stem: Path, queries: int = 10, seed: int = 0) -> list[Path]:
-    """Figure 4: relevance against similarity, and against the place by similarity, of some queries.
+    """Figure 4: relevance against similarity, and against the rank by similarity, of some queries. SVG and
+    PNG.
 
-    `queries` are drawn by chance from the half with the most judgements; points of one colour are of one
-    query and lie a little apart, grade 0 among them. The line is the mean of all judgements. SVG and PNG.
+    `queries` are sampled from the half with the most judgements; each has its colour, and points are
+    jittered. The line is the mean of all judgements.
     """
     similarity = similarities_of(annotations)
     compared = np.isfinite(similarity)
@@ -68,8 +69,8 @@ def draw_similarity(annotations: Annotations, stem: Path, queries: int = 10, see
         ):
             for number, query in enumerate(chosen.tolist()):
                 rows = np.flatnonzero((annotations.query == query) & compared)
-                apart = annotations.relevance[rows] + draw.uniform(-0.16, 0.16, len(rows))
-                axes.scatter(values[rows], apart, s=7, color=COLOURS[number % len(COLOURS)], alpha=0.7)
+                jittered = annotations.relevance[rows] + draw.uniform(-0.16, 0.16, len(rows))
+                axes.scatter(values[rows], jittered, s=7, color=COLOURS[number % len(COLOURS)], alpha=0.7)
             axes.plot(
                 *_binned(values[compared], annotations.relevance[compared]), color="black", linewidth=1.2
             )
@@ -82,7 +83,7 @@ def draw_similarity(annotations: Annotations, stem: Path, queries: int = 10, see
 
 
 def _ranks(query: Indices, values: Floats) -> Indices:
-    """(N,) the place of each judgement among those of its query, highest value first, from 0."""
+    """(N,) the 0-based rank of each judgement within its query, by descending value."""
     order = np.lexsort((-values, query))
     ranks = np.empty(len(order), np.int64)
     ranks[order] = np.arange(len(order)) - np.searchsorted(query[order], query[order])
@@ -90,7 +91,7 @@ def _ranks(query: Indices, values: Floats) -> Indices:
 
 
 def _binned(values: NDArray[Any], relevance: Floats, bins: int = 20) -> tuple[Floats, Floats]:
-    """(middles, mean relevance) of the bins of equal width that hold anything."""
+    """(centres, mean relevance) of the non-empty bins of equal width."""
     edges = np.linspace(values.min(), values.max() + 1e-9, bins + 1)
     place = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, bins - 1)
     count, total = np.bincount(place, minlength=bins), np.bincount(place, relevance, bins)
@@ -100,7 +101,7 @@ def _binned(values: NDArray[Any], relevance: Floats, bins: int = 20) -> tuple[Fl
 
 @dataclass(frozen=True)
 class RawGrades:
-    """What annotators said: `lowest` and `highest` (P,) grade of each pair that has two or more."""
+    """Annotators' grades: `lowest` and `highest` (P,) grade of each pair with two or more."""
 
     lowest: Indices
     highest: Indices
@@ -109,13 +110,13 @@ class RawGrades:
 
     @property
     def cells(self) -> Floats:
-        """(5, 5) the share of pairs by lowest and highest grade: figure 5 (a)."""
+        """(5, 5) share of pairs by lowest and highest grade: figure 5 (a)."""
         counts = np.bincount(self.lowest * _GRADES + self.highest, minlength=_GRADES * _GRADES)
         return counts.reshape(_GRADES, _GRADES) / max(1, len(self.lowest))
 
 
 def read_raw_grades(path: Path) -> RawGrades:
-    """Grades of annotators from CSV. Raises FormatError, naming the line, for what is no grade."""
+    """Annotators' grades from CSV. Raises FormatError, with the line, for an invalid grade."""
     try:
         text = read_document(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -128,22 +129,18 @@ def read_raw_grades(path: Path) -> RawGrades:
     for row in reader:
         grade = (row["relevance"] or "").strip()
         if grade not in ("0", "1", "2", "3", "4"):
-            raise FormatError(path, "is no grade:", line=reader.line_num, value=grade, accepted="0 to 4")
+            raise FormatError(path, "is not a grade:", line=reader.line_num, value=grade, accepted="0 to 4")
         grades.setdefault(row["pair_id"], []).append(int(grade))
         workers.add(row["worker"])
-    several = [own for own in grades.values() if len(own) > 1]
+    several = [of_pair for of_pair in grades.values() if len(of_pair) > 1]
     if not several:
         raise FormatError(path, "has no pair that two annotators judged", accepted=f"columns {_COLUMNS}")
-    return RawGrades(
-        np.array([min(own) for own in several]),
-        np.array([max(own) for own in several]),
-        len(workers),
-        sum(map(len, grades.values())),
-    )
+    lowest, highest = (np.array([pick(of_pair) for of_pair in several]) for pick in (min, max))
+    return RawGrades(lowest, highest, len(workers), sum(map(len, grades.values())))
 
 
 def draw_agreement(annotations: Annotations, raw: RawGrades | None, stem: Path) -> list[Path]:
-    """Figure 5: (a) lowest and highest grade of each pair, where `raw` grades are given; (b) final grades."""
+    """Figure 5: (a) lowest and highest grade of each pair, if `raw` is given; (b) final grades."""
     shares = np.bincount(np.round(annotations.relevance).astype(np.int64), minlength=_GRADES)
     with new_figure(7.4 if raw else 3.8, 3.2) as figure:
         panels = figure.subplots(1, 2 if raw else 1, squeeze=False)[0]
@@ -169,7 +166,7 @@ def _draw_cells(axes: Axes, raw: RawGrades) -> None:
 
 
 def queries_named(annotations: Annotations, names: Sequence[str]) -> list[int]:
-    """The queries of those texts or ids. Raises UsageError for one that there is not."""
+    """Rows of queries by text or id. Raises UsageError for an unknown one."""
     places = {query.text.strip().lower().rstrip("."): row for row, query in enumerate(annotations.queries)}
     places |= {query.id: row for row, query in enumerate(annotations.queries)}
     rows = []
@@ -187,7 +184,7 @@ def queries_named(annotations: Annotations, names: Sequence[str]) -> list[int]:
 def draw_candidates(
     annotations: Annotations, queries: Sequence[int], stem: Path, shown: int = 8
 ) -> list[Path]:
-    """Figure 6: the most similar moments of some queries, similarity as a line, relevance as bars."""
+    """Figure 6: the most similar moments of queries, with similarity as a line and relevance as bars."""
     similarity = similarities_of(annotations)
     with new_figure(7.6, 0.6 + (0.5 + 0.32 * shown) * len(queries)) as figure:
         for axes, query in zip(figure.subplots(len(queries), 1, squeeze=False)[:, 0], queries, strict=True):
@@ -221,8 +218,8 @@ def _caption(annotations: Annotations, row: int) -> str:
 class Case:
     """A query with its judged moments and its first answers: a column of figure 7.
 
-    `truth` are (moment, grade, whether an answer took it), the highest grades first; `answers` (moment, grade
-    or None where it met no judged moment). Moments are texts.
+    `truth` are (moment, grade, whether an answer matched it), highest grades first; `answers` are (moment,
+    grade or None if unmatched). Moments are texts.
     """
 
     query: str
@@ -239,11 +236,10 @@ def cases_of(
     metric: str = "nDCG@10,IoU=0.3",
     count: int = 3,
 ) -> tuple[Case, ...]:
-    """Columns of figure 7: the named queries, else `count` from the best answered to the worst.
+    """Columns of figure 7: the named queries, or `count` from the best answered to the worst.
 
-    Answers take judged moments as the metric does: each the free one that it overlaps most. Grade 0 is a
-    judgement: an answer that meets such a moment has grade 0, not none. Raises UsageError for another metric
-    than nDCG, and what `evaluate` does of runs of other queries.
+    Answers are matched as the metric does. An answer that matches a moment of grade 0 has grade 0, not None.
+    Raises UsageError for other metrics than nDCG, and as `evaluate` does.
     """
     if not metric.startswith("nDCG@") or "IoU=" not in metric:
         raise UsageError(f"--metric {metric}: answers are matched as nDCG@K,IoU=m does; give one of these")
@@ -252,7 +248,7 @@ def cases_of(
     chosen = [annotations.queries[row].id for row in queries_named(annotations, names)]
     if not chosen:
         answered = sorted(set(values) - set(evaluation.missing), key=lambda query: (-values[query], query))
-        # Queries of which nothing was found are all alike: one of them shows what there is to see.
+        # One query without hits is enough: they all look the same.
         order = answered[: 1 + sum(values[query] > 0 for query in answered)]
         chosen = [order[round(place * (len(order) - 1) / max(1, count - 1))] for place in range(count)]
     matched = _matched(annotations, run, set(chosen), metric)
@@ -262,13 +258,13 @@ def cases_of(
 
 
 _Answer = tuple[str, float, float, int]
-"""Video, start, end, and the row of the truth that it takes, -1 for none."""
+"""Video, start, end, and the matched row of the truth, or -1."""
 
 
 def _matched(
     annotations: Annotations, run: RunSource, ids: set[str], metric: str
 ) -> dict[str, tuple[list[_Answer], Any]]:
-    """Query id -> (first answers with the judged moments they take, the truth)."""
+    """Query id -> (first answers with the judged moments they match, the truth)."""
     protocol = find_protocol("rvmr")
     truth = truth_of(annotations, protocol)
     depth = int(metric.partition("@")[2].partition(",")[0])
@@ -282,17 +278,10 @@ def _matched(
         taken = matched_one_to_one(rows.rank, pairs, passes(pairs.iou, threshold, protocol))
         for number, code in enumerate(rows.queries.tolist()):
             if truth.query_ids[code] in ids:
-                own = np.flatnonzero(rows.query == number).tolist()
-                answers = [
-                    (
-                        names[int(rows.video[row])],
-                        float(rows.start[row]),
-                        float(rows.end[row]),
-                        int(taken[row]),
-                    )
-                    for row in own
-                ]
-                matched[truth.query_ids[code]] = answers, truth
+                of_query = rows.query == number
+                columns = (column[of_query].tolist() for column in (rows.start, rows.end, taken))
+                videos = [names[video] for video in rows.video[of_query].tolist()]
+                matched[truth.query_ids[code]] = list(zip(videos, *columns, strict=True)), truth
     return matched
 
 
@@ -329,9 +318,9 @@ def _moment(video: str, start: float, end: float) -> str:
 
 
 def draw_cases(cases: Sequence[Case], metric: str, stem: Path, shown: int = 10) -> list[Path]:
-    """Figure 7: judged moments beside the first answers of some queries, each with its grade; SVG and PNG.
+    """Figure 7: judged moments beside the first answers of queries, with grades; SVG and PNG.
 
-    Judged moments that no answer took are grey, answers that met none say so; grade 0 is shown as such.
+    Unmatched judged moments are grey, and unmatched answers are marked.
     """
     with new_figure(9.6, 0.5 + (0.55 + 0.17 * shown) * len(cases)) as figure:
         panels = figure.subplots(len(cases), 2, squeeze=False)

@@ -1,12 +1,12 @@
-"""Is a difference real? Paired sign flips and a bootstrap over clusters of queries, and corrections.
+"""Significance of differences: paired sign flips, a bootstrap over clusters of queries, and corrections.
 
-Queries about one video are not independent of each other: a video that suits a system suits it for all its
-sentences. So videos are flipped and drawn here, each with all its queries; taking queries one by one finds
-differences that are not there (`benchmarks/significance.py` measures how often).
+Queries about one video are not independent, so whole videos are flipped and resampled, each with all its
+queries; treating queries as independent finds spurious differences (`benchmarks/significance.py` measures how
+often).
 
-Values are rounded to multiples of a power of two (2**-37 for 10,895 queries of 2,179 videos) before they are
-added. Sums are then exact in any order: results depend on neither threads nor the order of queries, and equal
-sums count as equal.
+Values are rounded to multiples of a power of two (2**-37 for 10,895 queries of 2,179 videos), so that sums
+are exact in any order: results depend on neither threads nor the order of queries, and equal sums compare
+equal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Indices = NDArray[np.int64]
 Correction = Literal["holm", "bonferroni", "none"]
 
 FEW_CLUSTERS = 10
-"""With fewer, intervals of rare hits are too short (`benchmarks/results/significance.json`)."""
+"""With fewer clusters, intervals of rare hits are too short (`benchmarks/results/significance.json`)."""
 
 _BLOCK = 1 << 21  # numbers held at a time: 16 MB in float64
 _MOST_PATTERNS = 1 << 16
@@ -36,9 +36,9 @@ _MOST_PATTERNS = 1 << 16
 
 @dataclass(frozen=True)
 class SignFlips:
-    """What a test says of K columns of differences.
+    """Test results of K columns of differences.
 
-    `p` (K,) are two-sided p-values in (0, 1]. `exact` (K,) is true where all patterns of signs were counted.
+    `p` (K,) are two-sided p-values in (0, 1]. `exact` (K,) is true if all patterns of signs were counted.
     `moved` (K,) is the number of clusters whose sums differ from 0: no p is below 2 / 2**moved.
     """
 
@@ -50,15 +50,15 @@ class SignFlips:
 def sign_flip_test(
     differences: Floats, clusters: Indices, *, resamples: int = 10_000, seed: int = 0
 ) -> SignFlips:
-    """Two-sided p-values of the mean of each column being 0, where the sign of each cluster is a coin.
+    """Two-sided p-values of the mean of each column being 0, with random signs of clusters.
 
-    `differences` is (Q, K) in [-1, 1], one system's values less the other's; `clusters` (Q,) are any whole
-    numbers. The statistic is |sum over queries|. Where 2**moved patterns are no more than `resamples` and
-    65,536, all are counted; else p = (1 + patterns at least as far) / (1 + resamples), which is never 0
-    (Phipson and Smyth, Statistical Applications in Genetics and Molecular Biology 9, 2010).
+    `differences` is (Q, K) in [-1, 1], one system's values minus the other's; `clusters` (Q,) are integers.
+    The statistic is |sum over queries|. If 2**moved patterns are at most `resamples` and 65,536, all are
+    counted; else p = (1 + patterns at least as far) / (1 + resamples), which is never 0 (Phipson and Smyth,
+    Statistical Applications in Genetics and Molecular Biology 9, 2010).
 
-    Only the sizes of a column's cluster sums matter, largest first. So a p-value is the same for swapped
-    systems, renamed or reordered queries, and whatever other columns are asked. All columns share the coins.
+    Only the sorted sizes of a column's cluster sums matter, so p-values are invariant to swapped systems,
+    renamed or reordered queries, and other columns. All columns share the random signs.
     """
     sums = _sums(differences, clusters).sums
     sizes = -np.sort(-np.abs(sums), axis=0)
@@ -80,8 +80,8 @@ def sign_flip_test(
 def _all_patterns(sizes: Floats, observed: Floats, moved: int) -> Floats:
     if moved == 0:
         return np.ones(sizes.shape[1])
-    # Row n is the number n in bits. The first sign stays: turning all signs changes nothing that is looked
-    # at. Clusters of size 0 do not change a share either, so that columns with fewer may be counted, too.
+    # Row n is n in bits. The first sign is fixed, because flipping all signs changes nothing. Clusters of
+    # size 0 do not change shares, so columns with fewer clusters can be counted together.
     patterns = np.arange(1 << (moved - 1))[:, None] >> np.arange(moved) & 1
     p: Floats = _at_least(patterns.astype(np.float64), sizes, observed) / len(patterns)
     return p
@@ -95,7 +95,7 @@ def _at_least(coins: Floats, sizes: Floats, observed: Floats) -> Indices:
 
 
 def _coins(clusters: int, count: int, resamples: int, seed: int) -> Iterator[Floats]:
-    """Blocks of (rows, count) zeros and ones; the same coins, however many are asked for."""
+    """Blocks of (rows, count) zeros and ones; the values do not depend on `count`."""
     rng = np.random.default_rng(seed)
     words = -(-clusters // 64)
     for rows in _rows(resamples, 64 * words):
@@ -112,20 +112,19 @@ def _rows(resamples: int, width: int) -> Iterator[int]:
 def bootstrap_intervals(
     values: Floats, clusters: Indices, *, resamples: int = 10_000, seed: int = 0, confidence: float = 0.95
 ) -> Floats:
-    """(K, 2) lower and upper ends of a confidence interval of the mean of each column, from drawn clusters.
+    """(K, 2) ends of a bootstrap confidence interval of the mean of each column.
 
-    `values` is (Q, K) in [-1, 1], a system's values or differences of two; `clusters` (Q,) are any whole
-    numbers. Clusters are drawn with replacement, as many as there are; a draw's mean is its sum over its
-    number of queries. The ends are percentiles, moved outwards as Student's t is wider than the normal law
-    with that many clusters (the expanded percentile interval of Hesterberg, The American Statistician 69,
-    2015): of the intervals that were tried it covers differences best, and it stays within what is possible.
+    `values` is (Q, K) in [-1, 1], a system's values or differences of two; `clusters` (Q,) are integers.
+    Clusters are drawn with replacement; a resample's mean is its sum over its number of queries. The ends are
+    percentiles, widened as Student's t with that many clusters is wider than the normal distribution (the
+    expanded percentile interval of Hesterberg, The American Statistician 69, 2015): it covers differences
+    best among the intervals tried, and stays within the possible range.
 
-    A column's interval does not depend on other columns or on the order of queries; that of swapped systems
-    is mirrored exactly.
+    Intervals do not depend on other columns or on the order of queries; swapped systems are mirrored exactly.
     """
     by_cluster = _sums(values, clusters)
-    # Clusters are sorted by their numbers alone (here, and in `_oriented`): the draws, which
-    # name places, then mean the same clusters however the queries came.
+    # Clusters are sorted by their values (here and in `_oriented`), so that draws do not depend on the
+    # order of queries.
     order = np.argsort(by_cluster.counts, kind="stable")
     counts = by_cluster.counts[order].astype(np.float64)
     sums, signs = _oriented(by_cluster.sums[order], counts)
@@ -143,17 +142,17 @@ def bootstrap_intervals(
 
 
 def _oriented(sums: Floats, counts: Floats) -> tuple[Floats, Floats]:
-    """Columns sorted among clusters of one count, a column and its negative turned the same way.
+    """Columns sorted within clusters of equal counts; a column and its negative are oriented equally.
 
-    Signs (K,) say which were turned; 0 where a column is its own negative.
+    Signs (K,) say which were negated; 0 if a column is its own negative.
     """
     signs = np.ones(sums.shape[1])
     oriented = np.empty_like(sums)
-    for column, own in enumerate(sums.T):
-        here, turned = own[np.lexsort((own, counts))], -own[np.lexsort((-own, counts))]
-        first = int(np.argmax(here != turned))
-        signs[column] = np.sign(here[first] - turned[first])
-        oriented[:, column] = turned if signs[column] < 0 else here
+    for column, values in enumerate(sums.T):
+        kept, negated = values[np.lexsort((values, counts))], -values[np.lexsort((-values, counts))]
+        first = int(np.argmax(kept != negated))
+        signs[column] = np.sign(kept[first] - negated[first])
+        oriented[:, column] = negated if signs[column] < 0 else kept
     return oriented, signs
 
 
@@ -166,19 +165,18 @@ def _drawn_means(sums: Floats, counts: Floats, resamples: int, seed: int) -> Flo
 
 
 def drawn_totals(values: Floats, resamples: int, seed: int = 0) -> Iterator[Floats]:
-    """Blocks of (rows, K) totals of values (C, K) of clusters: as many as there are, each put back."""
+    """Blocks of (rows, K) bootstrap totals of clusters with values (C, K)."""
     rng = np.random.default_rng(seed)
     count = len(values)
     for rows in _rows(resamples, count):
-        # How often each cluster is drawn in each row: counted for all rows at once, then one product of
-        # these with the values gives every drawn total.
+        # Count the draws of each cluster in each row, then multiply with the values.
         drawn = rng.integers(0, count, (rows, count)) + count * np.arange(rows)[:, None]
         times = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count)
         yield times.astype(np.float64) @ values
 
 
 def tail_share(clusters: int, confidence: float) -> float:
-    """The share of draws to leave out at each end, for the expanded percentile interval."""
+    """The tail probability on each side, for the expanded percentile interval."""
     if clusters < 2:
         return 0.0
     wider = math.sqrt(clusters / (clusters - 1)) * student_quantile(clusters - 1, (1 + confidence) / 2)
@@ -186,10 +184,10 @@ def tail_share(clusters: int, confidence: float) -> float:
 
 
 def corrected(p: Floats, correction: Correction = "holm") -> Floats:
-    """p-values of a family of F comparisons, corrected so that any false alarm in it is as rare as alpha.
+    """p-values of a family of F comparisons, corrected for the family-wise error rate.
 
     `p` is (F,) or (F, M) with a family in each column. Holm (Scandinavian Journal of Statistics 6, 1979)
-    multiplies the smallest by F, the next by F - 1 and so on, and lets none fall below a smaller one's.
+    multiplies the smallest by F, the next by F - 1 and so on, and keeps them monotonic.
 
     >>> corrected(np.array([0.01, 0.04, 0.03])).tolist()
     [0.03, 0.06, 0.06]
@@ -211,7 +209,7 @@ def corrected(p: Floats, correction: Correction = "holm") -> Floats:
 
 @dataclass(frozen=True)
 class _Sums:
-    """Sums (C, K) of the clusters in whole `unit`ths, and how many queries each has (C,)."""
+    """Sums (C, K) of clusters in multiples of 1 / `unit`, and the number of queries (C,)."""
 
     sums: Floats
     counts: Indices
@@ -228,7 +226,7 @@ def _sums(values: Floats, clusters: Indices) -> _Sums:
     _, codes = np.unique(clusters, return_inverse=True)
     order = np.argsort(codes, kind="stable")
     counts = np.bincount(codes)
-    # Any sum of as many clusters as there are, twice over, must fit in the 53 bits of a float.
+    # Twice the largest sum must fit in the 53 bits of a float.
     unit = 2.0 ** min(40, 51 - (len(counts) * int(counts.max())).bit_length())
     whole = np.rint(values[order] * unit)
     sums = np.add.reduceat(whole, np.cumsum(counts) - counts, axis=0)

@@ -1,12 +1,12 @@
-"""Answers that nobody judged: how many, the value without them, and how far they could move it.
+"""Unjudged answers: their number, the value without them, and how much they could change it.
 
-Judgements of a large collection come from pools: people judge the best answers of some runs. What another run
-gives was then not judged, and counts as wrong though nobody looked. Reported beside each value are therefore
-the number of such answers, the value of the *condensed list*, from which they are taken out (Sakai,
-"Alternatives to Bpref", SIGIR 2007), and the least and greatest value that they leave possible (`bounds`).
+Judgements of large collections come from pools: the best answers of some runs. Answers of another run may be
+unjudged, and count as wrong. Each value is therefore reported with the number of such answers, the value of
+the *condensed list* without them (Sakai, "Alternatives to Bpref", SIGIR 2007), and the bounds of the value
+(`bounds`).
 
 An answer is judged if its IoU with a judged moment of its query, of any grade, is at least `judged_iou`, or
-enough for a hit as the metric counts. A video of VR is judged if any moment in it is.
+enough for a hit of the metric. A video of VR is judged if any moment in it is.
 """
 
 from __future__ import annotations
@@ -20,15 +20,7 @@ import numpy as np
 
 from whenabouts.types import UsageError
 from whenabouts_bench.evaluation.bounds import bounds_of
-from whenabouts_bench.evaluation.matching import (
-    Mask,
-    Rows,
-    Truth,
-    best_iou,
-    judged_moments,
-    pairs_of,
-    passes,
-)
+from whenabouts_bench.evaluation.matching import Mask, Rows, Truth, best_iou, judged_moments, pairs_of, passes
 from whenabouts_bench.evaluation.metrics import (
     MEAN_IOUS,
     Listing,
@@ -43,21 +35,21 @@ from whenabouts_bench.evaluation.protocols import Protocol
 from whenabouts_bench.formats.annotations import Floats, Indices
 
 JUDGED_IOU = 0.5
-"""The least IoU with a judged moment at which an answer counts as judged, where nothing else is said."""
+"""The default minimal IoU of a judged answer with a judged moment."""
 
 HITS = ("R", "mIoU")
-"""Measures that one right answer makes 1."""
+"""Measures that are 1 with one right answer."""
 COLUMNS = ("answers", "unjudged", "condensed", "lower", "upper")
 
 
 @dataclass(frozen=True)
 class Unjudged:
-    """What was not judged of the answers of a run. The arrays are (Q, M) as `Evaluation.values`.
+    """Unjudged answers of a run. The arrays are (Q, M) as `Evaluation.values`.
 
-    `answers` is how many answers there are up to the metric's depth, `unjudged` how many of these nobody
-    judged, `condensed` the value without them, `lower` and `upper` the least and greatest possible value.
-    All are NaN where a metric does not apply. `open` has, for each metric of `HITS`, query id -> what names
-    the answers that nobody judged and that could be right: two runs of one process are compared by it.
+    `answers` is the number of answers up to the metric's depth, `unjudged` the number of unjudged ones,
+    `condensed` the value without them, `lower` and `upper` its bounds; all NaN if a metric does not apply.
+    For each metric of `HITS`, `open` maps query ids to hashes of unjudged answers that could be right, by
+    which two runs of one process are compared.
     """
 
     judged_iou: float
@@ -71,10 +63,7 @@ class Unjudged:
 
     @classmethod
     def empty(cls, queries: int, metrics: int, judged_iou: float, most_grade: float) -> Unjudged:
-        """Zeros, to be filled block by block: what a query has that the run does not answer.
-
-        Raises UsageError for a threshold that is no IoU.
-        """
+        """Zeros, to be filled blockwise. Raises UsageError for an invalid IoU."""
         if not 0 < judged_iou <= 1:
             raise UsageError(f"judged IoU {judged_iou!r}: must lie above 0 and be at most 1")
         zeros = [np.zeros((queries, metrics)) for _ in COLUMNS]
@@ -84,10 +73,9 @@ class Unjudged:
         self, rows: Rows, truth: Truth, judged: Truth, metrics: Sequence[tuple[int, Metric]],
         protocol: Protocol, values: Floats, video_ids: Sequence[str], *, listed_videos: bool,
     ) -> None:  # fmt: skip
-        """Write a block's numbers into the columns of some metrics; `values` (Q, M) has theirs already.
+        """Write a block's numbers into the columns of some metrics; `values` (Q, M) has their values.
 
-        `truth` is what the metrics read, `judged` has every judgement, those of grade 0 too. `video_ids` are
-        those of the block.
+        The metrics read `truth`; `judged` has all judgements, grade 0 included. `video_ids` are the block's.
         """
         if not len(rows.queries):
             return
@@ -99,12 +87,12 @@ class Unjudged:
             if metric.measure in HITS:
                 self._keep_open(listing.rows, can_be_right, column, metric, truth, video_ids)
         for least in {self._least_iou(metric) for _, metric in metrics}:
-            own = [(column, metric) for column, metric in metrics if self._least_iou(metric) == least]
+            chosen = [(column, metric) for column, metric in metrics if self._least_iou(metric) == least]
             condensed = rows.where(~_unjudged(rows, judged, least, protocol))
-            fill(self.condensed, condensed, truth, own, protocol, listed_videos=listed_videos)
+            fill(self.condensed, condensed, truth, chosen, protocol, listed_videos=listed_videos)
 
     def means(self, metrics: Sequence[str]) -> dict[str, dict[str, float]]:
-        """Metric -> answers and unjudged ones in all, and means of the three values; NaN where none apply."""
+        """Metric -> total answers and unjudged ones, and means of the three values; NaN if not applicable."""
         totals = {name: np.nansum(getattr(self, name), axis=0) for name in COLUMNS[:2]}
         means = {name: means_of(getattr(self, name)) for name in COLUMNS[2:]}
         return {
@@ -114,7 +102,7 @@ class Unjudged:
         }
 
     def of_query(self, row: int, metrics: Sequence[str]) -> dict[str, dict[str, float | None]]:
-        """Metric -> the numbers of one query, None where the metric does not apply to it."""
+        """Metric -> the numbers of one query, None if not applicable."""
         columns = {name: getattr(self, name)[row].tolist() for name in COLUMNS}
         return {
             metric: without_nan({name: values[column] for name, values in columns.items()})
@@ -122,12 +110,11 @@ class Unjudged:
         }
 
     def to_json(self, metrics: Sequence[str]) -> dict[str, Any]:
-        """For programs: what was taken for judged, and the numbers of each metric."""
         means = {metric: without_nan(numbers) for metric, numbers in self.means(metrics).items()}
         return {"judged_iou": self.judged_iou, "most_grade": self.most_grade, "metrics": means}
 
     def sentence(self) -> str:
-        """For people: what was taken for judged."""
+        """Which answers count as judged."""
         return (
             f"judgements from pools: an answer is judged from IoU {self.judged_iou:g} with a judged moment "
             f"(or what the metric asks, if that is less); bounds: grades up to {self.most_grade:g}"
@@ -136,7 +123,7 @@ class Unjudged:
     def _fill_metric(
         self, listing: Listing, column: int, metric: Metric, judged: Truth, values: Floats
     ) -> Mask:
-        """Write a metric's numbers; (N,) which rows nobody judged and could be right."""
+        """Write a metric's numbers; returns (N,) the unjudged rows that could be right."""
         rows = listing.rows
         read = np.ones(len(rows.rank), bool) if metric.depth is None else rows.rank < metric.depth
         open_rows = read & _unjudged(rows, judged, self._least_iou(metric), listing.protocol)
@@ -154,14 +141,14 @@ class Unjudged:
     def _keep_open(
         self, rows: Rows, chosen: Mask, column: int, metric: Metric, truth: Truth, video_ids: Sequence[str]
     ) -> None:
-        names = (*truth.video_codes, *video_ids)  # numbers of a block's own videos follow the truth's
+        names = (*truth.video_codes, *video_ids)  # indices of a block's videos follow the truth's
         columns = (rows.queries[rows.query[chosen]], rows.video[chosen], rows.start[chosen], rows.end[chosen])
         for query, video, *span in zip(*(values.tolist() for values in columns), strict=True):
             named = (names[video],) if metric.task == "VR" else (names[video], *span)
             self.open[column].setdefault(truth.query_ids[query], set()).add(hash(named))
 
     def _least_iou(self, metric: Metric) -> float | None:
-        """At which IoU with a judged moment an answer is judged; None where its video alone is."""
+        """The minimal IoU of a judged answer; None if the video suffices."""
         if metric.task == "VR":
             return None
         hit = min(MEAN_IOUS) if metric.measure == "mAP" and metric.iou is None else metric.iou
@@ -181,7 +168,7 @@ class Unjudged:
 
 
 def _unjudged(rows: Rows, judged: Truth, least: float | None, protocol: Protocol) -> Mask:
-    """(N,) which rows nobody judged."""
+    """(N,) the unjudged rows."""
     if least is None:
         first, behind = judged_moments(rows, judged)
         near: Mask = behind > first

@@ -1,8 +1,8 @@
-"""Files of judgements and of answers; one file per format, and the folder is the registry.
+"""Files of judgements and of runs; one file per format, and the folder is the registry.
 
-Every module here that declares a `NAME` is a format (see `Format`); a new format is a new file and
-nothing else. A format can do what it has a function for. The content decides which format a file
-is in, unless the caller says: each declares the `SIGNS` of its files.
+Every module here that declares a `NAME` is a format (see `Format`); a new format is a new file. A format has
+the functions that it supports. Unless the caller names a format, the content decides: each format declares
+the `SIGNS` of its files.
 """
 
 from __future__ import annotations
@@ -30,13 +30,7 @@ from whenabouts.types import UsageError
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.formats.runs import RunSource
 
-__all__ = [
-    "format_names",
-    "open_run",
-    "read_annotations",
-    "write_annotations",
-    "write_run",
-]
+__all__ = ["format_names", "open_run", "read_annotations", "write_annotations", "write_run"]
 
 
 Reader = Literal["read_annotations", "open_run"]
@@ -58,31 +52,30 @@ PARTS = {
     "saliency": "queries' predicted saliency scores",
     "lists": "lists",
 }
-"""Part -> its name in a message. "query metadata KEY" in KEEPS is one key of a part.
+"""Part -> its name in messages. "query metadata KEY" in KEEPS is one key of a part.
 
-`given videos` are those of queries without judgements whose pool is that one video; `unjudged queries` have
-none. `lists` and `saliency` are parts of runs.
+`given videos` belong to queries without judgements whose pool is that one video; `unjudged queries` have
+neither. `lists` and `saliency` are parts of runs.
 """
 
 
 class Format(Protocol):
-    """A format of files. It has those of the four functions that it can honour."""
+    """A file format, with those of the four functions that it supports."""
 
     NAME: str
-    """As `--format` takes it."""
+    """The name for `--format`."""
     SUMMARY: str
-    """One line for people."""
     SIGNS: Mapping[Reader, tuple[Sign, ...]]
-    """How its files begin, by the function that reads them; no file begins as two formats say."""
+    """How its files begin, by the function that reads them; the signs of formats are disjoint."""
     KEEPS: frozenset[str]
-    """The parts (`PARTS`) that come back when a written file is read again; others are logged. What a format
-    changes in a part that it keeps (rounds, cuts, renames), it counts itself."""
+    """The parts (`PARTS`) that survive writing and reading; others are logged. Changes to a part that is kept
+    (rounding, cutting, renaming) are counted by the format."""
 
     def read_annotations(self, path: Path) -> Annotations:
         """Videos, queries and judgements."""
 
     def open_run(self, path: Path) -> RunSource:
-        """A run, read as it is asked for."""
+        """A run, read on demand."""
 
     def write_annotations(self, annotations: Annotations, path: Path) -> None:
         """Write judgements."""
@@ -92,21 +85,18 @@ class Format(Protocol):
 
 
 def all_formats() -> tuple[Any, ...]:
-    """The modules of this folder that declare a format.
-
-    `Any` because a format has only those of the four functions that it can honour.
-    """
+    """The modules of this folder that declare a format; `Any`, as each has only some functions."""
     return modules_declaring(__name__, "NAME", "formats")
 
 
 def reader_of(module: Any, head: FileHead) -> Reader | None:
-    """The function of a format that reads a file which begins like this; None where it is in another one."""
+    """The function of a format that reads a file with this head; None if it is in another format."""
     signs: Mapping[Reader, tuple[Sign, ...]] = module.SIGNS
     return next((way for way in signs if any(head.has(sign) for sign in signs[way])), None)
 
 
 def format_names(way: str) -> tuple[str, ...]:
-    """Names of the formats that have a way, one of the four functions below."""
+    """Names of the formats with one of the four functions."""
     return tuple(module.NAME for module in all_formats() if hasattr(module, way))
 
 
@@ -130,19 +120,19 @@ def read_annotations(
 
 
 def open_run(path: str | Path, format: str | None = None) -> RunSource:
-    """A run, read block by block when its blocks are iterated; a folder of LMDB stands for its file.
+    """A run, read block by block on demand; a folder of LMDB stands for its file.
 
-    Raises FormatError, naming file, line, field and value; UsageError where no format recognises the file.
+    Raises FormatError, with file, line, field and value; UsageError if no format recognises the file.
     """
     source: RunSource = _module_for(path, "open_run", format).open_run(Path(path))
     return source
 
 
 def write_annotations(annotations: Annotations, path: str | Path, format: str) -> None:
-    """Write judgements; gzip where the path ends in .gz. Nothing is left behind where writing fails.
+    """Write judgements; gzip if the path ends in .gz. Nothing is left behind if writing fails.
 
-    The log says what the format does not keep. Judgements of grade 0 are left out where a format has no
-    grades: it would make positives of them.
+    Parts that the format does not keep are logged. Judgements of grade 0 are left out if a format has no
+    grades.
     """
     module, path = _named(format, "write_annotations"), Path(path)
     losses = losses_of_annotations(annotations, module, path)
@@ -153,10 +143,10 @@ def write_annotations(annotations: Annotations, path: str | Path, format: str) -
 def write_run(
     source: RunSource, path: str | Path, format: str, annotations: Annotations | None = None
 ) -> None:
-    """Write a run; gzip where the path ends in .gz. Nothing is left behind where writing fails.
+    """Write a run; gzip if the path ends in .gz. Nothing is left behind if writing fails.
 
-    `annotations` are the queries it answers: some formats carry their text or their order. The log says what
-    the format does not keep.
+    `annotations` are the queries that it answers: some formats include their text or order. Parts that the
+    format does not keep are logged.
     """
     module, path = _named(format, "write_run"), Path(path)
     losses = losses_of_run(source, module, path)
@@ -165,13 +155,13 @@ def write_run(
 
 
 def keeps_of(module: Any, path: Path) -> frozenset[str]:
-    """What a format keeps in a file of that path, or in a folder."""
+    """The parts that a format keeps in a file of that path, or in a folder."""
     kept: frozenset[str] = getattr(module, "KEEPS_IN_FOLDER", module.KEEPS) if path.is_dir() else module.KEEPS
     return kept
 
 
 def without_grades(annotations: Annotations, keeps: frozenset[str]) -> Annotations:
-    """What a format can say: one without grades would make positives of judgements of grade 0."""
+    """Judgements for a format; without grades, those of grade 0 would become positives."""
     positive = annotations.relevance > 0
     if "grades" in keeps or positive.all():
         return annotations
@@ -179,7 +169,7 @@ def without_grades(annotations: Annotations, keeps: frozenset[str]) -> Annotatio
 
 
 def losses_of_annotations(annotations: Annotations, module: Any, path: Path) -> Losses:
-    """What the format does not keep of the judgements."""
+    """The parts of the judgements that the format does not keep."""
     keeps, losses = keeps_of(module, path), Losses(path)
     in_folder: frozenset[str] = getattr(module, "KEEPS_IN_FOLDER", frozenset())
     if "grades" not in keeps:
@@ -193,7 +183,7 @@ def losses_of_annotations(annotations: Annotations, module: Any, path: Path) -> 
 
 
 def _held(annotations: Annotations) -> Iterator[tuple[str, str, int]]:
-    """(part, key of metadata or "", how often) of what judgements hold."""
+    """(part, metadata key or "", count) of the parts of judgements."""
     queries, videos = annotations.queries, annotations.videos
     judged = {queries[number].id for number in np.unique(annotations.query).tolist()}
     silent = [query.id for query in queries if query.id not in judged]
@@ -203,11 +193,8 @@ def _held(annotations: Annotations) -> Iterator[tuple[str, str, int]]:
     yield "texts", "", sum(bool(query.text) for query in queries)
     yield "durations", "", sum(video.duration is not None for video in videos)
     yield "grades", "", int((annotations.relevance != 1).sum())
-    yield (
-        "similarities",
-        "",
-        0 if annotations.similarity is None else int(np.isfinite(annotations.similarity).sum()),
-    )
+    similarity = np.zeros(0) if annotations.similarity is None else np.isfinite(annotations.similarity)
+    yield "similarities", "", int(similarity.sum())
     yield "captions", "", sum(map(bool, annotations.captions or ()))
     yield "pools", "", sum(query_id not in given for query_id in annotations.pools)
     yield "most grade", "", int(annotations.most_grade is not None)
@@ -220,7 +207,7 @@ def _held(annotations: Annotations) -> Iterator[tuple[str, str, int]]:
 
 
 def losses_of_run(source: RunSource, module: Any, path: Path) -> Losses:
-    """What the format does not keep of a run; which list is written where it keeps one, it tells itself."""
+    """The parts of a run that the format does not keep, except lists, which the format counts."""
     losses = Losses(path)
     if "saliency" not in module.KEEPS and hasattr(source, "saliency"):
         losses.count(f"{PARTS['saliency']} are left out", len(source.saliency()))
@@ -250,11 +237,11 @@ def _module_for(path: str | Path, way: str, name: str | None) -> Any:
 
 
 _CALLED = {"read_annotations": ("judgements", "--truth-format"), "open_run": ("runs", "--run-format")}
-"""Function of a format -> the name of the files that it reads, and the option that names their format."""
+"""Function of a format -> the kind of files that it reads, and the option that names their format."""
 
 
 def _not_known(head: FileHead, path: str, way: str) -> UsageError:
-    """The error for a file that no format can read in a way; where it is of the other kind, it says so."""
+    """The error for a file that no format can read this way; says so if it is of the other kind."""
     what, option = _CALLED.get(way, ("files", "--format"))
     names = ", ".join(format_names(way))
     for other, (kind, _) in _CALLED.items():
@@ -273,7 +260,7 @@ def _not_known(head: FileHead, path: str, way: str) -> UsageError:
 
 
 def nearest(head: FileHead, ways: Sequence[str]) -> str:
-    """What a file lacks to be in the formats that it is nearest to, for an error; "" where near none."""
+    """For an error: the keys that a file lacks for the most similar formats; "" without such a format."""
     lacking: list[tuple[float, str]] = []
     for module in all_formats():
         for sign in (sign for way in ways for sign in module.SIGNS.get(way, ())):
@@ -290,7 +277,7 @@ def nearest(head: FileHead, ways: Sequence[str]) -> str:
 
 
 def _check_json(head: FileHead) -> None:
-    """Say where a file that begins like JSON stops being JSON, if it does: no format recognises it then."""
+    """Raise FormatError with the position where a JSON file is broken, which no format recognises."""
     if not head.is_json_document:
         return
     if head.suffix != ".jsonl":

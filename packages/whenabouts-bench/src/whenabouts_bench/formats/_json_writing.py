@@ -1,10 +1,13 @@
-"""What the writers of other projects' formats share: ids as numbers, the own video of a query, JSON."""
+"""Shared by the writers of formats: ids as numbers, given videos, JSON."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import IO, Any
 
+from whenabouts.intake.files import FormatError, write_atomically
 from whenabouts.types import UsageError
 from whenabouts_bench.formats.annotations import Annotations
 
@@ -12,41 +15,50 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def id_as_number(identifier: str) -> int | str:
-    """A whole number where the id is the plain writing of one, else the text."""
+    """An integer if the id is the canonical text of one, else the text."""
     short = identifier.isascii() and identifier.isdigit() and len(identifier) <= 18
     return int(identifier) if short and str(int(identifier)) == identifier else identifier
 
 
 def given_videos(annotations: Annotations | None) -> dict[str, str]:
-    """Query id -> its given video: that of its first judgement, or the only video of its pool.
-
-    A judgement of grade 0 says that the video is the wrong one.
-    """
+    """Query id -> its given video: of its first positive judgement, or the only video of its pool."""
     if annotations is None:
         return {}
     pools = annotations.pools.items()
-    own = {query_id: video_ids[0] for query_id, video_ids in pools if len(video_ids) == 1}
+    given = {query_id: video_ids[0] for query_id, video_ids in pools if len(video_ids) == 1}
     good = annotations.relevance > 0
     judged = zip(annotations.query[good].tolist()[::-1], annotations.video[good].tolist()[::-1], strict=True)
-    return own | {annotations.queries[q].id: annotations.videos[v].id for q, v in judged}
+    return given | {annotations.queries[q].id: annotations.videos[v].id for q, v in judged}
 
 
 def query_texts(annotations: Annotations | None) -> dict[str, str]:
-    """Query id -> its sentence."""
+    """Query id -> text."""
     return {query.id: query.text for query in annotations.queries} if annotations else {}
 
 
 def video_durations(annotations: Annotations) -> dict[str, float]:
-    """Video id -> seconds, of those where it is known."""
+    """Video id -> seconds, where known."""
     return {video.id: video.duration for video in annotations.videos if video.duration is not None}
 
 
 def write_json_value(stream: IO[bytes], value: Any) -> None:
-    """Write one JSON value. Raises UsageError for what JSON cannot say."""
+    """Write one JSON value. Raises UsageError if it cannot be encoded."""
     try:
         stream.write(_encode(value).encode())
     except (ValueError, TypeError) as error:
         raise UsageError(f"cannot be written as JSON ({error}): {str(value)[:80]!r}") from None
+
+
+def write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Write JSON lines, atomically. Raises FormatError for a line that cannot be encoded."""
+    with write_atomically(path) as stream:
+        for line in lines:
+            try:
+                stream.write(_encode(line).encode() + b"\n")
+            except UnicodeEncodeError:
+                raise FormatError(path, "cannot be written: no valid Unicode:", value=line) from None
+            except ValueError as error:
+                raise FormatError(path, f"cannot be written ({error}):", value=line) from None
 
 
 class ListWriter:
@@ -57,7 +69,7 @@ class ListWriter:
         self._between = b""
 
     def add(self, value: Any, key: str | None = None) -> None:
-        """A member, of an object where `key` is given."""
+        """Write a member, of an object if `key` is given."""
         self._stream.write(self._between)
         self._between = b",\n"
         if key is not None:

@@ -1,7 +1,7 @@
 """Records of an LMDB file, read by a child process.
 
-LMDB trusts its pages: a page of zeros ends the process by an assertion, an offset that leads out of the file
-by a bus error, and nothing is raised. A child process may die of that; its parent says which file is damaged.
+LMDB trusts its pages: a page of zeros aborts the process, an offset outside the file causes a bus error, and
+nothing is raised. A child process may die of that; its parent reports the damaged file.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from whenabouts_bench.formats._lmdb_child import ALL_KEYS, ERROR, KEY_LENGTH, LE
 
 
 class LmdbRecords:
-    """The records of an LMDB file; a context manager.
+    """The records of an LMDB file; a context manager, thread-safe. Only one record is in memory at a time.
 
-    Threads may share one. Nothing but one record is in memory. Each method raises FormatError for a file
-    that is none, is cut off or is damaged; the constructor raises ReaderMissing without the package `lmdb`.
+    Methods raise FormatError if the file is not LMDB, truncated or damaged; the constructor raises
+    ReaderMissing without the package `lmdb`.
     """
 
     def __init__(self, file: Path) -> None:
@@ -44,7 +44,6 @@ class LmdbRecords:
         return self._reply(len(key), key)
 
     def close(self) -> None:
-        """End the child process."""
         self._child.end()
 
     def __enter__(self) -> Self:
@@ -56,7 +55,7 @@ class LmdbRecords:
     def _reply(self, length: int, key: bytes) -> bytes:
         child = self._child
         if child.owner != os.getpid():
-            # After a fork the child is still the parent's; with two users their replies would mix.
+            # After a fork the child belongs to the parent; sharing it would mix their replies.
             child = self._child = _Child(self.file)
         return child.reply(LENGTH.pack(length) + key)
 
@@ -70,7 +69,7 @@ def _split(content: bytes) -> Iterator[bytes]:
 
 
 class _Child:
-    """The child process of one process; it is ended when this object goes, or at exit."""
+    """The child process, which ends with this object or at exit."""
 
     def __init__(self, file: Path) -> None:
         package = importlib.util.find_spec("lmdb")
@@ -85,7 +84,7 @@ class _Child:
         self._file = file
         self._lock = threading.Lock()
         folder = Path(package.origin).parent.parent
-        # Without `site`, whose search for packages would take most of the start.
+        # Without `site`, which would take most of the start-up time.
         self._process = subprocess.Popen(
             [sys.executable, "-ESP", _lmdb_child.__file__, str(folder), str(file)],
             stdin=subprocess.PIPE,
@@ -100,12 +99,12 @@ class _Child:
             raise
 
     def reply(self, request: bytes, problem: str = "is damaged") -> bytes:
-        """What the child replies. Raises FormatError with its error, or where it died."""
+        """The child's reply. Raises FormatError with its error, or if it died."""
         requests, replies = self._process.stdin, self._process.stdout
         assert requests is not None
         assert replies is not None
         with self._lock:
-            with contextlib.suppress(OSError):  # a child that is dead sends no reply either
+            with contextlib.suppress(OSError):  # a dead child sends no reply either
                 requests.write(request)
                 requests.flush()
             if (content := self._content()) is not None:
@@ -115,7 +114,7 @@ class _Child:
         raise FormatError(self._file, f"{problem} ({reason}); fetch it again")
 
     def _content(self) -> bytes | None:
-        """The next content that the child sends; None before an error, and where it died."""
+        """The child's next content; None before an error, or if it died."""
         replies = self._process.stdout
         assert replies is not None
         head = replies.read(LENGTH.size)
@@ -131,7 +130,7 @@ class _Child:
 
 
 def _end(process: subprocess.Popen[bytes], owner: int) -> None:
-    """Close the pipes and end the child; in a forked process, close its copies of the pipes only."""
+    """Close the pipes and kill the child; in a forked process, only close its copies of the pipes."""
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             with contextlib.suppress(OSError):

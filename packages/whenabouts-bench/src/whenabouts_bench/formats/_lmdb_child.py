@@ -1,9 +1,9 @@
-"""The child process that reads an LMDB file; a script, run by `_lmdb.LmdbRecords`. Standard library and lmdb.
+"""The child process that reads an LMDB file, a script run by `_lmdb.LmdbRecords`. Standard library and lmdb.
 
     python _lmdb_child.py FOLDER_OF_LMDB FILE
 
-Requests come on standard input: a length and a key, or the length -1, which asks for all keys. A reply is a
-length and as many bytes, or the length -1 and a second length with the text of an error.
+Requests on standard input are a length and a key, or the length -1 for all keys. Replies are a length and
+that many bytes, or the length -1 followed by a length and an error text.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _LONGEST_KEY = 511
 
 
 def main() -> None:
-    """Open the file and answer until the requests end."""
+    """Open the file and answer requests until they end."""
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb", 0)
     _leave_no_core()
     sys.path.append(sys.argv[1])
     import lmdb
 
     try:
-        # Without a lock file, so that a folder nobody may write to is read too.
+        # Without a lock file, so that read-only folders work.
         environment = lmdb.open(
             sys.argv[2], subdir=False, readonly=True, lock=False, create=False, readahead=False
         )
@@ -64,7 +64,7 @@ def _leave_no_core() -> None:
 
 
 def _size(environment: Any, path: str) -> int:
-    """Bytes that the pages need. Raises ValueError where the file has fewer: the library would die of it."""
+    """Bytes of all pages. Raises ValueError if the file has fewer, which would crash the library."""
     needed: int = environment.stat()["psize"] * (environment.info()["last_pgno"] + 1)
     if (size := Path(path).stat().st_size) < needed:
         raise ValueError(f"it is cut off: it has {size:,} bytes, and its pages need {needed:,}")
@@ -72,7 +72,7 @@ def _size(environment: Any, path: str) -> int:
 
 
 def _keys(reading: Any) -> Iterator[bytes]:
-    """All keys, each after its length. Raises ValueError where they cannot be those that were written."""
+    """All keys, each after its length. Raises ValueError if they are inconsistent."""
     count, before = 0, b""
     expected = reading.stat()["entries"]
     with reading.cursor() as cursor:
@@ -80,7 +80,7 @@ def _keys(reading: Any) -> Iterator[bytes]:
             if not 0 < len(view) <= _LONGEST_KEY:
                 raise ValueError("a record has an impossible length")
             key = bytes(view)
-            # The library trusts its pages: one that stands in another's place shows in the order of the keys.
+            # The library trusts its pages; a misplaced page breaks the order of the keys.
             if key <= before:
                 raise ValueError("its keys are out of order")
             count, before = count + 1, key
@@ -90,7 +90,7 @@ def _keys(reading: Any) -> Iterator[bytes]:
 
 
 def _reply(replies: IO[bytes], content: Any) -> None:
-    """Write a reply. What lies behind the file is refused by the system, as a wrong address (OSError)."""
+    """Write a reply. Content beyond the file raises OSError (a bad address)."""
     replies.write(LENGTH.pack(len(content)))
     content = memoryview(content)
     while len(content):

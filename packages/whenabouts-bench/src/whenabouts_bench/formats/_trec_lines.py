@@ -1,4 +1,4 @@
-"""Lines of a TREC run, decoded fast by the chunk; a chunk that is refused is read again with care."""
+"""Lines of a TREC run, decoded in fast chunks; a chunk that the fast reader refuses is read line by line."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from whenabouts_bench.formats.json_records import LONGEST_LINE, numbered_lines
 from whenabouts_bench.formats.runs import RunBlock, refuse_empty
 
 AnswerOf = Callable[[Path, int, bytes], tuple[str, str, float, float, float]]
-"""(file, line number, line) -> query, video, start, end, score: the careful reading (`trec.answer_of`)."""
+"""(file, line number, line) -> query, video, start, end, score (`trec.answer_of`)."""
 
 CHUNK_BYTES = 1 << 24
-"""Some 250,000 lines: what is in memory at once, a few times over."""
+"""About 250,000 lines, held in memory a few times."""
 
 _COLUMNS = ("query", "q0", "document", "rank", "score", "tag")
 _BOM = b"\xef\xbb\xbf"
@@ -49,17 +49,12 @@ class _Piece:
         return self._part(slice(group), slice(row)), self._part(slice(group, None), slice(row, None))
 
     def _part(self, groups: slice, rows: slice) -> _Piece:
-        return _Piece(
-            self.query_ids[groups],
-            self.first_lines[groups],
-            self.counts[groups],
-            self.video[rows],
-            self.numbers[:, rows],
-        )
+        columns = (self.query_ids[groups], self.first_lines[groups], self.counts[groups])
+        return _Piece(*columns, self.video[rows], self.numbers[:, rows])
 
 
 def blocks_of_lines(stream: IO[bytes], path: Path, answer_of: AnswerOf) -> Iterator[RunBlock]:
-    """Blocks of a run, rows in the order of the file; a query is never split."""
+    """Blocks of a run, rows in the order of the file; queries are never split."""
     seen: set[str] = set()
     waiting: list[_Piece] = []
     for first_line, chunk in _chunks(stream, path):
@@ -84,39 +79,34 @@ def blocks_of_lines(stream: IO[bytes], path: Path, answer_of: AnswerOf) -> Itera
 
 
 def _refuse_scattered(path: Path, line: int, query_id: str) -> None:
-    raise FormatError(
-        path,
-        "has more lines further up:",
-        line=line,
-        field="query",
-        value=query_id,
-        accepted="the lines of a query together (`sort -s -k1,1` brings them together)",
-    )
+    accepted = "the lines of a query together (`sort -s -k1,1` brings them together)"
+    problem = "has more lines further up:"
+    raise FormatError(path, problem, line=line, field="query", value=query_id, accepted=accepted)
 
 
 def _chunks(stream: IO[bytes], path: Path) -> Iterator[tuple[int, bytes]]:
     """(number of the first line, whole lines)."""
-    line, rest = 1, b""
+    line, partial = 1, b""
     first = True
     while more := stream.read(CHUNK_BYTES):
         if first:
             more, first = more.removeprefix(_BOM), False
         end = more.rfind(b"\n") + 1
         if not end:
-            rest += more
-            if len(rest) > LONGEST_LINE:
+            partial += more
+            if len(partial) > LONGEST_LINE:
                 raise FormatError(path, f"has more than {LONGEST_LINE >> 20} MiB in one line", line=line)
             continue
-        chunk = rest + more[:end]
-        rest = more[end:]
+        chunk = partial + more[:end]
+        partial = more[end:]
         yield line, chunk
         line += chunk.count(b"\n")
-    if rest:
-        yield line, rest + b"\n"
+    if partial:
+        yield line, partial + b"\n"
 
 
 def _fast(first_line: int, chunk: bytes) -> _Piece | None:
-    """The lines of a chunk; None where one is not plain."""
+    """The lines of a chunk; None if one needs careful reading."""
     lines = chunk.count(b"\n")
     try:
         chunk.isascii() or chunk.decode()
@@ -147,7 +137,7 @@ def _fast(first_line: int, chunk: bytes) -> _Piece | None:
 
 
 def _plain(chunk: bytes) -> bytes:
-    """The chunk with one blank between fields. Raises ArrowInvalid for a lone carriage return."""
+    """The chunk with one blank between fields. Raises ArrowInvalid for a bare carriage return."""
     white = np.frombuffer(chunk, np.uint8) <= ord(" ")
     if not (white[0] or b"\t" in chunk or (white[1:] & white[:-1]).any()):
         return chunk
@@ -158,7 +148,7 @@ def _plain(chunk: bytes) -> bytes:
 
 
 def _split(document: Any) -> tuple[Any, Floats, Floats] | None:
-    """Videos, starts and ends of documents; NaN times for whole videos; None where one is not plain."""
+    """(videos, starts, ends) of documents; NaN times for whole videos; None if one needs careful reading."""
     moments = np.asarray(pc.match_substring(document, "@").to_numpy(zero_copy_only=False), np.bool_)
     start, end = np.full((2, len(document)), np.nan)
     if pc.any(pc.equal(document, "")).as_py():
@@ -182,7 +172,7 @@ def _split(document: Any) -> tuple[Any, Floats, Floats] | None:
 
 
 def _grouped(query: Any, lines: Indices, video: Any, numbers: Floats) -> _Piece:
-    """Rows put together where neighbours are of the same query."""
+    """Rows grouped by consecutive queries."""
     if not len(query):
         return _Piece([], lines, lines, video, numbers)
     changes = pc.not_equal(query[1:], query[:-1]).to_numpy(zero_copy_only=False)
@@ -192,7 +182,7 @@ def _grouped(query: Any, lines: Indices, video: Any, numbers: Floats) -> _Piece:
 
 
 def _careful(path: Path, first_line: int, chunk: bytes, answer_of: AnswerOf) -> _Piece:
-    """The same, line by line; says what is wrong where something is."""
+    """The same line by line, with errors that name the line."""
     lines: list[int] = []
     rows: list[tuple[str, str, float, float, float]] = []
     for number, raw in numbered_lines(io.BytesIO(chunk), path, first_line):
@@ -208,7 +198,7 @@ def _careful(path: Path, first_line: int, chunk: bytes, answer_of: AnswerOf) -> 
 
 
 def _block(pieces: list[_Piece]) -> RunBlock:
-    """The rows of some pieces; the first group of each after the first may go on with the query before."""
+    """The rows of pieces; the first group of a piece may continue the query before."""
     video = pa.chunked_array([piece.video for piece in pieces], pa.string()).combine_chunks()
     coded = video.dictionary_encode()
     numbers = np.concatenate([piece.numbers for piece in pieces], axis=1)

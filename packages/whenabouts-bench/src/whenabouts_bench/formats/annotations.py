@@ -1,4 +1,4 @@
-"""What was judged and what was answered, as columns: between the readers of files and evaluation."""
+"""Judgements as columns, between the readers of files and evaluation."""
 
 from __future__ import annotations
 
@@ -25,18 +25,17 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Annotations:
-    """Videos, queries and what is true of them: one split of a data set, or one file of judgements.
+    """Videos, queries and judgements: one split of a data set, or one file of judgements.
 
-    Judgement i says that [start[i], end[i]) seconds of `videos[video[i]]` answer `queries[query[i]]` to the
-    grade `relevance[i]`. The five columns are (N,), sorted by query and within a query as the file has them.
-    A judgement without a usable moment has start == end: the video is right, and no span can hit it.
+    Judgement i says that [start[i], end[i]) seconds of `videos[video[i]]` answer `queries[query[i]]` with the
+    grade `relevance[i]`. The columns are (N,), sorted by query, then in the order of the file. start == end
+    marks a judgement without usable moment: the video is right, but no span can hit it.
 
-    `pools` are the videos to search for a query, where the data set says so (MVMR). `counts` says how often
-    each rule for odd data applied (see `AnnotationBuilder`). `similarity` (N,) is the cosine of each query
-    with the caption of the judged moment, and `captions` (N,) are those captions, where a file says so
-    (pseudo training sets, paper 004): NaN and "" for judgements without, None where there is none at all.
-    `most_grade` is the highest grade of the scale where the judgements come from pools, so that what they do
-    not name was not judged; None where it does not answer.
+    `pools` are the videos to search per query, if the data set has them (MVMR). `counts` says how often each
+    rule for odd data applied (see `AnnotationBuilder`). `similarity` (N,) and `captions` (N,) are the judged
+    moments' captions and their cosines with the query (pseudo training sets, paper 004): NaN and "" if
+    missing, None if all are. `most_grade` is the highest grade of the scale if the judgements come from
+    pools, so that other moments are unjudged; else None.
     """
 
     name: str
@@ -54,7 +53,7 @@ class Annotations:
     most_grade: float | None = None
 
     def where(self, kept: NDArray[np.bool_]) -> Annotations:
-        """The same queries and videos with those of the judgements for which `kept` (N,) is true."""
+        """The judgements for which `kept` (N,) is true, with all queries and videos."""
         return replace(
             self,
             **{name: getattr(self, name)[kept] for name in ("query", "video", "start", "end", "relevance")},
@@ -64,10 +63,10 @@ class Annotations:
 
     @property
     def protocol(self) -> str:
-        """The name of the evaluation protocol that such judgements ask for.
+        """The default evaluation protocol.
 
-        Pools of judged queries: mvmr (one that is not judged may have a given video). Grades: rvmr. Saliency:
-        qvh. Kinds of queries (v, t, vt): tvr. Else vcmr.
+        Pools of judged queries: mvmr (the pool of an unjudged query may be its given video). Grades: rvmr.
+        Saliency: qvh. Types of queries (v, t, vt): tvr. Else vcmr.
         """
         judged = {self.queries[number].id for number in set(self.query.tolist())}
         if not judged.isdisjoint(self.pools):
@@ -81,7 +80,7 @@ class Annotations:
 
     @cached_property
     def qrels(self) -> Qrels:
-        """Query id -> judgements, those without a usable moment left out."""
+        """Query id -> judgements with a usable moment."""
         judged: dict[str, list[Judgement]] = {query.id: [] for query in self.queries}
         for query, video, start, end, relevance in judgement_rows(self):
             if start < end:
@@ -91,7 +90,7 @@ class Annotations:
 
     @classmethod
     def from_qrels(cls, qrels: Qrels, name: str = "qrels") -> Annotations:
-        """Annotations that hold nothing but judgements made in Python."""
+        """Annotations from judgements made in Python."""
         builder = AnnotationBuilder(name)
         for query_id, judgements in qrels.items():
             builder.add_query(query_id)
@@ -106,18 +105,18 @@ class Annotations:
 
 
 class AnnotationBuilder:
-    """Gathers annotations as a file is read, and keeps the rules for odd data in one place.
+    """Collects annotations while a file is read, and applies the rules for odd data.
 
-    - A moment that ends after its video is cut there, where the video's duration is known and `cut` is
-      true; with `cut` false its times stay as they are (a released evaluation may compare with raw times).
+    - A moment that ends after its video, if the duration is known, is clipped there if `cut` is true
+      (released evaluations may compare raw times).
     - A moment that starts before 0 starts at 0.
-    - A moment that is empty or reversed (also after cutting) keeps its video and loses its span.
-    - A query id that comes a second time with another text is left out; the first one stays.
-    - A video that comes again in a pool counts once, where it comes first.
-    - A judgement that repeats one of the same query, word for word, stays: two descriptions may have been
-      given of one moment, and the released evaluations of ranked moments count each.
+    - An empty or reversed moment (also after clipping) keeps its video and loses its span.
+    - A duplicate query id with another text is left out.
+    - A duplicate video in a pool counts once.
+    - Duplicate judgements stay: two descriptions may have been given of one moment, and released
+      evaluations of ranked moments count each.
 
-    Every rule that applied is counted, logged once by `annotations`, and kept in `Annotations.counts`.
+    Each rule that applied is counted, logged once by `annotations`, and kept in `Annotations.counts`.
     """
 
     CUT = "moments end after their video"
@@ -136,7 +135,7 @@ class AnnotationBuilder:
         self._queries: dict[str, Query] = {}
         self._video_codes: dict[str, int] = {}
         self._query_codes: dict[str, int] = {}
-        # Pseudo training sets have millions of judgements: columns of numbers take a tenth of tuples' memory.
+        # Arrays, because pseudo training sets have millions of judgements, and tuples need ten times as much.
         self._rows = array("d")
         self._similarity = array("d")
         self._captions: list[str] = []
@@ -145,11 +144,11 @@ class AnnotationBuilder:
         self._counts: dict[str, int] = {}
 
     def count(self, what: str, times: int = 1) -> None:
-        """Note that a rule for odd data applied."""
+        """Count an applied rule for odd data."""
         self._counts[what] = self._counts.get(what, 0) + times
 
     def add_video(self, /, video_id: str, duration: float | None = None, **metadata: Any) -> None:
-        """A video of the collection; saying it again with a duration or more metadata completes it."""
+        """Add a video; repeated calls add a duration or metadata."""
         earlier = self._videos.get(video_id)
         if earlier is not None:
             if duration is None and not metadata:
@@ -160,7 +159,7 @@ class AnnotationBuilder:
         self._videos[video_id] = Video(video_id, duration, metadata=MappingProxyType(metadata))
 
     def add_query(self, /, query_id: str, text: str = "", **metadata: Any) -> bool:
-        """A query; False when its id is taken by another text, and then its judgements must not be added."""
+        """Add a query; False if its id has another text, and then its judgements must not be added."""
         earlier = self._queries.get(query_id)
         if earlier is None:
             self._query_codes[query_id] = len(self._query_codes)
@@ -181,7 +180,7 @@ class AnnotationBuilder:
         similarity: float | None = None,
         caption: str = "",
     ) -> None:
-        """A judgement of a query that was added; the rules of the class apply to its times (seconds)."""
+        """Add a judgement of a query that was added; the rules of the class apply to its times (seconds)."""
         if not (math.isfinite(start) and math.isfinite(end) and math.isfinite(relevance)):
             raise UsageError(
                 f"{self.name}: query {query_id!r}: {start!r}-{end!r}, relevance {relevance!r}: must be finite"
@@ -212,7 +211,7 @@ class AnnotationBuilder:
         return start, end
 
     def set_pool(self, query_id: str, video_ids: Sequence[str]) -> None:
-        """The videos among which a query is to be answered; one that comes again counts once."""
+        """Set the videos to search for a query; duplicates count once."""
         once = tuple(dict.fromkeys(video_ids))
         for video_id in once:
             self.add_video(video_id)
@@ -221,7 +220,7 @@ class AnnotationBuilder:
         self._pools[query_id] = once
 
     def annotations(self) -> Annotations:
-        """All that was gathered; says in the log which rules applied, and how often."""
+        """The collected annotations; logs the rules that applied."""
         rows = np.array(self._rows, np.float64).reshape(-1, 5)
         counts = dict(self._counts)
         if repeated := _repeated(rows):
@@ -248,25 +247,18 @@ class AnnotationBuilder:
 
 
 def _repeated(rows: NDArray[np.float64]) -> int:
-    """How many rows repeat an earlier one."""
     ordered = rows[np.lexsort(rows.T)]
     return int((ordered[1:] == ordered[:-1]).all(axis=1).sum())
 
 
 def judgement_rows(annotations: Annotations) -> Iterator[tuple[int, int, float, float, float]]:
-    """(number of the query, number of the video, start, end, relevance) of each judgement, in their order."""
-    columns = (
-        annotations.query,
-        annotations.video,
-        annotations.start,
-        annotations.end,
-        annotations.relevance,
-    )
-    return zip(*(column.tolist() for column in columns), strict=True)
+    """(query index, video index, start, end, relevance) of each judgement, in order."""
+    names = ("query", "video", "start", "end", "relevance")
+    return zip(*(getattr(annotations, name).tolist() for name in names), strict=True)
 
 
 def caption_fields(annotations: Annotations) -> Iterator[dict[str, Any]]:
-    """`caption` and `similarity` of each judgement, as far as it has them, in their order."""
+    """`caption` and `similarity` of each judgement, where present, in order."""
     count = len(annotations.query)
     captions = annotations.captions or ("",) * count
     similarity = [math.nan] * count if annotations.similarity is None else annotations.similarity.tolist()

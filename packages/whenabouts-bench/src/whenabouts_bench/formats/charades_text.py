@@ -1,9 +1,8 @@
-"""The text files of Charades-STA: one line a sentence, `VIDEO START END##SENTENCE`, times in seconds.
+"""The text files of Charades-STA: one line per sentence, `VIDEO START END##SENTENCE`, times in seconds.
 
-The files do not say how long the videos are. `Charades_v1_train.csv` and `Charades_v1_test.csv` of the
-Charades data set do (columns `id`, `length` in seconds); they are read where they lie beside the text file.
-Without them the videos have no duration, and no moment can be cut at its video's end.
-A query's id is `video#i`, i counting the video's sentences in the order of the file, from 0.
+Video lengths are in `Charades_v1_train.csv` and `Charades_v1_test.csv` of the Charades data set (columns
+`id`, `length` in seconds), which are read if they are beside the text file. Without them, no moment can be
+clipped at its video's end. Query ids are `video#i`, the 0-based index of the sentence within its video.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ SUMMARY = "VIDEO START END##SENTENCE (the original Charades-STA text)"
 SIGNS = {"read_annotations": (Sign(line=r"\S+\s+[-+.\d]\S*\s+[-+.\d]\S*\s*##"),)}
 
 LENGTHS = ("Charades_v1_train.csv", "Charades_v1_test.csv")
-"""Files beside the text that say how long the videos are."""
+"""Files beside the text with the lengths of videos."""
 NO_LENGTH = "videos have no length in the csv beside the text"
 
 _ACCEPTED = "VIDEO START END##SENTENCE, times in seconds"
 
 
 def read_annotations(path: Path) -> Annotations:
-    """Videos (with durations where a csv is beside it), a query for each line, and its one moment."""
+    """Videos (with durations if known), and a query with one moment per line."""
     lengths = _lengths_beside(path)
     builder = AnnotationBuilder(str(path))
     sentences: dict[str, int] = {}
@@ -56,8 +55,7 @@ def _parts(path: Path, number: int, line: str) -> tuple[str, float, float, str]:
         raise FormatError(path, "is not a line of Charades-STA:", line=number, value=line, accepted=_ACCEPTED)
     if not sentence.strip():
         raise FormatError(path, "is empty", line=number, field="SENTENCE", accepted=_ACCEPTED)
-    start = _seconds(path, number, "START", words[1])
-    end = _seconds(path, number, "END", words[2])
+    start, end = (_seconds(path, number, *part) for part in (("START", words[1]), ("END", words[2])))
     return words[0], start, end, sentence.strip()
 
 
@@ -76,7 +74,7 @@ def _seconds(path: Path, line: int, field: str, text: str) -> float:
 def _lines(path: Path) -> list[str]:
     data = read_document(path)
     try:
-        # Not splitlines(): it also breaks at letters that may stand inside a sentence.
+        # Not splitlines(), which also splits at characters that may occur in sentences.
         return data.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
     except UnicodeDecodeError as error:
         raise FormatError(
@@ -100,19 +98,12 @@ def read_lengths(path: Path) -> dict[str, float]:
         for row in rows:
             if row.get("id") is None or row.get("length") is None:
                 columns = ", ".join(map(str, rows.fieldnames or ()))[:80]
-                raise FormatError(
-                    path,
-                    "has no",
-                    line=rows.line_num,
-                    field="id, length",
-                    value=columns,
-                    accepted="both columns",
-                )
+                about = {"field": "id, length", "value": columns, "accepted": "both columns"}
+                raise FormatError(path, "has no", line=rows.line_num, **about)
             seconds = _seconds(path, rows.line_num, "length", row["length"])
             if seconds <= 0:
-                raise FormatError(
-                    path, "is", line=rows.line_num, field="length", value=row["length"], accepted="above 0"
-                )
+                about = {"field": "length", "value": row["length"], "accepted": "above 0"}
+                raise FormatError(path, "is", line=rows.line_num, **about)
             lengths[row["id"]] = seconds
     except csv.Error as error:
         raise FormatError(path, f"is not CSV ({error})", line=rows.line_num) from None

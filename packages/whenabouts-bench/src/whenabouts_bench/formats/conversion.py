@@ -1,11 +1,13 @@
-"""From one format to another: what a file holds, and what was lost on the way."""
+"""Conversion between formats, with a report of losses."""
 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +23,7 @@ Kind = Literal["judgements", "run"]
 
 @dataclass(frozen=True)
 class Conversion:
-    """What was converted."""
+    """A finished conversion."""
 
     kind: Kind
     source: str
@@ -30,16 +32,13 @@ class Conversion:
     target_format: str
     queries: int
     rows: int
-    """Judgements, or moments (of the first list, where there are several)."""
+    """Judgements, or moments (of the first list, if there are several)."""
     losses: tuple[str, ...]
-    """What the new file cannot say."""
 
     def to_json(self) -> dict[str, Any]:
-        """As `convert --json` prints it."""
         return {**asdict(self), "losses": list(self.losses)}
 
     def lines(self) -> list[str]:
-        """For people."""
         return [
             f"{self.source} ({self.kind}, {self.source_format}) -> {self.target} ({self.target_format}): "
             f"{number_of(self.queries, 'query')}, "
@@ -56,11 +55,10 @@ def convert(
     from_: str | None = None,
     truth: str | Path | None = None,
 ) -> Conversion:
-    """Write what a file holds, judgements or a run, in another format; whole, or not at all.
+    """Write a file of judgements or a run in another format, atomically.
 
-    `truth` are the judgements that a run answers: some formats carry their texts and videos. A target that
-    ends in a slash (or is a folder) is where our JSON lines put their four files. Raises FormatError and
-    UsageError.
+    `truth` are the judgements that a run answers: some formats include their texts and videos. A target that
+    is a folder, or ends in a slash, gets the four files of our JSON lines. Raises FormatError and UsageError.
     """
     module, kind = _kind_of(Path(source), from_)
     folder = str(target).endswith("/") or Path(target).is_dir()
@@ -84,14 +82,13 @@ def convert(
 
 
 def _refuse_overwriting(target: Path, folder: bool, source: Path, truth: str | Path | None) -> None:
-    """Raise FormatError where a file to write is read: the source, the truth, or what lies beside them."""
+    """Raise FormatError if a file to write is also read."""
     read = [*files_of(source), *(files_of(Path(truth)) if truth is not None else ())]
     for path in (target / name for name in FILES) if folder else (target,):
         refuse_overwriting(path, *read)
 
 
 def _kind_of(source: Path, name: str | None) -> tuple[Any, Kind]:
-    """The module that reads a file, and what the file holds."""
     if name == "jsonl" and source.is_dir():
         return jsonl, "judgements"
     head = read_head(source)
@@ -125,7 +122,7 @@ def _make(folder: Path) -> None:
 
 
 class _Counted:
-    """A run that counts what is read of it."""
+    """A run that counts what is read."""
 
     def __init__(self, source: RunSource) -> None:
         self._source = source
@@ -146,25 +143,15 @@ class _Counted:
         self._counts[task] = (queries, rows)
 
     def total(self) -> tuple[int, int]:
-        """Queries and rows of the first list that was read."""
+        """(queries, rows) of the first list that was read."""
         return next(iter(self._counts.values()), (0, 0))
-
-
-class _Keeper(logging.Handler):
-    """Keeps warnings in place of showing them."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(record.getMessage())
 
 
 @contextmanager
 def _losses(target: Path) -> Iterator[list[str]]:
-    """The warnings that come while a file is written, without the file's name."""
-    keeper = _Keeper()
+    """The warnings logged while a file is written, without the file's name."""
+    keeper = BufferingHandler(sys.maxsize)
+    keeper.setLevel(logging.WARNING)
     logger = logging.getLogger("whenabouts")
     losses: list[str] = []
     logger.addHandler(keeper)
@@ -172,4 +159,4 @@ def _losses(target: Path) -> Iterator[list[str]]:
         yield losses
     finally:
         logger.removeHandler(keeper)
-        losses.extend(message.removeprefix(f"{target}: ") for message in keeper.messages)
+        losses.extend(record.getMessage().removeprefix(f"{target}: ") for record in keeper.buffer)

@@ -1,19 +1,17 @@
-"""The JSON of DiDeMo: descriptions, and for each the segments that several annotators marked.
+"""The JSON of DiDeMo: descriptions with the segments that several annotators marked.
 
 A list of objects: `annotation_id`, `description`, `video` (a file name), `num_segments` (5 or 6) and `times`,
-one [first, last] pair an annotator, in segments of 5 seconds counted from 0, both inclusive: [0, 2] is 0 s
-to 15 s.
+one [first, last] pair per annotator, in 0-based inclusive segments of 5 seconds: [0, 2] is 0 s to 15 s.
 
-**Ground truth: every span that at least two annotators marked alike**, each with relevance 1. The papers:
-"we use a timestamp with at least two persons in agreement as the ground truth" (Maeoki et al., after
-Escorcia et al.). Where two and two agree there are two true moments, and finding either is right; that is one
-of 13 descriptions. Those most annotators marked come first. Which spans all annotators marked stands in the
-query's metadata (`annotated`, seconds), for those who read the papers otherwise: only the span most agree on,
-or the released program's mean over the three best of four annotators.
+**Ground truth: every span that at least two annotators marked**, with relevance 1, most marked first. The
+papers: "we use a timestamp with at least two persons in agreement as the ground truth" (Maeoki et al., after
+Escorcia et al.). If two pairs of annotators agree on different spans, both are true, as for one description
+in 13. The query's metadata (`annotated`, seconds) has all marked spans, for other readings of the papers:
+only the most marked span, or the released program's mean over the three best of four annotators.
 
-A video's id is its file name without the last ending: some videos are named twice, say `.mov` and `.mp4`.
-The files hold no durations. A video's is taken as 5 s times its segments: the part of it that was annotated,
-cut at 30 s; the last segment may in truth be shorter.
+A video's id is its file name without the last suffix, because some videos have two names, such as `.mov` and
+`.mp4`. The files have no durations; 5 s times the number of segments, at most 30 s, is used, which may exceed
+the true length.
 """
 
 from __future__ import annotations
@@ -44,8 +42,7 @@ _RECORD = 'a list of {"annotation_id", "description", "video", "num_segments", "
 
 _Segment = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 _Span = Annotated[
-    tuple[_Segment, _Segment],
-    msgspec.Meta(title="[first, last] in segments of 5 s, whole numbers from 0"),
+    tuple[_Segment, _Segment], msgspec.Meta(title="[first, last] in segments of 5 s, whole numbers from 0")
 ]
 
 
@@ -58,13 +55,13 @@ class _Description(msgspec.Struct):
 
 
 def read_annotations(path: Path) -> Annotations:
-    """Videos, a query for each description, and the moments that at least two annotators agree on."""
+    """Videos, a query per description, and the moments that at least two annotators marked."""
     builder = AnnotationBuilder(str(path))
     whole = Origin(path)
     entries = enumerate(whole.array(read_json(path), _RECORD))
     origins = [(whole.at(number), entry) for number, entry in entries]
     records = [(origin, origin.convert(entry, _Description, _RECORD)) for origin, entry in origins]
-    # All videos come first: one that is said to have five segments here and six there has six.
+    # Videos come first, because records may give a video five segments or six; it has the maximum.
     video_ids = _add_videos(builder, records)
     for (_, record), video_id in zip(records, video_ids, strict=True):
         _add_description(builder, record, video_id)
@@ -77,7 +74,7 @@ def _add_videos(builder: AnnotationBuilder, records: list[tuple[Origin, _Descrip
     video_ids = []
     for origin, record in records:
         name = record.video.strip()
-        # Without its last ending: 12@N00_34_ab.mov.mp4 is of the video 12@N00_34_ab.mov.
+        # Without the last suffix: 12@N00_34_ab.mov.mp4 is the video 12@N00_34_ab.mov.
         video_id = name.rpartition(".")[0] if "." in name else name
         if not video_id:
             raise origin.at("video").error("has no name before its ending:", name, "a file name")
@@ -85,10 +82,10 @@ def _add_videos(builder: AnnotationBuilder, records: list[tuple[Origin, _Descrip
         names.setdefault(video_id, set()).add(name)
         segments[video_id] = max(record.num_segments, segments.get(video_id, 0))
     for video_id, count in segments.items():
-        # Released features stand under the file names.
+        # Released features use the file names as keys.
         duration = min(SEGMENT_SECONDS * count, LONGEST_SECONDS)
         builder.add_video(video_id, duration, file_names=tuple(sorted(names[video_id])))
-    twice = sum(len(own) > 1 for own in names.values())
+    twice = sum(len(files) > 1 for files in names.values())
     if twice:
         builder.count(SEVERAL_NAMES, twice)
     return video_ids
@@ -96,7 +93,7 @@ def _add_videos(builder: AnnotationBuilder, records: list[tuple[Origin, _Descrip
 
 def _add_description(builder: AnnotationBuilder, record: _Description, video_id: str) -> None:
     sound = [(first, last) for first, last in record.times if first <= last]
-    if len(sound) < len(record.times):  # a span that ends before it starts is no vote for anything
+    if len(sound) < len(record.times):  # reversed spans are no votes
         builder.count(builder.REVERSED, len(record.times) - len(sound))
     seconds = [(first * SEGMENT_SECONDS, (last + 1) * SEGMENT_SECONDS) for first, last in sound]
     query_id = str(record.annotation_id).strip()
@@ -108,7 +105,7 @@ def _add_description(builder: AnnotationBuilder, record: _Description, video_id:
 def judge_agreed(
     builder: AnnotationBuilder, query_id: str, video_id: str, seconds: Sequence[tuple[float, float]]
 ) -> None:
-    """Judge a query's moments: the spans that two annotators or more marked alike, the most marked first."""
+    """Judge the spans that at least two annotators marked, most marked first."""
     agreed = [span for span, annotators in Counter(seconds).most_common() if annotators >= 2]
     for start, end in agreed:
         builder.judge(query_id, video_id, start, end)

@@ -1,11 +1,11 @@
-"""Lists of videos as HERO's program leaves them: LMDB, query id -> msgpack of [[video, score, ...], ...].
+"""Lists of videos in HERO's format: LMDB, query id -> msgpack of [[video, score, ...], ...].
 
-CONQUER and SQuiDNet read their first stage from such files. They name videos by number: the numbers stand in
-a file beside them whose name has `video2dur_idx` (TVR: `tvr_video2dur_idx.json`), {split: {video: [seconds,
-number]}}; one without splits is read too, and {video: number}. Numbers that mean other videos in other splits
-are read by the split that the name of the lists has in it (`val_top100`).
+CONQUER and SQuiDNet read their first stage from such files. Videos are numbers, defined by a file beside the
+lists with `video2dur_idx` in its name (TVR: `tvr_video2dur_idx.json`): {split: {video: [seconds, number]}},
+optionally without splits, or {video: number}. If splits define numbers differently, the split in the lists'
+name (`val_top100`) decides.
 
-The ranked program of SQuiDNet names videos as they are called; then no other file is needed.
+SQuiDNet's ranking program names videos, and then no other file is needed.
 
 Only the first two fields of an entry are read. HERO's program scores videos by exp(20 * cosine).
 """
@@ -64,10 +64,9 @@ _COPIED = 1 << 24
 
 
 def open_run(path: Path) -> RunSource:
-    """The lists, read in blocks of some 250,000 entries; a folder stands for the `data.mdb` in it.
+    """The lists, in blocks of about 250,000 entries; a folder stands for its `data.mdb`.
 
-    Raises FormatError for a file that is none, and where no file beside it says which videos its numbers
-    mean.
+    Raises FormatError if the file is not LMDB, or no file beside it defines its numbers.
     """
     file = lmdb_file_in(path) or path
     if not is_lmdb(read_head(file).head):
@@ -78,12 +77,12 @@ def open_run(path: Path) -> RunSource:
 
 @dataclass(frozen=True)
 class _Lists:
-    """Reads the lists of an LMDB file; `videos` are the names of its numbers, None where it has names."""
+    """Reads the lists of an LMDB file; `videos` maps numbers to names, None if the file has names."""
 
     videos: Mapping[int, str] | None
 
     def blocks(self, path: Path) -> Iterator[RunBlock]:
-        """Blocks of the lists, by query id, entries in their order."""
+        """Blocks of the lists, by query id, entries in order."""
         builder, waiting, answered = RunBlockBuilder(), 0, False
         with _records(path) as records:
             for key in records.all_keys():
@@ -126,12 +125,9 @@ class _Lists:
         if isinstance(number, float) and number.is_integer():
             number = int(number)
         if type(number) is not int or number not in self.videos:
-            raise self._fault(
-                path,
-                query_id,
-                f"entry {rank} names video number {str(number)[:20]}, which the file of "
-                f"numbers does not have (it has {len(self.videos):,})",
-            )
+            unknown = f"entry {rank} names video number {str(number)[:20]}"
+            fault = f"{unknown}, which the file of numbers does not have (it has {len(self.videos):,})"
+            raise self._fault(path, query_id, fault)
         return self.videos[number]
 
     def _fault(self, path: Path, query_id: str, problem: str) -> FormatError:
@@ -139,13 +135,13 @@ class _Lists:
 
 
 def _names_videos(file: Path) -> bool:
-    """Whether the first entry of a file names a video and does not number it."""
+    """Whether the first entry of a file names a video instead of numbering it."""
     with _records(file) as records:
         for key in records.all_keys():
             try:
                 entries = msgspec.msgpack.decode(records.get(key))
             except (msgspec.MsgspecError, RecursionError, ValueError):
-                return False  # told where it is read
+                return False  # reported when it is read
             if entries:
                 first = entries[0] if isinstance(entries, list) else None
                 return isinstance(first, list) and bool(first) and isinstance(first[0], str)
@@ -154,7 +150,7 @@ def _names_videos(file: Path) -> bool:
 
 @contextmanager
 def _records(path: Path) -> Iterator[LmdbRecords]:
-    """The records of a file; of one that is gzip, those of an unpacked copy."""
+    """The records of a file; of gzip, those of an unpacked copy."""
     with _unpacked(path) as file, LmdbRecords(file) as records:
         yield records
 
@@ -175,7 +171,7 @@ def _unpacked(path: Path) -> Iterator[Path]:
 
 
 def _videos_of(path: Path, file: Path) -> dict[int, str]:
-    """Number -> video, from the file beside the lists. Raises FormatError where there is none or several."""
+    """Number -> video, from the file beside the lists. Raises FormatError without exactly one."""
     lists = file.parent if file.name.removesuffix(".gz") == "data.mdb" else file
     indices = sorted({*lists.parent.glob(_INDEX), *(lists.glob(_INDEX) if lists.is_dir() else ())})
     if len(indices) != 1:

@@ -1,7 +1,7 @@
-"""JSON of a file, checked against the types that a reader declares; an error says where a wrong value stands.
+"""JSON checked against declared types, with errors that say where a wrong value is.
 
-Readers declare what they accept as `msgspec.Struct`s. The text that an error gives as accepted is the
-`title` of the type; unknown fields are passed over.
+Readers declare what they accept as `msgspec.Struct`s. The text that an error gives as accepted is the type's
+`title`; unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from whenabouts.intake.files import (
 T = TypeVar("T")
 
 LONGEST_LINE = 1 << 28
-"""Bytes of a line beyond which a file is taken for something else than lines."""
+"""The limit of bytes in a line; longer ones mean that the file is not JSON lines."""
 
 _BOM = b"\xef\xbb\xbf"
 _MOST = sys.float_info.max
@@ -43,13 +43,13 @@ NotNegative = Annotated[float, Meta(ge=0, le=_MOST, title="a finite number of at
 Positive = Annotated[float, Meta(gt=0, le=_MOST, title="a finite number above 0")]
 Share = Annotated[float, Meta(ge=0, le=1, title="a number from 0 to 1")]
 Cosine = Annotated[float, Meta(ge=-1.001, le=1.001, title="a cosine, -1 to 1")]
-"""Rounding may carry a cosine a little beyond 1."""
+"""With a tolerance for rounding."""
 Text = Annotated[str, Meta(title="a text")]
 Words = Annotated[str, Meta(pattern=r"\S", title="a text that is not empty")]
 Id = Annotated[
     int | Annotated[str, Meta(min_length=1)], Meta(title="a text that is not empty, or a whole number")
 ]
-"""`str` makes it the id; a whole number in a file is its plain writing."""
+"""`str(value)` is the id."""
 Times = Annotated[tuple[Finite, Finite], Meta(title="[start, end], two finite numbers")]
 
 _PROBLEMS = {
@@ -64,21 +64,21 @@ _PROBLEMS = {
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value stands: a file, a line of it, a field of that."""
+    """The place of a value: file, line, field."""
 
     path: Path | str
     line: int | None = None
     field: str = ""
 
     def at(self, *keys: str | int) -> Origin:
-        """A place within: fields by name, entries of a list by number."""
+        """A place within: fields by name, list entries by index."""
         field = self.field
         for key in keys:
             field += f"[{key}]" if isinstance(key, int) else f".{key}" if field else key
         return Origin(self.path, self.line, field)
 
     def error(self, problem: str, value: Any = ABSENT, accepted: str = "") -> FormatError:
-        """The error of what stands here; a problem that ends in a colon is followed by the value."""
+        """An error about this place; a problem ending in a colon is followed by the value."""
         if value is None:
             problem, value = problem + " null" * problem.endswith(":"), ABSENT
         return FormatError(
@@ -90,9 +90,9 @@ class Origin:
     @overload
     def convert(self, value: Any, type_: Any, accepted: str = "", *, strict: bool = True) -> Any: ...
     def convert(self, value: Any, type_: Any, accepted: str = "", *, strict: bool = True) -> Any:
-        """The value as a type; without `strict` a text may stand for its number.
+        """The value as a type; without `strict` a text may represent a number.
 
-        Raises FormatError, naming file, line, field, value and what is accepted.
+        Raises FormatError with file, line, field, value and what is accepted.
         """
         try:
             return msgspec.convert(value, type_, strict=strict)
@@ -100,7 +100,7 @@ class Origin:
             raise self._refused(value, type_, str(error), accepted) from None
 
     def as_id(self, value: Any) -> str:
-        """An id; a whole number becomes text."""
+        """An id; an integer becomes text."""
         return str(self.convert(value, Id))
 
     def object(self, value: Any, accepted: str = "an object") -> dict[str, Any]:
@@ -116,7 +116,7 @@ class Origin:
         return value
 
     def check_span(self, start: float, end: float, *, empty: bool = False) -> None:
-        """Refuse a span that is negative, reversed or (unless `empty`) without length."""
+        """Raise FormatError if a span is negative, reversed or (unless `empty`) empty."""
         if start < 0:
             raise self.error("is negative:", start, "seconds, 0 or more")
         if start > end or (start == end and not empty):
@@ -124,7 +124,7 @@ class Origin:
             raise self.error(f"{start!r} is not before the end {end!r}", accepted=accepted)
 
     def _refused(self, value: Any, type_: Any, message: str, accepted: str) -> FormatError:
-        """What msgspec refuses, as an error that shows the value and says what its type accepts."""
+        """A msgspec error as a FormatError with the value and what its type accepts."""
         message, _, place = message.partition(" - at `$")
         keys = [int(index) if index else name for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", place)]
         if missing := re.search(r"missing required field `(.*)`", message):
@@ -145,7 +145,7 @@ def _within(value: Any, keys: list[str | int]) -> Any:
 
 
 def _problem(message: str, value: Any) -> tuple[str, Any]:
-    """What is wrong with a value that msgspec refuses, and the value to show."""
+    """(problem, value to show) of a value that msgspec refuses."""
     if "enum" in message:
         return "is", value
     kinds = (re.search("`(.*?)`", message) or ["", ""])[1].removesuffix(" | null")
@@ -174,7 +174,7 @@ def _problem(message: str, value: Any) -> tuple[str, Any]:
 
 @cache
 def _title(type_: Any, keys: tuple[str | int, ...]) -> str:
-    """What the type of a place accepts, in words: its title, or that of the tuple that it is a part of."""
+    """What the type at a place accepts: its title, or that of the enclosing tuple."""
     title, is_in_tuple = "", False
     while True:
         if get_origin(type_) is Annotated:
@@ -190,8 +190,7 @@ def _title(type_: Any, keys: tuple[str | int, ...]) -> str:
             inner = _title(get_args(type_)[0], ())
             return "a list" if inner == "an object" else f"a list of {inner}"
         else:
-            key, *rest = keys
-            keys, parts = tuple(rest), get_args(type_)
+            key, keys, parts = keys[0], keys[1:], get_args(type_)
             title = title if is_in_tuple else ""
             if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
                 fields = get_type_hints(type_, include_extras=True)
@@ -201,14 +200,14 @@ def _title(type_: Any, keys: tuple[str | int, ...]) -> str:
 
 
 def check_length(origin: Origin, name: str, entries: list[Any], other: str, count: int) -> None:
-    """Raise FormatError where a list has not as many entries as the list `other`, which has `count`."""
+    """Raise FormatError if a list does not have `count` entries, as the list `other` has."""
     if len(entries) != count:
         problem = f"has {len(entries)} entries and {other} has {count}:"
         raise origin.at(name).error(problem, entries, f"a list of {count} entries, one for each of {other}")
 
 
 def numbered_lines(stream: IO[bytes], path: Path, first: int = 1) -> Iterator[tuple[int, bytes]]:
-    """(line number, line without blanks around it) of those that are not blank; a BOM is dropped."""
+    """(line number, stripped line) of non-blank lines, without BOM."""
     number = first - 1
     while raw := stream.readline(LONGEST_LINE):
         number += 1
@@ -221,7 +220,7 @@ def numbered_lines(stream: IO[bytes], path: Path, first: int = 1) -> Iterator[tu
 
 
 def parse_line(path: Path, number: int, raw: bytes) -> dict[str, Any]:
-    """A line as a JSON object. Raises FormatError for anything else."""
+    """A line as a JSON object. Raises FormatError."""
     origin = Origin(path, number)
     try:
         value = json.loads(raw.decode("utf-8"))  # NaN and Infinity are left to the field that has them
@@ -232,9 +231,9 @@ def parse_line(path: Path, number: int, raw: bytes) -> dict[str, Any]:
 
 
 def read_records(path: Path, accepted: str = "") -> Iterator[tuple[Origin, dict[str, Any]]]:
-    """The objects of a file of JSON lines, each with its line; blank lines are passed over.
+    """The objects of JSON lines, each with its line; blank lines are skipped.
 
-    Raises FormatError where a line is none, and for a file without any, where it says what is `accepted`.
+    Raises FormatError for a line that is not an object; with `accepted`, also for an empty file.
     """
     empty = True
     with open_unpacked(path) as stream:
@@ -246,10 +245,10 @@ def read_records(path: Path, accepted: str = "") -> Iterator[tuple[Origin, dict[
 
 
 def read_list(path: Path, accepted: str = "a list") -> Iterator[tuple[Origin, Any]]:
-    """The entries of the one JSON list of a file, each with its place, one at a time.
+    """The entries of a JSON list, each with its place, decoded one at a time.
 
-    As values a list of millions of pairs would take some ten times the memory of its text. Raises FormatError
-    as `read_json` does, and for a value that is no list.
+    Decoded at once, millions of pairs would take ten times the memory of their text. Raises FormatError as
+    `read_json` does, and if the value is not a list.
     """
     data = read_document(path)
     try:

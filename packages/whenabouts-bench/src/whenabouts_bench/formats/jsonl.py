@@ -1,13 +1,13 @@
-"""Our own JSON lines: qrels.jsonl and run.jsonl, and videos, queries and pools beside the qrels.
+"""Our JSON lines: qrels.jsonl and run.jsonl, and videos, queries and pools beside the qrels.
 
-One object a line, UTF-8; ids may be whole numbers, which become text; keys that mean nothing here are kept
-as metadata of videos and queries and passed over elsewhere. `docs/formats.md` has the table.
+One object per line, UTF-8; integer ids become text; unknown keys are kept as metadata of videos and queries,
+and ignored elsewhere. `docs/formats.md` has the table.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import IO, Annotated, Any, get_args
@@ -24,9 +24,9 @@ from whenabouts.intake.files import (
     read_head,
     read_json,
     sibling_file,
-    write_atomically,
 )
 from whenabouts_bench.formats import PARTS
+from whenabouts_bench.formats._json_writing import write_lines
 from whenabouts_bench.formats.annotations import (
     AnnotationBuilder,
     Annotations,
@@ -69,10 +69,10 @@ SIGNS = {
 KEEPS_IN_FOLDER = frozenset(PARTS) - {"saliency", "lists"}
 
 FILES = ("qrels.jsonl", "videos.jsonl", "queries.jsonl", "pools.jsonl")
-"""What a folder of judgements holds; the first one brings the others with it."""
+"""The files of a folder of judgements; with the first one, the others are read."""
 
 POOLED = "pooled.json"
-"""Beside qrels.jsonl: the judgements come from pools, and what they do not name was not judged."""
+"""Beside qrels.jsonl: marks judgements from pools, where other moments are unjudged."""
 
 _QRELS = "lines with query_id and video_id (qrels)"
 _RUN = "lines with query_id and moments (a run)"
@@ -111,7 +111,7 @@ class _Span(msgspec.Struct):
 
 
 class _RunMoment(msgspec.Struct, gc=False):
-    """A moment of an answer; start and end are both there or both None."""
+    """A moment of an answer; start and end are both set or both None."""
 
     video_id: Id
     score: Finite
@@ -135,19 +135,18 @@ _decode_line = msgspec.json.Decoder(_RunLine).decode
 
 
 def judgements_in(path: Path) -> Path:
-    """The qrels.jsonl (or .gz) of a folder; any other path as it is."""
+    """The qrels.jsonl (or .gz) of a folder; other paths unchanged."""
     if not path.is_dir():
         return path
     qrels = sibling_file(path / FILES[0], FILES[0])
     if qrels is None:
-        raise FormatError(
-            path, f"is a folder without {FILES[0]}", accepted="a file, or a folder that has one"
-        )
+        accepted = "a file, or a folder that has one"
+        raise FormatError(path, f"is a folder without {FILES[0]}", accepted=accepted)
     return qrels
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
-    """The files from which judgements of a path are read: itself, and what lies beside a qrels.jsonl."""
+    """The files read for judgements of a path: itself, and those beside a qrels.jsonl."""
     path = judgements_in(path)
     if path.name.removesuffix(".gz") != FILES[0]:
         return (path,)
@@ -156,13 +155,12 @@ def files_of(path: Path) -> tuple[Path, ...]:
 
 
 def read_annotations(path: Path) -> Annotations:
-    """Judgements of qrels.jsonl; of a file of that name (or a folder) also what lies beside it.
+    """Judgements of qrels.jsonl; of a file of that name (or a folder) also the files beside it.
 
-    Beside qrels.jsonl (or .gz) are read videos.jsonl, queries.jsonl, pools.jsonl and pooled.json, each where
-    it is there.
-    Times are taken as they stand, also where a moment ends after its video. A line without start and end says
-    that the video is right and no moment of it is known. A query whose line in queries.jsonl or pools.jsonl
-    comes again is counted where both lines say the same; FormatError names both where they do not.
+    Those are videos.jsonl, queries.jsonl, pools.jsonl and pooled.json, each optional. Times are kept even if
+    a moment ends after its video. A line without start and end says that the video is right, but no moment is
+    known. Duplicate queries in queries.jsonl or pools.jsonl are counted if they agree; otherwise FormatError
+    names both lines.
     """
     path, *siblings = files_of(path)
     readers = {
@@ -182,7 +180,7 @@ def read_annotations(path: Path) -> Annotations:
 
 
 def _most_grade(qrels: Path) -> float | None:
-    """The highest grade that pooled.json beside judgements from pools names; None without that file."""
+    """The highest grade in pooled.json beside judgements from pools; None without that file."""
     path = qrels.with_name(POOLED)
     if qrels.name.removesuffix(".gz") != FILES[0] or not path.exists():
         return None
@@ -191,12 +189,12 @@ def _most_grade(qrels: Path) -> float | None:
 
 
 def holds_queries(head: FileHead) -> bool:
-    """Whether a file is a queries.jsonl, under whatever name."""
+    """Whether a file is a queries.jsonl, whatever its name."""
     return head.has(Sign("query_id text", without="video_id moments"))
 
 
 def read_queries(path: Path) -> Annotations:
-    """The queries of a queries.jsonl without the judgements; lines that come again as `read_annotations`."""
+    """The queries of a queries.jsonl without judgements; duplicates as in `read_annotations`."""
     builder, read = AnnotationBuilder(str(path)), _once("text", "", _read_query)
     for origin, fields in read_records(path):
         read(builder, origin, fields)
@@ -227,15 +225,12 @@ def _others(fields: dict[str, Any], line: type[msgspec.Struct]) -> dict[str, Any
 
 
 def _once(key: str, default: Any, read: _ReadLine) -> _ReadLine:
-    """A reader of lines that passes over those that repeat a query, and refuses those that contradict one.
-
-    Two lines of a query contradict each other where they have different values under `key`.
-    """
+    """A reader of lines that skips duplicate queries, or refuses them if `key` differs."""
     seen: dict[str, tuple[int | None, Any]] = {}
 
     def read_first(builder: AnnotationBuilder, origin: Origin, fields: dict[str, Any]) -> None:
         if "query_id" not in fields:
-            read(builder, origin, fields)  # says what is missing
+            read(builder, origin, fields)  # raises
         query_id = origin.at("query_id").as_id(fields["query_id"])
         value = fields.get(key, default)
         if query_id not in seen:
@@ -267,22 +262,15 @@ def _read_judgement(builder: AnnotationBuilder, origin: Origin, fields: dict[str
         origin.at("start").check_span(start, end, empty=True)
     builder.add_query(str(line.query_id))
     relevance = 1.0 if line.relevance is None else line.relevance
-    builder.judge(
-        str(line.query_id),
-        str(line.video_id),
-        start,
-        end,
-        relevance,
-        similarity=line.similarity,
-        caption=line.caption or "",
-    )
+    about: dict[str, Any] = {"similarity": line.similarity, "caption": line.caption or ""}
+    builder.judge(str(line.query_id), str(line.video_id), start, end, relevance, **about)
 
 
 def open_run(path: Path) -> RunSource:
-    """A run of JSON lines, read in blocks of some 250,000 moments.
+    """A run of JSON lines, read in blocks of about 250,000 moments.
 
-    Rows are sorted by score, then moment; the log says of how many queries the scores contradicted the order.
-    Memory grows with the number of queries (ids are kept, to find one that comes twice), not of moments.
+    Rows are sorted by score, then moment; queries whose scores contradict the order are counted in the log.
+    Memory grows with the number of queries, whose ids are kept to find duplicates, not of moments.
     """
     head = read_head(path)
     tasks = _named_tasks(head)
@@ -292,14 +280,14 @@ def open_run(path: Path) -> RunSource:
 
 
 def _named_tasks(head: FileHead) -> list[Task]:
-    """The tasks that the first line names; none if it does not, or names what is no task."""
+    """The tasks that the first line names; [] if it names none, or an unknown one."""
     named = head.first_value.get("task") if isinstance(head.first_value, dict) else None
     tasks: list[Any] = named if isinstance(named, list) else [named]
     return tasks if all(task in get_args(Task) for task in tasks) else []
 
 
 def _list_of(head: FileHead) -> Task:
-    """The list of a file that does not say: VR if moments are seen and none of them has times."""
+    """The list of a file without task: VR if it has moments and none of them has times."""
     whole_lines = head.head.split(b"\n")[1:-1]
     seen: list[Any] = [head.first_value.get("moments") if isinstance(head.first_value, dict) else None]
     for raw in whole_lines if not seen[0] else []:
@@ -318,7 +306,7 @@ def _blocks(path: Path) -> Iterator[RunBlock]:
 
 
 def blocks_of_lines(stream: IO[bytes], path: Path) -> Iterator[RunBlock]:
-    """Blocks of the lines of a run, rows in the order of the file. The first fault of a file is blamed."""
+    """Blocks of a run's lines, rows in the order of the file. The first fault of the file is reported."""
     seen: dict[str, int] = {}
     waiting: list[tuple[int, _RunLine]] = []
     rows, task = 0, None
@@ -347,7 +335,7 @@ def blocks_of_lines(stream: IO[bytes], path: Path) -> Iterator[RunBlock]:
 
 
 def _run_line(path: Path, number: int, raw: bytes) -> _RunLine:
-    """A line of a run. What msgspec refuses is read again by `json`, so that the error names the field."""
+    """A line of a run. If msgspec refuses it, `json` reads it again, so that the error names the field."""
     try:
         raw.isascii() or raw.decode()
         return _decode_line(raw)
@@ -383,7 +371,7 @@ def _block(lines: list[tuple[int, _RunLine]], path: Path) -> RunBlock:
 
 
 def _check_spans(origin: Origin, line: _RunLine) -> None:
-    """Raise FormatError for the first moment whose times are no span."""
+    """Raise FormatError for the first moment with an invalid span."""
     for number, moment in enumerate(line.moments):
         place = origin.at("moments", number)
         if moment.start is None and moment.end is None:
@@ -395,7 +383,7 @@ def _check_spans(origin: Origin, line: _RunLine) -> None:
 
 
 def _confidences(values: list[float | None]) -> Floats | None:
-    """(Q,) the confidence of each first answer; None where no line has one."""
+    """(Q,) the confidence of each first answer; None if no line has one."""
     if all(value is None for value in values):
         return None
     return np.array(values, np.float64)
@@ -404,31 +392,28 @@ def _confidences(values: list[float | None]) -> Floats | None:
 def write_annotations(annotations: Annotations, path: Path) -> None:
     """Write qrels; into a folder also videos.jsonl, queries.jsonl, pools.jsonl and pooled.json.
 
-    A judgement without a usable moment is written without start and end. Raises FormatError for a folder
-    with pools or a pooled.json of other judgements, which would be read with these.
+    A judgement without usable moment is written without start and end. Raises FormatError if the folder has
+    pools or a pooled.json of other judgements, which would be read with these.
     """
     if not path.is_dir():
-        _write_lines(path, _judgement_lines(annotations))
+        write_lines(path, _judgement_lines(annotations))
         return
-    for name, own in ((FILES[3], annotations.pools), (POOLED, annotations.most_grade is not None)):
-        left = None if own else sibling_file(path / FILES[0], name)
+    for name, is_written in ((FILES[3], annotations.pools), (POOLED, annotations.most_grade is not None)):
+        left = None if is_written else sibling_file(path / FILES[0], name)
         if left is not None:
-            raise FormatError(
-                left,
-                "belongs to other judgements (those to be written have none) and would be read with them",
-                accepted="an empty folder, or this one without that file",
+            problem = (
+                "belongs to other judgements (those to be written have none) and would be read with them"
             )
-    _write_lines(path / "videos.jsonl", map(_video_line, annotations.videos))
-    _write_lines(
-        path / "queries.jsonl",
-        ({"query_id": query.id, "text": query.text, **query.metadata} for query in annotations.queries),
-    )
+            raise FormatError(left, problem, accepted="an empty folder, or this one without that file")
+    write_lines(path / "videos.jsonl", map(_video_line, annotations.videos))
+    queries = ({"query_id": query.id, "text": query.text, **query.metadata} for query in annotations.queries)
+    write_lines(path / "queries.jsonl", queries)
     if annotations.pools:
         pools = annotations.pools.items()
-        _write_lines(path / "pools.jsonl", ({"query_id": q, "video_ids": list(ids)} for q, ids in pools))
+        write_lines(path / "pools.jsonl", ({"query_id": q, "video_ids": list(ids)} for q, ids in pools))
     if annotations.most_grade is not None:
-        _write_lines(path / POOLED, [{"most_grade": annotations.most_grade}])
-    _write_lines(path / "qrels.jsonl", _judgement_lines(annotations))
+        write_lines(path / POOLED, [{"most_grade": annotations.most_grade}])
+    write_lines(path / "qrels.jsonl", _judgement_lines(annotations))
 
 
 def _video_line(video: Any) -> dict[str, Any]:
@@ -447,14 +432,14 @@ def _judgement_lines(annotations: Annotations) -> Iterator[dict[str, Any]]:
 def write_run(source: RunSource, path: Path, annotations: Annotations | None = None) -> None:
     """Write run.jsonl, best first. Of several lists the moments of the corpus are written (VCMR).
 
-    Each line names the task that its moments answer, or a list of tasks, if the source says it.
+    Each line names the task or tasks that its moments answer, if the source says it.
     """
     losses = Losses(path)
     held, blocks = list_to_write(source, losses)
-    tasks = [task for task, own in (source.answered or {}).items() if own == held]
+    tasks = [task for task, list_ in (source.answered or {}).items() if list_ == held]
     about = {"task": tasks if len(tasks) > 1 else tasks[0]} if tasks else {}
     lines = chain.from_iterable(_run_lines(block, losses) for block in blocks)
-    _write_lines(path, (line | about for line in lines))
+    write_lines(path, (line | about for line in lines))
     losses.log()
 
 
@@ -468,20 +453,7 @@ def _run_lines(block: RunBlock, losses: Losses) -> Iterator[dict[str, Any]]:
         for v, s, e, p in zip(video, start, end, score, strict=True)
     ]
     for number, query_id in enumerate(block.query_ids):
-        own = moments[block.offsets[number] : block.offsets[number + 1]]
-        line: dict[str, Any] = {"query_id": query_id, "moments": own}
+        line: dict[str, Any] = {"query_id": query_id}
         if block.confidence is not None and not np.isnan(block.confidence[number]):
-            line = {"query_id": query_id, "confidence": float(block.confidence[number]), "moments": own}
-        yield line
-
-
-def _write_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
-    encode: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-    with write_atomically(path) as stream:
-        for line in lines:
-            try:
-                stream.write(encode(line).encode() + b"\n")
-            except UnicodeEncodeError:
-                raise FormatError(path, "cannot be written: no valid Unicode:", value=line) from None
-            except ValueError as error:
-                raise FormatError(path, f"cannot be written ({error}):", value=line) from None
+            line["confidence"] = float(block.confidence[number])
+        yield {**line, "moments": moments[block.offsets[number] : block.offsets[number + 1]]}

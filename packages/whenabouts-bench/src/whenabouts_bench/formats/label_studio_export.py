@@ -1,4 +1,4 @@
-"""Exports of Label Studio, as JSON or JSON-MIN: its tasks, each with what people entered there."""
+"""Exports of Label Studio, as JSON or JSON-MIN: tasks with their annotations."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ACCEPTED = "a JSON list of tasks, as Label Studio exports it (JSON or JSON-MIN)"
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """What one person entered in a task.
+    """One person's annotation of a task.
 
-    `person` is the number, the address or the object that Label Studio has for them. `values` has, by the
-    name of the control, choices (a list, or the only one), a number, or the object of a region.
+    `person` is Label Studio's number, address or object for them. `values` maps controls to choices (a list,
+    or the only one), a number, or the object of a region.
     """
 
     origin: Origin
@@ -27,9 +27,9 @@ class Entered:
 
 
 def read_export(path: Path) -> Iterator[tuple[Origin, dict[str, Any], Iterator[Entered]]]:
-    """Each task of an export: where it stands, its data, and what people entered but did not cancel.
+    """(place, data, annotations that were not cancelled) of each task of an export.
 
-    Raises FormatError, naming the task, for what is no export.
+    Raises FormatError, with the task, if the file is not an export.
     """
     document, origin = read_json(path), Origin(path)
     if not isinstance(document, list):
@@ -45,18 +45,19 @@ def _entered(place: Origin, fields: Mapping[str, Any]) -> Iterator[Entered]:
         yield Entered(place.at("annotator"), fields.get("annotator"), fields)
         return
     for number, annotation in enumerate(place.at("annotations").array(fields.get("annotations"), ACCEPTED)):
-        own = place.at("annotations", number)
-        annotation = own.object(annotation, ACCEPTED)
+        origin = place.at("annotations", number)
+        annotation = origin.object(annotation, ACCEPTED)
         if annotation.get("was_cancelled"):
             continue
         values = {}
-        for n, result in enumerate(own.at("result").array(annotation.get("result"), ACCEPTED)):
-            result = own.at("result", n).object(result)
-            values[str(result.get("from_name"))] = _plain(own.at("result", n, "value"), result.get("value"))
-        yield Entered(own.at("completed_by"), annotation.get("completed_by"), values)
+        for n, result in enumerate(origin.at("result").array(annotation.get("result"), ACCEPTED)):
+            result = origin.at("result", n).object(result)
+            value = _plain(origin.at("result", n, "value"), result.get("value"))
+            values[str(result.get("from_name"))] = value
+        yield Entered(origin.at("completed_by"), annotation.get("completed_by"), values)
 
 
 def _plain(origin: Origin, value: Any) -> Any:
-    """The value of a control without the name of its kind, as JSON-MIN has it; a region as it is."""
+    """The value of a control without its kind, as in JSON-MIN; regions unchanged."""
     value = origin.object(value)
     return next((value[kind] for kind in ("choices", "rating", "number") if kind in value), value)

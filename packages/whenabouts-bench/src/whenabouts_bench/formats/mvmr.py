@@ -19,15 +19,7 @@ import msgspec
 from whenabouts.intake.files import FormatError, Losses, Sign, read_json, write_atomically
 from whenabouts_bench.formats._json_writing import write_json_value
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
-from whenabouts_bench.formats.json_records import (
-    Id,
-    NotNegative,
-    Origin,
-    Positive,
-    Text,
-    Times,
-    check_length,
-)
+from whenabouts_bench.formats.json_records import Id, NotNegative, Origin, Positive, Text, Times, check_length
 
 NAME = "mvmr"
 SUMMARY = "MVMR pool files: own moment, pos_moments and retrieval_pool a sentence"
@@ -35,13 +27,13 @@ KEEPS = frozenset({"texts", "durations", "pools", "unjudged videos"})
 
 SIGNS = {"read_annotations": (Sign("*/pos_moments"), Sign("*/retrieval_pool"))}
 
-# The lists by which a file is recognised are written first: a first video may have very many sentences.
+# The lists by which a file is recognised come first, because the first video may have many sentences.
 _LISTS = ("pos_moments", "retrieval_pool", "timestamps", "sentences")
 _ACCEPTED = "an object, video -> {timestamps, sentences, pos_moments, retrieval_pool}"
 
 
 class _Positive(msgspec.Struct, array_like=True):
-    """[video, sentence, [start, end]]; a fourth value is a similarity, which is passed over."""
+    """[video, sentence, [start, end]]; a fourth value, a similarity, is ignored."""
 
     video: Id
     sentence: Any
@@ -62,12 +54,12 @@ class _Video(msgspec.Struct):
 
     @property
     def rate(self) -> float:
-        """Frames a second where times are frames, else 1."""
+        """Frames per second if times are frames, else 1."""
         return self.fps or 1.0
 
     @property
     def seconds(self) -> float | None:
-        """How long it is, where that is known."""
+        """Its length, if known."""
         if self.duration is not None or self.num_frames is None:
             return self.duration
         return self.num_frames / self.rate
@@ -126,9 +118,9 @@ def _read_video(
 
 
 def write_annotations(annotations: Annotations, path: Path) -> None:
-    """Write a pool file, in seconds: the first judgement of a query is its own moment.
+    """Write a pool file in seconds; the first judgement of a query is its own moment.
 
-    Query ids become `video#i`, as a reader of this format counts them.
+    Query ids become `video#i`, as readers of this format count them.
     """
     losses = Losses(path)
     judged: dict[int, list[tuple[str, float, float]]] = {}
@@ -148,7 +140,7 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
         entry["sentences"].append(query.text)
         entry["pos_moments"].append([[other, "", [start, end]] for other, start, end in others])
         entry["retrieval_pool"].append(list(annotations.pools.get(query.id, ())))
-    further = sum(len(own) - 1 for own in judged.values())
+    further = sum(len(moments) - 1 for moments in judged.values())
     losses.count("sentences of a query's further moments are left empty", further)
     with write_atomically(path) as stream:
         write_json_value(stream, document)

@@ -1,4 +1,4 @@
-"""Files of queries, for answers that nobody has judged yet."""
+"""Files of queries for runs without judgements."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from whenabouts_bench.formats.json_records import Words, numbered_lines, read_re
 
 
 def read_queries(path: str | Path) -> Annotations:
-    """Queries of a file, each with an id and words.
+    """Queries with an id and words, from a file.
 
-    Read are judgements in any format that names the words of its queries (with these come the videos that
-    they name); our queries.jsonl, also without judgements beside it; and plain text (`.txt`), a query a
-    line, whose ids are the numbers of the lines, from 1; so are those of questions as `calibrate --queries`
-    takes them (JSON lines of `query`, `video`, `start`, `end`). Raises FormatError for a query without words
-    and for a file without queries; UsageError where no format recognises the file.
+    Accepted are judgements in any format with texts (including the videos that they name); our queries.jsonl;
+    plain text (`.txt`), a query per line, with line numbers from 1 as ids; and questions as for `calibrate
+    --queries` (JSON lines of `query`, `video`, `start`, `end`), numbered likewise. Raises FormatError for a
+    query without words or an empty file; UsageError if no format recognises the file.
     """
     path = Path(path)
     head = None if path.is_dir() else read_head(path)
@@ -38,12 +37,11 @@ def read_queries(path: str | Path) -> Annotations:
 
 
 def with_words(annotations: Annotations, place: str | Path) -> Annotations:
-    """Annotations whose queries all have words. Raises FormatError, naming the first that has none."""
+    """The annotations. Raises FormatError, with the query, if a query has no words."""
     silent = next((query.id for query in annotations.queries if not query.text.strip()), None)
     if silent is not None:
-        raise FormatError(
-            place, f"query {silent!r} has no words", accepted="a file with the words of its queries"
-        )
+        accepted = "a file with the words of its queries"
+        raise FormatError(place, f"query {silent!r} has no words", accepted=accepted)
     return annotations
 
 

@@ -1,4 +1,4 @@
-"""QVHighlights: windows and saliency of one given video a query, as JSON lines.
+"""QVHighlights: windows and saliency in a given video per query, as JSON lines.
 
 Annotations: `{"qid", "query", "vid", "duration", "relevant_windows": [[start, end], ...],
 "relevant_clip_ids": [...], "saliency_scores": [...]}`; the test split has no labels. Predictions: `{"qid",
@@ -78,7 +78,7 @@ class _RunLine(msgspec.Struct):
 
 
 def read_annotations(path: Path) -> Annotations:
-    """Queries with their windows; relevant_clip_ids and saliency_scores are in their metadata.
+    """Queries with their windows; relevant_clip_ids and saliency_scores are metadata.
 
     A query without labels has no judgement; its video is its pool.
     """
@@ -103,7 +103,7 @@ def _read_line(builder: AnnotationBuilder, line: _AnnotationLine) -> None:
 
 
 def open_run(path: Path) -> QVHighlightsRun:
-    """Predictions, read as they are asked for; all moments of a query lie in its given video."""
+    """Predictions, read on demand; all moments of a query are in its given video."""
     return QVHighlightsRun(path, str(path))
 
 
@@ -117,7 +117,7 @@ class QVHighlightsRun:
     answered: Mapping[Task, Task] = field(default_factory=lambda: {"SVMR": "VCMR"})
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
-        """The windows, in the order of the file. Spans without length are accepted, and nothing hits."""
+        """The windows in the order of the file. Empty spans are accepted, but hit nothing."""
         check_task(self, task)
         builder = RunBlockBuilder()
         answered = False
@@ -133,7 +133,7 @@ class QVHighlightsRun:
         yield builder.block()
 
     def saliency(self) -> Mapping[str, Floats]:
-        """Query id -> predicted saliency of each clip (T,), for the queries that have it."""
+        """Query id -> predicted saliency per clip (T,), where present."""
         scores = ((str(line.qid), line.pred_saliency_scores) for _, line in self._lines())
         return {query_id: np.array(values) for query_id, values in scores if values is not None}
 
@@ -152,19 +152,17 @@ class QVHighlightsRun:
 
 def write_annotations(annotations: Annotations, path: Path) -> None:
     """Write annotation lines. Raises UsageError for a query that is judged in several videos."""
-    seconds, own = video_durations(annotations), given_videos(annotations)
+    seconds, given = video_durations(annotations), given_videos(annotations)
     windows: dict[int, list[list[float]]] = {}
     for number, video, start, end, _ in judgement_rows(annotations):
         query_id, video_id = annotations.queries[number].id, annotations.videos[video].id
-        if own[query_id] != video_id:
-            raise UsageError(
-                f"query {query_id!r} is judged in {own[query_id]!r} and {video_id!r}: "
-                "QVHighlights has one video a query"
-            )
+        if given[query_id] != video_id:
+            both = f"{given[query_id]!r} and {video_id!r}"
+            raise UsageError(f"query {query_id!r} is judged in {both}: QVHighlights has one video a query")
         windows.setdefault(number, []).append([start, end])
     with write_atomically(path) as stream:
         for number, query in enumerate(annotations.queries):
-            video_id = own.get(query.id, "")
+            video_id = given.get(query.id, "")
             if not video_id:
                 continue
             duration = {"duration": seconds[video_id]} if video_id in seconds else {}
@@ -176,27 +174,23 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
 
 
 def write_run(source: RunSource, path: Path, annotations: Annotations | None = None) -> None:
-    """Write predictions: of each query the moments in its own video, in their order.
+    """Write predictions: of each query the moments in its given video, in order.
 
-    The own video is that of the judgements; without them a query must have moments of one video only, or
-    UsageError is raised. Saliency is written where the source has it.
+    The given video is that of the judgements; without them, UsageError is raised if a query has moments in
+    several videos. Saliency is written if the source has it.
     """
     losses = Losses(path)
     _, blocks = list_to_write(source, losses, ("SVMR", "VCMR", "VR"))
     saliency = source.saliency() if _has_saliency(source) else {}
-    sentences, own = query_texts(annotations), given_videos(annotations)
+    sentences, given = query_texts(annotations), given_videos(annotations)
     with write_atomically(path) as stream:
         for block in blocks:
             for query_id, rows in rows_of(block):
-                video_id = own.get(query_id) or _only_video(query_id, rows)
+                video_id = given.get(query_id) or _only_video(query_id, rows)
                 losses.count("queries without moments in a known video are left out", not video_id)
                 if not video_id:
                     continue
-                kept = [
-                    [start, end, score]
-                    for video, start, end, score in rows
-                    if video == video_id and start <= end
-                ]
+                kept = [list(times) for video, *times in rows if video == video_id and times[0] <= times[1]]
                 losses.count("rows are left out: no moment of the query's own video", len(rows) - len(kept))
                 names = {"qid": id_as_number(query_id), "query": sentences.get(query_id, ""), "vid": video_id}
                 scores = saliency.get(query_id)

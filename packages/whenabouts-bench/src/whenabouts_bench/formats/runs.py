@@ -1,4 +1,4 @@
-"""Runs: what a system answered, read and written in blocks, so that their size does not matter."""
+"""Runs, the answers of a system, read and written in blocks of bounded size."""
 
 from __future__ import annotations
 
@@ -20,28 +20,26 @@ from whenabouts_bench.formats.annotations import Floats, Indices
 _log = logging.getLogger("whenabouts")
 
 Task = Literal["VCMR", "SVMR", "VR"]
-"""Which list of a run: moments of the corpus, moments of the given video, or videos."""
+"""A list of a run: moments of the corpus, moments of the given video, or videos."""
 
 
 RunRow = tuple[str, float, float, float]
 """video id, start, end (NaN where there is no moment), score"""
 
 NO_TIMES = "videos without a moment are written with the times 0 and 0: they keep their rank"
-"""What formats log in which a row must have times."""
+"""Logged by formats whose rows must have times."""
 
 BLOCK_ROWS = 250_000
-"""Rows after which a block is handed over: some 30 MB while it is read."""
+"""The size of blocks: about 30 MB while reading."""
 
 
 @dataclass(frozen=True)
 class RunBlock:
-    """The answers to some queries: a run is read in such blocks, so that its size does not matter.
+    """The answers to some queries, a part of a run.
 
-    Query i has rows offsets[i] .. offsets[i + 1], best first. `video` indexes `video_ids`; rows that name
-    a video and no moment have start and end NaN. `video`, `start`, `end`, `score` are (N,).
-
-    `confidence` (Q,), where a system has one, is that of each query's first answer, in [0, 1]; NaN where
-    there is none.
+    Query i has rows offsets[i] .. offsets[i + 1], best first. `video` indexes `video_ids`; rows that name a
+    video without moment have start and end NaN. `video`, `start`, `end`, `score` are (N,). `confidence` (Q,),
+    if any, is that of each query's first answer, in [0, 1], or NaN.
     """
 
     query_ids: tuple[str, ...]
@@ -58,42 +56,42 @@ class RunBlock:
 
 
 class RunSource(Protocol):
-    """A run that can be read block by block, more than once; a file is read as its blocks are iterated."""
+    """A run that can be read block by block, more than once; files are read on demand."""
 
     @property
     def name(self) -> str:
-        """What to call it in tables and errors: the file's path."""
+        """The name in tables and errors: the file's path."""
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """The lists it holds. A run of one list holds ("VCMR",) or, without moments, ("VR",)."""
+        """The lists it holds: of a single list, ("VCMR",) or, without moments, ("VR",)."""
 
     @property
     def answered(self) -> Mapping[Task, Task] | None:
         """Task -> the list that answers it; None if the run does not say which task it answers.
 
-        A system that ranks moments and has no list of videos of its own answers VR with its moments, too.
+        A system that ranks moments and has no list of videos answers VR with its moments, too.
         """
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
-        """The answers of one list. No query comes twice; rows of a query lie best first."""
+        """The answers of one list. Queries are distinct; rows of a query are sorted best first."""
 
 
 RANKED_CORPUS: Mapping[Task, Task] = MappingProxyType({"VCMR": "VCMR", "VR": "VCMR"})
-"""What a ranking of a corpus's moments answers: it ranks videos, too, each at its best moment."""
+"""The tasks of a ranking of a corpus's moments, which ranks videos by their best moment, too."""
 
 
 def own_lists(tasks: Iterable[Task]) -> Mapping[Task, Task]:
-    """Task -> list of a run whose lists answer one task each."""
+    """Task -> list, if each list answers its own task."""
     return {task: task for task in tasks}
 
 
 def answered_by(source: RunSource, given: Mapping[str, str]) -> Mapping[Task, Task]:
-    """Task -> the list that answers it: as the run says, else as its moments show.
+    """Task -> the list that answers it: as the run says, or else inferred from its moments.
 
-    `given` is the true video of each query. A run that says nothing has ranked a corpus if a moment lies in
-    another video than its query's own. If all lie in their query's own video, the videos were given. What
-    cannot be told apart answers both: queries that all have one video, or one moment for each query.
+    `given` is the true video of each query. A run that does not say has ranked a corpus if a moment is
+    outside its query's video; otherwise the videos were given. If both are possible (one video for all
+    queries, or one moment per query), it answers both.
     """
     if source.answered is not None:
         return source.answered
@@ -102,10 +100,10 @@ def answered_by(source: RunSource, given: Mapping[str, str]) -> Mapping[Task, Ta
     most_rows = 0
     for block in source.blocks():
         codes = {video_id: code for code, video_id in enumerate(block.video_ids)}
-        own = np.array([codes.get(given.get(query_id, ""), -1) for query_id in block.query_ids], np.int64)
+        true = np.array([codes.get(given.get(query_id, ""), -1) for query_id in block.query_ids], np.int64)
         judged = np.array([query_id in given for query_id in block.query_ids], bool)
         query = query_of_rows(block)
-        if (judged[query] & (block.video != own[query])).any():
+        if (judged[query] & (block.video != true[query])).any():
             return RANKED_CORPUS
         most_rows = max(most_rows, int(np.diff(block.offsets)[judged].max(initial=0)))
     if most_rows > 1 and len(set(given.values())) > 1:
@@ -114,17 +112,17 @@ def answered_by(source: RunSource, given: Mapping[str, str]) -> Mapping[Task, Ta
 
 
 def check_task(source: RunSource, task: Task) -> None:
-    """Raise UsageError for a list that a run does not hold."""
+    """Raise UsageError if a run does not hold a list."""
     if task not in source.tasks:
         raise UsageError(f"{source.name} holds {', '.join(source.tasks)}, not {task}")
 
 
 @dataclass
 class FileRun:
-    """A run of one list in a file, read as it is asked for; rows sorted by score, then moment.
+    """A run of one list in a file, read on demand; rows sorted by score, then moment.
 
-    `read` gives blocks in the order of the file and raises FormatError as it goes. Where `entries` names what
-    the lists are of, the log says once of how many queries the scores contradict the order.
+    `read` returns blocks in the order of the file, and raises FormatError. If `entries` names the rows, the
+    number of queries whose scores contradict the order is logged once.
     """
 
     path: Path
@@ -136,7 +134,7 @@ class FileRun:
     _is_logged: bool = field(default=False, init=False)
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
-        """The answers. Raises UsageError for a list it does not hold."""
+        """The answers. Raises UsageError if it does not hold the list."""
         check_task(self, task)
         contradicting = 0
         for block in self.read(self.path):
@@ -144,22 +142,18 @@ class FileRun:
             yield best_first(block)
         if contradicting and self.entries and not self._is_logged:
             self._is_logged = True
-            _log.warning(
-                "%s: the scores of %d queries contradict the order of their %s; the scores count",
-                self.path,
-                contradicting,
-                self.entries,
-            )
+            message = "%s: the scores of %d queries contradict the order of their %s; the scores count"
+            _log.warning(message, self.path, contradicting, self.entries)
 
 
 @dataclass(frozen=True)
 class MemoryRun:
-    """A run whose blocks are at hand."""
+    """A run in memory."""
 
     name: str
     lists: Mapping[Task, tuple[RunBlock, ...]]
     own_answered: Mapping[Task, Task] | None = None
-    """Task -> list, where it is not each list its own task."""
+    """Task -> list, if lists do not answer their own tasks."""
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -179,7 +173,7 @@ class MemoryRun:
     def from_run(cls, run: Run, name: str = "run", task: Task = "VCMR") -> MemoryRun:
         """A run made in Python: query id -> scored moments. Sorted by score, then by moment.
 
-        `task` "SVMR" is for moments in each query's given video. Moments of a corpus rank its videos, too.
+        With `task` "SVMR", moments are in each query's given video. Moments of a corpus rank its videos, too.
         """
         return cls(name, {task: (_block_of(run),)}, RANKED_CORPUS if task == "VCMR" else None)
 
@@ -208,17 +202,17 @@ def _block_of(run: Run) -> RunBlock:
 
 
 def best_first(block: RunBlock) -> RunBlock:
-    """The same rows, sorted within each query by score descending, then video id, start and end.
+    """The rows sorted within each query by descending score, then video id, start and end.
 
-    Rows already in that order are returned as they are, without a copy.
+    Sorted blocks are returned unchanged, without a copy.
     """
     query = query_of_rows(block)
-    beside = query[1:] == query[:-1]
-    rising = query[1:][beside & (block.score[1:] > block.score[:-1])]
-    tied = beside & (block.score[1:] == block.score[:-1])
+    neighbours = query[1:] == query[:-1]
+    rising = query[1:][neighbours & (block.score[1:] > block.score[:-1])]
+    tied = neighbours & (block.score[1:] == block.score[:-1])
     if not len(rising) and not tied.any():
         return block
-    # Only what may move is sorted: rows of equal scores, and whole queries whose scores rise somewhere.
+    # Only rows that may move are sorted: those of equal scores, and queries whose scores rise.
     moving = np.append(tied, False) | np.insert(tied, 0, False)
     moving |= np.isin(query, np.unique(rising)) if len(rising) else False
     rows = np.flatnonzero(moving)
@@ -229,36 +223,22 @@ def best_first(block: RunBlock) -> RunBlock:
     keys = (block.end[rows], block.start[rows], rank_of_id[video], -block.score[rows], query[rows])
     order = np.arange(len(query))
     order[rows] = rows[np.lexsort(keys)]
-    return RunBlock(
-        block.query_ids,
-        block.offsets,
-        block.video_ids,
-        block.video[order],
-        block.start[order],
-        block.end[order],
-        block.score[order],
-        block.confidence,
-    )
+    columns = ("video", "start", "end", "score")
+    return replace(block, **{name: getattr(block, name)[order] for name in columns})
 
 
 def moments_of(source: RunSource, task: Task = "VCMR") -> Iterator[tuple[str, list[ScoredMoment]]]:
-    """(query id, scored moments), one query at a time; spans without length are left out."""
+    """(query id, scored moments), one query at a time; empty spans are left out."""
     for block in source.blocks(task):
         video, start, end, score = (c.tolist() for c in (block.video, block.start, block.end, block.score))
         for number, query_id in enumerate(block.query_ids):
-            rows = range(int(block.offsets[number]), int(block.offsets[number + 1]))
-            yield (
-                query_id,
-                [
-                    ScoredMoment(Moment(block.video_ids[video[r]], start[r], end[r]), score[r])
-                    for r in rows
-                    if start[r] < end[r]
-                ],
-            )
+            rows = [r for r in range(block.offsets[number], block.offsets[number + 1]) if start[r] < end[r]]
+            moments = (Moment(block.video_ids[video[r]], start[r], end[r]) for r in rows)
+            yield query_id, [ScoredMoment(m, score[r]) for m, r in zip(moments, rows, strict=True)]
 
 
 class RunBlockBuilder:
-    """Gathers rows in Python; for files that are small, and for what a faster reader refuses."""
+    """Collects rows in Python, for small files."""
 
     def __init__(self) -> None:
         self._ids: list[str] = []
@@ -271,7 +251,7 @@ class RunBlockBuilder:
         return len(self._video)
 
     def add(self, query_id: str, rows: Iterable[RunRow]) -> None:
-        """The answers to a query."""
+        """Add the answers to a query."""
         for video_id, start, end, score in rows:
             self._video.append(self._codes.setdefault(video_id, len(self._codes)))
             self._numbers.append((start, end, score))
@@ -279,29 +259,22 @@ class RunBlockBuilder:
         self._offsets.append(len(self._video))
 
     def block(self) -> RunBlock:
-        """All rows that were added since the last time; starts afresh."""
+        """The rows added since the last call."""
         numbers = np.array(self._numbers, np.float64).reshape(-1, 3)
-        start, end, score = (np.ascontiguousarray(numbers[:, column]) for column in range(3))
-        block = RunBlock(
-            query_ids=tuple(self._ids),
-            offsets=np.array(self._offsets, np.int64),
-            video_ids=tuple(self._codes),
-            video=np.array(self._video, np.int32),
-            start=start,
-            end=end,
-            score=score,
-        )
+        times = (np.ascontiguousarray(numbers[:, column]) for column in range(3))
+        offsets, video = np.array(self._offsets, np.int64), np.array(self._video, np.int32)
+        block = RunBlock(tuple(self._ids), offsets, tuple(self._codes), video, *times)
         self.__init__()  # type: ignore[misc]
         return block
 
 
 def query_of_rows(block: RunBlock) -> Indices:
-    """(N,) number of the query of each row."""
+    """(N,) query index of each row."""
     return np.repeat(np.arange(len(block)), np.diff(block.offsets))
 
 
 def rows_of(block: RunBlock, no_time: float = np.nan) -> Iterator[tuple[str, list[RunRow]]]:
-    """(query id, rows) of each query; `no_time` stands for the times of a video without moment."""
+    """(query id, rows) of each query; `no_time` replaces missing times."""
     times = (np.nan_to_num(column, nan=no_time) for column in (block.start, block.end))
     start, end, score = (column.tolist() for column in (*times, block.score))
     rows = list(zip((block.video_ids[code] for code in block.video.tolist()), start, end, score, strict=True))
@@ -311,20 +284,20 @@ def rows_of(block: RunBlock, no_time: float = np.nan) -> Iterator[tuple[str, lis
 
 
 def count_rising(block: RunBlock) -> int:
-    """Of how many queries the scores contradict the order of the rows."""
+    """The number of queries whose scores contradict the order of the rows."""
     query = query_of_rows(block)
     rising = (block.score[1:] > block.score[:-1]) & (query[1:] == query[:-1])
     return len(np.unique(query[1:][rising]))
 
 
 def falling_scores(counts: Indices) -> Floats:
-    """Scores n, n-1, .. 1 for lists of the given lengths: for formats in which the order alone counts."""
+    """Scores n, n-1, .. 1 for lists of these lengths, for formats without scores."""
     ends = np.cumsum(counts)
     return np.asarray(np.repeat(ends, counts) - np.arange(int(counts.sum())), np.float64)
 
 
 def refuse_empty(path: Path, answered: bool) -> None:
-    """Raise FormatError for a run that holds no answers."""
+    """Raise FormatError if a run has no answers."""
     if not answered:
         raise FormatError(path, "holds no answers", accepted="a run with at least one query")
 
@@ -333,9 +306,10 @@ _REPLACED = "they are written with the scores n .. 1"
 
 
 def in_order_of_scores(block: RunBlock, losses: Losses) -> RunBlock:
-    """The same rows, with scores that give their order back when they are sorted by score, then moment.
+    """The rows with scores that reproduce their order when sorted by score, then moment.
 
-    Queries whose scores contradict the order, or tie against that of their moments, get the scores n .. 1.
+    Queries whose scores contradict the order, or tie against the order of their moments, get the scores n ..
+    1.
     """
     ranked = best_first(block)
     if ranked is block:
@@ -355,7 +329,7 @@ def in_order_of_scores(block: RunBlock, losses: Losses) -> RunBlock:
 
 
 def without_empty_spans(block: RunBlock, losses: Losses) -> RunBlock:
-    """The same rows; a span without length is none, and its row keeps video and rank."""
+    """The rows without empty spans; such rows keep video and rank."""
     empty = block.start >= block.end
     count = int(empty.sum())
     if not count:
@@ -367,7 +341,7 @@ def without_empty_spans(block: RunBlock, losses: Losses) -> RunBlock:
 def list_to_write(
     source: RunSource, losses: Losses, preferred: tuple[Task, ...] = ("VCMR", "SVMR", "VR")
 ) -> tuple[Task, Iterator[RunBlock]]:
-    """The one list that is written where a format holds one (the first of `wanted`), and its blocks."""
+    """The first list of `preferred` that the source holds, for formats with one list, and its blocks."""
     task = next(task for task in preferred if task in source.tasks)
     for other in source.tasks:
         if other != task:

@@ -1,8 +1,8 @@
-"""Sentences that are said in videos, with their times: HERO reads them, and they may be judgements, too.
+"""Sentences spoken in videos, with times; HERO reads them, and they can be judgements, too.
 
-The file has a JSON object a line, `{"video_id", "sentences": [{"start", "end", "text"}, …]}`; TVR's released
-subtitles (`{"vid_name", "sub": […]}`) are read as they are. Times are seconds. As judgements each sentence is
-a query `video#i`, true while it is said: what a pre-training on videos without queries learns from.
+JSON lines of `{"video_id", "sentences": [{"start", "end", "text"}, …]}`; TVR's released subtitles
+(`{"vid_name", "sub": […]}`) are accepted. Times are seconds. As judgements, each sentence is a query
+`video#i` whose moment is when it is spoken, for pre-training on videos without queries.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SIGNS = {"read_annotations": (Sign("video_id sentences"), Sign("vid_name sub"))}
 
 
 class Sentence(msgspec.Struct, frozen=True):
-    """Words that are said from `start` to `end`, seconds."""
+    """Words spoken from `start` to `end`, in seconds."""
 
     start: Finite
     end: Finite
@@ -41,14 +41,14 @@ class _Released(msgspec.Struct):
 
 
 Transcripts = Mapping[str, Sequence[Sentence]]
-"""Video id -> its sentences in the order in which they begin."""
+"""Video id -> its sentences by start."""
 
 
 def read_sentences(path: Path) -> dict[str, tuple[Sentence, ...]]:
-    """The sentences of each video of a file, in the order in which they begin.
+    """Video id -> its sentences by start.
 
-    Raises FormatError, naming file, line, field and value, for what is no such line, a video that comes
-    twice, and a sentence that ends before it begins.
+    Raises FormatError, with file, line, field and value, for an invalid line, a duplicate video, or a
+    sentence that ends before it begins.
     """
     transcripts: dict[str, tuple[Sentence, ...]] = {}
     for origin, record in read_records(path, "a line for each video"):
@@ -68,12 +68,12 @@ def read_sentences(path: Path) -> dict[str, tuple[Sentence, ...]]:
 
 
 def in_order(sentences: Iterable[Sentence]) -> tuple[Sentence, ...]:
-    """Sentences in the order in which they begin; those that begin together stay as they were."""
+    """Sentences by start; the sort is stable."""
     return tuple(sorted(sentences, key=lambda sentence: sentence.start))
 
 
 def read_annotations(path: Path) -> Annotations:
-    """A query for each sentence that has words, and its moment; videos of unknown length.
+    """A query per non-empty sentence, with its moment; videos have no duration.
 
     Raises FormatError as `read_sentences` does.
     """

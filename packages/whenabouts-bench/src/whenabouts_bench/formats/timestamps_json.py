@@ -1,9 +1,9 @@
-"""The JSON of 2D-TAN, MMN and the first ActivityNet Captions release: sentences and times, video by video.
+"""The JSON of 2D-TAN, MMN and the first ActivityNet Captions release: sentences and times per video.
 
-One object, video id -> {"timestamps": [[start, end], ...], "sentences": [...]} and either "duration"
-(Charades-STA, ActivityNet Captions: all times are seconds) or "fps" and "num_frames" (TACoS: timestamps are
-frame numbers; start = first / fps, end = last / fps, duration = num_frames / fps).
-A query's id is `video#i`, i being the sentence's place in the video's list, from 0.
+An object, video id -> {"timestamps": [[start, end], ...], "sentences": [...]} and either "duration"
+(Charades-STA, ActivityNet Captions: times are seconds) or "fps" and "num_frames" (TACoS: times are frame
+numbers; start = first / fps, end = last / fps, duration = num_frames / fps). Query ids are `video#i`, the
+0-based index of the sentence within its video.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _LENGTH = '"duration" with timestamps in seconds, or "fps" and "num_frames" with
 
 
 def read_annotations(path: Path) -> Annotations:
-    """Videos with durations, a query for each sentence, and its one moment in seconds.
+    """Videos with durations, a query per sentence, and its moment in seconds.
 
-    Raises FormatError for a video id that comes twice (JSON readers would lose its first sentences), and for
-    a record that gives its length in both ways or in neither: its unit would be a guess.
+    Raises FormatError for a duplicate video id (whose first sentences JSON readers would lose), and for a
+    record with both kinds of length or neither, whose unit is unknown.
     """
     builder = AnnotationBuilder(str(path))
     whole = Origin(path)
@@ -61,7 +61,7 @@ def _add_video(builder: AnnotationBuilder, video_id: str, origin: Origin, fields
 
 @dataclass(frozen=True)
 class Length:
-    """How long a video is, and what its timestamps must be divided by to be seconds."""
+    """A video's length in seconds, and the factor between timestamps and seconds."""
 
     seconds: float
     per_second: float
@@ -78,7 +78,7 @@ class _InFrames(msgspec.Struct):
 
 
 def length_of(origin: Origin, fields: dict[str, Any]) -> Length:
-    """A video's length from the fields that its record has; see the head of this module."""
+    """A video's length from the fields of its record (see the module)."""
     given = [key for key in ("duration", "fps", "num_frames") if key in fields]
     if given and "duration" not in given:
         frames = origin.convert(fields, _InFrames)
@@ -86,6 +86,5 @@ def length_of(origin: Origin, fields: dict[str, Any]) -> Length:
         return Length(frames.num_frames / frames.fps, frames.fps, metadata)
     if given != ["duration"]:
         raise origin.error("does not say its unit:", ", ".join(given) or "neither", _LENGTH)
-    # Files hold 104.53999999999999 for 104.54, and 104.54 as the end of a moment; without rounding, that
-    # moment would end after its video.
+    # Rounded, because files have a duration of 104.53999999999999 and a moment that ends at 104.54.
     return Length(round(origin.convert(fields, _InSeconds).duration, 6), 1.0, {})

@@ -1,14 +1,15 @@
 """TREC qrels (`query 0 document grade`) and runs (`query Q0 document rank score tag`).
 
-A document is a moment, `video@start-end` in seconds with three decimals, or a whole video. It is read from
-the right: a video id may hold `@` and `-`. Fields are separated by blanks or tabs, so ids with white space
-cannot be written. The rank of a run's line is passed over and its score counts, as in trec_eval.
+A document is a moment, `video@start-end` in seconds with three decimals, or a whole video. It is parsed from
+the right, because video ids may contain `@` and `-`. Fields are separated by blanks or tabs, so ids with
+white space cannot be written. As in trec_eval, scores count, not ranks.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -44,7 +45,7 @@ KEEPS = frozenset({"grades"})
 TAG = "whenabouts"
 _QRELS = "query 0 document grade"
 _RUN = "query Q0 document rank score tag"
-# Quantifiers that give nothing back: a field of very many digits is refused as soon as it is read.
+# Possessive quantifiers, so that fields of very many digits are refused in linear time.
 _NUMBER = re.compile(r"[-+]?(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?")
 _NOT_FINITE = re.compile(r"[-+]?(?:nan|inf(?:inity)?)", re.IGNORECASE)
 _TIME = rf"{_NUMBER.pattern}|(?i:{_NOT_FINITE.pattern})"
@@ -58,7 +59,7 @@ SIGNS = {
 
 
 def read_annotations(path: Path) -> Annotations:
-    """Judgements; a document that is a whole video says that the video is right and no moment is known."""
+    """Judgements; a document that is a whole video says that the video is right, but no moment is known."""
     builder = AnnotationBuilder(str(path), cut=False)
     lines = 0
     with open_unpacked(path) as stream:
@@ -83,13 +84,8 @@ def _fields(path: Path, number: int, raw: bytes, count: int, accepted: str) -> l
     except UnicodeDecodeError as error:
         raise FormatError(path, f"is not UTF-8 text (byte {error.start} of the line)", line=number) from None
     if len(fields) != count:
-        raise FormatError(
-            path,
-            f"has {len(fields)} fields, not {count}:",
-            line=number,
-            value=" ".join(fields),
-            accepted=accepted,
-        )
+        problem, value = f"has {len(fields)} fields, not {count}:", " ".join(fields)
+        raise FormatError(path, problem, line=number, value=value, accepted=accepted)
     return fields
 
 
@@ -101,7 +97,7 @@ def _number(path: Path, line: int, field: str, text: str) -> float:
 
 
 def moment_of(path: Path, line: int, document: str) -> tuple[str, float, float]:
-    """(video, start, end) of a document; NaN for the times of a whole video."""
+    """(video, start, end) of a document; NaN times for a whole video."""
     match = _MOMENT.fullmatch(document)
     if not match:
         return document, np.nan, np.nan
@@ -115,15 +111,15 @@ def moment_of(path: Path, line: int, document: str) -> tuple[str, float, float]:
 
 
 def answer_of(path: Path, line: int, raw: bytes) -> tuple[str, str, float, float, float]:
-    """(query, video, start, end, score) of a line: the careful reading, which says what is wrong."""
+    """(query, video, start, end, score) of a line; errors name the line."""
     query_id, _, document, _, score, _ = _fields(path, line, raw, 6, _RUN)
     return query_id, *moment_of(path, line, document), _number(path, line, "score", score)
 
 
 def open_run(path: Path) -> RunSource:
-    """A run, read in blocks of some 250,000 lines; lines of a query must lie together.
+    """A run, read in blocks of about 250,000 lines; the lines of a query must be consecutive.
 
-    Memory grows with the number of queries (ids are kept, to find one that comes twice), not of lines.
+    Memory grows with the number of queries, whose ids are kept to find duplicates, not of lines.
     """
     tasks = _tasks_of(read_head(path))
     return FileRun(path, str(path), tasks, _blocks, answered=own_lists(tasks) if tasks == ("VR",) else None)
@@ -143,7 +139,7 @@ def _blocks(path: Path) -> Iterator[RunBlock]:
 
 
 def write_annotations(annotations: Annotations, path: Path) -> None:
-    """Write qrels. Raises UsageError for an id that cannot be written."""
+    """Write qrels. Raises UsageError for an id with white space."""
     losses = Losses(path)
     query_ids = _writable(query.id for query in annotations.queries)
     video_ids = _writable(video.id for video in annotations.videos)
@@ -174,25 +170,18 @@ def write_run(source: RunSource, path: Path, annotations: Annotations | None = N
 
 
 def _run_lines(block: RunBlock, losses: Losses) -> Iterator[str]:
-    """The lines of a block."""
-    rounded = RunBlock(
-        _writable(block.query_ids),
-        block.offsets,
-        _writable(block.video_ids),
-        block.video,
-        block.start.round(3),
-        block.end.round(3),
-        block.score,
-    )
+    query_ids, video_ids = _writable(block.query_ids), _writable(block.video_ids)
+    start, end = block.start.round(3), block.end.round(3)
+    rounded = replace(block, query_ids=query_ids, video_ids=video_ids, start=start, end=end)
     exact = (rounded.start == block.start) & (rounded.end == block.end) | np.isnan(block.start)
     losses.count("moments have times that are rounded to 3 decimals", int((~exact).sum()))
     losses.count("queries without answers are left out", int((np.diff(block.offsets) == 0).sum()))
     block = in_order_of_scores(without_empty_spans(rounded, losses), losses)
-    video, start, end, score = (c.tolist() for c in (block.video, block.start, block.end, block.score))
+    video, first, last, score = (c.tolist() for c in (block.video, block.start, block.end, block.score))
     offsets = block.offsets.tolist()
     for number, query_id in enumerate(block.query_ids):
         for rank, row in enumerate(range(offsets[number], offsets[number + 1]), 1):
-            document = _document(block.video_ids[video[row]], start[row], end[row])
+            document = _document(block.video_ids[video[row]], first[row], last[row])
             yield f"{query_id} Q0 {document} {rank} {score[row]!r} {TAG}\n"
 
 

@@ -1,12 +1,12 @@
-"""TVR: annotation lines, and submissions with their lists VCMR, SVMR and VR.
+"""TVR: annotation lines, and submissions with the lists VCMR, SVMR and VR.
 
-Annotations: `{"vid_name", "duration", "ts": [start, end], "desc", "type", "desc_id"}` a line; the test split
-has no `ts`. HERO's lines of DiDeMo (`query_data.jsonl`) have a list of spans in `ts`, one an annotator: true
-are those that two marked alike, as in DiDeMo's own files (`didemo.py`).
+Annotations: lines of `{"vid_name", "duration", "ts": [start, end], "desc", "type", "desc_id"}`; the test
+split has no `ts`. HERO's lines of DiDeMo (`query_data.jsonl`) have a list of spans in `ts`, one per
+annotator; spans that two marked are true, as in DiDeMo's files (`didemo.py`).
 
 A submission: `{"video2idx": {name: index}, "VCMR": [{"desc_id", "desc", "predictions": [[index, start, end,
-score], ...]}, ...], "SVMR": ..., "VR": ...}`. The order of a list counts and its scores do not (so does the
-released evaluation); lists are kept whole, a protocol cuts them.
+score], ...]}, ...], "SVMR": ..., "VR": ...}`. As in the released evaluation, the order of a list counts, not
+its scores; lists are kept whole, protocols cut them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -58,7 +58,7 @@ SIGNS = {
 }
 _BOM = b"\xef\xbb\xbf"
 _MOST_INDEX = 1 << 53
-"""Indices are held as floats, which are exact up to here."""
+"""Indices are stored as floats, which are exact up to here."""
 
 _SUBMISSION = "video2idx and at least one of VCMR, SVMR, VR"
 _BLOCK_QUERIES = 2_500
@@ -89,7 +89,7 @@ _decode_rows = msgspec.json.Decoder(list[_Row]).decode
 
 
 class _RawAnswer(msgspec.Struct, gc=False):
-    """The answers to a query; their rows are still bytes."""
+    """The answers to a query, with undecoded rows."""
 
     desc_id: Id
     predictions: msgspec.Raw
@@ -103,7 +103,7 @@ class _ReadAnswer(msgspec.Struct, gc=False):
 
 
 class _Outline(msgspec.Struct):
-    """A submission whose rows are still bytes."""
+    """A submission with undecoded rows."""
 
     video2idx: dict[str, Any]
     VCMR: list[_RawAnswer] | None = None
@@ -115,7 +115,7 @@ _decode_outline = msgspec.json.Decoder(_Outline).decode
 
 
 class _Document(msgspec.Struct):
-    """A submission that is read whole."""
+    """A decoded submission."""
 
     video2idx: dict[str, Any]
     VCMR: list[_ReadAnswer] | None = None
@@ -124,10 +124,10 @@ class _Document(msgspec.Struct):
 
 
 def read_annotations(path: Path) -> Annotations:
-    """Queries with one moment each; `type` (v, t or vt) is in their metadata.
+    """Queries with one moment each; `type` (v, t or vt) is metadata.
 
-    Times are taken as they stand, for the released evaluation compares raw times. A line without `ts` gives
-    a query without judgement; its video, where it is named, is the query's pool.
+    Times are kept, because the released evaluation compares raw times. A line without `ts` is a query without
+    judgement; its video, if named, is its pool.
     """
     builder = AnnotationBuilder(str(path), cut=False)
     for origin, fields in read_records(path, "lines with desc_id, desc, vid_name, ts"):
@@ -170,16 +170,16 @@ def _read_line(builder: AnnotationBuilder, line: _AnnotationLine) -> None:
 
 
 def open_run(path: Path) -> RunSource:
-    """A submission. Its outline is read at once, the rows of a list when its blocks are iterated.
+    """A submission. The rows of a list are decoded when its blocks are iterated.
 
-    Spans without length are accepted (nothing hits with them); rows of VR have no times.
+    Empty spans are accepted, but hit nothing; rows of VR have no times.
     """
     data = read_document(path)
     try:
         data.isascii() or data.decode()
         content: _Outline | _Document = _decode_outline(data.removeprefix(_BOM))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        # Read again by `json`: it says what is wrong, and takes what only msgspec refuses.
+        # `json` gives better errors, and accepts some files that msgspec refuses.
         content = _document_of(path)
     origin = Origin(path)
     lists = {task: answers for task in TASKS if (answers := getattr(content, task))}
@@ -219,7 +219,7 @@ def _refuse_repeated(origin: Origin, task: Task, answers: Sequence[_RawAnswer | 
 
 @dataclass(frozen=True)
 class Submission:
-    """A submission whose rows are still the bytes of the file."""
+    """A submission whose rows are decoded on demand."""
 
     path: Path
     name: str
@@ -276,7 +276,7 @@ class Submission:
             return place.convert(json.loads(bytes(answer.predictions)), list[_Row])
 
     def _refuse_row(self, task: Task, first: int, lists: Sequence[Sequence[_Row]]) -> None:
-        """Raise FormatError for the first row that names no video or no span."""
+        """Raise FormatError for the first row with an invalid video or span."""
         for number, rows in enumerate(lists, first):
             for row, (index, start, end, _) in enumerate(rows):
                 place = Origin(self.path).at(task, number, "predictions", row)
@@ -287,41 +287,40 @@ class Submission:
 
 
 def write_annotations(annotations: Annotations, path: Path) -> None:
-    """Write annotation lines: one a judgement, and one without `ts` a query that has none."""
+    """Write annotation lines: one per judgement, and one without `ts` per unjudged query."""
     losses = Losses(path)
     repeated = len(annotations.query) - len(np.unique(annotations.query))
     losses.count("judgements are further ones of a query: the released evaluation knows one", repeated)
-    seconds, own = video_durations(annotations), given_videos(annotations)
+    seconds, given = video_durations(annotations), given_videos(annotations)
     unjudged = np.setdiff1d(np.arange(len(annotations.queries)), annotations.query).tolist()
+    queries, videos = annotations.queries, annotations.videos
     with write_atomically(path) as stream:
-        for number, video, *times, _ in judgement_rows(annotations):
-            _put_line(
-                stream, annotations.queries[number], annotations.videos[video].id, seconds, {"ts": times}
-            )
-        for number in unjudged:
-            query = annotations.queries[number]
-            _put_line(stream, query, own.get(query.id), seconds, {})
+        lines = (
+            _line(queries[number], videos[video].id, seconds, {"ts": times})
+            for number, video, *times, _ in judgement_rows(annotations)
+        )
+        without = (_line(queries[n], given.get(queries[n].id), seconds, {}) for n in unjudged)
+        for line in chain(lines, without):
+            write_json_value(stream, line)
+            stream.write(b"\n")
     losses.log()
 
 
-def _put_line(
-    stream: IO[bytes], query: Query, video_id: str | None, seconds: dict[str, float], times: dict[str, Any]
-) -> None:
+def _line(
+    query: Query, video_id: str | None, seconds: dict[str, float], times: dict[str, Any]
+) -> dict[str, Any]:
     video = {} if video_id is None else {"vid_name": video_id}
     duration = {"duration": seconds[video_id]} if video_id in seconds else {}
     kind = {"type": query.metadata["type"]} if "type" in query.metadata else {}
-    write_json_value(
-        stream, {**video, **duration, **times, "desc": query.text, **kind, "desc_id": id_as_number(query.id)}
-    )
-    stream.write(b"\n")
+    return {**video, **duration, **times, "desc": query.text, **kind, "desc_id": id_as_number(query.id)}
 
 
 def write_run(source: RunSource, path: Path, annotations: Annotations | None = None) -> None:
     """Write a submission, each list cut to 100.
 
-    A list is written for each task that the source answers (`answered_by`, by `annotations` if it does not
-    say). Moments of a corpus are no answers in a given video. Videos without a list are ordered by their best
-    moments.
+    A list is written for each task that the source answers (`answered_by`, inferred from `annotations` if it
+    does not say). Moments of a corpus do not answer SVMR. Without a list of videos, they are ranked by their
+    best moments.
     """
     losses = Losses(path)
     if annotations is None:
@@ -352,7 +351,7 @@ def _entries(
     indices: dict[str, int],
     losses: Losses,
 ) -> Iterator[dict[str, Any]]:
-    """The entries of a task's list, read from the list `held`; `indices` is filled with the videos."""
+    """The entries of a task's list, read from the list `held`; adds videos to `indices`."""
     sentences = query_texts(annotations)
     unanswered = set(given_videos(annotations))
     for block in source.blocks(held):
@@ -365,16 +364,13 @@ def _entries(
             losses.count(f"lists of {task} are empty: the released evaluation stops at them", not rows)
             shown = [[indices.setdefault(row[0], len(indices)), *row[1:]] for row in rows[:_LONGEST]]
             unanswered.discard(query_id)
-            yield {
-                "desc_id": id_as_number(query_id),
-                "desc": sentences.get(query_id, ""),
-                "predictions": shown,
-            }
+            names = {"desc_id": id_as_number(query_id), "desc": sentences.get(query_id, "")}
+            yield {**names, "predictions": shown}
     losses.count(f"queries have no list of {task}: the released evaluation asks for all", len(unanswered))
 
 
 def _of_videos(rows: list[RunRow]) -> list[RunRow]:
-    """A row a video, in the order of their first rows."""
+    """A row per video, in the order of their first rows."""
     best: dict[str, RunRow] = {}
     for video_id, _, _, score in rows:
         best.setdefault(video_id, (video_id, 0.0, 0.0, score))

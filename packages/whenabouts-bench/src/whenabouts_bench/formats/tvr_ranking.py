@@ -1,14 +1,14 @@
-"""TVR-Ranking: graded moments of a query, and ranked moments.
+"""TVR-Ranking: graded moments per query, and ranked moments.
 
-Truth in each of the layouts in which it has been released: a list of pairs `{"query_id", "query",
-"video_name", "timestamp": [start, end], "duration", "relevance", ...}` (or such a pair a line); a list of
-`{"query_id", "query", "relevant_moment": [pair, ...]}`; and `{query_id: [{"video_name", "timestamp",
-"relevance"}, ...]}`, as its evaluation takes it. Predictions: `{query_id: [{"video_name", "timestamp",
-"model_scores"}, ...]}`, best first; the order counts and `model_scores` does not. (The predictions released
-beside the program name videos by a number that is explained elsewhere; they cannot be read without it.)
+Truth has three released layouts: a list of pairs `{"query_id", "query", "video_name", "timestamp": [start,
+end], "duration", "relevance", ...}` (or one per line); a list of `{"query_id", "query", "relevant_moment":
+[pair, ...]}`; and `{query_id: [{"video_name", "timestamp", "relevance"}, ...]}`, for its evaluation.
+Predictions: `{query_id: [{"video_name", "timestamp", "model_scores"}, ...]}`, best first; the order counts,
+not `model_scores`. (The predictions released with the program name videos by numbers defined elsewhere, and
+cannot be read.)
 
-Pairs of pseudo training sets (section 3.3) have `caption` and `similarity` and no `relevance`: nobody judged
-them. They are read as judgements of relevance 1 with that similarity, by which a training weighs them.
+Pairs of pseudo training sets (section 3.3) have `caption` and `similarity` instead of `relevance`, because
+nobody judged them. They are read as judgements of relevance 1 with that similarity as training weight.
 """
 
 from __future__ import annotations
@@ -92,10 +92,9 @@ class _Prediction(msgspec.Struct):
 
 
 def read_annotations(path: Path) -> Annotations:
-    """Queries with their graded moments, in the order of the file; times are taken as they stand.
+    """Queries with their graded moments, in the order of the file; times are kept.
 
-    A grade of 0 is a judgement: the released evaluation lets such a moment use up a prediction. So does a
-    moment that stands twice; both stay.
+    Grade 0 is a judgement, and duplicate moments stay: the released evaluation lets both use up predictions.
     """
     builder = AnnotationBuilder(str(path), cut=False)
     count = 0
@@ -105,19 +104,12 @@ def read_annotations(path: Path) -> Annotations:
             continue
         builder.add_video(str(pair.video_name), pair.duration)
         if pair.relevance is None and pair.similarity is None:
-            fields_there = ", ".join(fields)[:80]
-            raise origin.at("relevance").error(
-                f"is missing (found: {fields_there!r})",
-                accepted="relevance, or similarity in a pseudo training set",
-            )
-        builder.judge(
-            query_id,
-            str(pair.video_name),
-            *pair.timestamp,
-            1.0 if pair.relevance is None else pair.relevance,
-            similarity=pair.similarity,
-            caption=pair.caption or "",
-        )
+            problem = f"is missing (found: {', '.join(fields)[:80]!r})"
+            accepted = "relevance, or similarity in a pseudo training set"
+            raise origin.at("relevance").error(problem, accepted=accepted)
+        relevance = 1.0 if pair.relevance is None else pair.relevance
+        about: dict[str, Any] = {"similarity": pair.similarity, "caption": pair.caption or ""}
+        builder.judge(query_id, str(pair.video_name), *pair.timestamp, relevance, **about)
         count += 1
     if not count:
         raise FormatError(path, "holds no judgements", accepted=_TRUTH)
@@ -125,7 +117,7 @@ def read_annotations(path: Path) -> Annotations:
 
 
 def _pairs(path: Path) -> Iterator[tuple[str, str, Origin, Any]]:
-    """(query id, text, where, pair) of a truth file in any of its layouts."""
+    """(query id, text, place, pair) in any layout of a truth file."""
     head = read_head(path)
     if head.has(SIGNS["read_annotations"][0]):
         for origin, fields in read_records(path):
@@ -155,9 +147,9 @@ def _query_of(origin: Origin, fields: dict[str, Any]) -> tuple[str, str]:
 
 
 def open_run(path: Path) -> RunSource:
-    """Predictions, in the order of the file. Spans without length are accepted (nothing hits with them).
+    """Predictions, in the order of the file. Empty spans are accepted, but hit nothing.
 
-    `model_scores` become scores where all moments of a query have them, otherwise n .. 1.
+    `model_scores` become scores if all moments of a query have them, otherwise n .. 1.
     """
     origin = Origin(path)
     answers = origin.object(read_json(path), _RUN)
@@ -186,7 +178,7 @@ def _rows(origin: Origin, entries: list[Any]) -> Iterator[RunRow]:
 
 
 def write_annotations(annotations: Annotations, path: Path) -> None:
-    """Write the list of pairs; all have a relevance, also those of a pseudo training set."""
+    """Write the list of pairs; all have a relevance, also in pseudo training sets."""
     seconds = video_durations(annotations)
     with write_atomically(path) as stream:
         stream.write(b"[")

@@ -1,11 +1,12 @@
-"""How well annotators agree: Cohen's kappa of each two, of each with the final grades, and figure 5.
+"""How well annotators agree: Cohen's kappa of each pair, and of each annotator with the final grades; figure
+5.
 
-Kappa (Cohen, 1960; weighted: 1968) is 1 - observed / expected disagreement, where the expected one is that of
-two annotators who give their grades as often and independently. Unweighted, every difference counts the same;
-with linear weights it counts as many grades as it is large, with quadratic ones their square.
+Kappa (Cohen, 1960; weighted: 1968) is 1 - observed / expected disagreement; the expected one assumes two
+independent annotators with the same distributions of grades. Unweighted, all differences count alike; linear
+weights count the difference in grades, quadratic weights its square.
 
-Intervals are of a bootstrap that draws whole queries, whose tasks are not independent of each other
-(`evaluation.significance`): of those that are graded, annotators as they are.
+Intervals come from a bootstrap over queries, because tasks of one query are not independent
+(`evaluation.significance`). Annotators are held fixed.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ _GRADES = HIGHEST + 1
 def kappa(first: Sequence[int], second: Sequence[int], weights: Weights = "none") -> float | None:
     """Cohen's kappa of two annotators' grades (0 to 4) of the same tasks.
 
-    1 is agreement, 0 what chance gives. None where it is not defined: without tasks, and where both give one
-    and the same grade to all.
+    1 is perfect agreement, 0 chance agreement. None if kappa is undefined: without tasks, or if both
+    annotators give every task the same grade.
 
     >>> kappa([0, 1, 2, 3], [0, 1, 2, 4]), kappa([0, 4], [4, 0], "linear"), kappa([2, 2], [2, 2])
     (0.6923076923076923, -1.0, None)
@@ -50,18 +51,20 @@ def kappa(first: Sequence[int], second: Sequence[int], weights: Weights = "none"
 
 
 def _tables(first: Sequence[int], second: Sequence[int], cluster: Indices, clusters: int) -> Floats:
-    """(C, 25) how often each two grades were given together, in each cluster; `cluster` (T,) of the tasks."""
+    """(C, 25) contingency tables of the two annotators' grades, one per cluster; `cluster` (T,) is that of
+    each task.
+    """
     tables = np.zeros((clusters, _GRADES, _GRADES))
     np.add.at(tables, (cluster, np.asarray(first, np.int64), np.asarray(second, np.int64)), 1)
     return tables.reshape(clusters, -1)
 
 
 def _kappas(tables: Floats, weights: Weights) -> Floats:
-    """(C,) Cohen's kappa of each table (C, 25); NaN where it is not defined."""
+    """(C,) Cohen's kappa of each table (C, 25); NaN where it is undefined."""
     tables = tables.reshape(-1, _GRADES, _GRADES)
     grades = np.arange(_GRADES)
-    apart = np.abs(grades[:, None] - grades).astype(np.float64)
-    cost = {"none": (apart > 0).astype(np.float64), "linear": apart, "quadratic": apart**2}[weights]
+    distance = np.abs(grades[:, None] - grades).astype(np.float64)
+    cost = {"none": (distance > 0).astype(np.float64), "linear": distance, "quadratic": distance**2}[weights]
     total = np.maximum(tables.sum(axis=(1, 2)), 1.0)
     expected = np.einsum("cg,ch,gh->c", tables.sum(axis=2), tables.sum(axis=1), cost) / total
     observed = np.einsum("cgh,gh->c", tables, cost)
@@ -70,10 +73,10 @@ def _kappas(tables: Floats, weights: Weights) -> Floats:
 
 
 def kappa_intervals(tables: Floats, confidence: float = 0.95) -> dict[Weights, Interval | None]:
-    """A confidence interval of each kappa, from drawn clusters with their tables (C, 25).
+    """Bootstrap confidence intervals of each kappa, from tables (C, 25) per cluster.
 
-    None with fewer than two clusters, and where kappa is not defined in most draws; draws where it is not are
-    left out of the others.
+    None with fewer than two clusters, or if kappa is undefined in most resamples; other undefined resamples
+    are ignored.
     """
     if len(tables) < 2:
         return dict.fromkeys(get_args(Weights))
@@ -93,10 +96,9 @@ def _quantiles(kappas: Floats, tail: float) -> Interval | None:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How two annotators agree on `tasks` both graded; `second` may be "consensus".
+    """How two annotators agree on the `tasks` that both graded; `second` may be "consensus".
 
-    `same` and `within_1` are shares of the tasks; kappas are None where they are not defined, their 95 %
-    `intervals` where nothing can be said (`kappa_intervals`).
+    `same` and `within_1` are shares of the tasks. Undefined kappas and `intervals` (95 %) are None.
     """
 
     first: str
@@ -111,22 +113,22 @@ class Agreement:
 
     @classmethod
     def of(cls, first: str, second: str, pairs: Sequence[tuple[str, int, int]]) -> Agreement:
-        """The agreement of pairs of grades, at least one, each with the query that they are of."""
-        queries, own, other = zip(*pairs, strict=True)
-        apart = [abs(a - b) for a, b in zip(own, other, strict=True)]
+        """The agreement of (query id, first grade, second grade) triples; needs at least one."""
+        queries, ours, theirs = zip(*pairs, strict=True)
+        differences = [abs(a - b) for a, b in zip(ours, theirs, strict=True)]
         names, cluster = np.unique(queries, return_inverse=True)
         return cls(
             first, second, len(pairs),
-            same=apart.count(0) / len(pairs),
-            within_1=sum(difference <= TOLERANCE for difference in apart) / len(pairs),
-            kappa=kappa(own, other),
-            linear=kappa(own, other, "linear"),
-            quadratic=kappa(own, other, "quadratic"),
-            intervals=kappa_intervals(_tables(own, other, cluster, len(names))),
+            same=differences.count(0) / len(pairs),
+            within_1=sum(difference <= TOLERANCE for difference in differences) / len(pairs),
+            kappa=kappa(ours, theirs),
+            linear=kappa(ours, theirs, "linear"),
+            quadratic=kappa(ours, theirs, "quadratic"),
+            intervals=kappa_intervals(_tables(ours, theirs, cluster, len(names))),
         )  # fmt: skip
 
     def line(self) -> str:
-        """For people."""
+        """One line of text."""
         kappas: Mapping[Weights, float | None]
         kappas = {"none": self.kappa, "linear": self.linear, "quadratic": self.quadratic}
         values = ", ".join(
@@ -143,7 +145,7 @@ def _in_words(value: float | None, interval: Interval | None) -> str:
 
 
 def between_annotators(judged: Judged) -> list[Agreement]:
-    """The agreement of each two annotators who graded a task in common, by name."""
+    """The agreement of each pair of annotators with a task in common, sorted by name."""
     grades = _by_annotator(judged.state)
     return [
         Agreement.of(first, second, pairs)
@@ -153,12 +155,12 @@ def between_annotators(judged: Judged) -> list[Agreement]:
 
 
 def with_consensus(judged: Judged) -> list[Agreement]:
-    """The agreement of each annotator with the final grades, of which the annotator's own are a part."""
+    """The agreement of each annotator with the final grades, which include the annotator's grades."""
     final = {task.id: each.grade for task, each in judged.outcomes if each.grade is not None}
     return [
         Agreement.of(name, CONSENSUS, pairs)
-        for name, own in sorted(_by_annotator(judged.state).items())
-        if (pairs := _common(judged.task_set, own, final))
+        for name, grades in sorted(_by_annotator(judged.state).items())
+        if (pairs := _common(judged.task_set, grades, final))
     ]
 
 
@@ -181,7 +183,7 @@ def _common(
 
 
 def exam_results(task_set: TaskSet, state: State) -> Iterator[dict[str, Any]]:
-    """How each annotator did in the exam, with the agreement of the latest answers and the references."""
+    """Each annotator's exam result, and the agreement of the latest answers with the references."""
     for name, answers in sorted(state.exam.items()):
         pairs = [
             (e.task.query_id, answers[e.task.id][-1], e.grade) for e in task_set.exam if e.task.id in answers
@@ -192,7 +194,7 @@ def exam_results(task_set: TaskSet, state: State) -> Iterator[dict[str, Any]]:
 
 
 def raw_grades(judged: Judged) -> RawGrades | None:
-    """The grades that settled the tasks, for figure 5 (a); None where no task has two."""
+    """The grades behind the settled tasks, for figure 5 (a); None if no task has two grades."""
     given = [judged.state.grades(task.id)[: final.annotators] for task, final in judged.outcomes]
     several = [grades for grades in given if len(grades) > 1]
     if not several:
@@ -205,7 +207,7 @@ def raw_grades(judged: Judged) -> RawGrades | None:
 def write_agreement(judged: Judged, folder: Path) -> list[Path]:
     """Write figure 5 as agreement.svg and agreement.png, and the raw grades as grades.csv.
 
-    Raises UsageError where nothing is settled yet, and without matplotlib.
+    Raises UsageError if nothing is settled yet, or without matplotlib.
     """
     if not len(judged.annotations.query):
         raise UsageError(f"{judged.task_set.folder}: nothing is agreed on yet, so there is nothing to draw")

@@ -1,4 +1,4 @@
-"""Which task an annotator gets next, and how far everybody is. Nobody is told what others said."""
+"""Task assignment and progress. Annotators never see each other's answers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from whenabouts_bench.judging.tasks import Task, TaskSet
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an annotator is.
+    """An annotator's progress.
 
-    `judged` tasks have a grade of the annotator, `left` can be had now, `skipped` were put off. `exam_right`
-    of `exam_tasks` are answered well enough (both 0 without an exam), and `passed` says whether judging may
-    begin. `settled` of `tasks` need nobody any more.
+    `judged` tasks have the annotator's grade, `left` are available now, `skipped` were put off. The annotator
+    is right in `exam_right` of `exam_tasks` (both 0 without an exam), and `passed` allows judging to begin.
+    Of all `tasks`, `settled` need no further annotator.
     """
 
     judged: int
@@ -31,15 +31,15 @@ class Progress:
 
 
 def outcome(task_set: TaskSet, state: State, task_id: str) -> Consensus:
-    """What the grades of a task come to."""
+    """The consensus on a task so far."""
     return consensus(state.grades(task_id), task_set.annotators)
 
 
 class Openings:
-    """Which tasks are presented.
+    """The tasks that are presented.
 
-    Those of the first batch, and of a next one where the last five candidates of the batch before are settled
-    and their mean grade is still relevant.
+    The first batch of a query always is. A later batch is if the last five candidates of the batch before are
+    settled with a mean grade that is still relevant.
     """
 
     def __init__(self, task_set: TaskSet, state: State) -> None:
@@ -76,10 +76,10 @@ def next_task(
     *,
     skipped: bool = False,
 ) -> Task | None:
-    """The exam first, then the first task that needs another annotator and that this one has not graded.
+    """The annotator's next task: exam tasks, then the first ungraded one that needs another annotator.
 
-    `held` is task id -> how many others look at it just now: no more get it than it needs. Tasks that were
-    put off come with `skipped` only. None where there is nothing (any more, or until others have judged).
+    `held` maps task ids to the number of others who look at them now; no more annotators see a task than it
+    needs. With `skipped`, only tasks that were put off are given. None if nothing is available (now).
     """
     if task_set.exam and not result_of(task_set, state, annotator).passed:
         return next_exam_task(task_set, state, annotator)
@@ -94,29 +94,26 @@ def next_task(
 
 
 def _is_skipped(state: State, annotator: str, task: Task) -> bool:
-    own = state.answer(annotator, task.id)
-    return own is not None and own.skipped
+    answer = state.answer(annotator, task.id)
+    return answer is not None and answer.skipped
 
 
 def _needs(task_set: TaskSet, state: State, annotator: str, task: Task, openings: Openings) -> int:
-    """How many more annotators a task needs; 0 for one who has graded it."""
-    own = state.answer(annotator, task.id)
-    if own is not None and own.grade is not None:
+    """How many more annotators a task needs; 0 if this annotator has graded it."""
+    answer = state.answer(annotator, task.id)
+    if answer is not None and answer.grade is not None:
         return 0
     return outcome(task_set, state, task.id).missing if openings.is_open(task) else 0
 
 
 def progress(task_set: TaskSet, state: State, annotator: str) -> Progress:
-    """How far an annotator is, and all together.
-
-    Asked after every answer, of 100,000 tasks perhaps: most have no answer, and are passed quickly.
-    """
+    """The progress of an annotator and of all. Called after each answer, with perhaps 100,000 tasks."""
     openings, exam = Openings(task_set, state), result_of(task_set, state, annotator)
     judged = left = skipped = settled = tasks = 0
     for task in task_set.tasks:
         given = state.answers.get(task.id)
-        own = given.get(annotator) if given else None
-        is_judged = own is not None and own.grade is not None
+        answer = given.get(annotator) if given else None
+        is_judged = answer is not None and answer.grade is not None
         judged += is_judged
         if task.batch > 1 and not openings.is_open(task):
             continue
@@ -124,7 +121,7 @@ def progress(task_set: TaskSet, state: State, annotator: str) -> Progress:
         missing = outcome(task_set, state, task.id).missing if given else task_set.annotators
         settled += not missing
         if missing and not is_judged:
-            is_skipped = own is not None and own.skipped
+            is_skipped = answer is not None and answer.skipped
             skipped, left = skipped + is_skipped, left + (not is_skipped)
     return Progress(
         judged, left, skipped, exam.right, len(task_set.exam), exam.passed, settled=settled, tasks=tasks

@@ -1,10 +1,10 @@
-"""Which moments are judged for a query: the most similar by caption, or the best answers of several runs.
+"""Candidates for judging: the moments with the most similar captions, or the top answers of several runs.
 
-Paper 004, section 3.2, takes the 20 moments whose captions are the most similar to a query, and 20 more where
-the last five of the first are still relevant. One's own videos have no captions: there the union of what
-several systems answer is judged (pooling, as TREC does), to a depth.
+Paper 004, section 3.2, judges the 20 moments whose captions are most similar to the query, and 20 more if the
+last five are still relevant. A user's videos have no captions; there, the top answers of several systems are
+pooled to a depth, as in TREC.
 
-Nothing in a task tells which run or rank it came from: the tasks of a query are shuffled.
+Tasks do not reveal their run or rank: the tasks of a query are shuffled.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from whenabouts_bench.relevance.ranked import rank_moments
 
 _log = logging.getLogger("whenabouts")
 _OTHERS = (
-    "%s: also answers %s that --queries lacks; if it answers another file, the same ids mean other queries"
+    "%s: also answers %s that --queries lacks; if it is a run of another file, the ids mean other queries"
 )
 
 BATCH, BATCHES = 20, 2
 DEPTH = 10
 SAME = 0.7
-"""The IoU from which two answers are one task: the strictest at which ranked moments are measured."""
+"""Answers with at least this IoU are one task: the strictest threshold of the ranked measures."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A moment to judge for a query, in which batch, and where it came from."""
+    """A moment to judge for a query, with its batch and origin."""
 
     query: Query
     moment: Moment
@@ -51,18 +51,17 @@ def by_caption(
     batch: int = BATCH,
     batches: int = BATCHES,
 ) -> list[Candidate]:
-    """The moments of some annotations whose captions are the most similar to each query, `batch` by `batch`.
+    """The `batch * batches` moments whose captions are most similar to each query.
 
-    A query has to be among those of the annotations (`build queries` writes such sets). Raises UsageError for
-    one that is not.
+    Raises UsageError for a query that the annotations lack (`build queries` samples from them).
     """
     if batch < 1 or batches < 1:
         raise UsageError(f"{batches} batches of {batch}: give 1 or more of both")
-    own = {query.id: query for query in annotations.queries}
+    annotated = {query.id: query for query in annotations.queries}
     for query in queries:
-        if query.id not in own:
+        if query.id not in annotated:
             raise UsageError(f"{annotations.name}: has no query {query.id!r}; name the set it was drawn from")
-    texts = [own[query.id].text for query in queries]
+    texts = [annotated[query.id].text for query in queries]
     ranked = rank_moments(annotations, encoder, batch * batches, asked_in=texts)
     chosen = {query.id: query for query in queries}
     candidates, rank = [], 0
@@ -80,11 +79,11 @@ def by_caption(
 def by_runs(
     runs: Sequence[RunSource], queries: Sequence[Query], depth: int = DEPTH, same: float = SAME
 ) -> list[Candidate]:
-    """The `depth` best answers of each run to each query; those whose IoU is at least `same` are one.
+    """The top `depth` answers of each run to each query; answers whose IoU is at least `same` are merged.
 
-    Of answers that are one, that of the best rank is the candidate (of equal ranks that of the run named
-    first). Answers to other queries are passed over, with a warning: the numbers of a text file's lines fit
-    any other file. Raises UsageError where a run answers none of them.
+    The best-ranked of merged answers is the candidate (ties: the run named first). Answers to other queries
+    are skipped with a warning, because the line numbers of a text file fit any other file. Raises UsageError
+    if a run answers none of the queries.
     """
     if depth < 1:
         raise UsageError(f"--depth {depth}: give 1 or more")
@@ -112,7 +111,6 @@ def by_runs(
 def _merged(
     query: Query, answers: Iterable[tuple[int, int, Moment]], names: Sequence[str], same: float
 ) -> list[Candidate]:
-    """Candidates of a query's answers (rank, run, moment), best rank first."""
     merged: list[tuple[Moment, dict[str, int]]] = []
     for rank, run, moment in answers:
         ranks = next((ranks for other, ranks in merged if other.iou(moment) >= same), None)
@@ -123,9 +121,9 @@ def _merged(
 
 
 def not_judged(candidates: Sequence[Candidate], judged: Annotations, same: float = SAME) -> list[Candidate]:
-    """The candidates that an earlier round has not judged: their IoU with all it judged is below `same`.
+    """The candidates whose IoU with every moment of an earlier round is below `same`.
 
-    Raises UsageError where a query has another text in the judgements: its number stands for another query.
+    Raises UsageError if the earlier round has another text under a query's id.
     """
     texts = {query.id: query.text for query in judged.queries}
     for query in {candidate.query.id: candidate.query for candidate in candidates}.values():
@@ -145,7 +143,7 @@ def not_judged(candidates: Sequence[Candidate], judged: Annotations, same: float
 
 
 def names_of_runs(paths: Sequence[str]) -> list[str]:
-    """What runs are called in the sources: their files' names, or their paths where two have one name."""
+    """File names of runs, or their paths if two names are equal."""
     names = [Path(path).name for path in paths]
     return names if len(set(names)) == len(names) else list(paths)
 
@@ -153,10 +151,10 @@ def names_of_runs(paths: Sequence[str]) -> list[str]:
 def tasks_of(
     candidates: Sequence[Candidate], videos: Mapping[str, Video], seed: int = 0
 ) -> tuple[list[Task], dict[str, Source]]:
-    """(tasks in the order of presentation, task id -> where it came from).
+    """(tasks in the order of presentation, task id -> its origin).
 
-    First batches come first; a query's tasks of a batch stay together, in an order that `seed` draws. Ends
-    beyond a video's duration are cut. Raises UsageError for a moment that starts after its video.
+    First batches come first; tasks of one query and batch stay together, shuffled by `seed`. Ends beyond a
+    video's duration are clipped. Raises UsageError for a moment that starts after its video ends.
     """
     queries = {query_id: n for n, query_id in enumerate(dict.fromkeys(c.query.id for c in candidates))}
     drawn = np.random.default_rng(seed).permutation(len(candidates)).tolist()

@@ -1,11 +1,10 @@
-"""What several annotators' grades of one moment come to: paper 004, section 3.2, to the word.
+"""The final grade of a moment from several annotators' grades (paper 004, section 3.2).
 
-Two annotators within 1 of each other agree, and the mean of their grades, rounded up, is the final grade.
-Otherwise two more are asked. Of the four grades one highest and one lowest are dropped; where the other two
-are within 1 of each other, their mean, rounded up, is the final grade; else the pair of query and moment is
-discarded.
+If the first two grades are within 1 of each other, their mean, rounded up, is final. Otherwise two more
+annotators are asked, and the highest and the lowest of the four grades are dropped. If the remaining two are
+within 1, their mean, rounded up, is final; otherwise the query-moment pair is discarded.
 
-A task set for a single annotator, which the paper has not, takes the grade as it is.
+Beyond the paper, a task set may have a single annotator, whose grades are final.
 """
 
 from __future__ import annotations
@@ -14,17 +13,16 @@ from dataclasses import dataclass
 from functools import cache
 
 TOLERANCE = 1
-"""Grades that are so far apart still agree."""
+"""The largest difference between grades that agree."""
 _FIRST, _ALL = 2, 4
 
 
 @dataclass(frozen=True, slots=True)
 class Consensus:
-    """The outcome for one task.
+    """The outcome of one task.
 
-    `grade` is the final grade, None where there is none (yet); `missing` is how many more annotators are
-    needed, 0 where the outcome is settled; `used` are the places of the grades that the final one is the
-    mean of, `annotators` how many were looked at.
+    `grade` is the final grade, or None; `missing` is the number of annotators still needed, 0 if settled;
+    `used` are the indices of the averaged grades; `annotators` is the number of grades considered.
     """
 
     grade: int | None
@@ -34,7 +32,7 @@ class Consensus:
 
     @property
     def is_discarded(self) -> bool:
-        """Whether four annotators were asked in vain."""
+        """Whether four annotators found no consensus."""
         return self.grade is None and not self.missing
 
 
@@ -45,7 +43,7 @@ def agree(first: int, second: int) -> bool:
 
 @cache
 def consensus(grades: tuple[int, ...], annotators: int = _FIRST) -> Consensus:
-    """The outcome of grades in the order in which annotators gave them; those after the fourth do not count.
+    """The outcome of grades in the order given; grades after the fourth are ignored.
 
     >>> consensus((2, 3)).grade, consensus((1, 3)).missing, consensus((1, 3, 4, 2)).grade
     (3, 2, 3)

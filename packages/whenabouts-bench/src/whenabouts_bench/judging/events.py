@@ -1,11 +1,11 @@
-"""Events of the journal, and the state that they add up to."""
+"""Events of the journal, and the state after replaying them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 from whenabouts.types import UsageError
 
@@ -15,19 +15,19 @@ KINDS: tuple[str, ...] = get_args(Kind)
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened, as one line of the journal.
+    """A line of the journal.
 
-    - grade: `annotator` gives `task_id` a `grade` (0 to 4), and borders where `start` and `end` are there
-    - borders: `annotator` drags the borders of `task_id` to `start` and `end` (seconds)
-    - skip: `annotator` puts `task_id` off, which cannot be judged now
+    - grade: `annotator` grades `task_id` (0 to 4), and sets borders if `start` and `end` are given
+    - borders: `annotator` moves the borders of `task_id` to `start` and `end` (seconds)
+    - skip: `annotator` puts `task_id` off
     - undo: `annotator` takes back the event with the sequence number `undone`
-    - exam: `annotator` answers an exam task with a `grade`
-    - guideline: from here on annotators read `text`
-    - import: the events that follow with the same `source` were given elsewhere, and read from that file
+    - exam: `annotator` grades an exam task
+    - guideline: annotators read `text` from now on
+    - import: later events with the same `source` were imported from that file
 
-    An `id`, where there is one, is the event's own: what an annotator sends twice under it is written once.
-    The journal sets `seq` (1, 2, ...), `time` (UTC, ISO 8601, never before that of the event before), `clock`
-    (what the clock said, where it had been set back) and `tasks` (the fingerprint of the task set).
+    An `id` makes an event idempotent: sent twice, it is written once. The journal sets `seq` (1, 2, ...),
+    `time` (UTC, ISO 8601, never decreasing), `clock` (the clock's time, if it was set back) and `tasks` (the
+    task set's fingerprint).
     """
 
     kind: Kind
@@ -48,11 +48,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one annotator says of one task now.
+    """An annotator's current answer to a task.
 
-    `grade` is None while only borders were dragged; `start` and `end` are None where they were left as they
-    are; `skipped` tasks were put off. `first` is the sequence number of the first grade; `seq`, `time` and
-    `source` are those of the last event.
+    `grade` is None if only borders were moved; `start` and `end` are None if the borders were kept; `skipped`
+    tasks were put off. `first` is the sequence number of the first grade; `seq`, `time` and `source` are
+    those of the last event.
     """
 
     grade: int | None = None
@@ -67,11 +67,10 @@ class Answer:
 
 @dataclass
 class State:
-    """What all events up to one add up to; `apply` adds the next one.
+    """The state after a number of events; `apply` adds the next one.
 
-    `answers` is task id -> annotator -> Answer; `exam` is annotator -> exam task id -> grades, the latest
-    last; `guideline` is the text that annotators read, "" before the first event; `seq` and `time` are those
-    of the last event.
+    `answers` is task id -> annotator -> Answer; `exam` is annotator -> exam task id -> grades, oldest first;
+    `guideline` is the current text, "" before the first; `seq` and `time` are those of the last event.
     """
 
     answers: dict[str, dict[str, Answer]] = field(default_factory=dict)
@@ -80,7 +79,7 @@ class State:
     seq: int = 0
     time: str = ""
     _steps: dict[str, list[tuple[int, str, Answer | None]]] = field(default_factory=dict)
-    _grades: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of tasks that were looked at
+    _grades: dict[str, tuple[int, ...]] = field(default_factory=dict)  # a cache
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> Self:
@@ -91,26 +90,23 @@ class State:
         return state
 
     def answer(self, annotator: str, task_id: str) -> Answer | None:
-        """What an annotator says of a task; None where nothing."""
+        """An annotator's answer to a task, if any."""
         return self.answers.get(task_id, {}).get(annotator)
 
     def graded(self, task_id: str) -> list[tuple[str, Answer]]:
-        """(annotator, answer) of those who graded a task, in the order of their first grades."""
-        given = [(name, answer) for name, answer in self.answers.get(task_id, {}).items()]
-        return sorted(
-            ((name, answer) for name, answer in given if answer.grade is not None),
-            key=lambda pair: pair[1].first,
-        )
+        """(annotator, answer) of all who graded a task, by first grade."""
+        answers = self.answers.get(task_id, {}).items()
+        return sorted((pair for pair in answers if pair[1].grade is not None), key=lambda pair: pair[1].first)
 
     def grades(self, task_id: str) -> tuple[int, ...]:
-        """The grades of a task, in the order of the annotators' first grades."""
+        """The grades of a task, by first grade."""
         if task_id not in self._grades:
             grades = (answer.grade for _, answer in self.graded(task_id))
             self._grades[task_id] = tuple(grade for grade in grades if grade is not None)
         return self._grades[task_id]
 
     def annotators(self) -> list[str]:
-        """Everybody who answered anything, exam included, by name."""
+        """All who answered anything, exam included, sorted."""
         return sorted({name for given in self.answers.values() for name in given} | set(self.exam))
 
     def rows(self) -> Iterator[tuple[str, str, Answer]]:
@@ -120,14 +116,14 @@ class State:
                 yield task_id, annotator, answer
 
     def to_undo(self, annotator: str) -> int:
-        """The sequence number of what `undo` would take back. Raises UsageError where there is nothing."""
+        """The sequence number of the annotator's last step. Raises UsageError if there is nothing to undo."""
         steps = self._steps.get(annotator)
         if not steps:
             raise UsageError(f"annotator {annotator!r} has nothing to undo")
         return steps[-1][0]
 
     def apply(self, event: Event) -> None:
-        """Add the next event. Raises UsageError for an undo of what is not the annotator's last step."""
+        """Add the next event. Raises UsageError if an undo is not of the annotator's last step."""
         match event.kind:
             case "grade" | "borders" | "skip":
                 self._answer(event)
@@ -147,13 +143,8 @@ class State:
         given = self.answers.setdefault(event.task_id, {})
         self._grades.pop(event.task_id, None)
         before = given.get(event.annotator)
-        now = replace(
-            before or Answer(),
-            seq=event.seq,
-            time=event.time,
-            skipped=event.kind == "skip",
-            source=event.source,
-        )
+        changes: dict[str, Any] = {"seq": event.seq, "time": event.time, "source": event.source}
+        now = replace(before or Answer(), skipped=event.kind == "skip", **changes)
         if event.kind == "grade":
             now = replace(now, grade=event.grade, first=now.first or event.seq)
         if event.start is not None:
@@ -173,14 +164,14 @@ class State:
 
 
 def iso(moment: datetime) -> str:
-    """UTC in ISO 8601 with microseconds, so that texts sort as times do."""
+    """UTC in ISO 8601 with microseconds, so that texts sort by time."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def until(events: Sequence[Event], at: int | str | None) -> Sequence[Event]:
-    """The events up to a sequence number or a time (ISO 8601, UTC where it names no zone); all for None.
+    """The events up to a sequence number or a time (ISO 8601, UTC by default); all for None.
 
-    Raises UsageError for a sequence number that is not there, and for what is no time.
+    Raises UsageError for an unknown sequence number or an invalid time.
     """
     if at is None:
         return events
@@ -191,6 +182,6 @@ def until(events: Sequence[Event], at: int | str | None) -> Sequence[Event]:
     try:
         moment = datetime.fromisoformat(at)
     except ValueError:
-        raise UsageError(f"{at!r} is no time; give one as 2026-05-31T18:00:00Z") from None
+        raise UsageError(f"{at!r} is not a time; give one as 2026-05-31T18:00:00Z") from None
     last = iso(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
     return [event for event in events if event.time <= last]

@@ -1,8 +1,7 @@
 """The qualification exam: reference answers, feedback, and who has passed (paper 004, appendix B.2).
 
-An answer is right where it is within 1 of the reference grade, the criterion of section 3.2. After all tasks
-were answered, those with wrong answers come again, with feedback, until the share of right ones reaches the
-pass mark: in the paper all of them.
+An answer is right if it is within 1 of the reference grade (section 3.2). After a first round, wrong answers
+come again, with feedback, until the share of right answers reaches the pass mark: all of them in the paper.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from whenabouts_bench.judging.tasks import ExamTask, Task, TaskSet
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What an annotator is told about one answer: whether it is `right`, the reference grade, and why."""
+    """Feedback on an answer: whether it is `right`, the `reference` grade, and why."""
 
     task_id: str
     grade: int
@@ -30,10 +29,7 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class ExamResult:
-    """How an annotator stands: answered tasks, right ones (by the latest answers) and whether it is enough.
-
-    `wrong_at_first` counts the first answers that were wrong.
-    """
+    """An exam result: tasks answered, right (latest answers), wrong at first, and whether it was passed."""
 
     answered: int
     right: int
@@ -42,7 +38,7 @@ class ExamResult:
 
 
 def feedback(task_set: TaskSet, task_id: str, grade: int) -> Feedback:
-    """What to tell about an answer to an exam task. Raises UsageError for a task that is none."""
+    """The feedback on an exam answer. Raises UsageError if the task is not in the exam."""
     item = next((item for item in task_set.exam if item.task.id == task_id), None)
     if item is None:
         raise UsageError(f"{task_set.folder}: task {task_id!r} is not in the exam")
@@ -50,7 +46,7 @@ def feedback(task_set: TaskSet, task_id: str, grade: int) -> Feedback:
 
 
 def result_of(task_set: TaskSet, state: State, annotator: str) -> ExamResult:
-    """How an annotator stands in the exam; passed where there is none."""
+    """An annotator's exam result; passed if the set has no exam."""
     given = state.exam.get(annotator, {})
     answers = [(item.grade, given[item.task.id]) for item in task_set.exam if item.task.id in given]
     right = sum(agree(reference, grades[-1]) for reference, grades in answers)
@@ -61,7 +57,7 @@ def result_of(task_set: TaskSet, state: State, annotator: str) -> ExamResult:
 
 
 def next_exam_task(task_set: TaskSet, state: State, annotator: str) -> Task | None:
-    """The first task without an answer, then those with wrong answers, the least often tried first."""
+    """The first unanswered task, then those answered wrongly, least tried first."""
     given = state.exam.get(annotator, {})
     open_ = [
         (len(given.get(item.task.id, ())), place)
@@ -72,10 +68,10 @@ def next_exam_task(task_set: TaskSet, state: State, annotator: str) -> Task | No
 
 
 def reference_exam(task_set: TaskSet, state: State, annotators: int = 2) -> Sequence[ExamTask]:
-    """An exam of the tasks that at least so many graded: the median of their grades is the reference.
+    """An exam from tasks with at least `annotators` grades; their median is the reference.
 
-    Of an even number of grades the upper one of the two in the middle, as all means here are rounded up.
-    Raises UsageError where no task has so many grades.
+    Of an even number of grades the upper median is taken, as all means here are rounded up. Raises UsageError
+    if no task has enough grades.
     """
     exam = [
         ExamTask(replace(task, id=f"exam-{task.id}"), median_high(grades))

@@ -1,7 +1,4 @@
-"""The guideline that a new task set gets.
-
-What annotators read is `guideline.md` of its folder, which can be edited.
-"""
+"""The default guideline of a new task set. Annotators read the set's `guideline.md`, which can be edited."""
 
 GUIDELINE = """\
 # How well does the moment answer the query?
@@ -28,4 +25,4 @@ there is no answer.
 
 When in doubt between two grades, take the lower one.
 """
-"""The grades and the three aspects are those of paper 004, appendix B.1, in our own words."""
+"""Grades and aspects as in paper 004, appendix B.1, in our words."""

@@ -1,4 +1,4 @@
-"""Answers that were given elsewhere: in Label Studio, or in a copy of the task set on another machine."""
+"""Import answers from Label Studio, or from a copy of the task set on another machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from whenabouts_bench.judging.tasks import Task, TaskSet
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import did: answers that are `new`, `changed` or were there already (`same`)."""
+    """How many answers of an import are `new`, `changed`, or the `same` as before."""
 
     new: int
     changed: int
@@ -23,11 +23,11 @@ class Imported:
 
 
 def import_answers(journal: Journal, path: Path) -> Imported:
-    """Write the answers of a file into the journal, all or none; what is the same is passed over.
+    """Write the answers of a file into the journal, all or none.
 
-    The file is an export of Label Studio, or the journal of a copy of this task set. An answer that an
-    earlier import gave may change. Raises FormatError for a file of another task set, and for an answer that
-    contradicts one that was given here.
+    The file is a Label Studio export, or the journal of a copy of this task set. Only answers from an earlier
+    import may change. Raises FormatError for a file of another task set, or for an answer that contradicts
+    one given here.
     """
     if not path.exists():
         raise FormatError(path, "is not there", accepted="an export of Label Studio, or a journal.jsonl")
@@ -35,17 +35,17 @@ def import_answers(journal: Journal, path: Path) -> Imported:
     given = _of_journal(path, journal.task_set) if is_journal else read_answers(path, journal.task_set)
     source, changed = path.name, 0
 
-    def made(state: State) -> list[Event]:
+    def make(state: State) -> list[Event]:
         nonlocal changed
         events, changed = _news(path, given, journal.task_set, state)
         return events and [Event("import", source=source), *(replace(e, source=source) for e in events)]
 
-    new = max(0, len(journal.append_made(made)) - 1) - changed
+    new = max(0, len(journal.append_made(make)) - 1) - changed
     return Imported(new, changed, len(given) - new - changed)
 
 
 def _news(path: Path, given: Sequence[Event], task_set: TaskSet, state: State) -> tuple[list[Event], int]:
-    """(events that a state has not, how many of them change an answer that an earlier import gave)."""
+    """(events to add to a state, how many of them change an imported answer)."""
     events, changed = list[Event](), 0
     for event in given:
         if event.kind == "exam":
@@ -82,7 +82,7 @@ def _contradiction(path: Path, before: Answer, event: Event) -> FormatError:
 
 
 def _of_journal(path: Path, task_set: TaskSet) -> list[Event]:
-    """What the events of a copy's journal add up to, as events: exam answers, then grades in their order."""
+    """The final answers of a copy's journal, as events: exam answers, then grades in their order."""
     state = State.of(read_journal(path, task_set))
     exam = [
         Event("exam", name, task_id, grade=grade)

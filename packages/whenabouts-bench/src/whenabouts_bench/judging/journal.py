@@ -1,25 +1,24 @@
-"""The journal of a task set: every event of judging, appended and never changed.
+"""The journal of a task set: an append-only log of all judging events.
 
     from whenabouts_bench.judging.events import Event
     from whenabouts_bench.judging.journal import Journal
 
     journal = Journal.open(task_set)
-    task = journal.next_task("ann")         # Task or None; the exam's tasks first, where there is an exam
+    task = journal.next_task("ann")         # Task or None; exam tasks first
     event = journal.append(Event("grade", "ann", task.id, grade=3))
     journal.append(Event("borders", "ann", task.id, start=2.0, end=9.5))
     journal.append(Event("exam", "ann", task.id, grade=3))      # then exam.feedback(task_set, task.id, 3)
-    journal.undo("ann")                     # takes back her last grade or borders; again: the one before
+    journal.undo("ann")                     # takes back the last grade or borders
     journal.state().answer("ann", task.id)  # Answer(grade, start, end, ...) or None
     journal.progress("ann")                 # Progress(judged, left, exam_right, exam_tasks, passed, ...)
-    journal.state(at=17)                    # as it was after event 17; or at="2026-11-23T10:00:00Z"
-    journal.notes                           # what people should be told: a torn line, a clock set back
+    journal.state(at=17)                    # after event 17; or at="2026-11-23T10:00:00Z"
+    journal.notes                           # warnings: a torn line, a clock set back
 
-`append` returns when the event is on the disk (fsync): what was acknowledged survives kill -9. Any number of
-processes and threads may append: each holds the folder's lock while it writes, and reads what others wrote
-before it gives the next sequence number. The order of events is their sequence; their times never fall.
+`append` returns after fsync, so acknowledged events survive kill -9. Any number of processes and threads may
+append: each holds the folder's lock while it writes, and first reads what others wrote.
 
-Raises UsageError for events that cannot be (an unknown task, a grade off the scale, nothing to undo), and
-FormatError, naming file and line, for a journal that is damaged or of another task set.
+Raises UsageError for invalid events (unknown task, grade off the scale, nothing to undo), and FormatError,
+with file and line, if the journal is damaged or belongs to another task set.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class _Line(msgspec.Struct):
 
 
 class Journal:
-    """The events of a task set, and what they add up to; one object serves any number of threads."""
+    """The events of a task set and the current state. Thread-safe."""
 
     def __init__(self, task_set: TaskSet, clock: _Clock, path: Path | None = None) -> None:
         self.task_set = task_set
@@ -89,7 +88,7 @@ class Journal:
 
     @classmethod
     def open(cls, task_set: TaskSet, clock: _Clock = lambda: datetime.now(UTC)) -> Self:
-        """The journal of a task set, empty where nobody has judged yet. `clock` tells the time in UTC."""
+        """The journal of a task set, empty if nobody has judged yet. `clock` returns UTC."""
         journal = cls(task_set, clock)
         torn = journal._read()
         if torn:
@@ -99,17 +98,17 @@ class Journal:
         return journal
 
     def events(self) -> Sequence[Event]:
-        """All events until now, also those of other processes."""
+        """All events so far, those of other processes included."""
         with self._guard:
             self._read()
             return tuple(self._events)
 
     def state(self, at: int | str | None = None) -> State:
-        """What the events add up to: now, after event number `at`, or at a time (UTC, ISO 8601)."""
+        """The state now, after event number `at`, or at a time (UTC, ISO 8601)."""
         return State.of(until(self.events(), at))
 
     def read(self, ask: Callable[[State], Result]) -> Result:
-        """What `ask` reads from the state as it is now, which it must not change or keep."""
+        """`ask(state)` of the current state, which `ask` must not change or keep."""
         with self._guard:
             self._read()
             return ask(self._state)
@@ -117,42 +116,39 @@ class Journal:
     def next_task(
         self, annotator: str, held: Mapping[str, int] | None = None, *, skipped: bool = False
     ) -> Task | None:
-        """What an annotator judges next (`assignment.next_task`); None where there is nothing now."""
+        """The annotator's next task (`assignment.next_task`), or None."""
         _check_name(annotator)
         return self.read(lambda now: next_task(self.task_set, now, annotator, held, skipped=skipped))
 
     def progress(self, annotator: str) -> Progress:
-        """How far an annotator is."""
+        """An annotator's progress."""
         _check_name(annotator)
         return self.read(lambda now: progress(self.task_set, now, annotator))
 
     def append(self, event: Event) -> Event:
-        """Write an event; as it stands in the journal, with its sequence number and time."""
+        """Write an event; returns it with its sequence number and time."""
         return self.append_all([event])[-1]
 
     def undo(self, annotator: str, id: str = "") -> Event:
-        """Take back the annotator's last grade, borders or skip that stands; `undone` is its number."""
+        """Take back the annotator's last step."""
         return self.append(Event("undo", annotator, id=id))
 
     def edit_guideline(self, text: str, version: str) -> bool:
-        """Give annotators another guideline, if it is still the one of `version`; whether it was written."""
+        """Replace the guideline if it still has `version`; returns whether it was replaced."""
         with self._guard, self._held():
             if self.task_set.guideline().version != version:
                 return False
-            self._append([])  # keeps one that was written by hand and that nobody has judged by
+            self._append([])  # records edits made by hand since the last event
             self.task_set.write_guideline(text)
             self._append([])
             return True
 
     def append_all(self, events: Sequence[Event]) -> list[Event]:
-        """Write some events one after the other, all of them or none; an undo comes alone.
-
-        Events whose ids the journal has already are not written again, and returned as they stand there.
-        """
+        """Write some events, all or none; known ids are not written again. An undo must be alone."""
         return self.append_made(lambda _: events)
 
     def append_made(self, make: Callable[[State], Sequence[Event]]) -> list[Event]:
-        """Write the events that `make` makes of the state, which none changes meanwhile; as `append_all`."""
+        """As `append_all`, with the events that `make` returns for the state, which is locked meanwhile."""
         with self._guard, self._held():
             self._set_torn_aside(self._read())
             events = make(self._state)
@@ -163,7 +159,6 @@ class Journal:
             return self._append(events) if events else []
 
     def _append(self, events: Sequence[Event]) -> list[Event]:
-        """Write events, with the lock held."""
         self._set_torn_aside(self._read())
         written = [self._by_id[event.annotator, event.id] for event in events if self._has(event)]
         if events and len(written) == len(events):
@@ -178,7 +173,6 @@ class Journal:
         return bool(event.id) and (event.annotator, event.id) in self._by_id
 
     def _check(self, event: Event) -> None:
-        """Raise UsageError for an event that cannot be."""
         if event.kind in ("guideline", "import"):
             return
         _check_name(event.annotator)
@@ -194,7 +188,7 @@ class Journal:
             _check_borders(event, task)
 
     def _numbered(self, events: Sequence[Event]) -> list[Event]:
-        """The events with what the journal sets. Raises UsageError where there is nothing to undo."""
+        """The events with the journal's fields set. Raises UsageError if there is nothing to undo."""
         now = iso(self._clock())
         moment = max(now, self._state.time)
         clock = "" if moment == now else now
@@ -209,7 +203,7 @@ class Journal:
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        """The folder's lock. Raises UsageError where it cannot be had."""
+        """The folder's lock. Raises UsageError if it is not free in time."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         folder = self.task_set.folder
         while True:
@@ -230,7 +224,7 @@ class Journal:
             held.release()
 
     def _read(self) -> bytes:
-        """Take in what was written since the last look; what follows the last whole line."""
+        """Apply new lines of the file; returns a torn last line."""
         try:
             with self._path.open("rb") as stream:
                 size = os.fstat(stream.fileno()).st_size
@@ -274,7 +268,7 @@ class Journal:
             raise FormatError(self._path, str(error), line=event.seq) from None
 
     def _set_torn_aside(self, torn: bytes) -> None:
-        """Move what a killed process left of a line, which nobody was told is written, out of the journal."""
+        """Move a torn last line, which was never acknowledged, out of the journal."""
         if not torn:
             return
         aside = self.task_set.folder / TORN
@@ -286,7 +280,7 @@ class Journal:
         self._note(f"{self._path}: a torn last line ({len(torn)} bytes) was set aside in {TORN}")
 
     def _write(self, data: bytes) -> None:
-        """Append to the file and wait until it is on the disk; nothing stays where that fails."""
+        """Append to the file and fsync; on failure the file is unchanged."""
         try:
             is_new = not self._path.exists()
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
@@ -310,7 +304,7 @@ class Journal:
 
 
 def read_journal(path: Path, task_set: TaskSet) -> Sequence[Event]:
-    """The events of a copy's journal; errors as `Journal.open` has them."""
+    """The events of a copy's journal. Raises as `Journal.open` does."""
     return Journal(task_set, lambda: datetime.now(UTC), path).events()
 
 
@@ -334,7 +328,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _line(event: Event) -> bytes:
-    """An event as a line; what is empty is left out."""
+    """An event as a line, without empty fields."""
     fields: dict[str, Any] = {"seq": event.seq, "time": event.time, "event": event.kind}
     about = asdict(event)
     fields |= {name: value for name, value in about.items() if name != "kind" and value not in (None, "")}

@@ -1,9 +1,8 @@
-"""Judging in Label Studio: tasks with their labelling interface out, answers in.
+"""Judging in Label Studio, as paper 004 did (B.2): export tasks and labelling interface, import answers.
 
-The paper (004, B.2) judged there. A task carries the query, the video's address, the moment's times, and the
-fingerprint of the task set, by which answers to other tasks are refused. Nothing of where a moment came from
-is in it. The moment is a region of the timeline that can be dragged; Label Studio counts frames there, of
-which `RATE` make a second whatever the video has.
+A task carries the query, the video's address, the moment's times, and the task set's fingerprint, so that
+answers to other sets are refused; nothing shows where a moment came from. The moment is a draggable region of
+the timeline, which counts frames: `RATE` per second for every video.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from whenabouts_bench.judging.events import Event
 from whenabouts_bench.judging.tasks import HIGHEST, LOWEST, Task, TaskSet
 
 VIDEO_URL = "/data/local-files/?d=videos/{file}"
-"""Where Label Studio finds a recording of its local storage, whose root holds a folder `videos`."""
+"""The address of a recording in Label Studio's local storage, whose root has a folder `videos`."""
 RATE = 25
 _GRADES = "\n".join(f'    <Choice value="{grade}" hotkey="{grade}"/>' for grade in range(LOWEST, HIGHEST + 1))
 LABELLING = f"""\
@@ -40,16 +39,17 @@ LABELLING = f"""\
   </Choices>
 </View>
 """
-"""The labelling interface to paste into the project's settings; `read_answers` knows its names."""
+"""The labelling interface for the project's settings; `read_answers` relies on its names."""
 
 _SCALE = f"a grade from {LOWEST} to {HIGHEST}"
 
 
 def write_label_studio(task_set: TaskSet, path: Path, url: str = VIDEO_URL) -> Path:
-    """Write the tasks as JSON to import, and beside it the labelling interface; the path of that (`.xml`).
+    """Write the tasks as JSON to import, and beside it the labelling interface (`.xml`), whose path is
+    returned.
 
-    `url` has {file}, the name of the recording, or {video_id}; what an address cannot hold is escaped. Exam
-    tasks are left out: there is no feedback in Label Studio.
+    `url` contains {file}, the recording's name, or {video_id}, both percent-encoded. Exam tasks are left out,
+    because Label Studio gives no feedback.
     """
     if "{video_id}" not in url and "{file}" not in url:
         raise UsageError(f"--video-url {url!r}: has neither {{file}} nor {{video_id}}")
@@ -90,24 +90,24 @@ def _task(task_set: TaskSet, task: Task, url: str) -> dict[str, Any]:
 
 
 def _frames(task: Task) -> tuple[int, int]:
-    """First and last frame of a task's moment, counted from 1."""
+    """First and last frame of a task's moment, 1-based."""
     first = math.floor(task.moment.start * RATE + 0.5) + 1
     return first, max(first, math.floor(task.moment.end * RATE + 0.5))
 
 
 def read_answers(path: Path, task_set: TaskSet) -> list[Event]:
-    """The answers of an export as events, in its order; cancelled and empty ones are left out.
+    """The answers of an export as events, in its order; cancelled and empty ones are skipped.
 
-    An annotator is called by the number that Label Studio has for them, or else by the address. Raises
-    FormatError, naming the task, for what is no export of this task set's tasks, for grades off the scale,
-    and where an annotator gives a task two different answers.
+    Annotators are named by their Label Studio id, or else by their address. Raises FormatError, with the
+    task, if the file is not an export of this task set, for grades off the scale, and if an annotator
+    contradicts themselves.
     """
     answers: dict[tuple[str, str], Event] = {}
     for place, data, entered in read_export(path):
         task = _own_task(place, data, task_set)
-        for own in entered:
-            annotator = _annotator(own.origin, own.person)
-            answer = _answer(place, task, annotator, own.values)
+        for entry in entered:
+            annotator = _annotator(entry.origin, entry.person)
+            answer = _answer(place, task, annotator, entry.values)
             if answer is None:
                 continue
             earlier = answers.setdefault((annotator, task.id), answer)
@@ -119,7 +119,7 @@ def read_answers(path: Path, task_set: TaskSet) -> list[Event]:
 
 
 def _own_task(place: Origin, data: Mapping[str, Any], task_set: TaskSet) -> Task:
-    """The task that an entry is about. Raises FormatError for another set's."""
+    """The task of an entry. Raises FormatError if it belongs to another set."""
     if "task_id" not in data or "task_set" not in data:
         accepted = "the tasks that `whenabouts judgements --label-studio` wrote"
         raise place.error("has no task_id and task_set", accepted=accepted)
@@ -133,7 +133,7 @@ def _own_task(place: Origin, data: Mapping[str, Any], task_set: TaskSet) -> Task
 
 
 def _first(value: Any) -> Any:
-    """The only entry of a list, as JSON-MIN has regions; any other value as it is."""
+    """The only entry of a list, as in JSON-MIN; other values unchanged."""
     return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
@@ -146,7 +146,6 @@ def _annotator(origin: Origin, value: Any) -> str:
 
 
 def _answer(place: Origin, task: Task, annotator: str, values: Mapping[str, Any]) -> Event | None:
-    """The event of an annotation; None where it has no grade."""
     grade = _first(values.get("grade"))
     if grade is None or grade == []:
         return None
@@ -159,13 +158,15 @@ def _answer(place: Origin, task: Task, annotator: str, values: Mapping[str, Any]
 
 
 def _borders(place: Origin, task: Task, value: Any) -> tuple[float, float] | None:
-    """Start and end in seconds of a region of the timeline; None where it is there as it was put."""
+    """(start, end) in seconds of a region of the timeline; None if it was not moved."""
     if value is None:
         return None
     ranges = _first(value.get("ranges")) if isinstance(value, dict) else None
     frames = [ranges.get(key) if isinstance(ranges, dict) else None for key in ("start", "end")]
     if not all(isinstance(frame, int | float) and not isinstance(frame, bool) for frame in frames):
-        raise place.error("has borders that are no range of frames:", value, "one range with start and end")
+        raise place.error(
+            "has borders that are not a range of frames:", value, "one range with start and end"
+        )
     first, last = (float(frame or 0) for frame in frames)
     if (first, last) == _frames(task):
         return None

@@ -1,4 +1,4 @@
-"""Judgements of a task set as ours: final grades with their moments, and the annotators' raw grades."""
+"""Judgements of a task set: final grades with their moments, and the annotators' raw grades."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from whenabouts_bench.relevance.imprecise.statistics import agreement
 
 @dataclass(frozen=True)
 class Judged:
-    """What the grades of a task set came to: `outcomes` of the tasks that are presented."""
+    """The outcomes of the presented tasks of a set."""
 
     task_set: TaskSet
     state: State
@@ -37,10 +37,10 @@ class Judged:
 
     @cached_property
     def annotations(self) -> Annotations:
-        """The settled judgements, grade 0 among them; discarded and open tasks are left out.
+        """The settled judgements, including grade 0; discarded and open tasks are left out.
 
-        The queries and videos are those of all tasks that were presented, so that a query nobody agreed on is
-        seen to have no judgement. They come from pools: what they do not name was not judged (`most_grade`).
+        Queries and videos of all presented tasks are included, so that a query without consensus is seen to
+        have no judgement. Moments outside the pools were not judged (`most_grade`).
         """
         builder = AnnotationBuilder(self.task_set.name)
         builder.most_grade = float(self.task_set.highest)
@@ -54,9 +54,9 @@ class Judged:
         return builder.annotations()
 
     def moment(self, task: Task, final: Consensus) -> Moment:
-        """The moment of a settled task: the mean of the borders of those whose grades the final one is of.
+        """The moment of a settled task: mean borders of the annotators whose grades were averaged.
 
-        The paper keeps the borders it began with; so do we where nobody dragged them.
+        The paper keeps the original borders; so do we if nobody moved them.
         """
         answers = [answer for _, answer in self.state.graded(task.id)]
         used = [answers[place] for place in final.used]
@@ -70,7 +70,7 @@ class Judged:
         return Moment(task.moment.video_id, round(start, 3), round(end, 3))
 
     def counts(self) -> dict[str, Any]:
-        """How far the judging is, and how well annotators agree (paper 004, section 3.4)."""
+        """Progress counts, and agreement of annotators (paper 004, section 3.4)."""
         raw = [self.state.grades(task.id)[: final.annotators] for task, final in self.outcomes]
         return {
             "tasks": len(self.task_set.tasks),
@@ -81,15 +81,15 @@ class Judged:
         }
 
     def wanting(self) -> dict[int, int]:
-        """Number of annotators that are still needed -> how many tasks need so many."""
+        """Number of annotators still needed -> number of tasks."""
         missing = [final.missing for _, final in self.outcomes if final.missing]
         return {count: missing.count(count) for count in sorted(set(missing))}
 
 
 def joined(rounds: Sequence[Annotations]) -> Annotations:
-    """The judgements of several rounds as one; a moment that two of them judged alike comes once.
+    """The judgements of several rounds; equal judgements are merged.
 
-    Raises UsageError where two give a query different texts, or a moment different grades.
+    Raises UsageError if rounds give a query different texts, or a moment different grades.
     """
     builder = AnnotationBuilder("+".join(each.name for each in rounds))
     builder.most_grade = max(
@@ -120,7 +120,7 @@ def joined(rounds: Sequence[Annotations]) -> Annotations:
 
 
 def write_grades(state: State, path: Path) -> None:
-    """Write raw grades as TVR-Ranking releases them: CSV of pair_id, worker, relevance."""
+    """Write raw grades in TVR-Ranking's format: CSV of pair_id, worker, relevance."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("pair_id", "worker", "relevance"))

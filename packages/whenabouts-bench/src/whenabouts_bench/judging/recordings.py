@@ -1,4 +1,4 @@
-"""Where the videos of tasks lie: in a folder, by their names, or in a corpus."""
+"""Locate the recordings of tasks in a folder, by name, or in a corpus."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from whenabouts_bench.relevance.pool_frames import files_of_videos
 
 
 def in_folder(videos: Mapping[str, Video], folder: Path) -> dict[str, Video]:
-    """Videos with the recordings of a folder, named as they are, and their durations.
+    """The videos with paths in a folder, matched by name, and durations.
 
-    Raises UsageError where one is missing or two fit, MediaError for what is no recording.
+    Raises UsageError if a recording is missing or ambiguous, MediaError if a file is not a recording.
     """
     builder = AnnotationBuilder(str(folder))
     for video_id in videos:
@@ -32,9 +32,9 @@ def in_folder(videos: Mapping[str, Video], folder: Path) -> dict[str, Video]:
 
 
 def in_corpus(videos: Mapping[str, Video], corpus: str) -> dict[str, Video]:
-    """Videos with the recordings that a corpus was made from, and their durations; errors as `in_folder`.
+    """The videos with paths and durations from a corpus; raises as `in_folder` does.
 
-    A video of which the corpus knows nothing but a transcript has no recording.
+    A video that the corpus knows only by its transcript gets no path.
     """
     records = Store.open(corpus, create=False).videos()
     called = names_of(records, list(videos.values()), corpus)

@@ -1,7 +1,7 @@
-"""The server of `whenabouts judge`: one moment after the other for each annotator, and what they say of it.
+"""The server of `whenabouts judge`: shows each annotator one moment after the other and records the grades.
 
-What goes to a browser is the query, the moment and the annotator's own answers: nothing of other annotators,
-of captions, or of the runs that a candidate came from.
+Browsers receive the query, the moment and the annotator's answers: nothing about other annotators, captions,
+or the runs that a candidate came from.
 """
 
 from __future__ import annotations
@@ -47,10 +47,9 @@ router = APIRouter()
 
 
 def serve(tasks: TaskSet, people: People, settings: Settings, say: Callable[[str], None]) -> None:
-    """Let people judge until SIGINT or SIGTERM; `say` is told each link once it can be opened.
+    """Serve annotators until SIGINT or SIGTERM; `say` prints each link once the server listens.
 
-    Raises UsageError for an address that cannot be had and for what is no name, FormatError for a damaged
-    journal.
+    Raises UsageError for an unavailable address or an invalid name, FormatError for a damaged journal.
     """
     with listen(settings) as bound:
         application = Application(tasks, people, settings)
@@ -65,17 +64,16 @@ def serve(tasks: TaskSet, people: People, settings: Settings, say: Callable[[str
 
 
 class Application:
-    """An ASGI application: the routes behind a guard that knows each annotator's token."""
+    """The ASGI application: routes behind a guard that knows each annotator's token."""
 
     def __init__(self, tasks: TaskSet, people: People, settings: Settings) -> None:
         self.service = Service(tasks, people, settings)
-        # A browser sends cookies of one port to all others: each task set has its own.
+        # Browsers share cookies between ports, so each task set has its own cookie.
         cookie = f"whenabouts_judge_{tasks.fingerprint}"
         api = AnsweringHead(_routes(self.service))
         self._guarded = Guard(api, settings, people=people.tokens, cookie=cookie)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection."""
         await self._guarded(scope, receive, send)
 
 
@@ -93,7 +91,7 @@ def _routes(service: Service) -> FastAPI:
 
 
 def service_of(request: Request) -> Service:
-    """The service that an app was made for."""
+    """The service of an app."""
     service = request.app.state.service
     assert isinstance(service, Service)
     return service
@@ -105,7 +103,7 @@ def _check_leads(request: Request) -> None:
 
 
 def _annotator(request: Request, believed: str) -> str:
-    """Who judges; ServerError 409 where the page was opened as somebody else, 403 for one who only leads."""
+    """The annotator's name. ServerError 409 if the page was opened as somebody else, 403 for a pure lead."""
     name = service_of(request).people.judging(request.scope["user"])
     if not name:
         raise ServerError(403, "not_judging", "who only leads judges nothing; open an annotator's link")
@@ -121,21 +119,16 @@ def _annotator(request: Request, believed: str) -> str:
 
 @router.get("/api/health")
 async def health() -> dict[str, str]:
-    """Needs no token."""
+    """Liveness; needs no token."""
     return {"status": "ok", "version": whenabouts.__version__}
 
 
 @router.get("/api/me")
 async def me(request: Request) -> Me:
-    """Who the page is."""
+    """Who the page's user is."""
     service, user = service_of(request), request.scope["user"]
-    name = service.people.judging(user) or None
-    return Me(
-        annotator=name,
-        leads=not user,
-        name=printable(service.tasks.name),
-        fingerprint=service.tasks.fingerprint,
-    )
+    annotator, name = service.people.judging(user) or None, printable(service.tasks.name)
+    return Me(annotator=annotator, leads=not user, name=name, fingerprint=service.tasks.fingerprint)
 
 
 @router.get("/api/guideline")
@@ -147,7 +140,7 @@ async def guideline(request: Request) -> GuidelineShown:
 
 @router.post("/api/guideline")
 async def edit_guideline(request: Request, body: GuidelineBody) -> GuidelineShown:
-    """Change the guideline."""
+    """Replace the guideline."""
     _check_leads(request)
     service = service_of(request)
     return await service.run(request, partial(service.edit, body))
@@ -155,7 +148,7 @@ async def edit_guideline(request: Request, body: GuidelineBody) -> GuidelineShow
 
 @router.get("/api/annotators")
 async def annotators(request: Request) -> Overview:
-    """How far all are."""
+    """Everybody's progress."""
     _check_leads(request)
     service = service_of(request)
     return await service.run(request, service.overview)
@@ -165,28 +158,28 @@ async def annotators(request: Request) -> Overview:
 async def task(
     request: Request, annotator: Annotated[str, Query(max_length=80)], skipped: bool = False
 ) -> Presented:
-    """What the annotator judges next."""
+    """The annotator's next task."""
     service, name = service_of(request), _annotator(request, annotator)
     return await service.run(request, partial(service.next, name, skipped=skipped))
 
 
 @router.post("/api/answers")
 async def answer(request: Request, body: AnswerBody) -> Answered:
-    """A judgement, or an answer in the exam. One that comes twice, by its id, counts once."""
+    """Record a grade or an exam answer; an id that comes twice counts once."""
     service, name = service_of(request), _annotator(request, body.annotator)
     return await service.run(request, partial(service.answer, name, body))
 
 
 @router.post("/api/skips")
 async def skip(request: Request, body: SkipBody) -> Presented:
-    """A task put off."""
+    """Put a task off."""
     service, name = service_of(request), _annotator(request, body.annotator)
     return await service.run(request, partial(service.skip, name, body))
 
 
 @router.post("/api/undo")
 async def undo(request: Request, body: ByAnnotator) -> Presented:
-    """The last answer taken back."""
+    """Take back the last answer."""
     service, name = service_of(request), _annotator(request, body.annotator)
     return await service.run(request, partial(service.undo, name, body))
 
@@ -218,7 +211,7 @@ async def page(request: Request) -> Response:
 
 @router.get("/static/{name}")
 async def static(request: Request, name: str) -> Response:
-    """A file of the page; some it shares with the page of `serve`."""
+    """A file of the page, or one shared with the page of `serve`."""
     files = _shared_files if name in SHARED else _own_files
     response = await files.get_response(name, request.scope)
     response.headers["Cache-Control"] = "no-cache"

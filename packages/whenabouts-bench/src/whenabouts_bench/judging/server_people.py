@@ -1,4 +1,4 @@
-"""Who judges: a link for each annotator, so that nobody judges as another."""
+"""The annotators of a server: each has a link, so that nobody judges as another."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from whenabouts.types import UsageError
 
 @dataclass(frozen=True)
 class People:
-    """The annotators of a server, and the one who leads: who started it.
+    """The annotators of a server, and the lead who started it.
 
     `tokens` is token -> name of all but the lead, whose token is `lead_token`. `lead` is the name under which
-    the lead judges, "" where the lead judges nothing.
+    the lead judges, "" if the lead does not judge.
     """
 
     tokens: Mapping[str, str]
@@ -25,10 +25,10 @@ class People:
 
     @classmethod
     def of(cls, names: Sequence[str], login: str, secret: str = "") -> People:
-        """Those of some names; nobody named: one who leads and judges as `login`.
+        """The people of some names; without names, the lead judges as `login`.
 
-        Links of one `secret` stay the same whenever the server starts; "" draws one. Raises UsageError for a
-        name that comes twice, and for a secret that could be guessed: who has one link could make the others.
+        Links stay the same for the same `secret`; "" draws one. Raises UsageError for duplicate names, and
+        for a secret that could be guessed, because it yields everybody's link.
         """
         if secret and len(secret) < SHORTEST_TOKEN:
             problem = f"{TOKEN_VARIABLE} has {len(secret)} letters; `openssl rand -hex 16` makes a good one"
@@ -47,7 +47,7 @@ class People:
         return (*self.tokens.values(), *([self.lead] if self.lead else []))
 
     def judging(self, user: str) -> str:
-        """The name under which the holder of a token judges: `user` as `Guard` has it; "" for nobody."""
+        """The name under which the user of `Guard` judges; "" for nobody."""
         return user or self.lead
 
 

@@ -1,4 +1,4 @@
-"""What the routes of `whenabouts judge` take and give: all that a browser is ever sent."""
+"""Requests and responses of `whenabouts judge`: everything that a browser is sent."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class _Body(BaseModel):
 
 
 class ByAnnotator(_Body):
-    """A request of a page: who it believes to judge, and a number that no other request has."""
+    """A request with the annotator that the page was opened as, and a unique id."""
 
     annotator: str = Field(max_length=80)
     id: str = Field(pattern=r"^[0-9a-f]{16,64}$")
 
 
 class AnswerBody(ByAnnotator):
-    """A grade, and borders where they were moved."""
+    """A grade, and borders if they were moved."""
 
     task_id: str = Field(max_length=300)
     grade: int = Field(ge=LOWEST, le=HIGHEST, strict=True)
@@ -32,27 +32,27 @@ class AnswerBody(ByAnnotator):
 
 
 class SkipBody(ByAnnotator):
-    """A task that cannot be judged now."""
+    """A task to put off."""
 
     task_id: str = Field(max_length=300)
 
 
 class GuidelineBody(_Body):
-    """A new guideline, and the version that it is made of."""
+    """A new guideline, and the version that it replaces."""
 
     text: str = Field(min_length=1, max_length=_LONGEST_GUIDELINE)
     version: str = Field(max_length=64)
 
 
 class GuidelineShown(BaseModel):
-    """The guideline as it stands."""
+    """The current guideline."""
 
     text: str
     version: str
 
 
 class Me(BaseModel):
-    """Who a page is: `annotator` is None for one who only leads."""
+    """The user of a page; `annotator` is None for a pure lead."""
 
     annotator: str | None
     leads: bool
@@ -61,7 +61,7 @@ class Me(BaseModel):
 
 
 class OwnAnswer(BaseModel):
-    """What an annotator said of a task before."""
+    """The annotator's earlier answer to a task."""
 
     grade: int | None
     start: float | None
@@ -69,7 +69,7 @@ class OwnAnswer(BaseModel):
 
 
 class FeedbackShown(BaseModel):
-    """What is told of an answer in the exam."""
+    """Feedback on an exam answer."""
 
     grade: int
     reference: int
@@ -78,7 +78,7 @@ class FeedbackShown(BaseModel):
 
 
 class TaskShown(BaseModel):
-    """A task on the page; `context_start` to `context_end` is the stretch that can be seen, in seconds."""
+    """A task; `context_start` to `context_end` is the visible range in seconds."""
 
     task_id: str
     query: str
@@ -94,7 +94,7 @@ class TaskShown(BaseModel):
 
 
 class ProgressShown(BaseModel):
-    """How far an annotator is; `left` counts what is there to be judged now."""
+    """An annotator's progress; `left` counts tasks available now."""
 
     judged: int
     left: int
@@ -105,7 +105,7 @@ class ProgressShown(BaseModel):
 
 
 class Presented(BaseModel):
-    """What comes next: `task` is None where there is nothing, at least for now."""
+    """The next task, or None if none is available now."""
 
     task: TaskShown | None
     progress: ProgressShown
@@ -113,26 +113,20 @@ class Presented(BaseModel):
 
 
 class Answered(BaseModel):
-    """What an answer leads to; `feedback` in the exam only."""
+    """The response to an answer; `feedback` in the exam only."""
 
     feedback: FeedbackShown | None
     next: Presented
 
 
-class AnnotatorRow(BaseModel):
-    """How far one annotator is, for the lead."""
+class AnnotatorRow(ProgressShown):
+    """An annotator's progress, for the lead."""
 
     annotator: str
-    judged: int
-    left: int
-    skipped: int
-    exam_right: int
-    exam_tasks: int
-    passed: bool
 
 
 class Overview(BaseModel):
-    """How far all are, for the lead; `missing` are ids of videos without a recording."""
+    """Everybody's progress, for the lead; `missing` are ids of videos without a recording."""
 
     annotators: list[AnnotatorRow]
     settled: int

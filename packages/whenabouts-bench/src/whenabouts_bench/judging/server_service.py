@@ -1,4 +1,4 @@
-"""A task set being judged through a server: who gets which task, and what is told of it."""
+"""A task set that is judged through a server: assignment of tasks, answers, feedback."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 
@@ -16,6 +16,7 @@ from whenabouts.server.service import left
 from whenabouts.server.settings import Settings
 from whenabouts.server.work import BoundedExecutor
 from whenabouts.types import UsageError
+from whenabouts_bench.judging.assignment import Progress
 from whenabouts_bench.judging.events import Answer, Event
 from whenabouts_bench.judging.exam import Feedback, feedback, result_of
 from whenabouts_bench.judging.journal import Journal
@@ -39,36 +40,31 @@ from whenabouts_bench.judging.server_videos import Videos
 from whenabouts_bench.judging.tasks import Task, TaskSet
 
 Result = TypeVar("Result")
-# So long a task that somebody was shown is kept from those who would come on top of the annotators it needs.
-HELD_SECONDS = 600.0
+HELD_SECONDS = 600.0  # how long a shown task counts as being judged
 
 
 class Holds:
-    """Which task each annotator was shown last, so that no more get it than it needs."""
+    """The task that each annotator was shown last, so that no more annotators get it than it needs."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._shown: dict[str, tuple[str, float]] = {}
 
     def take(self, annotator: str, task: Task | None) -> None:
-        """Note what an annotator is shown."""
+        """Record the task shown to an annotator."""
         self._shown.pop(annotator, None)
         if task is not None:
             self._shown[annotator] = task.id, self._clock()
 
     def of_others(self, annotator: str) -> Counter[str]:
-        """Task id -> how many others look at it."""
+        """Task id -> number of other annotators who look at it."""
         now = self._clock()
-        held = [
-            task_id
-            for name, (task_id, at) in self._shown.items()
-            if name != annotator and now - at < HELD_SECONDS
-        ]
-        return Counter(held)
+        shown = ((task_id, at) for name, (task_id, at) in self._shown.items() if name != annotator)
+        return Counter(task_id for task_id, at in shown if now - at < HELD_SECONDS)
 
 
 class Service:
-    """A task set being judged. Its methods take their time: they read and write files."""
+    """A task set being judged. The methods block: they read and write files."""
 
     def __init__(self, tasks: TaskSet, people: People, settings: Settings) -> None:
         limits = settings.limits
@@ -79,19 +75,18 @@ class Service:
         self._assigning = threading.Lock()
         self._work = BoundedExecutor("judging", limits.reads, limits.reads_waiting, limits.wait_seconds)
         for name in people.names:
-            self.journal.progress(name)  # raises UsageError for what is no name
+            self.journal.progress(name)  # raises UsageError if the name is invalid
 
     async def run(self, request: Request, job: Callable[[], Result]) -> Result:
-        """What a job returns, done in a thread."""
+        """Run a blocking job in a thread."""
         return await self._work.run(job, partial(left, request))
 
     def close(self) -> None:
-        """End what has not begun."""
         self._work.close()
         self.videos.close()
 
     def task(self, task_id: str) -> Task:
-        """A task by its id; ServerError 404."""
+        """A task by its id. ServerError 404."""
         try:
             return self.tasks.task(task_id)
         except UsageError:
@@ -101,7 +96,7 @@ class Service:
             raise ServerError(404, "no_such_task", problem, field="task_id") from None
 
     def next(self, name: str, *, skipped: bool = False) -> Presented:
-        """What an annotator gets next; with `skipped` what was skipped."""
+        """The annotator's next task; with `skipped`, one that was put off."""
         with self._assigning:  # two who ask at once must not both get the last place
             task = self.journal.next_task(name, held=self.holds.of_others(name), skipped=skipped)
             self.holds.take(name, task)
@@ -110,11 +105,11 @@ class Service:
         return self.presented(name, task, self.journal.read(lambda now: now.answer(name, task.id)))
 
     def presented(self, name: str, task: Task | None, answer: Answer | Event | None = None) -> Presented:
-        """A task as the page has it, with an own answer that was given before."""
+        """A task for the page, with the annotator's earlier answer."""
         progress = self.journal.progress(name)
         return Presented(
             task=None if task is None else self._shown(name, task, answer),
-            progress=ProgressShown.model_validate(progress, from_attributes=True),
+            progress=ProgressShown(**_shown_progress(progress)),
             guideline=self.tasks.guideline().version,
         )
 
@@ -137,11 +132,11 @@ class Service:
         )
 
     def is_in_exam(self, name: str) -> bool:
-        """Whether an annotator has an exam to pass before judging."""
+        """Whether the annotator still has to pass the exam."""
         return not self.journal.read(lambda now: result_of(self.tasks, now, name).passed)
 
     def answer(self, name: str, body: AnswerBody) -> Answered:
-        """Take a grade, and give what follows. ServerError 409 for a judgement before the exam is passed."""
+        """Record a grade; returns the next task. ServerError 409 before the exam is passed."""
         task = self.task(body.task_id)
         is_exam = task.id in self.tasks.exam_ids
         if not is_exam and self.is_in_exam(name):
@@ -154,7 +149,7 @@ class Service:
         return Answered(feedback=None, next=self.next(name))
 
     def skip(self, name: str, body: SkipBody) -> Presented:
-        """Put a task off, and give what follows. ServerError 409 in the exam."""
+        """Put a task off; returns the next one. ServerError 409 in the exam."""
         task = self.task(body.task_id)
         if task.id in self.tasks.exam_ids:
             raise ServerError(409, "in_exam", "no task of the exam can be skipped; tell who leads")
@@ -162,7 +157,7 @@ class Service:
         return self.next(name)
 
     def undo(self, name: str, body: ByAnnotator) -> Presented:
-        """Take the last answer back; its task again, with that answer. ServerError 409 where none is."""
+        """Take the last answer back; returns its task with that answer. ServerError 409 if there is none."""
         if self.is_in_exam(name):
             raise ServerError(409, "in_exam", "nothing is undone in the exam: wrong answers come again")
         try:
@@ -176,30 +171,29 @@ class Service:
         return self.presented(name, task, answer)
 
     def guideline(self) -> GuidelineShown:
-        """The guideline as it stands."""
+        """The current guideline."""
         guideline = self.tasks.guideline()
         return GuidelineShown(text=printable(guideline.text), version=guideline.version)
 
     def edit(self, body: GuidelineBody) -> GuidelineShown:
-        """Write a new guideline. ServerError 409 where another one was written meanwhile."""
+        """Replace the guideline. ServerError 409 if it was changed meanwhile."""
         if not self.journal.edit_guideline(body.text, body.version):
             problem = "the guideline was changed meanwhile; copy your text, load the page again, put it in"
             raise ServerError(409, "guideline_changed", problem, field="version")
         return self.guideline()
 
     def overview(self) -> Overview:
-        """How far all are."""
+        """Everybody's progress."""
         names = sorted({*self.people.names, *self.journal.read(lambda now: now.annotators())})
         progress = {name: self.journal.progress(name) for name in names}
-        rows = [
-            AnnotatorRow(
-                annotator=name, **ProgressShown.model_validate(own, from_attributes=True).model_dump()
-            )
-            for name, own in progress.items()
-        ]
+        rows = [AnnotatorRow(annotator=name, **_shown_progress(p)) for name, p in progress.items()]
         anybody = next(iter(progress.values()))
         missing = [printable(video_id) for video_id in self.tasks.missing_videos()]
         return Overview(annotators=rows, settled=anybody.settled, tasks=anybody.tasks, missing=missing)
+
+
+def _shown_progress(progress: Progress) -> dict[str, Any]:
+    return {name: getattr(progress, name) for name in ProgressShown.model_fields}
 
 
 def _shown_feedback(answer: Feedback) -> FeedbackShown:

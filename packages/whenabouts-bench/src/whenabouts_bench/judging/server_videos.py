@@ -1,4 +1,4 @@
-"""The recordings of a task set on the wire: by task, never by name; as MP4 where no browser plays them."""
+"""Recordings of a task set over HTTP: by task, never by name; as MP4 if no browser plays the file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from whenabouts.video.probe import MediaError, Probe
 from whenabouts_bench.judging.tasks import Task, TaskSet
 
 CONTEXT_SECONDS = 10.0
-"""How much before and after a moment annotators can see, and how far they can drag its borders."""
+"""Visible context on each side of a moment, and how far its borders can be dragged."""
 MOST_CLIP_SECONDS = 600.0
 _USUAL_RATE = 25.0
 _KEPT_PROBES = 1000
@@ -32,8 +32,8 @@ _KEPT_PROBES = 1000
 class Recording:
     """What a page needs to show a moment.
 
-    `state` is "there", "missing" or "unreadable"; [`start`, `end`) is the stretch with the context, in
-    seconds of the video; `rate` is frames a second.
+    `state` is "there", "missing" or "unreadable"; [`start`, `end`) is the visible range in seconds; `rate` is
+    in frames per second.
     """
 
     state: Literal["there", "missing", "unreadable"]
@@ -43,7 +43,7 @@ class Recording:
 
 
 class Videos:
-    """The recordings of a task set; clips are kept in the server's cache, decoded in other processes."""
+    """The recordings of a task set; clips are cut in other processes and cached."""
 
     def __init__(self, tasks: TaskSet, settings: Settings) -> None:
         limits = settings.limits
@@ -56,13 +56,12 @@ class Videos:
         self._probes: RecentValues[Probe | None] = RecentValues(_KEPT_PROBES)
 
     def close(self) -> None:
-        """End what has not begun, and the processes."""
         for executor in (self._reads, self._clips):
             executor.close()
         self._decoders.close()
 
     def look(self, task: Task) -> Recording:
-        """Whether a task can be seen, and which stretch around it."""
+        """Whether a task can be shown, and the visible range."""
         start = max(0.0, task.moment.start - CONTEXT_SECONDS)
         end = task.moment.end + CONTEXT_SECONDS
         try:
@@ -76,7 +75,7 @@ class Videos:
         return Recording("there", start, end, rate)
 
     async def file(self, request: Request, task: Task) -> Response:
-        """The recording as it is, whole or one range. Raises ServerError 410 and 409."""
+        """The recording unchanged, whole or one range. Raises ServerError 410 and 409."""
         self._downloads.acquire()
         try:
             opened, _ = await self._reads.run(partial(self._open, task), partial(left, request))
@@ -84,21 +83,21 @@ class Videos:
             self._downloads.release()
             raise
         path = self._path(task)
-        # Its own name may say what is in it: a caption, a title.
+        # The file's name may reveal a caption or title.
         name = f"{task.id}{path.suffix}"
         return respond(
             request, opened, media_type=content_type(path), name=name, done=self._downloads.release
         )
 
     async def clip(self, request: Request, task: Task) -> Response:
-        """The stretch with the context as MP4, made once and kept. Raises ServerError 400, 409 and 410."""
+        """The visible range as MP4, cached. Raises ServerError 400, 409 and 410."""
         key, make = await self._reads.run(partial(self._plan, task), partial(left, request))
         cut, _ = await self._cache.get(key, make, self._clips.run)
         name = f"{task.id}.mp4"
         return respond(request, cut, media_type="video/mp4", name=name, tag=key[:32], max_age=3600)
 
     def _plan(self, task: Task) -> tuple[str, Make]:
-        """Under which key the clip of a task is kept, and what makes it."""
+        """(cache key of a task's clip, function that makes it)."""
         opened, _ = self._open(task)
         opened.close()
         recording, path, status = self.look(task), self._path(task), opened.status
@@ -118,9 +117,9 @@ class Videos:
             self._decoders.run(ClipTask(path, recording.start, recording.end, out))
 
     def _open(self, task: Task) -> tuple[OpenFile, Probe]:
-        """The recording of a task, and what is in it: only what can be looked into is media and is sent.
+        """The opened recording of a task and its probe; files that cannot be probed are never sent.
 
-        Raises ServerError: 410 where it is not there, 409 where it cannot be read.
+        Raises ServerError: 410 if the file is missing, 409 if it is unreadable.
         """
         try:
             path = self._path(task)

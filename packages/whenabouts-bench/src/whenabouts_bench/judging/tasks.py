@@ -1,20 +1,20 @@
-"""A task set: the folder that says what annotators judge, read and written.
+"""Task sets: folders that define what annotators judge.
 
     from whenabouts_bench.judging.tasks import TaskSet
 
-    tasks = TaskSet.open(folder)    # raises FormatError, naming file, line and remedy
+    tasks = TaskSet.open(folder)    # raises FormatError, with file, line and remedy
     tasks.tasks                     # Task, in the order of presentation
-    tasks.exam                      # ExamTask: a Task with its reference grade; empty where there is none
-    tasks.task(task_id)             # of either kind; raises UsageError
+    tasks.exam                      # ExamTask: a Task with its reference grade; may be empty
+    tasks.task(task_id)             # task or exam task; raises UsageError
     tasks.lowest, tasks.highest     # the scale: 0 and 4
-    tasks.annotators                # how many judge a task before consensus is looked at: 2, or 1
-    tasks.guideline()               # Guideline(text, version): guideline.md as it stands now
-    tasks.fingerprint               # of tasks.jsonl: every event of the journal carries it
-    tasks.video(video_id)           # the recording; raises UsageError where it is missing
+    tasks.annotators                # annotators per task before consensus is computed: 2, or 1
+    tasks.guideline()               # Guideline(text, version): the current guideline.md
+    tasks.fingerprint               # of tasks.jsonl: stored with each event of the journal
+    tasks.video(video_id)           # path of the recording; raises UsageError if missing
     tasks.missing_videos()          # ids of videos without a recording on this machine
-    tasks.sources()                 # task id -> Source: never to be shown to annotators
+    tasks.sources()                 # task id -> Source: hidden from annotators
 
-`docs/formats.md` has the files. Only `judging.json`, `tasks.jsonl` and `videos.jsonl` have to be there.
+`docs/formats.md` describes the files. Only `judging.json`, `tasks.jsonl` and `videos.jsonl` are required.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from msgspec import Meta
 
 from whenabouts.intake.files import FormatError, read_document, read_json, write_atomically
 from whenabouts.types import Moment, UsageError
-from whenabouts_bench.formats._json_writing import write_json_value
+from whenabouts_bench.formats._json_writing import write_lines
 from whenabouts_bench.formats.json_records import (
     Id,
     NotNegative,
@@ -50,7 +50,7 @@ SETTINGS, TASKS, VIDEOS = "judging.json", "tasks.jsonl", "videos.jsonl"
 EXAM, SOURCES, GUIDELINE_FILE = "exam.jsonl", "sources.jsonl", "guideline.md"
 LOWEST, HIGHEST = 0, 4
 LAST = 5
-"""Of a batch: so many candidates at its end say whether the next one is worth judging."""
+"""The number of candidates at the end of a batch that decide whether the next batch is judged."""
 
 _Annotators = Annotated[int, Meta(ge=1, le=2, title="1 or 2")]
 _Grade = Annotated[int, Meta(ge=LOWEST, le=HIGHEST, title="a whole number from 0 to 4")]
@@ -59,10 +59,10 @@ _Batch = Annotated[int, Meta(ge=1, title="a whole number, 1 or more")]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A query and a moment whose relevance to it is judged.
+    """A query and a moment to judge.
 
-    `duration` is that of the video in seconds, None where it is not known. Tasks of a later `batch` are
-    presented only where the last ones of the batch before are still relevant.
+    `duration` is the video's in seconds, None if unknown. Tasks of a later `batch` are presented only if the
+    end of the batch before is still relevant.
     """
 
     id: str
@@ -75,7 +75,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class ExamTask:
-    """A task with its reference `grade`, and an `explanation` for those who answered otherwise."""
+    """A task with its reference `grade`, and an `explanation` for wrong answers."""
 
     task: Task
     grade: int
@@ -84,7 +84,7 @@ class ExamTask:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a task came from: run -> rank of the moment in it (1 is first), and similarity of its caption."""
+    """Origin of a task: run -> rank of the moment in it (from 1), and similarity of its caption."""
 
     ranks: Mapping[str, int] = field(default_factory=dict)
     similarity: float | None = None
@@ -92,7 +92,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Guideline:
-    """What annotators are told; `version` names the text."""
+    """The annotators' guideline; `version` identifies the text."""
 
     text: str
 
@@ -143,8 +143,8 @@ class _SourceLine(msgspec.Struct):
 class TaskSet:
     """What is judged and by which rules; `open` reads it, `write` writes it.
 
-    `pass_mark` is the share of exam answers that have to be right, `still_relevant` the mean grade from which
-    the last candidates of a batch open the next one, `made` what the set was made from.
+    `pass_mark` is the share of exam answers that must be right, `still_relevant` the mean grade of a batch's
+    last candidates that opens the next batch, `made` describes how the set was made.
     """
 
     folder: Path
@@ -164,8 +164,8 @@ class TaskSet:
     def open(cls, folder: str | Path) -> Self:
         """The task set of a folder.
 
-        Raises FormatError, naming file and line, for what is none, is of another version, or whose tasks were
-        changed after it was made.
+        Raises FormatError, with file and line, if the folder is not a task set, has another version, or its
+        tasks were changed.
         """
         folder = Path(folder)
         settings = _read_settings(folder)
@@ -190,34 +190,38 @@ class TaskSet:
         )  # fmt: skip
 
     def write(self, sources: Mapping[str, Source] | None = None, guideline: str = GUIDELINE) -> None:
-        """Write the folder. Raises UsageError where one is there: its judgements would lose their tasks."""
+        """Write the folder. Raises UsageError if it is a task set already, whose judgements would lose their
+        tasks.
+        """
         if (self.folder / SETTINGS).exists():
             raise UsageError(f"{self.folder}: is a task set already; name a folder that is not there yet")
         if not self.tasks:
             raise UsageError(f"{self.folder}: there is nothing to judge: no query has a candidate")
         self.write_guideline(guideline)
-        _write_lines(self.folder / VIDEOS, ({"video_id": v, "path": path} for v, path in self.videos.items()))
+        write_lines(self.folder / VIDEOS, ({"video_id": v, "path": path} for v, path in self.videos.items()))
         if sources:
             lines = ({"task_id": task_id, **asdict(source)} for task_id, source in sources.items())
-            _write_lines(self.folder / SOURCES, lines)
+            write_lines(self.folder / SOURCES, lines)
         if self.exam:
             write_exam(self.exam, self.folder / EXAM)
-        _write_lines(self.folder / TASKS, map(_task_line, self.tasks))
+        write_lines(self.folder / TASKS, map(_task_line, self.tasks))
         settings = {
             "version": VERSION, "name": self.name, "tasks": self.fingerprint, "annotators": self.annotators,
             "pass_mark": self.pass_mark, "still_relevant": self.still_relevant,
             "guideline": Guideline(guideline).version, "made": dict(self.made),
         }  # fmt: skip
-        with write_atomically(self.folder / SETTINGS) as stream:  # last: without it the folder is no task set
+        with write_atomically(
+            self.folder / SETTINGS
+        ) as stream:  # written last: it makes the folder a task set
             stream.write(json.dumps(settings, ensure_ascii=False, indent=1).encode() + b"\n")
 
     @cached_property
     def fingerprint(self) -> str:
-        """16 hexadecimal digits that name the tasks."""
+        """16 hexadecimal digits that identify the tasks."""
         return fingerprint_of(self.tasks)
 
     def task(self, task_id: str) -> Task:
-        """A task or exam task by its id. Raises UsageError where there is none."""
+        """A task or exam task by its id. Raises UsageError for an unknown id."""
         task = self._by_id.get(task_id)
         if task is None:
             raise UsageError(f"{self.folder}: has no task {task_id!r}")
@@ -229,7 +233,7 @@ class TaskSet:
 
     @cached_property
     def batch_ends(self) -> Mapping[tuple[str, int], tuple[str, ...]]:
-        """(query id, batch) -> ids of its last five tasks in the order of the candidates: paper 004, 3.2."""
+        """(query id, batch) -> ids of its last five tasks, by candidate rank (paper 004, section 3.2)."""
         ranked: dict[tuple[str, int], list[tuple[int, str]]] = {}
         for task_id, source in self.sources().items():
             task = self.task(task_id)
@@ -243,17 +247,17 @@ class TaskSet:
         return frozenset(item.task.id for item in self.exam)
 
     def guideline(self) -> Guideline:
-        """The guideline as the file says it now; ours where there is no file."""
+        """The guideline in the folder, or the default."""
         path = self.folder / GUIDELINE_FILE
         return read_guideline(path) if path.exists() else Guideline(GUIDELINE)
 
     def write_guideline(self, text: str) -> None:
-        """Write another guideline; `Journal.edit_guideline` keeps the one before."""
+        """Write a guideline; `Journal.edit_guideline` keeps the previous one."""
         with write_atomically(self.folder / GUIDELINE_FILE) as stream:
             stream.write(text.encode("utf-8", "backslashreplace"))
 
     def video(self, video_id: str) -> Path:
-        """The recording of a video. Raises UsageError, naming the remedy, where it is not there."""
+        """The path of a video's recording. Raises UsageError, with the remedy, if it is missing."""
         path = self._place(video_id)
         if path is None or not path.is_file():
             where = f"{path} is not there" if path else "no recording is named"
@@ -261,7 +265,7 @@ class TaskSet:
         return path
 
     def missing_videos(self) -> list[str]:
-        """Ids of videos whose recording is not there, in the order of the file."""
+        """Ids of videos without a recording, in the order of the file."""
         places = {video_id: self._place(video_id) for video_id in self.videos}
         return [video_id for video_id, path in places.items() if path is None or not path.is_file()]
 
@@ -270,7 +274,7 @@ class TaskSet:
         return self.folder / path if path else None
 
     def sources(self) -> dict[str, Source]:
-        """Task id -> where it came from; empty where nothing says so. Not for annotators' eyes."""
+        """Task id -> origin; empty if unknown. Hidden from annotators."""
         path, sources = self.folder / SOURCES, dict[str, Source]()
         if path.exists():
             for origin, fields in read_records(path):
@@ -286,7 +290,7 @@ def fingerprint_of(tasks: Iterable[Task]) -> str:
 
 
 def read_guideline(path: Path) -> Guideline:
-    """A guideline of a file. Raises FormatError for what is no text."""
+    """The guideline of a file. Raises FormatError if it is not UTF-8 text."""
     try:
         return Guideline(read_document(path).decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -294,11 +298,9 @@ def read_guideline(path: Path) -> Guideline:
 
 
 def write_exam(exam: Sequence[ExamTask], path: Path) -> None:
-    """Write an exam, a line a task."""
-    _write_lines(
-        path,
-        ({**_task_line(e.task), "grade": e.grade, "explanation": e.explanation} for e in exam),
-    )
+    """Write an exam, one task per line."""
+    lines = ({**_task_line(e.task), "grade": e.grade, "explanation": e.explanation} for e in exam)
+    write_lines(path, lines)
 
 
 def read_exam(path: Path) -> tuple[ExamTask, ...]:
@@ -310,7 +312,7 @@ def _read_settings(folder: Path) -> _Settings:
     path = folder / SETTINGS
     if not path.exists():
         accepted = "a folder that `whenabouts build judging` wrote"
-        raise FormatError(folder, f"is no task set: it has no {SETTINGS}", accepted=accepted)
+        raise FormatError(folder, f"is not a task set: it has no {SETTINGS}", accepted=accepted)
     origin = Origin(path)
     fields = origin.object(read_json(path))
     if fields.get("version", VERSION) != VERSION:
@@ -329,7 +331,7 @@ def _read_tasks(path: Path) -> tuple[Task, ...]:
 
 
 def _add(tasks: dict[str, Task], origin: Origin, fields: dict[str, Any]) -> Task:
-    """The task of a line, added to those before it. Raises FormatError for an id that comes twice."""
+    """Add the task of a line to `tasks` and return it. Raises FormatError for a duplicate id."""
     line = origin.convert(fields, _TaskLine)
     origin.at("start").check_span(line.start, line.end)
     moment = Moment(str(line.video_id), line.start, line.end)
@@ -341,7 +343,7 @@ def _add(tasks: dict[str, Task], origin: Origin, fields: dict[str, Any]) -> Task
 
 
 def _read_exam(path: Path, taken: set[str]) -> tuple[ExamTask, ...]:
-    """The exam of a file, none of whose ids is `taken` by a task."""
+    """The exam of a file; ids in `taken` are refused."""
     exam, tasks = [], dict[str, Task]()
     for origin, fields in read_records(path):
         task, line = _add(tasks, origin, fields), origin.convert(fields, _ExamLine)
@@ -366,10 +368,3 @@ def _task_line(task: Task) -> dict[str, Any]:
         "start": float(task.moment.start), "end": float(task.moment.end),
         "duration": None if task.duration is None else float(task.duration), "batch": task.batch,
     }  # fmt: skip
-
-
-def _write_lines(path: Path, lines: Iterable[dict[str, Any]]) -> None:
-    with write_atomically(path) as stream:
-        for line in lines:
-            write_json_value(stream, line)
-            stream.write(b"\n")

@@ -38,11 +38,11 @@ _SENTENCES_AT_ONCE = 256
 
 @dataclass(frozen=True)
 class Words:
-    """Vectors of the words of S sentences.
+    """Word vectors of S sentences.
 
     Sentence i has the words starts[i]:starts[i + 1], start and end tokens included; `starts` (S + 1,), `ids`
-    (N,) the vocabulary's numbers, `vectors` (N, D) unit, `whole` (S, D) unit vectors of whole sentences.
-    `made_by` is the fingerprint of the encoder, `times` (S,) how often each sentence comes.
+    (N,) vocabulary indices, `vectors` (N, D) unit, `whole` (S, D) unit vectors of whole sentences. `made_by`
+    is the encoder's fingerprint, `times` (S,) the number of occurrences of each sentence.
     """
 
     starts: Indices
@@ -63,10 +63,10 @@ class Words:
 
 @dataclass(frozen=True)
 class Frames:
-    """Vectors of the frames of V videos: video i has rows starts[i]:starts[i + 1] of `vectors` (N, D).
+    """Frame vectors of V videos: video i has rows starts[i]:starts[i + 1] of `vectors` (N, D).
 
-    `whole` (V, D) is the mean of a video's frames at unit length; `made_by` the fingerprint of the encoder,
-    "" where the file does not tell.
+    `whole` (V, D) is the normalised mean of a video's frames; `made_by` the encoder's fingerprint, "" if
+    unknown.
     """
 
     starts: Indices
@@ -86,14 +86,14 @@ class Frames:
             raise UsageError(f"frames {most}: a video needs at least 1")
         pooled = [_prepared(rows, most, as_released) for rows in videos]
         if not pooled:
-            raise UsageError("there are no videos to take frames of")
+            raise UsageError("there are no videos")
         sums = np.stack([rows.sum(axis=0, dtype=np.float64) for rows in pooled])
         starts, vectors = _joined(pooled)
         return cls(starts, vectors, unit_length(sums), made_by)
 
 
 def _joined(parts: list[Floats]) -> tuple[Indices, Floats]:
-    """(where each begins, all rows); the list is empty afterwards, so that nothing is held twice."""
+    """(offsets, all rows). Empties the list, so that nothing is held twice."""
     starts = np.cumsum([0, *map(len, parts)], dtype=np.int64)
     rows = np.empty((int(starts[-1]), parts[0].shape[1]), np.float32)
     for number in reversed(range(len(parts))):
@@ -110,9 +110,10 @@ def _prepared(rows: NDArray[Any], most: int, as_released: bool) -> Floats:
 
 
 def pooled_evenly(rows: Floats, count: int) -> Floats:
-    """(count, D): stretch i is the mean of rows floor(i T / count) to ceil((i + 1) T / count), at least one.
+    """(count, D) adaptive average pooling: segment i is the mean of rows floor(i T / count) to ceil((i + 1) T
+    / count).
 
-    Adaptive average pooling, of which neighbouring stretches share a row where T is no multiple of `count`.
+    Neighbouring segments share a row if T is not a multiple of `count`.
     """
     place = np.arange(count)
     first = place * len(rows) // count
@@ -122,11 +123,10 @@ def pooled_evenly(rows: Floats, count: int) -> Floats:
 
 
 def inverse_document_frequencies(words: Words, *, mean_for_end: bool = False) -> Floats:
-    """(N,) the weight of each word: log((S + 1) / (c + 1)), c sentences of S holding it.
+    """(N,) the weight of each word: log((S + 1) / (c + 1)), where c of S sentences contain it.
 
-    Start and end are in every sentence and weigh 0. With `mean_for_end` the end token weighs as much as the
-    mean of all words seen (start and end with 0 among them, and padding with 0 where there was any):
-    EMScore's own choice where it counts over its references; MVMR does not use it.
+    Start and end tokens weigh 0. With `mean_for_end` the end token weighs the mean over the vocabulary, as
+    EMScore does with its references; MVMR does not use it.
     """
     sentence = np.repeat(np.arange(len(words)), np.diff(words.starts))
     vocabulary, number = np.unique(words.ids, return_inverse=True)
@@ -144,7 +144,7 @@ def inverse_document_frequencies(words: Words, *, mean_for_end: bool = False) ->
 
 @dataclass(frozen=True)
 class Scores:
-    """(n,) each: what the module's docstring names, of n pairs of a sentence and a video."""
+    """(n,) arrays of the module's scores for n pairs of a sentence and a video."""
 
     coarse: Floats
     fine_p: Floats
@@ -152,7 +152,7 @@ class Scores:
 
     @property
     def fine_f(self) -> Floats:
-        """Harmonic mean of precision and recall; 0 where both are 0."""
+        """Harmonic mean of precision and recall; 0 if both are 0."""
         total = self.fine_p + self.fine_r
         safe = np.where(total == 0, np.float32(1), total)
         return np.asarray(2 * self.fine_p * self.fine_r / safe, np.float32)
@@ -175,10 +175,10 @@ class Scores:
 
 @dataclass(frozen=True)
 class EMScore:
-    """Scores of sentences and videos, both by number.
+    """Scores of sentences and videos, both by index.
 
-    `sentence_of` (Q,) is the sentence in `words` of each query: equal texts are kept once. `weights` (N,) are
-    those of `inverse_document_frequencies`.
+    `sentence_of` (Q,) is each query's sentence in `words`; equal texts are stored once. `weights` (N,) are
+    the `inverse_document_frequencies`.
     """
 
     words: Words
@@ -188,7 +188,7 @@ class EMScore:
 
     @classmethod
     def of(cls, words: Words, frames: Frames, sentence_of: Indices | None = None) -> Self:
-        """Raises UsageError where words and frames are not of one space."""
+        """Raises UsageError if words and frames are of different models."""
         _require_one_space(words, frames)
         named = np.arange(len(words)) if sentence_of is None else np.asarray(sentence_of, np.int64)
         return cls(words, frames, inverse_document_frequencies(words), named)
@@ -196,7 +196,7 @@ class EMScore:
     def score(self, queries: Indices, videos: Indices, *, idf: bool = True) -> Scores:
         """Scores of pairs (queries[i], videos[i]); without `idf` all words weigh the same.
 
-        What else is asked for moves no score. A sentence whose words all weigh 0 is taken without weights.
+        A score depends on its pair alone. A sentence whose words all weigh 0 is scored without weights.
         """
         sentences, videos = self.sentence_of[np.asarray(queries)], np.asarray(videos)
         weights = self.weights if idf else np.ones_like(self.weights)
@@ -212,7 +212,7 @@ class EMScore:
 
 
 def _by_video(videos: Indices) -> Iterator[Indices]:
-    """Pairs of one video each, in portions; a product with one video's frames needs no padding."""
+    """Indices of pairs with the same video, in batches, so that products need no padding."""
     order = np.argsort(videos, kind="stable")
     for part in np.split(order, np.flatnonzero(np.diff(videos[order])) + 1) if len(order) else []:
         for begin in range(0, len(part), _SENTENCES_AT_ONCE):
@@ -230,7 +230,7 @@ def _fine(words: Words, sentences: Indices, frames: Floats, weights: Floats) -> 
     recall = np.maximum.reduceat(similar, begins, axis=0).mean(axis=1)
     best, weight = similar.max(axis=1), weights[rows]
     totals = np.add.reduceat(weight, begins)
-    # A sentence of words that are in every sentence has no weights to divide by: its words count alike.
+    # If all words of a sentence are in every sentence, the weights sum to 0: weigh them equally.
     weight = np.where(np.repeat(totals, lengths) > 0, weight, np.float32(1))
     precision = np.add.reduceat(best * weight, begins) / np.add.reduceat(weight, begins)
     return np.asarray(precision, np.float32), np.asarray(recall, np.float32)
@@ -257,10 +257,10 @@ def words_of(
     times: Indices | None = None,
     whole: Floats | None = None,
 ) -> Words:
-    """Words of texts, from a function that gives (ids, (L, D) vectors) of each; vectors become unit.
+    """Words of texts, from a function that returns (ids, (L, D) vectors) of each; vectors are normalised.
 
-    `whole` None takes the last word's vector, the end token, as CLIP does. Raises UsageError for vectors that
-    are not finite.
+    Without `whole`, the last word's vector (the end token, as in CLIP) represents the sentence. Raises
+    UsageError for non-finite vectors.
     """
     ids: list[Indices] = []
     vectors: list[Floats] = []

@@ -1,8 +1,8 @@
-"""All captions compared with all: which pairs are relevant, in blocks and in memory that is known beforehand.
+"""Find relevant pairs among all captions, blockwise and with bounded memory.
 
-Distinct parts are multiplied with one another, half of the square; whether a cosine reaches the threshold is
-one bit, and bits of parts become bits of captions. So neither time nor memory depends on how many pairs
-there are, until they are listed: C * C / 8 bytes for the bits (663 MB for 72,842 captions), 6 bytes a pair.
+Distinct parts are compared with one another (half of the matrix); whether a cosine reaches the threshold is
+one bit, and bits of parts become bits of captions. Time and memory do not depend on the number of pairs until
+they are listed: C * C / 8 bytes for the bits (663 MB for 72,842 captions), 6 bytes per pair.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Bits = NDArray[np.uint8]
 Progress = Callable[[float], None]
 
 MOST_PAIRS = 200_000_000
-"""How many pairs are listed at most: 1.2 GB. What is denser is kept as vectors."""
+"""The limit of listed pairs: 1.2 GB. Denser relations are kept as vectors."""
 MOST_CAPTIONS = 150_000
-"""How many captions are compared at most: 2.8 GB of bits."""
+"""The limit of compared captions: 2.8 GB of bits."""
 _ROWS = 2048
 _COLUMNS = 8192
 _CAPTIONS = 8192
@@ -33,7 +33,7 @@ _CAPTIONS = 8192
 
 @dataclass(frozen=True)
 class Parts:
-    """Captions, their parts and the vectors of these, as `Units` has them."""
+    """Captions, their parts and the parts' vectors, as in `Units`."""
 
     starts: NDArray[np.int64]
     units: NDArray[np.int32]
@@ -41,7 +41,7 @@ class Parts:
 
     @property
     def captions(self) -> int:
-        """How many captions there are."""
+        """C."""
         return len(self.starts) - 1
 
 
@@ -52,9 +52,9 @@ def listed_pairs(
     most_pairs: int = MOST_PAIRS,
     progress: Progress = lambda share: None,
 ) -> RelevantPairs:
-    """All relevant pairs of some captions as a list.
+    """All relevant pairs of captions as a list.
 
-    Raises UsageError where there are too many captions or pairs; `vector_pairs` keeps those.
+    Raises UsageError for too many captions or pairs; use `vector_pairs` for those.
     """
     if len(units.captions) > MOST_CAPTIONS:
         raise UsageError(
@@ -76,13 +76,13 @@ def listed_pairs(
 
 
 def vector_pairs(units: Units, settings: PairSettings) -> RelevantPairs:
-    """The same pairs, computed when they are asked for; how many they are decides about no size."""
+    """The same pairs, computed on demand; the size does not depend on their number."""
     kept = VectorPairs(units.starts, units.units, units.vectors, settings.threshold)
     return RelevantPairs(units.query_ids, units.caption_of, units.captions, settings, kept)
 
 
 def reached_captions(parts: Parts, threshold: float, progress: Progress = lambda share: None) -> Bits:
-    """(C, ceil(C / 8)) bits, as numpy packs them: what captions are relevant to each, and to itself."""
+    """(C, ceil(C / 8)) packed bits: the captions relevant to each caption, itself included."""
     captions, distinct = parts.captions, len(parts.vectors)
     reached = np.zeros((captions, -(-captions // 8)), np.uint8)
     order = np.argsort(parts.units, kind="stable")
@@ -99,7 +99,7 @@ def reached_captions(parts: Parts, threshold: float, progress: Progress = lambda
 
 
 def _hits(vectors: NDArray[np.float32], begin: int, end: int, threshold: float) -> Bits:
-    """(U, B / 8): for each part from `begin` on, which of the parts begin..end it is near to; 0 before."""
+    """(U, B / 8): for each part from `begin` on, the near ones among parts begin..end; 0 before."""
     hits = np.zeros((len(vectors), -(-(end - begin) // 8)), np.uint8)
     rows = np.ascontiguousarray(vectors[begin:end].T)
     for first in range(begin, len(vectors), _COLUMNS):
@@ -109,7 +109,7 @@ def _hits(vectors: NDArray[np.float32], begin: int, end: int, threshold: float) 
 
 
 def _captions_with(parts: Parts, hits: Bits, count: int) -> Bits:
-    """(B, C / 8): for each of B parts, the captions that have a part near to it."""
+    """(B, C / 8): for each of B parts, the captions with a near part."""
     reached = np.empty((count, -(-parts.captions // 8)), np.uint8)
     for first in range(0, parts.captions, _CAPTIONS):
         last = min(first + _CAPTIONS, parts.captions)
@@ -122,24 +122,22 @@ def _captions_with(parts: Parts, hits: Bits, count: int) -> Bits:
 
 
 def _mirror(reached: Bits, captions: int) -> None:
-    """Make relevance mutual in place: what one block of captions reaches, reaches it."""
     side = 4096
     for top in range(0, captions, side):
         rows = slice(top, min(top + side, captions))
-        own = slice(top // 8, -(-rows.stop // 8))
+        row_bytes = slice(top // 8, -(-rows.stop // 8))
         for left in range(0, top + 1, side):
             columns = slice(left, min(left + side, captions))
-            there = slice(left // 8, -(-columns.stop // 8))
-            # Blocks of the square and their mirror images are read and written together.
-            upper = np.unpackbits(reached[columns, own], axis=1, count=rows.stop - top)
-            lower = np.unpackbits(reached[rows, there], axis=1, count=columns.stop - left)
+            column_bytes = slice(left // 8, -(-columns.stop // 8))
+            upper = np.unpackbits(reached[columns, row_bytes], axis=1, count=rows.stop - top)
+            lower = np.unpackbits(reached[rows, column_bytes], axis=1, count=columns.stop - left)
             both = lower | upper.T
-            reached[rows, there] = np.packbits(both, axis=1)
-            reached[columns, own] = np.packbits(both.T, axis=1)
+            reached[rows, column_bytes] = np.packbits(both, axis=1)
+            reached[columns, row_bytes] = np.packbits(both.T, axis=1)
 
 
 def _listed(parts: Parts, reached: Bits, count: int) -> ListedPairs:
-    """The pairs with their confidence (equation 8), each once, those of confidence 0 left out."""
+    """The pairs with their confidence (equation 8), each once; pairs of confidence 0 are left out."""
     captions = parts.captions
     whole = parts.vectors[parts.units[parts.starts[:-1]]]
     columns, confidence = np.empty(count, np.int32), np.empty(count, np.float16)
@@ -170,9 +168,9 @@ def find_pairs(
     phrases: str | None = None,
     as_list: bool = True,
 ) -> tuple[RelevantPairs, Units]:
-    """The relevant pairs of some queries, and the parts by which they were compared.
+    """The relevant pairs of queries, and the compared parts.
 
-    Names are those of `DETECTORS`, `open_text_encoder` and `open_phrases`. Raises what these raise.
+    Names are those of `DETECTORS`, `open_text_encoder` and `open_phrases`, whose errors are raised.
     """
     chosen = detector_of(detector)
     extractor = None if chosen.parts is None else open_phrases(phrases)

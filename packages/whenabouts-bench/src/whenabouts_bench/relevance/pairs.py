@@ -1,9 +1,9 @@
-"""Potentially relevant pairs of queries: who is relevant to whom, how confidently (paper 000, section 4.1).
+"""Potentially relevant pairs of queries with confidence (paper 000, section 4.1).
 
-Q queries have C <= Q distinct captions, and pairs are pairs of captions: queries of one text are
-relevant to one another with confidence 1. A pair of confidence 0 counts like one that is not relevant. Pairs
-are kept in one of two ways with equal answers: as a sparse list, or as the vectors from which a batch's pairs
-are computed when they are asked for, whose size does not depend on how many pairs there are.
+Q queries have C <= Q distinct captions, and pairs are pairs of captions; queries of equal text are relevant
+to each other with confidence 1. A pair of confidence 0 counts as not relevant. Pairs are stored in one of two
+ways with equal results: as a sparse list, or as vectors from which a batch's pairs are computed on demand,
+whose size does not depend on the number of pairs.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
 
 ROUNDING = 1e-6
-"""Cosines are computed in float32: a phrase reaches a threshold of 1 with itself, whatever was rounded."""
+"""Tolerance of float32 cosines: equal phrases reach a threshold of 1."""
 _KIND = "relevant pairs"
 _VERSION = "1"
 
 
 @dataclass(frozen=True)
 class PairSettings:
-    """What decided which pairs are relevant.
+    """How relevant pairs were determined.
 
-    `detector` is "sent", "vp" or "np-vp" (see `units.py`), `threshold` the theta of equation 7, which a
-    cosine reaches when it is equal. `encoder` opens the sentence encoder again, `encoder_fingerprint` says
-    what it was; `phrases` is the fingerprint of what took the captions apart, "" where nothing did.
+    `detector` is "sent", "vp" or "np-vp" (`units.py`), `threshold` the inclusive theta of equation 7.
+    `encoder` opens the sentence encoder, `encoder_fingerprint` identifies it; `phrases` is the fingerprint of
+    the phrase extractor, "" without one.
     """
 
     detector: str
@@ -52,25 +52,25 @@ class PairSettings:
 
 
 class PairsOfCaptions(Protocol):
-    """How pairs are kept: `list` or `vectors`."""
+    """Stored pairs: `list` or `vectors`."""
 
     KIND: str
 
     def among(self, captions: Indices) -> Floats:
-        """(n, n) confidence of every two of n captions, 0 where they are not relevant; 1 with itself."""
+        """(n, n) confidence of each two of n captions, 0 if not relevant; 1 on the diagonal."""
 
     def of(self, caption: int) -> tuple[Indices, Floats]:
-        """(other captions that are relevant to one, their confidence), by number of the caption."""
+        """(captions relevant to one caption, their confidence)."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What goes into the file."""
+        """The arrays of the file."""
 
 
 @dataclass(frozen=True)
 class ListedPairs:
-    """A sparse list: caption i has columns[starts[i]:starts[i + 1]], all larger than i and rising.
+    """A sparse list: caption i has columns[starts[i]:starts[i + 1]], ascending and larger than i.
 
-    Each pair stands once. `starts` (C + 1,) int64, `columns` (N,) int32, `confidence` (N,) float16.
+    Each pair is stored once. `starts` (C + 1,) int64, `columns` (N,) int32, `confidence` (N,) float16.
     """
 
     starts: Indices
@@ -79,7 +79,7 @@ class ListedPairs:
     KIND = "list"
 
     def among(self, captions: Indices) -> Floats:
-        """See `PairsOfCaptions`: a binary search for all n * n pairs at once, whatever the length of rows."""
+        """See `PairsOfCaptions`. Searches for all n * n pairs at once."""
         low = np.minimum(captions[:, None], captions[None, :])
         high = np.maximum(captions[:, None], captions[None, :])
         confidence = np.where(low == high, np.float32(1), np.float32(0))
@@ -95,12 +95,12 @@ class ListedPairs:
         return confidence
 
     def of(self, caption: int) -> tuple[Indices, Floats]:
-        """See `PairsOfCaptions`. Looks through the whole list for those of smaller number."""
-        own = slice(int(self.starts[caption]), int(self.starts[caption + 1]))
-        before = np.flatnonzero(self.columns[: own.start] == caption)
+        """See `PairsOfCaptions`. Scans the whole list for captions with smaller indices."""
+        row = slice(int(self.starts[caption]), int(self.starts[caption + 1]))
+        before = np.flatnonzero(self.columns[: row.start] == caption)
         rows = np.searchsorted(self.starts, before, side="right") - 1
-        others = np.concatenate([rows, self.columns[own].astype(np.int64)])
-        values = np.concatenate([self.confidence[before], self.confidence[own]])
+        others = np.concatenate([rows, self.columns[row].astype(np.int64)])
+        values = np.concatenate([self.confidence[before], self.confidence[row]])
         return others, values.astype(np.float32)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -110,10 +110,10 @@ class ListedPairs:
 
 @dataclass(frozen=True)
 class VectorPairs:
-    """The vectors of what captions are compared by; pairs are computed when they are asked for.
+    """Vectors of the compared parts; pairs are computed on demand.
 
-    Caption i has the units units[starts[i]:starts[i + 1]], of which the first is the caption itself.
-    `vectors` (U, D) float32 of unit length, `starts` (C + 1,) int64, `units` (S,) int32.
+    Caption i has the units units[starts[i]:starts[i + 1]], the first being the caption itself. `vectors` (U,
+    D) float32 of unit length, `starts` (C + 1,) int64, `units` (S,) int32.
     """
 
     starts: Indices
@@ -123,7 +123,7 @@ class VectorPairs:
     KIND = "vectors"
 
     def among(self, captions: Indices) -> Floats:
-        """See `PairsOfCaptions`: equations 7 and 8 for n captions."""
+        """See `PairsOfCaptions`: equations 7 and 8."""
         if not len(captions):
             return np.zeros((0, 0), np.float32)
         counts = self.starts[captions + 1] - self.starts[captions]
@@ -134,15 +134,15 @@ class VectorPairs:
         cosines = (vectors @ vectors.T)[place]
         best = np.maximum.reduceat(cosines, begins, axis=0)[:, place]
         best = np.maximum.reduceat(best, begins, axis=1)
-        own = cosines[begins][:, place[begins]]
-        confidence = np.where(best >= self.threshold - ROUNDING, np.clip(own, 0, 1), np.float32(0))
+        whole = cosines[begins][:, place[begins]]
+        confidence = np.where(best >= self.threshold - ROUNDING, np.clip(whole, 0, 1), np.float32(0))
         confidence[captions[:, None] == captions[None, :]] = 1
         return np.asarray(confidence, np.float32)
 
     def of(self, caption: int) -> tuple[Indices, Floats]:
         """See `PairsOfCaptions`."""
-        own = self.units[self.starts[caption] : self.starts[caption + 1]]
-        cosines = self.vectors @ self.vectors[own].T
+        units = self.units[self.starts[caption] : self.starts[caption + 1]]
+        cosines = self.vectors @ self.vectors[units].T
         best = np.maximum.reduceat(cosines.max(1)[self.units], self.starts[:-1])
         others = np.flatnonzero(best >= self.threshold - ROUNDING)
         others = others[others != caption]
@@ -157,9 +157,9 @@ class VectorPairs:
 
 @dataclass(frozen=True)
 class RelevantPairs:
-    """Which queries of a split are potentially relevant to one another's moments.
+    """The queries of a split that are potentially relevant to one another's moments.
 
-    `caption_of` (Q,) int32 is the number in `captions` of each of `query_ids`.
+    `caption_of` (Q,) int32 is the index in `captions` of each of `query_ids`.
     """
 
     query_ids: tuple[str, ...]
@@ -171,8 +171,8 @@ class RelevantPairs:
     def block(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> Floats:
         """(n, n) float32 confidence C of equation 6 for a batch of rows of `query_ids`, symmetric.
 
-        0 where a pair is not potentially relevant, and for a query with itself wherever it stands in the
-        batch: that pair is positive, not potentially relevant.
+        0 for pairs that are not relevant, and for a query with itself: that pair is positive, not potentially
+        relevant.
         """
         chosen = np.asarray(rows, np.int64).reshape(-1)
         if chosen.size and not (chosen.min() >= 0 and chosen.max() < len(self.query_ids)):
@@ -184,7 +184,7 @@ class RelevantPairs:
         return confidence
 
     def rows(self, query_ids: Iterable[str]) -> Indices:
-        """The rows of some queries. Raises UsageError for an id that is not among them."""
+        """The rows of queries. Raises UsageError for an unknown id."""
         try:
             return np.array([self._row_of[query_id] for query_id in query_ids], np.int64)
         except KeyError as error:
@@ -194,7 +194,7 @@ class RelevantPairs:
             ) from None
 
     def relevant_to(self, query_id: str) -> dict[str, float]:
-        """Query id -> confidence of all others that are relevant to one query, the most confident first."""
+        """Query id -> confidence of all queries relevant to one query, most confident first."""
         row = int(self.rows([query_id])[0])
         caption = int(self.caption_of[row])
         others, values = self.kept.of(caption)
@@ -210,7 +210,7 @@ class RelevantPairs:
         return dict(zip(ids, confidence[order].tolist(), strict=True))
 
     def check(self, queries: Iterable[Query]) -> None:
-        """Raise UsageError where a query is missing here or had another text when the pairs were made."""
+        """Raise UsageError if a query is missing, or its text differs from when the pairs were made."""
         distinct = list(queries)
         for query, row in zip(distinct, self.rows(query.id for query in distinct).tolist(), strict=True):
             caption = self.captions[self.caption_of[row]]
@@ -221,23 +221,15 @@ class RelevantPairs:
                 )
 
     def save(self, path: str | Path) -> None:
-        """Write one file; it appears whole or not at all."""
-        about = {
-            "whenabouts": _KIND,
-            "version": _VERSION,
-            "kept": self.kept.KIND,
-            "settings": json.dumps(asdict(self.settings)),
-        }
-        arrays: dict[str, NDArray[Any]] = {
-            "caption_of": self.caption_of,
-            "query_ids": _packed(self.query_ids),
-            "captions": _packed(self.captions),
-        }
-        write_arrays(Path(path), {**arrays, **self.kept.arrays()}, about)
+        """Write one file atomically."""
+        settings = json.dumps(asdict(self.settings))
+        about = {"whenabouts": _KIND, "version": _VERSION, "kept": self.kept.KIND, "settings": settings}
+        texts = {"query_ids": _packed(self.query_ids), "captions": _packed(self.captions)}
+        write_arrays(Path(path), {"caption_of": self.caption_of, **texts, **self.kept.arrays()}, about)
 
     @classmethod
     def open(cls, path: str | Path) -> RelevantPairs:
-        """Pairs that were saved. Raises FormatError for what is no such file or does not fit together."""
+        """Read saved pairs. Raises FormatError if the file is of another kind or inconsistent."""
         path = Path(path)
         arrays, about = read_arrays(path)
         kind = about.get("whenabouts", about.get("cuepoint"))  # the project's name, and its former one
@@ -267,7 +259,7 @@ class RelevantPairs:
         return {query_id: row for row, query_id in enumerate(self.query_ids)}
 
     def _refuse_misfit(self, path: Path) -> None:
-        """A list whose numbers point outside would answer with another query's pairs."""
+        """Raise FormatError for indices out of range, which would yield another query's pairs."""
         arrays, captions = self.kept.arrays(), len(self.captions)
         starts = arrays["starts"]
         filled = arrays["units" if "units" in arrays else "columns"]
@@ -285,7 +277,7 @@ class RelevantPairs:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, str]) -> None:
-    """Write named arrays as safetensors; the file appears whole or not at all. Raises FormatError."""
+    """Write named arrays as safetensors, atomically. Raises FormatError."""
     from safetensors.numpy import save
 
     plain = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
@@ -294,21 +286,20 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[
 
 
 def read_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    """(arrays, words about them); what is large is read from the disk as it is looked at.
-
-    Raises FormatError for a file that is missing, cut off, or no such file.
+    """(arrays, metadata), memory-mapped. Raises FormatError if the file is missing, truncated or of another
+    kind.
     """
     from safetensors import SafetensorError, safe_open
 
     try:
-        # As tensors, for PyTorch maps them into memory; the library's NumPy arrays are read whole.
+        # As tensors, because PyTorch maps them into memory; safetensors reads NumPy arrays whole.
         with regular_name(path) as name, safe_open(name, framework="pt") as opened:
             arrays = {name: opened.get_tensor(name).numpy() for name in opened.keys()}  # noqa: SIM118
             return arrays, dict(opened.metadata() or {})
     except OSError as error:
         raise FormatError(path, f"cannot be read: {error.strerror or error}") from None
     except (SafetensorError, TypeError, ValueError) as error:
-        raise FormatError(path, f"is no file of {_KIND}, or is cut off ({error}); make it again") from None
+        raise FormatError(path, f"is not a file of {_KIND}, or is cut off ({error}); make it again") from None
 
 
 def _kept(kind: str, arrays: Mapping[str, NDArray[Any]], settings: PairSettings) -> PairsOfCaptions:
@@ -321,9 +312,10 @@ def _kept(kind: str, arrays: Mapping[str, NDArray[Any]], settings: PairSettings)
 
 
 def _first_at_least(values: NDArray[np.int32], first: Indices, last: Indices, least: Indices) -> Indices:
-    """The first place in each of N rising stretches [first, last) of at least `least`, or `last`.
+    """The first index in each of N ascending ranges [first, last) with a value of at least `least`, or
+    `last`.
 
-    All stretches are halved together; no more of `values` is touched than is looked at.
+    All ranges are bisected together.
     """
     low, high = first.copy(), last.copy()
     while True:

@@ -1,12 +1,11 @@
-"""People's check of MVMR pools, by way of Label Studio: tasks out, answers in, how many videos are in error.
+"""Check MVMR pools with annotators in Label Studio: export tasks, import answers, report the error rate.
 
-The paper (002, section 5.2; the form is figure 10 of 001) asks for 100 queries and each video that was added
-to their pool: is there a moment in the video that the text describes, and where? A positive without one and
-a negative with one are falsely categorised: 1.5 % for Charades-STA, 0.2 % for ActivityNet Captions, 3.5 %
-for TACoS. The queries' own videos are not asked about.
+Paper 002 (section 5.2; the form is figure 10 of 001) asks for 100 queries and each video added to their
+pools: does the video contain the described moment, and where? Positives without one and negatives with one
+are falsely categorised: 1.5 % for Charades-STA, 0.2 % for ActivityNet Captions, 3.5 % for TACoS. Queries'
+source videos are not asked about.
 
-A task does not say in which part of the pool its video is, and tasks come in random order: people answer
-blindly, and their answers are compared with the pool file afterwards.
+The check is blind: tasks do not show whether a video is a positive or a negative, and their order is random.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ LABELLING = """\
   <Number name="end" toName="video" min="0" step="0.1"/>
 </View>
 """
-"""The labelling interface to paste into the project's settings; `read_answers` knows its names."""
+"""The labelling interface for the project's settings; `read_answers` relies on its names."""
 
 VIDEO_URL = "/data/local-files/?d=videos/{video_id}.mp4"
-"""Where Label Studio finds a video of its local storage, whose root holds a folder `videos`."""
+"""The address of a video in Label Studio's local storage, whose root has a folder `videos`."""
 
 _SAME = 0.5
 
@@ -52,10 +51,10 @@ _SAME = 0.5
 def write_tasks(
     annotations: Annotations, path: Path, *, queries: int = 100, url: str = VIDEO_URL, seed: int = 0
 ) -> int:
-    """Write tasks for Label Studio: the videos added to the pools of some queries, drawn by chance.
+    """Write Label Studio tasks for the videos added to the pools of randomly drawn queries; returns their
+    number.
 
-    `url` has {video_id} where the id goes. The number of tasks. Raises UsageError where there are no full
-    pools.
+    `url` contains {video_id}. Raises UsageError without full pools.
     """
     if "{video_id}" not in url:
         raise UsageError(f"--video-url {url!r}: has no {{video_id}}, where the id of a video goes")
@@ -65,43 +64,36 @@ def write_tasks(
     draw = np.random.default_rng(seed)
     chosen = np.sort(draw.permutation(len(full))[:queries]).tolist()
     pairs = [(full[number], video) for number in chosen for video in _added(annotations, full[number])]
-    tasks = [
-        {
-            "data": {
-                "video": url.replace("{video_id}", pairs[place][1]),
-                "query": annotations.queries[pairs[place][0]].text,
-                "query_id": annotations.queries[pairs[place][0]].id,
-                "video_id": pairs[place][1],
-            }
-        }
-        for place in draw.permutation(len(pairs)).tolist()
-    ]
+    tasks = []
+    for place in draw.permutation(len(pairs)).tolist():
+        query, video = annotations.queries[pairs[place][0]], pairs[place][1]
+        data = {"video": url.replace("{video_id}", video), "query": query.text, "query_id": query.id}
+        tasks.append({"data": {**data, "video_id": video}})
     with write_atomically(path) as stream:
         stream.write(json.dumps(tasks, ensure_ascii=False, indent=1).encode() + b"\n")
     return len(tasks)
 
 
 def _queries_with_full_pools(annotations: Annotations) -> list[int]:
-    """Numbers of the queries whose pool is as large as the largest."""
+    """Indices of the queries with a pool of the largest size."""
     sizes = [len(annotations.pools.get(query.id, ())) for query in annotations.queries]
     if not sizes or not max(sizes):
         raise UsageError(
-            f"{annotations.name}: has no pools to check; give what `whenabouts build mvmr` wrote, or an MVMR "
-            "file"
+            f"{annotations.name}: has no pools; give a file of `whenabouts build mvmr`, or an MVMR file"
         )
     return [number for number, size in enumerate(sizes) if size == max(sizes)]
 
 
 def _added(annotations: Annotations, query: int) -> list[str]:
-    """The videos of a pool beside the query's own."""
+    """The videos of a pool except the query's source video."""
     pool = annotations.pools[annotations.queries[query].id]
-    own = int(annotations.video[np.searchsorted(annotations.query, query)])
-    return [video for video in pool if video != annotations.videos[own].id]
+    source = int(annotations.video[np.searchsorted(annotations.query, query)])
+    return [video for video in pool if video != annotations.videos[source].id]
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One person's answer about a query and a video; `start` and `end` are seconds, None where not given."""
+    """One annotator's answer about a query and a video; `start` and `end` are seconds, or None."""
 
     query_id: str
     video_id: str
@@ -111,18 +103,16 @@ class Answer:
 
 
 def read_answers(path: Path) -> list[Answer]:
-    """The answers of a Label Studio export, one a person and task; cancelled and empty ones are left out.
+    """The answers of a Label Studio export; cancelled and empty ones are skipped.
 
-    Raises FormatError, naming the task, for what is no export of our tasks.
+    Raises FormatError, with the task, if the file is not an export of our tasks.
     """
     answers: list[Answer] = []
     for place, data, entered in read_export(path):
         names = [data.get(key) for key in ("query_id", "video_id")]
         if not all(isinstance(name, str) and name for name in names):
-            raise place.error(
-                "has no query_id and video_id: it is none of the tasks that `build tasks` wrote"
-            )
-        given = (_answer(place, str(names[0]), str(names[1]), own.values) for own in entered)
+            raise place.error("has no query_id and video_id: it is not a task that `build tasks` wrote")
+        given = (_answer(place, str(names[0]), str(names[1]), entry.values) for entry in entered)
         answers += [answer for answer in given if answer is not None]
     return answers
 
@@ -144,12 +134,12 @@ def _answer(place: Origin, query_id: str, video_id: str, values: Mapping[str, An
 
 @dataclass(frozen=True)
 class Verdict:
-    """How many videos people found falsely categorised.
+    """The rates of falsely categorised videos.
 
-    Intervals count the answers about one query as hanging together (`rates.py`). `undecided` pairs have as
-    many yes as no and are left out, `unknown` answers are about queries or videos that are in none of the
-    pools. `agree` is how often two people agreed on a pair, None where nobody was asked twice;
-    `same_moment` the share of positives with a moment of a person whose IoU with the pool's is at least 0.5.
+    Intervals treat answers about one query as correlated (`rates.py`). `undecided` pairs are ties and left
+    out, `unknown` answers concern queries or videos outside the pools. `agree` is the pairwise agreement of
+    annotators, None if no pair was answered twice; `same_moment` the share of positives where an annotator's
+    moment has an IoU of at least 0.5 with the pool's.
     """
 
     all: Rate
@@ -163,7 +153,6 @@ class Verdict:
     false: tuple[tuple[str, str, str], ...]
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
         return {
             "falsely categorised": self.all.to_json(),
             "of the positives": self.positives.to_json(),
@@ -177,7 +166,6 @@ class Verdict:
         }
 
     def lines(self) -> Iterator[str]:
-        """For people."""
         yield f"falsely categorised: {self.all}, in the pools of {number_of(self.queries, 'query')}"
         yield f"  positives in which nobody finds it: {self.positives}"
         yield f"  negatives in which people find it: {self.negatives}"
@@ -194,9 +182,9 @@ class Verdict:
 
 
 def judge_answers(annotations: Annotations, answers: Sequence[Answer]) -> Verdict:
-    """What the answers say of pools; the majority decides where several people were asked.
+    """Evaluate the answers; the majority decides if several annotators answered.
 
-    Raises UsageError where no answer is about a video that was added to one of the pools.
+    Raises UsageError if no answer concerns a video added to one of the pools.
     """
     moments = _positive_moments(annotations)
     added = {
@@ -210,8 +198,7 @@ def judge_answers(annotations: Annotations, answers: Sequence[Answer]) -> Verdic
     if not by_pair:
         raise UsageError(
             f"{annotations.name}: none of {len(answers)} answers is about a video added to its pools; give "
-            "the pool "
-            "file that the tasks were made from"
+            "the pool file that the tasks were made from"
         )
     votes = {pair: sum(1 if a.match else -1 for a in given) for pair, given in by_pair.items()}
     decided = {pair: vote > 0 for pair, vote in votes.items() if vote}
@@ -244,7 +231,7 @@ def _rate(wrong: Mapping[tuple[str, str], bool]) -> Rate:
 
 
 def _agreement(by_pair: Mapping[tuple[str, str], Sequence[Answer]]) -> float | None:
-    """The share of pairs of people who agree, over all videos that several were asked about."""
+    """The share of pairs of annotators who agree, over all videos with several answers."""
     same = of = 0
     for given in by_pair.values():
         for count in Counter(answer.match for answer in given).values():

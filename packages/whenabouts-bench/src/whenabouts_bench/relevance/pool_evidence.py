@@ -1,8 +1,8 @@
-"""Why pools are checked: what random pools would hold, and how alike positives and negatives are in words.
+"""Why pools need checks: false negatives in random pools, and word overlap of positives and negatives.
 
 Paper 002, figure 2: "if a massive video set is constructed using random sampling, then over 40% of queries
 include at least one false-negative video" (TACoS). Paper 001, figure 4: the share of a set's other videos
-whose queries hold a word too ("word co-occurrence ratio"), for positives and for negatives.
+whose queries contain a word, too ("word co-occurrence ratio"), for positives and for negatives.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from whenabouts.drawing import BLUE, DASHED, ORANGE, new_figure, save_both
 from whenabouts_bench.relevance.pools import Pools
 from whenabouts_bench.relevance.similarity import Described, SentenceSimilarity, nearest_of
+from whenabouts_bench.relevance.word_sets import word_set
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -25,79 +26,21 @@ Indices = NDArray[np.int64]
 THRESHOLDS = (0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 _BINS = 20
 _WORD = re.compile(r"[^\W\d_]+")
-_FUNCTION_WORDS = frozenset(
-    [
-        "a",
-        "an",
-        "the",
-        "this",
-        "that",
-        "these",
-        "those",
-        "his",
-        "her",
-        "its",
-        "their",
-        "he",
-        "she",
-        "it",
-        "they",
-        "him",
-        "them",
-        "who",
-        "which",
-        "of",
-        "in",
-        "on",
-        "at",
-        "to",
-        "from",
-        "by",
-        "with",
-        "into",
-        "onto",
-        "over",
-        "under",
-        "up",
-        "down",
-        "out",
-        "off",
-        "for",
-        "and",
-        "or",
-        "but",
-        "as",
-        "while",
-        "then",
-        "is",
-        "are",
-        "was",
-        "were",
-        "be",
-        "been",
-        "being",
-        "has",
-        "have",
-        "had",
-        "does",
-        "do",
-        "did",
-        "there",
-        "some",
-        "another",
-        "other",
-    ]
+_FUNCTION_WORDS = word_set(
+    "a an the this that these those his her its their he she it they him them who which of in on at to "
+    "from by with into onto over under up down out off for and or but as while then is are was were be "
+    "been being has have had does do did there some another other"
 )
 
 
 @dataclass(frozen=True)
 class RandomPools:
-    """What pools drawn by chance would hold, from similarities of sentences alone.
+    """Expected false negatives of random pools, from sentence similarities.
 
-    Entry t of each is of `thresholds[t]`, from which similarity on a video answers: the expected share of
-    queries with at least one false negative among `size` - 1 random other videos (`spoiled`, in closed form:
-    nothing is drawn), its standard error over queries (`error`), the share of queries that any other video
-    answers (`any_near`), and how many others do on average (`near`).
+    Entry t belongs to `thresholds[t]`, the similarity from which a video answers a query. `spoiled` is the
+    expected share of queries with a false negative among `size` - 1 random other videos (closed form, no
+    sampling), `error` its standard error over queries, `any_near` the share of queries that any other video
+    answers, `near` the mean number of other videos that do.
     """
 
     size: int
@@ -110,7 +53,6 @@ class RandomPools:
     near: tuple[float, ...]
 
     def lines(self) -> Iterator[str]:
-        """A table for people, in Markdown."""
         yield (
             "| a video answers from a similarity of | other videos that answer, mean "
             f"| queries with one among {self.size - 1} random others | among all {self.videos - 1} others |"
@@ -122,34 +64,34 @@ class RandomPools:
 
 
 def random_pools_of(pools: Pools, similarity: SentenceSimilarity) -> RandomPools:
-    """What pools of this size drawn by chance from the same data set would hold."""
-    own: list[list[int]] = [[] for _ in pools.source.queries]
+    """Random pools with the settings of these pools."""
+    sources: list[list[int]] = [[] for _ in pools.source.queries]
     judged = zip(pools.source.query, pools.source.video, pools.source.relevance, strict=True)
     for query, video, relevance in judged:
         if relevance > 0:
-            own[query].append(int(video))
-    return random_pools(similarity, pools.described, own, pools.settings.size)
+            sources[query].append(int(video))
+    return random_pools(similarity, pools.described, sources, pools.settings.size)
 
 
 def random_pools(
     similarity: SentenceSimilarity,
     described: Described,
-    own: Sequence[Sequence[int]],
+    sources: Sequence[Sequence[int]],
     size: int,
     thresholds: Sequence[float] = THRESHOLDS,
 ) -> RandomPools:
-    """False negatives of pools of `size` drawn by chance from all described videos.
+    """False negatives of pools of `size` drawn at random from all described videos.
 
-    `own` are the own videos of each query; queries without one do not count. Of F near videos among V others,
-    n drawn ones hold none with probability C(V - F, n) / C(V, n).
+    `sources` are each query's source videos; queries without one are skipped. If F of V other videos are
+    near, n drawn ones contain none with probability C(V - F, n) / C(V, n).
     """
-    counted = np.array([number for number, videos in enumerate(own) if videos], np.int64)
+    counted = np.array([number for number, videos in enumerate(sources) if videos], np.int64)
     near = np.zeros((len(thresholds), len(counted)), np.int64)
     others = np.zeros(len(counted), np.int64)
     begin = 0
     for rows, nearest in nearest_of(similarity, described, counted):
         for place, query in enumerate(rows.tolist()):
-            nearest[place, list(own[query])] = np.nan
+            nearest[place, list(sources[query])] = np.nan
         part = slice(begin, begin + len(rows))
         others[part] = np.isfinite(nearest).sum(1)
         for number, threshold in enumerate(thresholds):
@@ -170,7 +112,7 @@ def random_pools(
 
 
 def _chance_of_none(others: Indices, near: Indices, drawn: int) -> Floats:
-    """Of so many videos, of which some are near, none is among so many drawn ones: a product of fractions."""
+    """The probability that none of `drawn` videos is near, as a product of fractions."""
     chance = np.ones(np.broadcast_shapes(others.shape, near.shape))
     for step in range(drawn):
         left = np.maximum(others - step, 1)
@@ -180,13 +122,12 @@ def _chance_of_none(others: Indices, near: Indices, drawn: int) -> Floats:
 
 @dataclass(frozen=True)
 class Cohesiveness:
-    """Word co-occurrence ratios: one for each word of each video of a set, of positives and of negatives."""
+    """Word co-occurrence ratios, one per word and video of a set, of positives and of negatives."""
 
     positives: Floats
     negatives: Floats
 
     def lines(self) -> Iterator[str]:
-        """For people."""
         for name, ratios in (("positives", self.positives), ("negatives", self.negatives)):
             if len(ratios):
                 yield (
@@ -196,11 +137,11 @@ class Cohesiveness:
 
 
 def cohesiveness(pools: Pools, similarity: SentenceSimilarity) -> Cohesiveness:
-    """Figure 4 of paper 001 for pools.
+    """Figure 4 of paper 001.
 
-    Of each video of a query's positives (its own among them), and of its negatives, the sentence that is most
-    like the query is taken; each of its words, articles and the like left out, counts once: in which share of
-    the set's other videos does any sentence hold it? Sets of one video have no others and do not count.
+    For each video of a query's positives (source video included) and negatives, take the sentence most
+    similar to the query. Each of its words, except function words, counts once: which share of the set's
+    other videos has a sentence with it? Sets of one video are skipped.
     """
     vocabulary, words_of = _words(pools)
     held = _held(pools, words_of, len(vocabulary))
@@ -217,15 +158,14 @@ def cohesiveness(pools: Pools, similarity: SentenceSimilarity) -> Cohesiveness:
 
 
 def _ratios(words: Sequence[Indices], held: NDArray[np.bool_]) -> Floats:
-    """For each word of each of n videos the share of the n - 1 others that hold it; `held` (n, W)."""
-    video = np.repeat(np.arange(len(words)), [len(own) for own in words])
+    """For each word of each of n videos, the share of the n - 1 others that contain it; `held` (n, W)."""
+    video = np.repeat(np.arange(len(words)), list(map(len, words)))
     word = np.concatenate(words)
     holding = held[:, word].sum(0) - held[video, word]
     return np.asarray(holding / (len(words) - 1), np.float64)
 
 
 def _words(pools: Pools) -> tuple[dict[str, int], list[Indices]]:
-    """(number of each word, the words of each query without repetition)."""
     vocabulary: dict[str, int] = {}
     words_of = []
     for query in pools.source.queries:
@@ -238,7 +178,7 @@ def _words(pools: Pools) -> tuple[dict[str, int], list[Indices]]:
 
 
 def _held(pools: Pools, words_of: Sequence[Indices], size: int) -> NDArray[np.bool_]:
-    """(V, W): which words stand in a sentence of a video."""
+    """(V, W): the words in each video's sentences."""
     held = np.zeros((pools.described.videos, max(1, size)), np.bool_)
     for sentence, video in zip(
         pools.described.sentence.tolist(), pools.described.video.tolist(), strict=True
@@ -250,7 +190,7 @@ def _held(pools: Pools, words_of: Sequence[Indices], size: int) -> NDArray[np.bo
 def nearest_sentences(
     described: Described, similarity: SentenceSimilarity, query: int, videos: Indices
 ) -> Indices:
-    """(n,) where in `described` each video's sentence most like a query is; the first of equals."""
+    """(n,) index in `described` of each video's sentence most similar to a query; the first of ties."""
     first = np.searchsorted(described.video, videos)
     count = np.searchsorted(described.video, videos, side="right") - first
     begins = np.cumsum(count) - count
@@ -261,7 +201,7 @@ def nearest_sentences(
 
 
 def draw_evidence(random: RandomPools, words: Cohesiveness, marked: float, stem: Path) -> list[Path]:
-    """Both as a picture, SVG and PNG; `marked` is the threshold that the pools were made with."""
+    """Draw both as SVG and PNG; `marked` is the threshold of the pools."""
     with new_figure(8.2, 3.2) as figure:
         left, right = figure.subplots(1, 2)
         for values, colour, label in (
@@ -270,23 +210,17 @@ def draw_evidence(random: RandomPools, words: Cohesiveness, marked: float, stem:
         ):
             left.plot(random.thresholds, values, "o-", color=colour, label=label, markersize=3)
         left.axvline(marked, color=BLUE, linewidth=0.8, linestyle=DASHED)
-        left.set(
-            xlabel="similarity from which a video answers",
-            ylabel="queries with a false negative",
-            ylim=(0, 1),
-        )
+        left.set(xlabel="similarity from which a video answers", ylim=(0, 1))
+        left.set_ylabel("queries with a false negative")
         left.set_title("random pools", fontsize=10)
         left.legend(frameon=False, fontsize=8)
         edges = np.linspace(0, 1, _BINS + 1)
-        for ratios, colour, label in (
-            (words.negatives, BLUE, "negatives"),
-            (words.positives, ORANGE, "positives"),
-        ):
+        kinds = ((words.negatives, BLUE, "negatives"), (words.positives, ORANGE, "positives"))
+        for ratios, colour, label in kinds:
             if len(ratios):
                 share = np.histogram(ratios, edges)[0] / len(ratios)
-                right.bar(
-                    edges[:-1], share, np.diff(edges), align="edge", color=colour, alpha=0.6, label=label
-                )
+                look = {"align": "edge", "color": colour, "alpha": 0.6}
+                right.bar(edges[:-1], share, np.diff(edges), label=label, **look)
         right.set(xlabel="word co-occurrence ratio", ylabel="share of the words")
         right.set_title("words shared with the set's other videos", fontsize=10)
         if len(words.negatives) or len(words.positives):

@@ -1,7 +1,7 @@
-"""Pools to read and to look at: why each video is in the pool, its moment's times and, from files, frames.
+"""Example pools to read: each video's reason, moment times and, from files, frames.
 
-Figure 9 of paper 001 (figure 3 of paper 002): a query's own moment, moments of videos that became positives,
-and negatives.
+As in figure 9 of paper 001 (figure 3 of paper 002): the query's source moment, added positives, and
+negatives.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ _FRAMES, _SHORT_SIDE = 6, 72
 
 @dataclass(frozen=True)
 class Described:
-    """A video of a pool: the sentence by which it is in, its similarity, and that moment in seconds."""
+    """A video of a pool: its sentence nearest to the query, the similarity, and the sentence's moment in
+    seconds.
+    """
 
     video: str
     sentence: str
@@ -40,14 +42,14 @@ class Described:
 
     @property
     def line(self) -> str:
-        """For people."""
+        """One line of text."""
         times = f"{format_time(self.start)}-{format_time(self.end)}"
         return f"{self.similarity:.2f} {self.sentence}  ({self.video} {times})"
 
 
 @dataclass(frozen=True)
 class Example:
-    """A pool to read: the query with its own moment, positives, and a few negatives."""
+    """The query with its source moment, positives, and some negatives."""
 
     query: str
     own: Described
@@ -55,9 +57,8 @@ class Example:
     negatives: tuple[Described, ...]
 
     def lines(self) -> Iterator[str]:
-        """For people."""
-        own = self.own
-        yield f"{self.query}  ({own.video} {format_time(own.start)}-{format_time(own.end)})"
+        source = self.own
+        yield f"{self.query}  ({source.video} {format_time(source.start)}-{format_time(source.end)})"
         yield from (f"  + {video.line}" for video in self.positives)
         yield from (f"  - {video.line}" for video in self.negatives)
 
@@ -65,7 +66,7 @@ class Example:
 def examples(
     pools: Pools, similarity: SentenceSimilarity, count: int = 6, shown: int = 3
 ) -> tuple[Example, ...]:
-    """Pools drawn by chance, one for each number of positives in turn, the most positives first."""
+    """Randomly drawn pools, one for each number of positives in turn, most positives first."""
     groups: dict[int, list[Pool]] = {}
     for pool in pools.full:
         groups.setdefault(len(pool.rows), []).append(pool)
@@ -76,9 +77,8 @@ def examples(
 
 
 def _example(pools: Pools, similarity: SentenceSimilarity, pool: Pool, shown: int) -> Example:
-    own, *positives = (
-        _described(pools, row, value) for row, value in zip(pool.rows, pool.similarity, strict=True)
-    )
+    moments = zip(pool.rows, pool.similarity, strict=True)
+    source, *positives = (_described(pools, row, value) for row, value in moments)
     judged = {int(pools.source.video[row]) for row in pool.rows}
     far = np.array([video for video in pool.videos if video not in judged][:shown], np.int64)
     negatives = []
@@ -86,11 +86,9 @@ def _example(pools: Pools, similarity: SentenceSimilarity, pool: Pool, shown: in
         places = nearest_sentences(pools.described, similarity, pool.query, far)
         sentences = pools.described.sentence[places]
         values = similarity.between(np.array([pool.query]), sentences)[0]
-        rows = pools.described.row[places]
-        negatives = [
-            _described(pools, int(row), float(value)) for row, value in zip(rows, values, strict=True)
-        ]
-    return Example(pools.source.queries[pool.query].text, own, tuple(positives), tuple(negatives))
+        rows = zip(pools.described.row[places].tolist(), values.tolist(), strict=True)
+        negatives = [_described(pools, row, value) for row, value in rows]
+    return Example(pools.source.queries[pool.query].text, source, tuple(positives), tuple(negatives))
 
 
 def _described(pools: Pools, row: int, similarity: float) -> Described:
@@ -101,11 +99,10 @@ def _described(pools: Pools, row: int, similarity: float) -> Described:
 
 
 def draw_examples(shown: Sequence[Example], files: Mapping[str, Path], folder: Path) -> list[list[Path]]:
-    """A picture of each example, `pool_1` and so on, SVG and PNG; what was written.
+    """Draw each example as `pool_1` and so on, SVG and PNG; returns the files.
 
-    A row a video: six frames across it, beneath them its moment on its time line, the query's own in green
-    and positives' in blue; negatives have the sentence alone. A video without a file, or whose pictures
-    cannot be read, says so.
+    A video is a row of six frames above a time line with its moment, the source moment in green, positives in
+    blue; negatives show their sentence only. Videos without a readable file say so.
     """
     return [
         _draw_example(example, files, folder / f"pool_{number}") for number, example in enumerate(shown, 1)
@@ -147,7 +144,7 @@ def _draw_row(axes: Axes, video: Described, colour: str, file: Path | None) -> N
 
 
 def _frames(file: Path | None) -> tuple[list[Any], float, str]:
-    """(frames spread over a video, its seconds, what is wrong)."""
+    """(evenly spaced frames of a video, its seconds, problem)."""
     if file is None:
         return [], 0.0, "no file of this video"
     try:
@@ -161,6 +158,6 @@ def _frames(file: Path | None) -> tuple[list[Any], float, str]:
 
 
 def _shortened(text: str) -> str:
-    """On one line, and no longer than the picture is wide."""
+    """One line that fits the picture."""
     line = "".join(letter if letter.isprintable() else " " for letter in text)
     return line if len(line) <= 110 else line[:107] + "..."

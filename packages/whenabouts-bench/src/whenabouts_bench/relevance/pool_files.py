@@ -6,15 +6,17 @@ judgements in the first line of pools.jsonl. A pool made without the visual chec
 
 from __future__ import annotations
 
-import json
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from whenabouts.intake.files import write_atomically
 from whenabouts.types import Video
 from whenabouts_bench.formats import jsonl
-from whenabouts_bench.formats._json_writing import write_json_value
+from whenabouts_bench.formats._json_writing import write_json_value, write_lines
 from whenabouts_bench.relevance.pools import Pool, Pools
 
 _LISTS = ("pos_moments", "retrieval_pool", "timestamps", "sentences")
@@ -47,19 +49,16 @@ def write_released(pools: Pools, path: Path) -> None:
 
 
 def _first_rows(pools: Pools) -> dict[int, int]:
-    """Query -> the judgement that is its own moment, of all queries that are judged to be anywhere."""
+    """Query -> its source judgement, for all queries with a relevant moment."""
     rows: dict[int, int] = {pool.query: pool.rows[0] for pool in pools.pools}
     source = pools.source
-    for row, (query, relevance) in enumerate(
-        zip(source.query.tolist(), source.relevance.tolist(), strict=True)
-    ):
-        if relevance > 0:
-            rows.setdefault(query, row)
+    for row in np.flatnonzero(source.relevance > 0).tolist():
+        rows.setdefault(int(source.query[row]), row)
     return dict(sorted(rows.items()))
 
 
 def _others(pools: Pools, pool: Pool) -> Iterator[list[Any]]:
-    """[video, sentence, [start, end]] of each further positive moment."""
+    """[video, sentence, [start, end]] of each added positive."""
     source = pools.source
     for row in pool.rows[1:]:
         yield [_video(pools, row).id, source.queries[int(source.query[row])].text, _span(pools, row)]
@@ -88,17 +87,15 @@ def _whole(number: float) -> float:
 
 
 def write_judgements(pools: Pools, folder: Path) -> None:
-    """Write qrels.jsonl, videos.jsonl, queries.jsonl and pools.jsonl of the queries that have a pool.
+    """Write qrels.jsonl, videos.jsonl, queries.jsonl and pools.jsonl of the queries with a pool.
 
-    A line of pools.jsonl also says where each positive comes from: its video, sentence and similarity.
+    A line of pools.jsonl also has each positive's video, sentence and similarity.
     """
     folder.mkdir(parents=True, exist_ok=True)
     jsonl.write_annotations(pools.annotations, folder)
-    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-    with write_atomically(folder / "pools.jsonl") as stream:
-        for number, pool in enumerate(pools.pools):
-            line = _line(pools, pool) | ({"about": pools.about()} if number == 0 else {})
-            stream.write(encode(line).encode() + b"\n")
+    about = ({"about": pools.about()} if number == 0 else {} for number in itertools.count())
+    lines = (_line(pools, pool) | more for pool, more in zip(pools.pools, about, strict=False))
+    write_lines(folder / "pools.jsonl", lines)
 
 
 def _line(pools: Pools, pool: Pool) -> dict[str, Any]:

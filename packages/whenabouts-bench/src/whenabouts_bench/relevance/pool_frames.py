@@ -1,7 +1,7 @@
-"""EMScore over the frames of a data set's videos: from the files, a feature file, or an indexed corpus.
+"""EMScore over the frames of a data set's videos: from files, a feature file, or an indexed corpus.
 
-Words come from the text side of the model that made the frames. Another model is refused: by the fingerprint
-beside the vectors where there is one, else by their width.
+Words are encoded by the text side of the model that encoded the frames. Another model is refused, by
+fingerprint if known, else by width.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.encoders import ImageEncoder, open_image_encoder
-from whenabouts.index.records import VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.streams import frame_stream
 from whenabouts.types import UsageError
 from whenabouts.video.files import find_files
 from whenabouts.video.frames import sample_frames
 from whenabouts.video.probe import MediaError, probe
+from whenabouts_bench.corpus_run import names_of
 from whenabouts_bench.feature_files import FeatureSource, open_features
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.relevance.emscore import EMScore, Frames
@@ -32,12 +32,12 @@ _FRAMES_AT_ONCE = 32
 
 
 def files_of_videos(annotations: Annotations, folder: Path) -> Mapping[str, Path]:
-    """Video id -> its recording below a folder: the file of that name, with or without its ending.
+    """Video id -> its recording below a folder, by file name with or without suffix.
 
-    Videos without a file are left out. Raises UsageError where a folder is none, and where two files fit.
+    Videos without a file are left out. Raises UsageError if the folder does not exist, or two files fit.
     """
     if not folder.is_dir():
-        raise UsageError(f"{folder}: is no folder; name the one that holds the recordings")
+        raise UsageError(f"{folder}: is not a folder; name the one that holds the recordings")
     named: dict[str, list[Path]] = {}
     for file in find_files([folder]).files:
         for name in {file.path.name, file.path.stem}:
@@ -86,7 +86,7 @@ def _encoded_frames(path: Path, encoder: ImageEncoder, most: int) -> NDArray[np.
 
 
 def _with_words(made_by: str, words: WordVectors) -> str:
-    """What made vectors of frames, with how words were made where it is not EMScore's way."""
+    """The frames' encoder, and how words were encoded if not as EMScore does."""
     return made_by if words.kind == "tokens" else f"{made_by}, words: {words.kind}"
 
 
@@ -109,17 +109,17 @@ def feature_scorer(
 
 
 def _finite(rows: NDArray[Any], video_id: str, path: Path) -> NDArray[Any]:
-    """The rows of a video, if all are numbers; else UsageError."""
+    """The rows of a video. Raises UsageError for non-finite values."""
     if not np.isfinite(rows).all():
         first = int(np.argmin(np.isfinite(rows).all(1)))
-        raise UsageError(f"{path}: {video_id}: row {first} holds a value that is no number; make it again")
+        raise UsageError(f"{path}: {video_id}: row {first} holds a value that is not a number; make it again")
     return rows
 
 
 def _made_by(source: FeatureSource, path: Path, clip: WordVectors) -> str:
-    """The fingerprint of what made features, "" where nobody wrote it down.
+    """The features' encoder fingerprint, "" if unknown.
 
-    Raises UsageError where the features carry the hash of other weights.
+    Raises UsageError if the features carry the hash of other weights.
     """
     made_by = source.fingerprint
     weights = made_by.weights_sha256
@@ -165,7 +165,8 @@ def corpus_scorer(
             "visual check out with --no-visual"
         )
     records = [record for record in store.videos() if record.state == "done"]
-    names = _names_in(annotations, records, corpus)
+    names = {called: name for name, called in names_of(records, annotations.videos, corpus).items()}
+    _require_all(annotations, set(names), corpus)
     info = store.streams[stream]
     clip = open_words(info.encoder)
     store.check_stream(stream, clip.fingerprint, clip.name)
@@ -174,28 +175,8 @@ def corpus_scorer(
     return _scorer(annotations, clip, frames), _with_words(info.fingerprint, clip)
 
 
-def _names_in(annotations: Annotations, records: Sequence[VideoRecord], corpus: str) -> Mapping[str, str]:
-    """Video id of the data set -> id in the corpus."""
-    named: dict[str, list[VideoRecord]] = {}
-    for record in records:
-        for name in {record.video_id, Path(record.path).name, Path(record.path).stem}:
-            named.setdefault(name, []).append(record)
-    names = {}
-    for video in annotations.videos:
-        fitting = named.get(video.id, [])
-        exact = [record for record in fitting if record.video_id == video.id] or fitting
-        if len(exact) > 1:
-            raise UsageError(
-                f"{corpus}: {video.id!r} may be {exact[0].path!r} or {exact[1].path!r}; keep one of them"
-            )
-        if exact:
-            names[video.id] = exact[0].video_id
-    _require_all(annotations, set(names), corpus)
-    return names
-
-
 def _clips(store: Store, stream: str, names: Sequence[str]) -> Iterator[NDArray[Any]]:
-    """(T, D) pictures of each video, in time."""
+    """(T, D) frame vectors of each video, in time order."""
     for begin in range(0, len(names), _VIDEOS_AT_ONCE):
         part = list(names[begin : begin + _VIDEOS_AT_ONCE])
         block = store.clips_of(stream, part)

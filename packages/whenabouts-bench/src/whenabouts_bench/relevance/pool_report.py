@@ -1,8 +1,8 @@
-"""What a person looks at of MVMR pools: the table of the paper, counts, pictures, pools to read.
+"""A report on MVMR pools: the paper's table, counts, figures, examples.
 
 Table 1's columns (paper 001); the map and the histograms of figures 3, 4 and 7 (similarity of all sentences
-with one, EMScore of own and of far videos); what pools drawn by chance would hold (`pool_evidence.py`); and
-pools to read, with the sentences that made videos positive (`pool_examples.py`).
+with one, EMScore of source and of far videos); random pools (`pool_evidence.py`); and example pools with the
+sentences that made videos positive (`pool_examples.py`).
 """
 
 from __future__ import annotations
@@ -32,19 +32,18 @@ Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
 
 _MAPPED = 3000
-"""Sentences on the map at most; more take minutes and lie on one another."""
+"""The limit of sentences on the map; more take minutes and overlap."""
 
 
 @dataclass(frozen=True)
 class PoolCounts:
-    """A row of Table 1, and what else can be counted.
+    """A row of Table 1, and further counts.
 
-    Means are over `queries`; `moment_seconds` over their own moments, each query's first judgement, and
-    `video_seconds` over all videos. `moments_per_query` counts judgements, the own one too, and
-    `most_positives` is the most that a query has. `pool_sizes` and `moments` are number -> queries,
-    `appearances` the fewest, the median and the most pools that a video is in. `same_text` is the share of
-    positives of other videos whose sentence is the query's, word for word; `same_text_negatives` counts
-    negatives that such a sentence describes: none, in sound pools.
+    Means are over `queries`; `moment_seconds` over each query's first judgement, `video_seconds` over all
+    videos. `moments_per_query` counts all judgements. `pool_sizes` and `moments` are number -> queries,
+    `appearances` the minimum, median and maximum number of pools per video. `same_text` is the share of added
+    positives whose sentence equals the query; `same_text_negatives` counts negatives with an equal sentence,
+    which should be 0.
     """
 
     name: str
@@ -85,9 +84,9 @@ HEADINGS = (
 
 
 def count_pools(annotations: Annotations, *, full_only: bool = True) -> PoolCounts:
-    """Counts of annotations, with pools or without; `full_only` leaves queries with a short pool out.
+    """Counts of annotations, with or without pools; `full_only` ignores queries with a short pool.
 
-    A full pool has as many videos as the largest. Raises UsageError where there is no query with a moment.
+    A full pool is as large as the largest. Raises UsageError without a judged query.
     """
     sizes = np.array([len(annotations.pools.get(query.id, ())) for query in annotations.queries])
     judged = np.bincount(annotations.query, minlength=len(annotations.queries))
@@ -95,8 +94,8 @@ def count_pools(annotations: Annotations, *, full_only: bool = True) -> PoolCoun
     if not kept.any():
         raise UsageError(f"{annotations.name}: has no query with a judgement to count")
     numbers = np.flatnonzero(kept)
-    own = np.searchsorted(annotations.query, numbers)
-    spans = (annotations.end - annotations.start)[own]
+    first = np.searchsorted(annotations.query, numbers)
+    spans = (annotations.end - annotations.start)[first]
     durations = [video.duration for video in annotations.videos if video.duration is not None]
     same, among, wrong = _same_texts(annotations, numbers)
     return PoolCounts(
@@ -130,7 +129,7 @@ def _appearances(annotations: Annotations, numbers: Indices) -> tuple[int, float
 
 
 def _same_texts(annotations: Annotations, numbers: Indices) -> tuple[int, int, int]:
-    """(positives elsewhere with the query's own text, all positives elsewhere, negatives with that text)."""
+    """(added positives with the query's text, all added positives, negatives with that text)."""
     described: dict[str, set[str]] = {}
     judged: dict[int, list[str]] = {}
     names = [video.id for video in annotations.videos]
@@ -140,21 +139,20 @@ def _same_texts(annotations: Annotations, numbers: Indices) -> tuple[int, int, i
         described.setdefault(annotations.queries[query].text, set()).add(videos[0])
     same = among = wrong = 0
     for query in numbers.tolist():
-        own, *others = judged[query]
+        source, *others = judged[query]
         alike = described[annotations.queries[query].text]
-        others = [video for video in others if video != own]
+        others = [video for video in others if video != source]
         same += sum(video in alike for video in others)
         among += len(others)
         pool = annotations.pools.get(annotations.queries[query].id, ())
-        wrong += sum(video in alike for video in set(pool) - {own, *others})
+        wrong += sum(video in alike for video in set(pool) - {source, *others})
     return same, among, wrong
 
 
 def target_query(pools: Pools, named: str | None) -> int:
-    """The query that pictures are about: of that text or id, else the first of those with most near
-    sentences.
+    """The query that figures show: by text or id, by default the one with the most near sentences.
 
-    Raises UsageError for a text that no query has.
+    Raises UsageError for an unknown query.
     """
     if named is None:
         return int(np.diff(pools.distance.starts).argmax())
@@ -176,11 +174,11 @@ def write_report(
     target: str | None = None,
     files: Mapping[str, Path] | None = None,
 ) -> list[Path]:
-    """Write report.md and the pictures into a folder; what was written. Each appears whole or not at all.
+    """Write report.md and the figures into a folder, each file atomically; returns the files.
 
-    `files` are the recordings by video id: with them each pool to read has a picture of its frames.
-    The map needs scikit-learn; without it the picture has the histogram alone, and the report says what to
-    install. Raises UsageError where matplotlib is missing, FormatError where a file cannot be written.
+    `files` maps video ids to recordings, from which examples get frames. The map needs scikit-learn; without
+    it the figure has the histograms only. Raises UsageError without matplotlib, FormatError if a file cannot
+    be written.
     """
     number = target_query(pools, target)
     mapped = sentence_map(similarity.vectors, pools.settings.seed)
@@ -204,7 +202,7 @@ def write_report(
 def report_lines(
     pools: Pools, pictures: Sequence[Path], has_map: bool, evidence: Sequence[str] = ()
 ) -> Iterator[str]:
-    """The report as Markdown, but for the pools to read."""
+    """The report as Markdown, without the examples."""
     yield f"# MVMR pools of {pools.source.name}"
     yield ""
     yield from table_lines([count_pools(pools.source), count_pools(pools.annotations)])
@@ -224,12 +222,12 @@ def report_lines(
     if not has_map:
         yield "\nThe map of sentences needs scikit-learn: install it, or whenabouts[sentence-transformers]."
     if evidence:
-        yield "\n## Were pools drawn by chance\n"
+        yield "\n## Random pools\n"
         yield from evidence
 
 
 def example_lines(shown: Sequence[Example], strips: Sequence[Sequence[Path]]) -> Iterator[str]:
-    """The pools to read, each with the pictures of its frames."""
+    """The examples as Markdown, with their figures."""
     yield "\n## Pools to read\n"
     yield "`+` a positive, `-` some of the negatives, each with its nearest sentence, similarity and time.\n"
     for example, files in zip(shown, strips, strict=True):
@@ -240,7 +238,7 @@ def example_lines(shown: Sequence[Example], strips: Sequence[Sequence[Path]]) ->
 
 
 def about_lines(about: Mapping[str, Any]) -> Iterator[str]:
-    """How pools were made, for people: a line for each entry."""
+    """How pools were made, one line per entry."""
     for name, value in about.items():
         yield f"{name}: {_in_words(value)}"
 
@@ -254,7 +252,7 @@ def _in_words(value: Any) -> str:
 
 
 def _on_one_line(text: str) -> str:
-    """Sentences come from anywhere: one that has line breaks or control characters must not end its block."""
+    """Escape line breaks and control characters, which could end the block."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
@@ -267,7 +265,7 @@ def table_lines(rows: list[PoolCounts]) -> Iterator[str]:
 
 
 def sentence_map(vectors: Floats, seed: int) -> tuple[Indices, Floats] | None:
-    """(rows, (n, 2) places) of t-SNE on at most 3,000 vectors, drawn by chance; None without scikit-learn."""
+    """(rows, (n, 2) positions) of t-SNE on at most 3,000 random vectors; None without scikit-learn."""
     try:
         from sklearn.manifold import TSNE
     except ImportError:
@@ -283,7 +281,7 @@ def sentence_map(vectors: Floats, seed: int) -> tuple[Indices, Floats] | None:
 def _draw_similarity(
     pools: Pools, similarity: VectorSimilarity, target: int, mapped: tuple[Indices, Floats] | None, stem: Path
 ) -> list[Path]:
-    """Figures 3/4 (a) and (b): where the sentences lie, and how similar they are to one of them."""
+    """Figures 3/4 (a) and (b): the sentences, and their similarity to one of them."""
     caption = int(similarity.caption_of[target])
     values = similarity.vectors @ similarity.vectors[caption]
     count = 2 if mapped is None else 3
@@ -334,7 +332,7 @@ def _mark_thresholds(axes: Axes, pools: Pools) -> None:
 
 
 def _draw_emscore(pools: Pools, stem: Path) -> list[Path]:
-    """Figure 4 (c): EMScore of queries with their own videos, and with videos far by words."""
+    """Figure 4 (c): EMScore of queries with their source videos and with far videos."""
     visual = pools.visual
     assert visual is not None
 

@@ -70,9 +70,9 @@ NO_MOMENT = "queries have no positive moment"
 NOT_FULL = "queries have a pool that cannot be filled"
 
 _POSITIVES, _NEGATIVES, _SAMPLE = 1, 2, 3
-"""What chance decides about, so that one decision does not move another."""
+"""Random streams per decision, so that they are independent."""
 _DRAWN = 16
-"""Negatives a query whose scores the mean is over: with 3,720 queries its standard error is below 0.0005."""
+"""Sampled negatives per query: with 3,720 queries the mean's standard error is below 0.0005."""
 _CUT = 20
 _QUERIES_AT_ONCE = 2048
 _LATE = 0.1
@@ -103,22 +103,23 @@ class PoolSettings:
 
     @property
     def thresholds(self) -> Thresholds:
-        """Those of the query check."""
+        """The thresholds of the query check."""
         return Thresholds(self.positive, self.negative, strict=self.as_released)
 
 
 class PairScorer(Protocol):
-    """What scores a query on a video: `emscore.EMScore`."""
+    """Scores queries on videos: `emscore.EMScore`."""
 
     def score(self, queries: Indices, videos: Indices, *, idf: bool = True) -> Scores:
-        """Scores of pairs of numbers."""
+        """Scores of pairs of indices."""
 
 
 @dataclass(frozen=True)
 class VisualCheck:
-    """The second check, with the scores that its two means are over.
+    """The visual check, with the scores behind its two means.
 
-    `own` are s_tv of queries and their own video, `drawn` of queries and videos that are far by words.
+    `own` are s_tv of queries and their source videos, `drawn` of queries and videos that pass the query check
+    as negatives.
     """
 
     scorer: PairScorer
@@ -128,12 +129,12 @@ class VisualCheck:
 
     @cached_property
     def least_positive(self) -> float:
-        """The s_tv that a positive must reach."""
+        """The minimal s_tv of a positive."""
         return float(self.own.mean(dtype=np.float64))
 
     @cached_property
     def most_negative(self) -> float:
-        """The s_tv that a negative must not exceed."""
+        """The maximal s_tv of a negative."""
         return float(self.drawn.mean(dtype=np.float64))
 
     def positive(self, queries: Indices, videos: Indices) -> NDArray[np.bool_]:
@@ -149,11 +150,11 @@ class VisualCheck:
 
 @dataclass(frozen=True)
 class Pool:
-    """The pool of one query, both by number in the annotations.
+    """The pool of one query; queries, videos and judgements are indices into the annotations.
 
-    `videos` are the own one (or ones), the positives, the negatives. `rows` are the judgements whose moments
-    answer the query, its own first, with the `similarity` of their sentences to it. `no_room` counts moments
-    of the own video that answer it, too, and stand beyond the most that a query may have.
+    `videos` are the source video or videos, positives, negatives. `rows` are the judgements of the moments
+    that answer the query, its own first, with the `similarity` of their sentences. `no_room` counts moments
+    of the source video beyond the limit of positives.
     """
 
     query: int
@@ -167,8 +168,8 @@ class Pool:
 class Pools:
     """Pools of a data set's queries, in its order.
 
-    `left_out` says why queries have none; `encoder` is the fingerprint of the sentence encoder, `visual` the
-    second check, None where only the first was made, and `frames` what its vectors were made by.
+    `left_out` says why queries have none; `encoder` is the sentence encoder's fingerprint, `visual` the
+    visual check, if any, and `frames` the fingerprint of its vectors.
     """
 
     source: Annotations
@@ -183,7 +184,7 @@ class Pools:
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Why queries are left out -> how many."""
+        """Reason -> number of queries left out."""
         return dict(Counter(self.left_out.values()))
 
     @property
@@ -193,7 +194,7 @@ class Pools:
 
     @cached_property
     def annotations(self) -> Annotations:
-        """Queries with a pool, their judgements and the pools; videos are all of the data set."""
+        """Queries with a pool, their judgements and pools, and all videos of the data set."""
         source = self.source
         counts = [len(pool.rows) for pool in self.pools]
         rows = np.array([row for pool in self.pools for row in pool.rows], np.int64)
@@ -217,7 +218,7 @@ class Pools:
         )
 
     def about(self) -> dict[str, Any]:
-        """How the pools were made: what a file of them says of itself."""
+        """How the pools were made, for their file."""
         settings = self.settings
         visual: Any = "none: the query check alone"
         if self.visual is not None:
@@ -246,10 +247,10 @@ class Pools:
 
 
 def described_by(annotations: Annotations) -> Described:
-    """The sentences of each video: those of all judgements above relevance 0, in the order of the file.
+    """The sentences of each video: queries of all judgements above relevance 0, in the order of the file.
 
-    Raises UsageError where times are no seconds: where more than a tenth of the moments start after their
-    video's end, as frame numbers do.
+    Raises UsageError if times look like frame numbers: more than a tenth of the moments start after their
+    video's end.
     """
     _refuse_frame_numbers(annotations)
     rows = np.flatnonzero(annotations.relevance > 0)
@@ -283,17 +284,17 @@ def build_pools(
     frames: str = "",
     progress: Progress = lambda step, share: None,
 ) -> Pools:
-    """Pools of all queries of a data set; see the module. The same for the same seed.
+    """Pools of all queries of a data set (see the module); deterministic given the seed.
 
-    Without `scorer` the query check alone decides. `frames` says what the scorer's vectors were made by.
-    Raises UsageError where there are fewer videos than a pool holds, and where no pool can be filled.
+    Without `scorer` only the query check is made; `frames` is the fingerprint of the scorer's vectors. Raises
+    UsageError if there are fewer videos than a pool holds, or no pool can be filled.
     """
     settings = settings or PoolSettings()
     if settings.size > len(annotations.videos):
         raise UsageError(
-            f"{annotations.name}: has {len(annotations.videos)} videos, of which no pool of {settings.size} "
-            f"can be made; give a --pool-size of {len(annotations.videos)} or less (the paper takes 5 for "
-            "TACoS, whose test split has 25 videos)"
+            f"{annotations.name}: has {len(annotations.videos)} videos, too few for a pool of "
+            f"{settings.size}; give a --pool-size of {len(annotations.videos)} or less (the paper takes 5 "
+            "for TACoS, whose test split has 25 videos)"
         )
     described = described_by(annotations)
     distance = query_distance(
@@ -320,7 +321,7 @@ def build_pools(
 
 @dataclass(frozen=True)
 class _Work:
-    """What is drawn from, and how."""
+    """The inputs of the construction."""
 
     annotations: Annotations
     described: Described
@@ -329,7 +330,7 @@ class _Work:
 
     @cached_property
     def own(self) -> dict[int, list[int]]:
-        """Query -> its judgements with a moment, above relevance 0."""
+        """Query -> its judgements of non-empty moments above relevance 0."""
         all_ = self.annotations
         rows = np.flatnonzero((all_.relevance > 0) & (all_.start < all_.end))
         rows_of: dict[int, list[int]] = {}
@@ -338,16 +339,16 @@ class _Work:
         return rows_of
 
     def own_videos(self, query: int) -> list[int]:
-        """The videos that a query was asked of; most data sets have one."""
+        """The source videos of a query; most data sets have one."""
         return list(dict.fromkeys(self.annotations.video[self.own[query]].tolist()))
 
     def candidates(self, query: int) -> tuple[Indices, Floats]:
-        """(places, similarities) of one near sentence a video; the own videos are among them."""
+        """(places, similarities) of one near sentence per video, source videos included."""
         column, similarity = self.distance.near(query)
         return one_per_video(column, similarity, self.described, last=self.settings.as_released)
 
     def drawn_positives(self, query: int) -> Indices:
-        """Videos that may be positives, in the order in which chance has them; the own ones are left out."""
+        """Candidate positives in random order, without source videos."""
         videos = self.described.video[self.candidates(query)[0]]
         chance = np.random.default_rng([self.settings.seed, _POSITIVES, query])
         order = chance.permutation(videos)
@@ -355,13 +356,13 @@ class _Work:
         return order[~np.isin(order, self.own_videos(query))]
 
     def drawn_negatives(self, query: int, decision: int = _NEGATIVES) -> Indices:
-        """Videos that may be negatives, in the order in which chance has them."""
+        """Candidate negatives in random order."""
         chance = np.random.default_rng([self.settings.seed, decision, query])
         videos = self.distance.negatives(query, len(self.annotations.videos))
         return chance.permutation(videos[~np.isin(videos, self.own_videos(query))])
 
     def visual_check(self, scorer: PairScorer) -> VisualCheck:
-        """The check with its two means: of all own pairs, and of pairs far by words (see `_DRAWN`)."""
+        """The visual check with its two means: over source pairs, and over far pairs (`_DRAWN`)."""
         released = self.settings.as_released
         queries = np.array(sorted(self.own), np.int64)
         pairs = [(q, video) for q in queries.tolist() for video in self.own_videos(q)]
@@ -379,7 +380,7 @@ class _Work:
     def pools(
         self, visual: VisualCheck | None, progress: Callable[[float], None]
     ) -> tuple[tuple[Pool, ...], dict[int, str]]:
-        """(pools, why others are left out), in blocks of queries."""
+        """(pools, why other queries are left out)."""
         made: list[Pool] = []
         count = len(self.annotations.queries)
         left_out = {query: NO_MOMENT for query in range(count) if query not in self.own}
@@ -396,25 +397,27 @@ class _Work:
 
     def _pools_of(self, queries: list[int], visual: VisualCheck | None) -> Iterator[Pool]:
         settings = self.settings
-        own = [self.own_videos(query) for query in queries]
+        sources = [self.own_videos(query) for query in queries]
         beside = [self._beside(query) for query in queries]
         # As released k counts videos; in the paper "the maximum number of positive moments per query".
-        counts = map(len, own) if settings.as_released else map(self._in_own, queries, beside)
+        counts = map(len, sources) if settings.as_released else map(self._in_own, queries, beside)
         room = np.array([max(0, settings.most_positives - count) for count in counts])
         positives = first_passing(
             queries, [self.drawn_positives(q) for q in queries], room, visual.positive if visual else None
         )
         room = np.array(
-            [max(0, settings.size - len(a) - len(b)) for a, b in zip(own, positives, strict=True)]
+            [max(0, settings.size - len(a) - len(b)) for a, b in zip(sources, positives, strict=True)]
         )
         negatives = first_passing(
             queries, [self.drawn_negatives(q) for q in queries], room, visual.negative if visual else None
         )
-        for query, first, others, near, far in zip(queries, own, beside, positives, negatives, strict=True):
+        for query, first, others, near, far in zip(
+            queries, sources, beside, positives, negatives, strict=True
+        ):
             yield self._pool(query, others, near, (*first, *near, *far))
 
     def _in_own(self, query: int, beside: Sequence[tuple[int, float]]) -> int:
-        """How many moments of its own videos answer a query."""
+        """The number of moments in the source videos that answer a query."""
         return len(self.own[query]) + len(beside)
 
     def _pool(
@@ -424,7 +427,7 @@ class _Work:
         positives: Sequence[int],
         videos: tuple[int, ...],
     ) -> Pool:
-        """A pool with its judgements: own ones, others of the own video, those of positives."""
+        """A pool with its judgements: the query's, further moments of the source video, positives."""
         own = self.own[query]
         places, similarity = self.candidates(query)
         at = {int(self.described.video[place]): n for n, place in enumerate(places.tolist())}
@@ -444,7 +447,6 @@ class _Work:
         return sorted(self._near_in_own(query), key=lambda pair: -pair[1])
 
     def _near_in_own(self, query: int) -> Iterator[tuple[int, float]]:
-        """What `_beside` sorts."""
         all_, own = self.annotations, self.own[query]
         seen = {(int(all_.video[row]), float(all_.start[row]), float(all_.end[row])) for row in own}
         column, similarity = self.distance.near(query)
@@ -468,10 +470,10 @@ def first_passing(
     limits: Indices,
     passes: Callable[[Indices, Indices], NDArray[np.bool_]] | None,
 ) -> list[list[int]]:
-    """For each query the first videos of its order that pass, `limits` (n,) at most.
+    """For each query the first videos of its order that pass, at most `limits` (n,).
 
-    A random order's first that pass are a random sample of all that pass, so only as many are scored as are
-    needed. Queries are taken through the check together, round by round.
+    The first of a random order that pass are a random sample of all that pass, so only as many as needed are
+    scored. Queries are checked together, round by round.
     """
     if passes is None:
         return [order[:count].tolist() for order, count in zip(orders, limits.tolist(), strict=True)]

@@ -1,8 +1,7 @@
-"""Ranked sets of captions: for each query the moments whose captions are most like it (paper 004, 3.3).
+"""Ranked sets: for each query the moments with the most similar captions (paper 004, section 3.3).
 
-Nobody judged these moments: their relevance is the cosine of two sentence vectors, cut at 0. As grades from
-0 to 4 the cosines fall into bands. A set says by which encoder it was made, for a system that reads queries
-with the same one has an advantage.
+Nobody judged these moments: their relevance is the cosine of two sentence vectors, clipped at 0; bands of
+cosines give grades 0 to 4. A set names its encoder, because systems that use the same one have an advantage.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from whenabouts.types import UsageError
 from whenabouts_bench.formats import jsonl
 from whenabouts_bench.formats._json_writing import ListWriter, id_as_number, write_json_value
 from whenabouts_bench.formats.annotations import Annotations
-from whenabouts_bench.relevance.units import distinct_captions, encoded
+from whenabouts_bench.relevance.units import comparable, distinct_captions, encoded
 
 BANDS = (0.5, 0.65, 0.8, 0.92)
-"""Where grades 1, 2, 3 and 4 begin with the default encoder: chosen by reading, see `docs/relevance.md`."""
+"""Lower bounds of grades 1 to 4 with the default encoder, chosen by reading; see `docs/relevance.md`."""
 _CAPTIONS = 256
 _TIED = 1e-6
 
@@ -35,12 +34,12 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RankedSet:
-    """For each query some moments, the most similar first.
+    """For each query some moments, most similar first.
 
-    `annotations` are what moments and queries are taken from; row i says that the moment of its judgement
-    `moment[i]` has a caption of `similarity[i]` to query `query[i]`. `removed` counts queries that were left
-    out because they are asked elsewhere, `made_by` is the encoder's fingerprint. Pseudo grades 1 to 4 begin
-    at the similarities `bands`, which are other ones for another encoder.
+    Row i pairs the query `query[i]` with the moment of judgement `moment[i]`, whose caption has the
+    similarity `similarity[i]`; both index `annotations`. `removed` counts queries left out because they are
+    asked elsewhere, `made_by` is the encoder's fingerprint. Pseudo grades 1 to 4 begin at the
+    encoder-specific `bands`.
     """
 
     annotations: Annotations
@@ -55,13 +54,13 @@ class RankedSet:
         return len(self.query)
 
     def grades(self) -> NDArray[np.int64]:
-        """(N,) pseudo grades 0 to 4: how many of the bands a similarity reaches."""
+        """(N,) pseudo grades 0 to 4."""
         return np.searchsorted(np.array(self.bands) - _TIED, self.similarity, side="right")
 
     def judgements(self, about: Mapping[str, Any], *, graded: bool = False) -> Annotations:
-        """The pairs as judgements with similarity and caption; the first query says what they are `about`.
+        """The pairs as judgements with similarity and caption; the first query's metadata has `about`.
 
-        Relevance is 1, or with `graded` the pseudo grade. Videos are those of the source: the corpus.
+        Relevance is 1, or with `graded` the pseudo grade. All videos of the source are included.
         """
         numbers, query = np.unique(self.query, return_inverse=True)
         queries = [self.annotations.queries[number] for number in numbers.tolist()]
@@ -82,14 +81,14 @@ class RankedSet:
         )
 
     def first(self, top: int) -> RankedSet:
-        """The set with at most the `top` first moments of each query: what ranking so few would give."""
+        """The set with the `top` first moments of each query."""
         rank = np.arange(len(self)) - np.searchsorted(self.query, self.query)
         kept = rank < top
         columns = {name: getattr(self, name)[kept] for name in ("query", "moment", "similarity")}
         return replace(self, **columns)
 
     def summary(self, *, graded: bool = False) -> dict[str, Any]:
-        """Counts for people and programs."""
+        """Counts."""
         queries = len(np.unique(self.query))
         held = {"mean similarity": round(float(self.similarity.mean()), 4)}
         if graded:
@@ -114,15 +113,13 @@ def rank_moments(
     asked_in: Sequence[str] | None = None,
     bands: Sequence[float] = BANDS,
 ) -> RankedSet:
-    """The `top` moments of each query, by the cosine of query and caption, below 0 cut to 0.
+    """The `top` moments of each query, by the cosine of query and caption, clipped at 0.
 
-    A moment's caption is the query that it was judged for; of several captions the most similar counts, and
-    the moment comes once. A query's own moments come first, then those of
-    equal captions; the order is total. Queries whose text is among `asked_elsewhere` (those of validation and
-    test; case, blanks and a full stop do not count) are left out and counted; their moments stay, as in
-    paper 004. `asked_in` ranks no query but those whose text is among these, compared likewise: with the same
-    file for both, the sets to train on and to test on know the same moments and share no query, as those of
-    paper 004. `bands` as of `RankedSet`. Raises UsageError where there is nothing to rank.
+    A moment's captions are the queries that it was judged for; the most similar one counts. A query's own
+    moments come first; ties have a fixed order. Queries whose text is in `asked_elsewhere` (validation and
+    test; ignoring case, blanks and full stops) are left out and counted; their moments stay, as in paper 004.
+    `asked_in` ranks only queries with these texts: with the same file for both, training and test sets share
+    moments but no query. Raises UsageError if there is nothing to rank.
     """
     if top < 1:
         raise UsageError(f"top {top}: a ranked set needs at least 1 moment a query")
@@ -133,9 +130,9 @@ def rank_moments(
         )
     usable = np.flatnonzero((annotations.start < annotations.end) & (annotations.relevance > 0))
     captions, caption_of = distinct_captions(annotations.queries)
-    left_out = {_same(text) for text in asked_elsewhere}
-    allowed = None if asked_in is None else {_same(text) for text in asked_in} - left_out
-    texts = [_same(query.text) for query in annotations.queries]
+    left_out = {comparable(text) for text in asked_elsewhere}
+    allowed = None if asked_in is None else {comparable(text) for text in asked_in} - left_out
+    texts = [comparable(query.text) for query in annotations.queries]
     kept = [
         row
         for row, text in enumerate(texts)
@@ -161,11 +158,11 @@ def rank_moments(
 
 @dataclass(frozen=True)
 class _Ranking:
-    """R judgements in a total order of their moments (video id, start, end), M moments among them.
+    """R judgements in a total order of their M moments (video id, start, end).
 
-    `rows` (R,) are their numbers in the annotations, `first` (M + 1,) where each moment begins among them: a
-    moment may have several captions. `caption_of` (Q,) is the caption of each query, `caption` (R,) that of
-    each judgement, `vectors` (C, D) those of captions.
+    `rows` (R,) are their indices in the annotations, `first` (M + 1,) each moment's first judgement.
+    `caption_of` (Q,) is each query's caption, `caption` (R,) each judgement's, `vectors` (C, D) the
+    captions'.
     """
 
     query: Indices
@@ -180,7 +177,7 @@ class _Ranking:
     def of(
         cls, all_: Annotations, usable: Indices, caption_of: NDArray[np.int32], vectors: Floats, top: int
     ) -> Self:
-        """The usable judgements of some annotations, ordered."""
+        """The usable judgements of annotations, ordered."""
         names = [video.id for video in all_.videos]
         rank = np.empty(len(names), np.int64)
         rank[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
@@ -193,22 +190,19 @@ class _Ranking:
         return cls(all_.query, rows, first, caption_of, caption_of[all_.query[rows]], vectors, top)
 
     def blocks(self, queries: Indices) -> Iterator[tuple[Indices, Indices, Floats]]:
-        """(query, judgement, similarity) of each chosen pair, for a block of captions at a time.
-
-        The pairs of a query are together, best first.
-        """
+        """(query, judgement, similarity) of the chosen pairs, best first per query, in blocks of captions."""
         queries = queries[np.argsort(self.caption_of[queries], kind="stable")]
         captions, begins = np.unique(self.caption_of[queries], return_index=True)
         begins = np.append(begins, len(queries))
         for begin in range(0, len(captions), _CAPTIONS):
             rows = captions[begin : begin + _CAPTIONS]
             of_block = queries[begins[begin] : begins[begin + len(rows)]]
-            # Of distinct captions first: equal ones have equal cosines then, to the last digit.
+            # Distinct captions first, so that equal captions have bitwise equal cosines.
             cosines = np.clip(self.vectors[rows] @ self.vectors.T, 0, 1)[:, self.caption]
             yield self._chosen(of_block, np.searchsorted(rows, self.caption_of[of_block]), cosines)
 
     def _chosen(self, queries: Indices, row: Indices, cosines: Floats) -> tuple[Indices, Indices, Floats]:
-        """The pairs of n queries, whose captions are rows of `cosines` (B, R): own moments, then the best."""
+        """The pairs of n queries with captions `row` in `cosines` (B, R): own moments, then the best."""
         best = self._best(cosines)[row]
         own_query, own_place = self._own(queries)
         own_moment = np.searchsorted(self.first, own_place, side="right") - 1
@@ -217,7 +211,7 @@ class _Ranking:
         other_query, rank = np.nonzero(~is_own)
         other_place = self._nearest(row[other_query], best[other_query, rank], cosines)
         query, place = np.concatenate([own_query, other_query]), np.concatenate([own_place, other_place])
-        # Stable: own moments stand before others, each in their order.
+        # The stable sort keeps own moments first.
         order = np.argsort(query, kind="stable")
         query, place = query[order], place[order]
         kept = np.arange(len(query)) - np.searchsorted(query, query) < self.top
@@ -225,13 +219,13 @@ class _Ranking:
         return queries[query], self.rows[place], cosines[row[query], place]
 
     def _best(self, cosines: Floats) -> Indices:
-        """(B, K) the most similar moments of each caption, best first; equal ones in their order."""
+        """(B, K) the most similar moments of each caption, best first; ties in order."""
         single = len(self.rows) == len(self.first) - 1
         peaks = cosines if single else np.maximum.reduceat(cosines, self.first[:-1], axis=1)
         count = min(self.top, peaks.shape[1])
         least = np.partition(peaks, -count, axis=1)[:, -count]
         row, moment = np.nonzero(peaks >= least[:, None] - _TIED)
-        # Cosines of equal texts differ in their last digit; they are one similarity.
+        # Rounded, because cosines of equal texts may differ in the last digit.
         order = np.lexsort((moment, -np.round(peaks[row, moment], 6), row))
         row, moment = row[order], moment[order]
         kept = np.arange(len(row)) - np.searchsorted(row, row) < count
@@ -239,7 +233,7 @@ class _Ranking:
         return best
 
     def _own(self, queries: Indices) -> tuple[Indices, Indices]:
-        """(number among `queries`, place) of each query's own moments, once each, in their order."""
+        """(index in `queries`, place) of each query's own distinct moments, in order."""
         number = np.full(len(self.caption_of), -1)
         number[queries] = np.arange(len(queries))
         query = number[self.query[self.rows]]
@@ -249,7 +243,7 @@ class _Ranking:
         return query[place[once]], place[once]
 
     def _nearest(self, row: Indices, moment: Indices, cosines: Floats) -> Indices:
-        """(n,) where the caption of each moment that is most like that of a row is; the first of equals."""
+        """(n,) place of each moment's caption most similar to that of a row; the first of ties."""
         begin, captions = self.first[moment], self.first[moment + 1] - self.first[moment]
         if (captions == 1).all():
             return begin
@@ -261,12 +255,12 @@ class _Ranking:
 
 
 def write_ranked(ranked: RankedSet, path: Path, *, graded: bool = False) -> None:
-    """Write a ranked set, as TVR-Ranking's are released or, into a folder, as our JSON lines.
+    """Write a ranked set in TVR-Ranking's released format or, into a folder, as our JSON lines.
 
-    A file that ends in .json is the list of queries with their `relevant_moment`s that the released program
-    trains on, another one a pair a line. Pairs have `caption` and `similarity`, and a `relevance` only with
-    `graded`: the pseudo grade. The first entry (in a folder, the first query) has besides `about`, which says
-    that nobody judged the pairs and what they were made by.
+    A file ending in .json is a list of queries with their `relevant_moment`s, as the released program trains
+    on; other files have one pair per line. Pairs have `caption` and `similarity`, with `graded` also the
+    pseudo grade as `relevance`. The first entry (in a folder, the first query) has `about`: that nobody
+    judged the pairs, and how they were made.
     """
     source = Path(ranked.annotations.name).name
     about: dict[str, Any] = {"pseudo": True, "made_by": ranked.made_by, "from": source}
@@ -292,7 +286,7 @@ def write_ranked(ranked: RankedSet, path: Path, *, graded: bool = False) -> None
 
 
 def _by_query(ranked: RankedSet, graded: bool) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Each query with its pairs, as TVR-Ranking names what is in them."""
+    """Each query with its pairs, in TVR-Ranking's field names."""
     all_ = ranked.annotations
     begins = np.append(np.flatnonzero(np.diff(ranked.query, prepend=-1)), len(ranked))
     grades = ranked.grades()
@@ -314,8 +308,3 @@ def _by_query(ranked: RankedSet, graded: bool) -> Iterator[tuple[dict[str, Any],
                 }
             )
         yield {"query_id": id_as_number(query.id), "query": query.text}, pairs
-
-
-def _same(text: str) -> str:
-    """What two equal queries have in common."""
-    return " ".join(text.lower().split()).rstrip(" .")

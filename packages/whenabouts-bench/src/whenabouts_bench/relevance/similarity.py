@@ -1,9 +1,8 @@
-"""How near a query is to a video by words alone: the most similar of the sentences that describe the video.
+"""Textual similarity of queries and videos: the maximum over the sentences that describe the video.
 
-MVMR (paper 001, section 4.1): s_te(q, v) is the largest cosine of q and any sentence of v. All queries
-against all sentences is one large product, so it is computed in blocks of queries, and what is kept of a
-block is small: one bit a pair for "certainly not this video", and a short list of the sentences that are
-near.
+MVMR (paper 001, section 4.1): s_te(q, v) is the largest cosine of q and any sentence of v. The product of all
+queries and all sentences is computed in blocks, of which little is kept: one bit per pair for "certainly not
+this video", and a short list of near sentences.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ class SentenceSimilarity(Protocol):
 
     @property
     def made_by(self) -> str:
-        """The fingerprint of the sentence encoder."""
+        """The sentence encoder's fingerprint."""
 
     def between(self, queries: Indices, sentences: Indices) -> Floats:
-        """(n, S) similarity of some queries and some sentences, both numbers of queries."""
+        """(n, S) similarity of queries and sentences, both query indices."""
 
 
 @dataclass(frozen=True)
 class VectorSimilarity:
-    """Cosines: `vectors` (C, D) unit, of distinct texts; `caption_of` (Q,) is the text of each query."""
+    """Cosines: `vectors` (C, D) unit, of distinct texts; `caption_of` (Q,) is each query's text."""
 
     vectors: Floats
     caption_of: NDArray[np.int32]
@@ -48,7 +47,7 @@ class VectorSimilarity:
 
     @classmethod
     def of(cls, queries: Sequence[Query], encoder: TextEncoder) -> VectorSimilarity:
-        """Encode the queries, each distinct text once. Raises UsageError for a query without text."""
+        """Encode the distinct texts of queries. Raises UsageError for a query without text."""
         captions, caption_of = distinct_captions(queries)
         return cls(encoded(captions, encoder), caption_of, encoder.fingerprint)
 
@@ -62,8 +61,8 @@ class VectorSimilarity:
 class Described:
     """S sentences sorted by the video that they describe.
 
-    `sentence` (S,) are numbers of queries, `video` (S,) of videos, `row` (S,) of judgements; `usable` (S,)
-    says whether the judgement has a moment. `videos` is how many videos there are; some may have no sentence.
+    `sentence` (S,) are query indices, `video` (S,) video indices, `row` (S,) judgement indices; `usable` (S,)
+    is whether the judgement has a moment. `videos` is the number of videos; some may have no sentence.
     """
 
     sentence: Indices
@@ -74,7 +73,7 @@ class Described:
 
     @property
     def begins(self) -> Indices:
-        """(W,) where the sentences of each described video begin."""
+        """(W,) offset of each described video's sentences."""
         return np.flatnonzero(np.diff(self.video, prepend=-1))
 
 
@@ -98,13 +97,13 @@ class Thresholds:
             )
 
     def reached(self, similarity: Floats) -> NDArray[np.bool_]:
-        """Which are near enough for a positive. Equal texts reach a threshold of 1."""
+        """Which similarities allow a positive. Equal texts reach a threshold of 1."""
         if self.strict:
             return similarity > np.float32(self.positive)
         return similarity >= np.float32(self.positive - ROUNDING)
 
     def avoided(self, similarity: Floats) -> NDArray[np.bool_]:
-        """Which are far enough for a negative; NaN (nothing is known of the video) is not."""
+        """Which similarities allow a negative; NaN (undescribed video) does not."""
         if self.strict:
             return similarity < np.float32(self.negative)
         return similarity <= np.float32(self.negative + ROUNDING)
@@ -112,12 +111,11 @@ class Thresholds:
 
 @dataclass(frozen=True)
 class QueryDistance:
-    """What the query check found, for Q queries and V videos.
+    """Result of the query check for Q queries and V videos.
 
-    `far` (Q, ceil(V / 8)) bits, as numpy packs them: the videos that may be negatives. Query q is near to the
-    sentences `column[starts[q]:starts[q + 1]]` (places in `Described`, rising) with `similarity`, several a
-    video where there are. `histogram` counts similarities of pairs of sentences in bins of equal width from
-    -1 to 1.
+    `far` (Q, ceil(V / 8)) packed bits: the videos that may be negatives. Query q is near the sentences
+    `column[starts[q]:starts[q + 1]]` (ascending places in `Described`) with `similarity`. `histogram` counts
+    similarities of pairs of sentences in bins of equal width from -1 to 1.
     """
 
     far: NDArray[np.uint8]
@@ -127,12 +125,12 @@ class QueryDistance:
     histogram: Indices
 
     def near(self, query: int) -> tuple[Indices, Floats]:
-        """(places, similarities) of the sentences near to a query."""
+        """(places, similarities) of the sentences near a query."""
         part = slice(int(self.starts[query]), int(self.starts[query + 1]))
         return self.column[part], self.similarity[part]
 
     def negatives(self, query: int, videos: int) -> Indices:
-        """Numbers of the videos that are far from a query, rising."""
+        """Ascending indices of the videos far from a query."""
         return np.flatnonzero(np.unpackbits(self.far[query], count=videos))
 
 
@@ -144,9 +142,9 @@ def query_distance(
     *,
     progress: Progress = lambda share: None,
 ) -> QueryDistance:
-    """The query check of all queries, in blocks: see the module.
+    """The query check of all queries, in blocks.
 
-    Memory: Q * V / 8 bytes of bits (10 MB for ActivityNet Captions), 12 bytes a near sentence, and a block.
+    Memory: Q * V / 8 bytes of bits (10 MB for ActivityNet Captions), 12 bytes per near sentence, and a block.
     """
     far = np.zeros((queries, -(-described.videos // 8)), np.uint8)
     near: list[tuple[Indices, Indices, Floats]] = []
@@ -166,11 +164,11 @@ def query_distance(
 
 
 BINS = 80
-"""In how many bins from -1 to 1 similarities are counted."""
+"""The number of histogram bins from -1 to 1."""
 
 
 def _of_videos(cosines: Floats, described: Described) -> Floats:
-    """(n, V) the largest similarity with any sentence of each video; NaN for a video without one."""
+    """(n, V) the largest similarity with any sentence of each video; NaN without a sentence."""
     begins = described.begins
     nearest = np.full((len(cosines), described.videos), np.nan, np.float32)
     nearest[:, described.video[begins]] = np.maximum.reduceat(cosines, begins, axis=1)
@@ -200,7 +198,7 @@ def one_per_video(
 def nearest_of(
     similarity: SentenceSimilarity, described: Described, queries: Indices
 ) -> Iterator[tuple[Indices, Floats]]:
-    """(queries, (n, V) s_te) in blocks: the numbers, for looking at. NaN where nothing is known."""
+    """(queries, (n, V) s_te) in blocks; NaN for undescribed videos."""
     for begin in range(0, len(queries), _QUERIES_AT_ONCE):
         rows = queries[begin : begin + _QUERIES_AT_ONCE]
         yield rows, _of_videos(similarity.between(rows, described.sentence), described)

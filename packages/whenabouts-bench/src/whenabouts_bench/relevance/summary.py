@@ -1,4 +1,4 @@
-"""What a person looks at of relevant pairs: how many, what most have in common, examples, a picture."""
+"""A summary of relevant pairs: counts, most frequent parts, examples, figure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SAMPLE = 400
 
 @dataclass(frozen=True)
 class Example:
-    """Two captions, how confidently they are relevant, and the two parts that are nearest."""
+    """Two captions, their confidence, and their two nearest parts."""
 
     first: str
     second: str
@@ -36,10 +36,10 @@ class Example:
 class Summary:
     """Counts of relevant pairs.
 
-    Of `captions` distinct captions, `pairs` pairs are relevant, a `share` of all; `query_pairs` counts pairs
-    of queries instead, equal captions included. `per_caption` are mean, median and most of one caption.
-    `sampled` says that numbers were reckoned from some captions only. `confidence` are counts in bins of
-    equal width from 0 to 1, `common` the parts that stand in most captions, beside whole captions.
+    Among `captions` distinct captions, `pairs` pairs are relevant, a `share` of all; `query_pairs` counts
+    pairs of queries, equal captions included. `per_caption` are mean, median and maximum. `sampled` numbers
+    are estimated from some captions. `confidence` are counts in bins of equal width from 0 to 1, `common` the
+    parts shared by most captions.
     """
 
     queries: int
@@ -56,11 +56,10 @@ class Summary:
     examples: tuple[Example, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The same for programs; `degrees` is left out, which is as long as there are captions."""
+        """All but `degrees`, which has an entry per caption."""
         return {key: value for key, value in asdict(self).items() if key != "degrees"}
 
     def lines(self) -> Iterator[str]:
-        """The same for people."""
         mean, median, most = self.per_caption
         about = "about " if self.sampled else ""
         yield (
@@ -83,7 +82,7 @@ class Summary:
 
 
 def summarise(pairs: RelevantPairs, units: Units, *, examples: int = 8, seed: int = 0) -> Summary:
-    """Counts, and some pairs drawn evenly over the range of confidence."""
+    """Counts, and pairs drawn evenly over the range of confidence."""
     captions = len(units.captions)
     weight = np.bincount(units.caption_of, minlength=captions)
     rows, sampled = np.arange(captions), not isinstance(pairs.kept, ListedPairs)
@@ -134,7 +133,7 @@ def _examples(
     count: int,
     seed: int,
 ) -> Iterator[Example]:
-    """One pair from each of `count` stretches of the confidence, drawn by chance."""
+    """One random pair from each of `count` confidence intervals."""
     draw = np.random.default_rng(seed)
     edges = np.linspace(0, 1, count + 1)
     for low, high in pairwise(edges.tolist()):
@@ -146,21 +145,15 @@ def _examples(
         parts = [units.units[units.starts[caption] : units.starts[caption + 1]] for caption in (left, right)]
         cosines = units.vectors[parts[0]] @ units.vectors[parts[1]].T
         place = np.unravel_index(int(cosines.argmax()), cosines.shape)
-        yield Example(
-            units.captions[left],
-            units.captions[right],
-            float(confidence[row]),
-            units.texts[parts[0][place[0]]],
-            units.texts[parts[1][place[1]]],
-            float(cosines[place]),
-        )
+        a, b = (units.texts[part[index]] for part, index in zip(parts, place, strict=True))
+        captions = (units.captions[left], units.captions[right])
+        yield Example(*captions, float(confidence[row]), a, b, float(cosines[place]))
 
 
 def draw_summary(summary: Summary, title: str, path: Path) -> None:
-    """Draw the distributions of confidence and of relevant captions per caption; PNG, SVG or PDF by the name.
+    """Draw the distributions of confidence and of relevant captions per caption; PNG, SVG or PDF by suffix.
 
-    It appears whole or not at all. Raises UsageError as `check_picture` does, FormatError where it cannot be
-    written.
+    Raises UsageError as `check_picture` does, FormatError if the file cannot be written.
     """
     check_picture(path)
     with new_figure(9.2, 3.4) as figure:

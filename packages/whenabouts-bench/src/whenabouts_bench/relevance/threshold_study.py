@@ -1,8 +1,7 @@
-"""Which threshold of a sentence encoder tells similar sentences from others: figure 8 of paper 002.
+"""Choose the similarity thresholds of a sentence encoder from rated pairs: figure 8 of paper 002.
 
-Read from a file of rated pairs of sentences, as the STS tasks give them out: people's ratings from 0 to 5,
-of which above 3 counts as similar. MVMR chose its t+ = 0.9 and t- = 0.5 for SimCSE by looking at STS16;
-cosines of another encoder spread otherwise, and its thresholds are others.
+Rated pairs have human ratings from 0 to 5, as in the STS tasks; ratings above 3 count as similar. MVMR chose
+t+ = 0.9 and t- = 0.5 for SimCSE on STS16; other encoders need other thresholds.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from whenabouts_bench.relevance.units import encoded
 Floats = NDArray[np.float32]
 
 SIMILAR = 3.0
-"""Ratings above it say that two sentences are similar (paper 002, section 5.1)."""
+"""Sentences rated above it are similar (paper 002, section 5.1)."""
 _LINE = 'lines "rating<tab>sentence<tab>sentence", or objects with score, sentence1 and sentence2'
 _DRAWS = 1000
 FEW = 30
-"""Fewer similar pairs, or fewer others, say next to nothing of a threshold."""
+"""The minimal number of similar and of other pairs for a reliable threshold."""
 _STEPS = np.round(np.arange(0.3, 0.981, 0.02), 2)
 
 
 @dataclass(frozen=True)
 class RatedPairs:
-    """Pairs of sentences with people's ratings (N,), 0 to 5."""
+    """Pairs of sentences with human ratings (N,), 0 to 5."""
 
     first: tuple[str, ...]
     second: tuple[str, ...]
@@ -43,12 +42,11 @@ class RatedPairs:
 
 @dataclass(frozen=True)
 class ThresholdStudy:
-    """For each threshold, what lies above and below it.
+    """Statistics per threshold.
 
-    `precision` is the share of pairs above that people call similar, `recall` the share of similar pairs that
-    lie above, `similar_below` the share of similar pairs among those below: what a negative threshold lets
-    in; `above` counts pairs. `best` is the threshold at which precision and recall are best together (F1),
-    the middle one where several are; `best_range` where it lies with 95 % (see `_best_range`).
+    `precision` is the share of similar pairs among those above, `recall` the share of similar pairs that are
+    above, `similar_below` the share of similar pairs among those below, `above` the number of pairs above.
+    `best` maximises F1 (the middle one of ties); `best_range` is its 95 % interval.
     """
 
     pairs: int
@@ -64,7 +62,6 @@ class ThresholdStudy:
     correlation: float
 
     def lines(self) -> Iterator[str]:
-        """For people."""
         others = self.pairs - self.similar
         yield (
             f"{self.pairs:,} rated pairs, {self.similar:,} similar (rated above {SIMILAR:g}) and {others:,} "
@@ -91,12 +88,12 @@ class ThresholdStudy:
 
 
 def read_rated_pairs(path: Path) -> RatedPairs:
-    """Rated pairs of a file: tab-separated lines (also those of STS-B), or JSON lines; or of a folder.
+    """Rated pairs of a file (tab-separated lines, those of STS-B included, or JSON lines) or of a folder.
 
-    A folder is as the STS tasks of SemEval are given out, STS16 among them: for each `STS….input.NAME.txt`
-    (sentence, sentence, and columns that do not matter, with tabs between) a `STS….gs.NAME.txt` with the
-    rating of each line, blank where nobody rated it. Raises FormatError, naming file and line, for what is no
-    rated pair, for a file without the other, and for two of different lengths.
+    A folder is a SemEval STS release such as STS16: for each `STS….input.NAME.txt` (sentence, sentence,
+    ignored columns; tab-separated) a `STS….gs.NAME.txt` with the rating of each line, blank if unrated.
+    Raises FormatError, with file and line, for an invalid pair, a missing file, or files of different
+    lengths.
     """
     rows = list(_rows_of_folder(path) if path.is_dir() else _rows_of_file(path))
     if not rows:
@@ -113,7 +110,7 @@ def _rows_of_file(path: Path) -> Iterator[tuple[str, str, float]]:
 
 
 def _rows_of_folder(folder: Path) -> Iterator[tuple[str, str, float]]:
-    """The pairs of all files of a folder, in the order of their names."""
+    """The pairs of all files of a folder, by file name."""
     inputs = sorted(folder.glob("*.input.*.txt"))
     if not inputs:
         raise FormatError(folder, "holds no rated pairs", accepted="STS….input.NAME.txt and STS….gs.NAME.txt")
@@ -127,8 +124,7 @@ def _rows_of_folder(folder: Path) -> Iterator[tuple[str, str, float]]:
             raise FormatError(ratings, problem, accepted="a line for each pair, blank where nobody rated it")
         for (number, pair), (_, rating) in zip(lines, values, strict=True):
             if rating.strip():
-                first, *rest = pair.split("\t")
-                yield _checked(sentences, number, pair, [first, *rest[:1]], ratings, rating.strip())
+                yield _checked(sentences, number, pair, pair.split("\t")[:2], ratings, rating.strip())
 
 
 def _checked(
@@ -136,7 +132,7 @@ def _checked(
 ) -> tuple[str, str, float]:
     if len(cells) < 2 or not all(cell.strip() for cell in cells):
         raise FormatError(
-            sentences, "is no pair:", line=number, value=pair, accepted="two sentences, a tab between"
+            sentences, "is not a pair:", line=number, value=pair, accepted="two sentences, a tab between"
         )
     return cells[0].strip(), cells[1].strip(), _rating(ratings, number, rating)
 
@@ -148,47 +144,40 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _rating(path: Path, number: int, text: str) -> float:
-    """A rating. Raises FormatError for what is none."""
-    try:
-        rating = float(text)
-    except ValueError:
-        raise FormatError(path, "is no rating:", line=number, value=text, accepted="0 to 5") from None
-    if not 0 <= rating <= 5:
-        raise FormatError(path, "is no rating:", line=number, value=rating, accepted="0 to 5")
+    rating = _number(text)
+    if rating is None or not 0 <= rating <= 5:
+        raise FormatError(path, "is not a rating:", line=number, value=text, accepted="0 to 5")
     return rating
 
 
 def _rated(path: Path, number: int, line: str) -> tuple[str, str, float] | None:
-    """A pair; None for a line of names of columns, and for a pair that nobody rated (STS16 has many)."""
+    """A pair; None for a header line and for unrated pairs (STS16 has many)."""
     if line.startswith("{"):
         try:
             values = json.loads(line)
             cells = [str(values["score"]), str(values["sentence1"]), str(values["sentence2"])]
         except (ValueError, KeyError):
-            raise FormatError(path, "is no rated pair", line=number, value=line, accepted=_LINE) from None
+            raise FormatError(path, "is not a rated pair", line=number, value=line, accepted=_LINE) from None
     else:
         cells = line.split("\t")
-        # STS-B has genre, file, year and number before the rating.
+        # STS-B has genre, file, year and index before the rating.
         cells = cells[4:7] if len(cells) >= 7 else cells
     if len(cells) < 3:
-        raise FormatError(path, "is no rated pair", line=number, value=line, accepted=_LINE)
-    if not cells[0].strip():
-        return None
-    if number == 1 and not _is_number(cells[0]):
+        raise FormatError(path, "is not a rated pair", line=number, value=line, accepted=_LINE)
+    if not cells[0].strip() or (number == 1 and _number(cells[0]) is None):
         return None
     return cells[1].strip(), cells[2].strip(), _rating(path, number, cells[0])
 
 
-def _is_number(text: str) -> bool:
+def _number(text: str) -> float | None:
     try:
-        float(text)
+        return float(text)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def study_thresholds(pairs: RatedPairs, encoder: TextEncoder) -> tuple[ThresholdStudy, Floats]:
-    """(the study, (N,) cosines of the pairs). Raises UsageError where all pairs are similar, or none."""
+    """(the study, (N,) cosines of the pairs). Raises UsageError if all pairs are similar, or none."""
     similar = pairs.rating > SIMILAR
     if similar.all() or not similar.any():
         raise UsageError(
@@ -200,7 +189,7 @@ def study_thresholds(pairs: RatedPairs, encoder: TextEncoder) -> tuple[Threshold
     vectors = encoded(texts, encoder)
     left, right = (vectors[[place[text] for text in side]] for side in (pairs.first, pairs.second))
     cosines = np.asarray((left * right).sum(axis=1), np.float32)
-    # How many thresholds each pair reaches, and from that how many pairs reach each threshold.
+    # Count thresholds reached per pair, from which follow pairs reached per threshold.
     reached = np.searchsorted(_STEPS.astype(np.float32), cosines, side="right")
     cells = np.zeros((2, len(_STEPS) + 1), np.int64)
     np.add.at(cells, (similar.astype(np.int64), reached), 1)
@@ -217,9 +206,9 @@ def study_thresholds(pairs: RatedPairs, encoder: TextEncoder) -> tuple[Threshold
 
 
 def _counted(cells: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """(R, T) pairs that reach each of T thresholds, similar ones among them, and F1.
+    """(R, T) pairs above each of T thresholds, similar pairs above, and F1.
 
-    `cells` (R, 2, T + 1) counts pairs by whether they are similar and how many thresholds they reach.
+    `cells` (R, 2, T + 1) counts pairs by similarity and by the number of thresholds reached.
     """
     reaching = cells[..., ::-1].cumsum(-1)[..., ::-1][..., 1:]
     above, hits = reaching.sum(1), reaching[:, 1]
@@ -227,10 +216,7 @@ def _counted(cells: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.in
 
 
 def _best_range(cells: NDArray[np.int64]) -> tuple[float, float]:
-    """Where the best threshold lies with 95 %: pairs are drawn anew, with replacement, `_DRAWS` times.
-
-    Of thresholds that are equally good in a draw the lowest and the highest count.
-    """
+    """95 % bootstrap interval of the best threshold; of ties the lowest and the highest count."""
     count = int(cells.sum())
     drawn = np.random.default_rng(0).multinomial(count, cells.ravel() / count, _DRAWS)
     _, _, scores = _counted(drawn.reshape(_DRAWS, *cells.shape))
@@ -242,7 +228,7 @@ def _best_range(cells: NDArray[np.int64]) -> tuple[float, float]:
 
 
 def _rank_correlation(a: Floats, b: Floats) -> float:
-    """Spearman's, equal values sharing their mean rank; 0 where one of them does not vary."""
+    """Spearman's correlation with mean ranks for ties; 0 if an input is constant."""
     if not np.ptp(a) or not np.ptp(b):
         return 0.0
     return float(np.corrcoef(_mean_ranks(a), _mean_ranks(b))[0, 1])
@@ -254,7 +240,7 @@ def _mean_ranks(values: Floats) -> NDArray[np.float64]:
 
 
 def draw_study(pairs: RatedPairs, cosines: Floats, marks: tuple[float, float], stem: Path) -> list[Path]:
-    """Figure 8: how cosines spread for each rating; a shape is as wide as there are pairs. SVG and PNG."""
+    """Figure 8: the distribution of cosines per rating as SVG and PNG; widths show the number of pairs."""
     groups = [cosines[np.round(pairs.rating) == rating] for rating in range(6)]
     most = max(len(group) for group in groups)
 

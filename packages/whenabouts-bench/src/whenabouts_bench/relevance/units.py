@@ -1,15 +1,16 @@
-"""What captions are compared by, as vectors: each distinct text is taken apart once and encoded once.
+"""The parts of captions that are compared, as vectors; distinct texts are parsed and encoded once.
 
-A detector says which parts of two captions are compared (paper 000, section 4.1): they are relevant where any
-part of one has a cosine of at least theta with any part of the other (equation 7). The caption itself is
-always the first part; Phi_np-vp keeps it too, for the paper has clauses take the place of verb phrases
-"instead of solely using VPs in addition to the original sentence".
+A detector chooses the parts (paper 000, section 4.1): captions are relevant if any part of one has a cosine
+of at least theta with any part of the other (equation 7). The caption itself is always the first part, also
+for Phi_np-vp, where clauses replace verb phrases "instead of solely using VPs in addition to the original
+sentence".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ _ENCODED_AT_ONCE = 8192
 
 @dataclass(frozen=True)
 class Detector:
-    """A name, what it says on the command line, and the parts beside the caption itself, None for none."""
+    """A name, its description, and the parts besides the caption, if any."""
 
     name: str
     summary: str
@@ -41,7 +42,7 @@ DETECTORS = {
 
 
 def detector_of(name: str) -> Detector:
-    """The detector of that name, also with an underscore. Raises UsageError with the names that there are."""
+    """A detector by name, with hyphen or underscore. Raises UsageError with the known names."""
     detector = DETECTORS.get(name.lower().replace("_", "-"))
     if detector is None:
         raise UsageError(f"{name!r}: no such detector; accepted: {', '.join(DETECTORS)}")
@@ -50,11 +51,11 @@ def detector_of(name: str) -> Detector:
 
 @dataclass(frozen=True)
 class Units:
-    """The distinct captions of Q queries, and the parts by which they are compared.
+    """The distinct captions of Q queries, and their parts.
 
-    `caption_of` (Q,) int32 is the number of each query's caption. Caption i has the parts
-    units[starts[i]:starts[i + 1]], the first of which is the caption itself; `starts` (C + 1,) int64,
-    `units` (S,) int32 into `texts` and `vectors` (U, D) float32, which are of unit length.
+    `caption_of` (Q,) int32 is each query's caption. Caption i has the parts units[starts[i]:starts[i + 1]],
+    the first being the caption itself; `starts` (C + 1,) int64, `units` (S,) int32 index `texts` and
+    `vectors` (U, D) float32 of unit length.
     """
 
     query_ids: tuple[str, ...]
@@ -69,28 +70,34 @@ class Units:
 def units_of(
     queries: Iterable[Query], detector: Detector, extractor: PhraseExtractor | None, encoder: TextEncoder
 ) -> Units:
-    """The parts of the captions of some queries. Blanks around captions do not count.
+    """The parts of queries' captions, stripped of surrounding blanks.
 
-    Raises UsageError for a query without text and for an id that comes twice.
+    Raises UsageError for a query without text or a duplicate id.
     """
     all_queries = list(queries)
     captions, caption_of = distinct_captions(all_queries)
     parts = parts_of(captions, detector, extractor)
-    texts = list(dict.fromkeys(part for own in parts for part in own))
-    number = {text: place for place, text in enumerate(texts)}
+    all_parts = list(chain.from_iterable(parts))
+    number = {text: place for place, text in enumerate(dict.fromkeys(all_parts))}
+    texts = list(number)
     return Units(
         query_ids=tuple(query.id for query in all_queries),
         caption_of=caption_of,
         captions=tuple(captions),
         starts=np.cumsum([0, *map(len, parts)], dtype=np.int64),
-        units=np.array([number[part] for own in parts for part in own], np.int32),
+        units=np.array([number[part] for part in all_parts], np.int32),
         texts=tuple(texts),
         vectors=encoded(texts, encoder),
     )
 
 
+def comparable(text: str) -> str:
+    """A query's text without case, surplus blanks and a final full stop."""
+    return " ".join(text.lower().split()).rstrip(" .")
+
+
 def distinct_captions(queries: Sequence[Query]) -> tuple[list[str], NDArray[np.int32]]:
-    """(distinct texts in the order in which they come, number of each query's text)."""
+    """(distinct texts in order, index of each query's text)."""
     numbers: dict[str, int] = {}
     seen: set[str] = set()
     caption_of = []
@@ -110,7 +117,7 @@ def distinct_captions(queries: Sequence[Query]) -> tuple[list[str], NDArray[np.i
 def parts_of(
     captions: Sequence[str], detector: Detector, extractor: PhraseExtractor | None
 ) -> list[tuple[str, ...]]:
-    """Each caption and what the detector takes of it besides, without repetition."""
+    """Each caption followed by the detector's parts, without duplicates."""
     if detector.parts is None:
         return [(caption,) for caption in captions]
     if extractor is None:
@@ -122,7 +129,7 @@ def parts_of(
 
 
 def encoded(texts: Sequence[str], encoder: TextEncoder) -> NDArray[np.float32]:
-    """(N, D) unit vectors, made in portions of texts of like length, so that little is padded."""
+    """(N, D) unit vectors, encoded in batches of similar text length to reduce padding."""
     order = np.argsort([len(text) for text in texts], kind="stable")
     vectors = np.empty((len(texts), encoder.dimension), np.float32)
     for begin in range(0, len(texts), _ENCODED_AT_ONCE):

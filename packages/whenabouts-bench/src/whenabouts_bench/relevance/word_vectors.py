@@ -1,8 +1,8 @@
-"""Words of sentences as vectors in the space of a model's pictures: what EMScore compares frames with.
+"""Word vectors in an image-text model's space, which EMScore compares with frames.
 
-CLIP projects the last token of a sentence into the space of pictures; EMScore projects every token the same
-way. Models whose text side pools otherwise (SigLIP, open_clip's) have no such vectors: there each word is
-encoded as a sentence of its own, which is another score; what is written says so.
+CLIP projects the last token of a sentence into the joint space; EMScore projects every token. Models with
+another pooling (SigLIP, open_clip's) have no token vectors: there, each word is encoded as a sentence, which
+is a different score, and output files say so.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WORD = re.compile(r"\w+")
 
 
 class WordVectors(Protocol):
-    """Words in the space of a model's pictures. `kind` says how they are made, for people."""
+    """Words in a model's image space. `kind` describes how they are made."""
 
     name: str
     fingerprint: str
@@ -38,13 +38,13 @@ class WordVectors(Protocol):
         """(ids, (L, D) vectors) of each text."""
 
     def whole(self, texts: Sequence[str]) -> Floats | None:
-        """(N, D) unit vectors of whole texts; None where the last word's stands for the text."""
+        """(N, D) unit vectors of whole texts; None if the last word's vector represents the text."""
 
 
 def open_words(name: str) -> WordVectors:
-    """The words of an image-text model by hub name or folder: its tokens' vectors, else single words.
+    """The words of an image-text model by hub name or folder: token vectors, else single words.
 
-    Raises EncoderUnavailable for what is no such model, or whose packages are missing.
+    Raises EncoderUnavailable if it is not such a model, or packages are missing.
     """
     try:
         return ClipWords(name)
@@ -53,7 +53,7 @@ def open_words(name: str) -> WordVectors:
 
 
 class SingleWords:
-    """Each word encoded as a sentence of its own, by any model of pictures and sentences."""
+    """Each word encoded as a sentence, by any image-text model."""
 
     kind = "single words"
 
@@ -62,7 +62,7 @@ class SingleWords:
         self.name, self.fingerprint, self.width = encoder.name, encoder.fingerprint, encoder.dimension
 
     def encode(self, texts: Sequence[str]) -> Iterator[tuple[Indices, Floats]]:
-        """(ids, (L, D) vectors) of each text; a text without a word is one word."""
+        """(ids, (L, D) vectors) of each text; a text without words is one word."""
         split = [_WORD.findall(text.lower()) or [text] for text in texts]
         numbers = {word: place for place, word in enumerate(dict.fromkeys(chain.from_iterable(split)))}
         vectors = encoded(list(numbers), self._encoder)
@@ -78,8 +78,8 @@ class SingleWords:
 class ClipWords:
     """The words of a CLIP model of `transformers`, by hub name or folder.
 
-    `fingerprint` is the model's own, as features and corpora have it. Raises EncoderUnavailable for what is
-    no such model, or whose packages are missing.
+    `fingerprint` is the model's, as in features and corpora. Raises EncoderUnavailable if it is not a CLIP
+    model, or packages are missing.
     """
 
     kind = "tokens"
@@ -92,24 +92,24 @@ class ClipWords:
         from transformers import AutoConfig, AutoTokenizer, CLIPModel
 
         folder = str(locate(name.removeprefix("clip:")).path)
-        own: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-        kind = AutoConfig.from_pretrained(folder, **own).model_type
+        options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+        kind = AutoConfig.from_pretrained(folder, **options).model_type
         if kind != "clip":
             raise EncoderUnavailable(
                 f"{name}: a {kind} model has no vectors of single words in the space of its pictures, which "
                 "EMScore needs; give a CLIP model"
             )
         with quiet_transformers():
-            self._tokenizer = AutoTokenizer.from_pretrained(folder, **own)
-            model = CLIPModel.from_pretrained(folder, use_safetensors=True, **own).eval()
-        self._text, self._projection = model.text_model, model.text_projection  # the pictures' side is let go
+            self._tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+            model = CLIPModel.from_pretrained(folder, use_safetensors=True, **options).eval()
+        self._text, self._projection = model.text_model, model.text_projection  # drops the image side
         self._longest = int(model.config.text_config.max_position_embeddings)
 
     def whole(self, texts: Sequence[str]) -> None:
-        """The end token's vector is the text's."""
+        """None: the end token's vector represents the text."""
 
     def encode(self, texts: Sequence[str]) -> Iterator[tuple[Indices, Floats]]:
-        """(ids, (L, D) vectors) of each text, start and end tokens included; not of unit length."""
+        """(ids, (L, D) unnormalised vectors) of each text, start and end tokens included."""
         import torch
 
         for begin in range(0, len(texts), _TEXTS_AT_ONCE):
@@ -126,7 +126,7 @@ class ClipWords:
 
 
 def query_words(queries: Sequence[Query], model: WordVectors) -> tuple[Words, Indices]:
-    """(words of the distinct texts, (Q,) the text of each query)."""
+    """(words of the distinct texts, (Q,) each query's text)."""
     captions, caption_of = distinct_captions(queries)
     times = np.bincount(caption_of, minlength=len(captions))
     words = words_of(captions, model.encode, model.fingerprint, times, model.whole(captions))

@@ -1,4 +1,4 @@
-"""One self-contained page that shows where a run fails, and what changed between two runs."""
+"""A self-contained page that shows where a run fails, and what changed between two runs."""
 
 from whenabouts_bench.report.page import Written, write_report
 

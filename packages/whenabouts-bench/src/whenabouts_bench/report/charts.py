@@ -1,8 +1,7 @@
-"""The page's curves (recall against rank and IoU, every query sorted) as SVG text that stands inside it.
+"""The page's curves (recall against rank and IoU, sorted queries) as inline SVG.
 
-Matplotlib draws in a few placeholder colours, and these become the page's own (CSS variables), so that a
-chart follows the light or dark theme. No text from data enters a chart; what it shows is numbers and words
-of this module.
+Matplotlib draws in placeholder colours, which are replaced by the page's CSS variables, so that charts follow
+the light or dark theme. Charts contain no text from data, only numbers and words of this module.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _COLOURS: Final = {
     _RUNS[1]: "var(--run-b)",
 }
 DASHES: Final[tuple[Any, ...]] = ("solid", (0, (5, 2)), (0, (1, 1.6)), (0, (6, 2, 1, 2)))
-"""Line styles that stay apart without colour, also in print."""
+"""Line styles that can be distinguished without colour."""
 
 _SETTINGS: Final[dict[Any, Any]] = {
     **SETTINGS,
@@ -62,12 +61,12 @@ class Curve(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """What a chart shows. y runs from 0 to 1 and is shown in percent where `y_percent` says so."""
+    """Contents of a chart. y runs from 0 to 1, in percent if `y_percent`."""
 
     name: str
-    """The prefix of every id in it: unique on the page."""
+    """The prefix of its ids, unique on the page."""
     described: str
-    """What a reader hears who cannot see it."""
+    """The text for screen readers."""
     x_label: str
     y_label: str
     curves: Sequence[Curve]
@@ -77,7 +76,7 @@ class Chart(NamedTuple):
 
 
 def draw(chart: Chart) -> str:
-    """The chart as an `<svg>` element that may stand inside HTML."""
+    """The chart as an inline `<svg>` element."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -93,7 +92,7 @@ def draw(chart: Chart) -> str:
 
 
 def _dress(axes: Axes, chart: Chart) -> None:
-    """Axes and grid; whose line it is, the page's own legend says."""
+    """Axes and grid; the page has the legend of runs."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, PercentFormatter
 
     axes.set_xlabel(chart.x_label)
@@ -115,25 +114,18 @@ def _dress(axes: Axes, chart: Chart) -> None:
 
 
 def _legend(axes: Axes, styles: dict[str, int]) -> None:
-    """What the line styles mean, where there are several."""
+    """Explain the line styles if there are several."""
     from matplotlib.lines import Line2D
 
     if len(styles) < 2:
         return
-    axes.legend(
-        [Line2D([], [], color=_INK, linestyle=DASHES[style]) for style in styles.values()],
-        list(styles),
-        labelcolor=_INK,
-        facecolor=_PAPER,
-        edgecolor=_GRID,
-        framealpha=1.0,
-        fontsize=8,
-        handlelength=2.6,
-    )
+    lines = [Line2D([], [], color=_INK, linestyle=DASHES[style]) for style in styles.values()]
+    colours: dict[str, Any] = {"labelcolor": _INK, "facecolor": _PAPER, "edgecolor": _GRID}
+    axes.legend(lines, list(styles), framealpha=1.0, fontsize=8, handlelength=2.6, **colours)
 
 
 def _for_page(drawn: str, chart: Chart) -> str:
-    """A drawing without what only a file of its own needs: prolog, namespaces, metadata, style, size."""
+    """An SVG file reduced to an inline element: without prolog, namespaces, metadata, style and size."""
     svg = drawn[drawn.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.S)
     box = re.search(r'viewBox="([^"]+)"', svg)
@@ -151,9 +143,9 @@ def _for_page(drawn: str, chart: Chart) -> str:
 
 
 def thinned(values: Floats, most: int = 300) -> tuple[Floats, Floats]:
-    """Share of queries (0 to 1) and value at that share, values descending; at most `most` points.
+    """(share of queries from 0 to 1, value at that share), values descending, at most `most` points.
 
-    The ends stay, and every point is one of the values.
+    The ends are kept, and every point is one of the values.
     """
     ordered = np.sort(values)[::-1]
     if not len(ordered):
@@ -179,7 +171,7 @@ class RecallRow(NamedTuple):
 
 
 def curves_of(runs: Sequence[RunPart], graded: str) -> list[Drawn]:
-    """Recall against the rank and against IoU, and every query sorted."""
+    """Recall against rank and against IoU, and sorted queries."""
     with_moments = [run for run in runs if run.diagnosis.names_moments]
     charts = [_by_depth(runs)]
     if with_moments:
@@ -230,19 +222,10 @@ def _sorted_queries(runs: Sequence[RunPart], graded: str) -> Drawn:
         x, y = thinned(run.quality if graded else run.diagnosis.best_iou)
         curves.append(Curve("", LETTERS.index(run.letter), 0, x, y))
     what = graded or "best IoU in the list"
+    label = f"{what} of every query, sorted"
+    chart = Chart("sorted", label, "share of queries", what, curves, x_percent=True, y_percent=False)
     return Drawn(
-        draw(
-            Chart(
-                "sorted",
-                f"{what} of every query, sorted",
-                "share of queries",
-                what,
-                curves,
-                False,
-                True,
-                False,
-            )
-        ),
+        draw(chart),
         f"{what}, every query sorted",
         "Each run is sorted by itself, best query first. A long floor at 0 is queries with nothing right.",
     )

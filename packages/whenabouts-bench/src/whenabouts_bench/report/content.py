@@ -1,4 +1,4 @@
-"""What stands on the page: judgements and one or two runs -> numbers, sentences, charts and examples."""
+"""The contents of the page: judgements and one or two runs -> numbers, sentences, charts and examples."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TEN: Final = 10
 
 
 class MetricRow(NamedTuple):
-    """A metric: an estimate for each run (None where it has none) and the difference of two."""
+    """A metric: an estimate per run (or None) and the difference of two runs."""
 
     name: str
     means: tuple[Estimate | None, ...]
@@ -44,7 +44,7 @@ class MetricRow(NamedTuple):
 
 
 class GroupCell(NamedTuple):
-    """One run in one group: queries of each class, and shares."""
+    """One run in one group: queries per class, and shares."""
 
     counts: list[int]
     first: float
@@ -54,7 +54,7 @@ class GroupCell(NamedTuple):
 
 
 class GroupRow(NamedTuple):
-    """A group of queries, and a cell for each run."""
+    """A group of queries with a cell per run."""
 
     label: str
     size: int
@@ -78,13 +78,13 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """All that the page shows."""
+    """The contents of the page."""
 
     truth: str
     protocol: Protocol
     runs: tuple[RunPart, ...]
     graded: str
-    """The metric that says how well a query is answered, where the truth is graded; else ""."""
+    """The metric of answer quality if the truth is graded, else ""."""
     verdict: Verdict | None
     metrics: tuple[MetricRow, ...]
     fit: tuple[tuple[str, tuple[int, ...]], ...]
@@ -92,9 +92,9 @@ class Report:
     recall: tuple[RecallRow, ...]
     groupings: tuple[GroupTable, ...]
     uniform: tuple[str, ...]
-    """Sentences about properties that all queries share."""
+    """Sentences about properties shared by all queries."""
     moved: list[list[int]]
-    """Queries by class under the first run (rows) and the second (columns); [] for a single run."""
+    """Number of queries by class in the first run (rows) and the second (columns); [] for one run."""
     moved_sentence: str
     parts: tuple[Part, ...]
     notes: tuple[str, ...]
@@ -116,13 +116,13 @@ def gather(
     protocol: Protocol | None = None,
     names: Sequence[str] = (),
 ) -> Report:
-    """Everything the page shows of one or two runs. Without a protocol the judgements choose.
+    """The contents of the page for one or two runs; by default the judgements choose the protocol.
 
-    Raises UsageError for more runs, names that do not fit, and where no query counts.
+    Raises UsageError for more runs, names that do not fit, or if no query counts.
     """
     if not 1 <= len(sources) <= len(LETTERS):
         raise UsageError(f"{len(sources)} runs: a report shows one run, or two side by side")
-    own_names = _names(sources, names)
+    run_names = _names(sources, names)
     chosen = protocol or protocol_for(annotations)
     truth = truth_of(annotations, chosen)
     if not truth.counts.any():
@@ -132,22 +132,14 @@ def gather(
     diagnoses = [diagnose(truth, source, chosen) for source in kept]
     groups = groupings(properties_of(annotations, truth, diagnoses[0].queries), _given(evaluations[0], truth))
     graded = next((name for name in evaluations[0].metrics if name.startswith("nDCG")), "")
-    runs = tuple(
-        RunPart(
-            letter=letter,
-            name=name,
-            source=source,
-            evaluation=evaluation,
-            diagnosis=diagnosis,
-            quality=_quality(evaluation, diagnosis, truth, graded),
-            summary=summarize(diagnosis),
-            weak=tuple(weak_places(diagnosis, groups)),
-        )
-        for letter, name, source, evaluation, diagnosis in zip(
-            LETTERS, own_names, kept, evaluations, diagnoses, strict=False
-        )
-    )
-    return _report(annotations, truth, chosen, runs, groups, graded)
+    runs = []
+    for letter, name, source, evaluation, diagnosis in zip(
+        LETTERS, run_names, kept, evaluations, diagnoses, strict=False
+    ):
+        quality, weak = _quality(evaluation, diagnosis, truth, graded), tuple(weak_places(diagnosis, groups))
+        summary = summarize(diagnosis)
+        runs.append(RunPart(letter, name, source, evaluation, diagnosis, quality, summary, weak))
+    return _report(annotations, truth, chosen, tuple(runs), groups, graded)
 
 
 def _report(
@@ -198,7 +190,7 @@ def _reasons(truth: Truth) -> str:
 
 
 def _given(evaluation: Evaluation, truth: Truth) -> dict[str, list[str]]:
-    """Labels of the data set for every query that counts; "" where the evaluation has none."""
+    """The data set's labels of each query that counts; "" without a label."""
     counted = [truth.query_ids[number] for number in np.flatnonzero(truth.counts).tolist()]
     given = {}
     for name, labels in evaluation.groups.items():
@@ -217,13 +209,12 @@ def _quality(evaluation: Evaluation, diagnosis: Diagnosis, truth: Truth, graded:
 
 
 def _compared(annotations: Annotations, runs: Sequence[RunPart]) -> tuple[Comparison | None, str]:
-    """The comparison of two runs, or why there is none."""
+    """The comparison of two runs, or why it is impossible."""
     if len(runs) < 2:
         return None, ""
     try:
-        return compare(
-            [run.evaluation for run in runs], clusters_of(annotations), names=[run.name for run in runs]
-        ), ""
+        evaluations, names = [run.evaluation for run in runs], [run.name for run in runs]
+        return compare(evaluations, clusters_of(annotations), names=names), ""
     except UsageError as error:
         return None, str(error)
 
@@ -232,21 +223,21 @@ def _metrics(
     annotations: Annotations, runs: Sequence[RunPart], differences: Mapping[str, Difference]
 ) -> tuple[MetricRow, ...]:
     clusters = clusters_of(annotations)
-    own = [_estimates(run.evaluation, clusters) for run in runs]
+    means = [_estimates(run.evaluation, clusters) for run in runs]
     names = dict.fromkeys(
         name
-        for run, estimates in zip(runs, own, strict=True)
+        for run, estimates in zip(runs, means, strict=True)
         for name in run.evaluation.metrics
         if name in estimates or name in run.evaluation.untold
     )
     return tuple(
-        MetricRow(name, tuple(estimates.get(name) for estimates in own), differences.get(name))
+        MetricRow(name, tuple(estimates.get(name) for estimates in means), differences.get(name))
         for name in names
     )
 
 
 def _estimates(evaluation: Evaluation, clusters: Mapping[str, int]) -> dict[str, Estimate]:
-    """Means and their intervals; metrics that apply to the same queries are drawn together."""
+    """Means with intervals; metrics that apply to the same queries are resampled together."""
     labels = np.array([clusters[query_id] for query_id in evaluation.query_ids], np.int64)
     applies = ~np.isnan(evaluation.values)
     estimates: dict[str, Estimate] = {}
@@ -254,13 +245,10 @@ def _estimates(evaluation: Evaluation, clusters: Mapping[str, int]) -> dict[str,
         columns = np.flatnonzero((applies == pattern[:, None]).all(axis=0))
         values = evaluation.values[pattern][:, columns]
         if len(values):
-            settings = Settings()
-            ends = bootstrap_intervals(
-                values, labels[pattern], resamples=settings.resamples, seed=settings.seed
-            )
-            for column, mean, (low, high) in zip(
-                columns.tolist(), values.mean(axis=0).tolist(), ends.tolist(), strict=True
-            ):
+            drawn = {"resamples": Settings.resamples, "seed": Settings.seed}
+            ends = bootstrap_intervals(values, labels[pattern], **drawn).tolist()
+            means = values.mean(axis=0).tolist()
+            for column, mean, (low, high) in zip(columns.tolist(), means, ends, strict=True):
                 estimates[evaluation.metrics[column]] = Estimate(mean, low, high)
     return {name: estimates[name] for name in evaluation.metrics if name in estimates}
 
@@ -268,37 +256,28 @@ def _estimates(evaluation: Evaluation, clusters: Mapping[str, int]) -> dict[str,
 def _fit(runs: Sequence[RunPart]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     evaluations = [run.evaluation for run in runs]
     rows = {
-        "queries that count": [len(own.query_ids) for own in evaluations],
-        "judged queries the run does not answer": [len(own.missing) for own in evaluations],
-        "queries of the run that are not judged": [own.unknown_queries for own in evaluations],
-        "moments in videos the judgements do not name": [own.unknown_videos for own in evaluations],
+        "queries that count": [len(each.query_ids) for each in evaluations],
+        "judged queries the run does not answer": [len(each.missing) for each in evaluations],
+        "queries of the run that are not judged": [each.unknown_queries for each in evaluations],
+        "moments in videos the judgements do not name": [each.unknown_videos for each in evaluations],
         "rows of the longest list": [int(run.diagnosis.rows.max(initial=0)) for run in runs],
     }
-    for reason in dict.fromkeys(reason for own in evaluations for reason in own.left_out):
-        rows[f"left out: {reason}"] = [own.left_out.get(reason, 0) for own in evaluations]
+    for reason in dict.fromkeys(reason for each in evaluations for reason in each.left_out):
+        rows[f"left out: {reason}"] = [each.left_out.get(reason, 0) for each in evaluations]
     return tuple((what, tuple(numbers)) for what, numbers in rows.items())
 
 
 def _group_table(grouping: Grouping, runs: Sequence[RunPart]) -> GroupTable:
-    sizes = grouping.counts().tolist()
-    columns = []
+    cells = []
     for run in runs:
-        diagnosis = run.diagnosis
-        columns.append(
-            [
-                grouping.table(diagnosis.classes, len(CLASSES)).tolist(),
-                grouping.means(diagnosis.classes == GOOD_FIRST).tolist(),
-                grouping.means(diagnosis.good_rank < TEN).tolist(),
-                grouping.means(diagnosis.video_rank == 0).tolist(),
-                grouping.means(run.quality).tolist(),
-            ]
-        )
+        found = run.diagnosis
+        shares = (found.classes == GOOD_FIRST, found.good_rank < TEN, found.video_rank == 0, run.quality)
+        columns = [grouping.means(share).tolist() for share in shares]
+        counts = grouping.table(found.classes, len(CLASSES)).tolist()
+        cells.append([GroupCell(*row) for row in zip(counts, *columns, strict=True)])
+    rows = zip(grouping.labels, grouping.counts().tolist(), *cells, strict=True)
     return GroupTable(
-        grouping.title,
-        tuple(
-            GroupRow(label, sizes[at], tuple(GroupCell(*(column[at] for column in own)) for own in columns))
-            for at, label in enumerate(grouping.labels)
-        ),
+        grouping.title, tuple(GroupRow(label, size, tuple(of_runs)) for label, size, *of_runs in rows)
     )
 
 
@@ -314,7 +293,7 @@ def _moved(runs: Sequence[RunPart]) -> tuple[list[list[int]], str]:
 def _parts(
     annotations: Annotations, truth: Truth, protocol: Protocol, runs: Sequence[RunPart], graded: str
 ) -> list[Part]:
-    """The examples: what two runs win and lose over each other, or the worst of each class of one."""
+    """The examples: queries that the second run wins and loses, or the worst of each class of one run."""
     chosen = _chosen(runs, graded)
     positions = np.concatenate([queries for _, _, queries in chosen] or [np.zeros(0, np.int64)])
     drawn = examples_of(annotations, truth, protocol, [(r.source, r.diagnosis) for r in runs], positions)
@@ -327,7 +306,7 @@ def _parts(
 
 
 def _chosen(runs: Sequence[RunPart], graded: str) -> list[tuple[str, str, Indices]]:
-    """Title, explanation and positions of the queries of each part."""
+    """(title, explanation, positions of the queries) of each part."""
     if len(runs) == 2:
         first, second = (run.diagnosis.best_iou for run in runs)
         won, lost = won_and_lost(runs[0].quality, runs[1].quality, first, second)

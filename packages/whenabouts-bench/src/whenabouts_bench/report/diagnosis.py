@@ -1,4 +1,4 @@
-"""What went wrong with each query of a run: the ranks of its video and of its moment."""
+"""What went wrong with each query of a run, by the ranks of its video and its moment."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from whenabouts_bench.formats.annotations import Floats, Indices
 from whenabouts_bench.formats.runs import RunBlock, RunSource, Task
 
 GOOD: Final = 0.5
-"""From this IoU with a positive on, a predicted moment is good."""
+"""The minimal IoU of a good moment with a positive."""
 LEVELS: Final = tuple(round(0.05 * step, 2) for step in range(1, 20))
 """The IoU thresholds of the curves."""
 DEPTHS: Final = (1, 5, 10, 100)
-"""How far down a list the curves look."""
+"""The depths of the curves."""
 
 GOOD_FIRST, RANKED_LOW, SPAN_WRONG, VIDEO_LATE, VIDEO_MISSED, NOT_ANSWERED = range(6)
-"""Failure classes: positions in `CLASSES`."""
+"""Failure classes: indices of `CLASSES`."""
 
 
 class FailureClass(NamedTuple):
-    """One of the ways in which an answer can be right or fail."""
+    """A way to answer rightly or to fail."""
 
     key: str
     name: str
@@ -45,14 +45,10 @@ CLASSES: Final = (
     FailureClass("found", "found", "the first row is a good moment (IoU ≥ 0.5 with a positive)"),
     FailureClass("ranked-low", "ranked low", "a good moment is in the list, but not first"),
     FailureClass(
-        "span-wrong",
-        "video right, span wrong",
-        "the first row is in a right video; no row of the list is a good moment",
+        "span-wrong", "video right, span wrong", "the first row is in a right video; no row is a good moment"
     ),
     FailureClass(
-        "video-late",
-        "video late",
-        "a right video is in the list, but not first; no row is a good moment",
+        "video-late", "video late", "a right video is in the list, but not first; no row is a good moment"
     ),
     FailureClass("video-missed", "video missed", "no right video is in the list"),
     FailureClass("not-answered", "not answered", "the run has no row for the query"),
@@ -60,45 +56,44 @@ CLASSES: Final = (
 
 
 class Band(NamedTuple):
-    """Ranks from `first` to `last`; `last` 0 means without end."""
+    """Ranks from `first` to `last`; `last` 0 means unbounded."""
 
     first: int
     last: int
 
     @property
     def name(self) -> str:
-        """As a heading: "2–5", "over 100"."""
+        """The heading: "2–5", "over 100"."""
         return f"{self.first}–{self.last}" if self.last else f"over {self.first - 1}"
 
 
 BANDS: Final = (Band(2, 5), Band(6, 10), Band(11, 100), Band(101, 0))
-"""Where the first good moment of a query stands that is ranked low."""
+"""Bands of the first good moment's rank, for queries that are ranked low."""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The ranks of the right video and of the right moment of every query in a run.
+    """The ranks of the right video and the right moment of every query in a run.
 
-    All arrays have a row per query that counts, in the order of `queries`. Ranks are those of the rows of
-    the list, from 0; `NEVER` where there is none.
+    Arrays have a row per query that counts, in the order of `queries`. Ranks are 0-based; `NEVER` if absent.
     """
 
     queries: Indices
-    """(Q,) the truth's numbers of the queries."""
+    """(Q,) the truth's indices of the queries."""
     names_moments: bool
-    """False for a run of videos: a right video is all that can be asked, and `good_rank` is its rank."""
+    """False for a run of videos, where `good_rank` is the rank of the right video."""
     rows: Indices
-    """(Q,) how many rows the run has for a query."""
+    """(Q,) the number of rows."""
     video_rank: Indices
     """(Q,) rank of the first row in a right video."""
     level_rank: Indices
     """(Q, L) rank of the first row whose IoU reaches each of `LEVELS`."""
     best_iou: Floats
-    """(Q,) best IoU anywhere in the list."""
+    """(Q,) best IoU in the list."""
 
     @cached_property
     def good_rank(self) -> Indices:
-        """(Q,) rank of the first good moment; of the first right video where the run names no moments."""
+        """(Q,) rank of the first good moment; of the first right video if the run names no moments."""
         return self.rank_at(GOOD) if self.names_moments else self.video_rank
 
     def rank_at(self, level: float) -> Indices:
@@ -107,7 +102,7 @@ class Diagnosis:
 
     @cached_property
     def classes(self) -> Indices:
-        """(Q,) position in `CLASSES` of what became of each query."""
+        """(Q,) index in `CLASSES`."""
         good, video = self.good_rank, self.video_rank
         cases = (
             (self.rows == 0, NOT_ANSWERED),
@@ -121,12 +116,12 @@ class Diagnosis:
 
     @cached_property
     def class_counts(self) -> Indices:
-        """(6,) how many queries are of each class; they add up to the queries."""
+        """(6,) queries per class."""
         return np.bincount(self.classes, minlength=len(CLASSES)).astype(np.int64)
 
     @cached_property
     def band_counts(self) -> Indices:
-        """(4,) of the queries that are ranked low, how many have their first good moment in each band."""
+        """(4,) queries that are ranked low, per band of their first good moment."""
         ranks = self.good_rank[self.classes == RANKED_LOW] + 1
         starts = np.array([band.first for band in BANDS])
         return np.bincount(np.searchsorted(starts, ranks, "right") - 1, minlength=len(BANDS)).astype(np.int64)
@@ -147,8 +142,8 @@ class Diagnosis:
 def diagnose(truth: Truth, source: RunSource, protocol: Protocol) -> Diagnosis:
     """The ranks of the right video and the right moment of every query that counts.
 
-    `truth` holds all judgements; a positive is one with a grade above 0. IoU is computed and compared as
-    the protocol says. The run is read once, block by block.
+    `truth` has all judgements; positives have a grade above 0. IoU follows the protocol. The run is read
+    once, blockwise.
     """
     gathering = _Gathering(truth, protocol)
     for block in source.blocks(moments_task(source)):
@@ -157,17 +152,17 @@ def diagnose(truth: Truth, source: RunSource, protocol: Protocol) -> Diagnosis:
 
 
 def moments_task(source: RunSource) -> Task:
-    """The list of a run that is looked at: moments of the corpus, else the first it has."""
+    """The list of a run to diagnose: moments of the corpus, else its first list."""
     return "VCMR" if "VCMR" in source.tasks else source.tasks[0]
 
 
 def listed(block: RunBlock, truth: Truth, protocol: Protocol) -> Rows:
-    """The rows of a block that the protocol's metrics of moments look at."""
+    """The rows of a block that the protocol's metrics of moments read."""
     return inside_pools(rows_of(block, truth), truth).upto(protocol.list_depth)
 
 
 class _Gathering:
-    """Fills the columns of a diagnosis as blocks come; a row per query of the truth."""
+    """Collects the columns of a diagnosis blockwise; a row per query of the truth."""
 
     def __init__(self, truth: Truth, protocol: Protocol) -> None:
         count = len(truth.query_ids)
@@ -193,12 +188,12 @@ class _Gathering:
         np.maximum.at(self.best_iou, queries[rows.query], listing.best)
 
     def diagnosis(self) -> Diagnosis:
-        """What was gathered, of the queries that count."""
+        """The columns of the queries that count."""
         counted = np.flatnonzero(self.truth.counts)
         rows = self.rows[counted]
         return Diagnosis(
             queries=counted,
-            # A run without a single row is not known to name no moments.
+            # An empty run may name moments.
             names_moments=self.names_moments or not rows.any(),
             rows=rows,
             video_rank=self.video_rank[counted],

@@ -1,4 +1,4 @@
-"""Single queries to look at: which ones, and their truth and predictions on the videos' time lines."""
+"""Example queries with truth and predictions on the videos' time lines."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from whenabouts_bench.report.diagnosis import (
 )
 
 MOST_OF_A_SIDE: Final = 12
-"""Queries shown that one run wins over the other."""
+"""Limit of queries that a run wins over the other."""
 MOST_OF_A_CLASS: Final = 6
-"""Queries shown of each failure class of a single run."""
+"""Limit of queries per failure class of a single run."""
 FIRST_ROWS: Final = 3
 MOST_TIMELINES: Final = 3
 MOST_BARS: Final = 6
@@ -36,7 +36,7 @@ MOST_BARS: Final = 6
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a run's list, rank from 1. `iou` is the best with a positive; no span: `start` is NaN."""
+    """A row of a run's list, rank from 1; `iou` is the best with a positive. Without span, `start` is NaN."""
 
     rank: int
     video_id: str
@@ -52,13 +52,13 @@ class Row:
 
     @property
     def is_good(self) -> bool:
-        """Whether it overlaps a positive enough; a row without a span is as good as its video."""
+        """Whether it overlaps a positive enough; without span, whether its video is right."""
         return self.iou >= GOOD
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A span on a time line: `at` and `width` in percent of the axis."""
+    """A span on a time line; `at` and `width` in percent of the axis."""
 
     at: float
     width: float
@@ -69,18 +69,18 @@ class Bar:
 
 @dataclass(frozen=True)
 class Timeline:
-    """A video's time line: the judged spans, and for each run the bars of its rows there."""
+    """A video's time line: judged spans, and each run's rows as bars."""
 
     video_id: str
     seconds: float
     duration_known: bool
     truths: tuple[tuple[Bar, ...], ...]
-    """Rows of judged spans: one for all, or one for each where they have grades."""
+    """Rows of judged spans: one for all, or one per span if graded."""
     answers: tuple[tuple[Bar, ...], ...]
 
     @property
     def ticks(self) -> tuple[tuple[float, str], ...]:
-        """Places (percent) and times at round seconds."""
+        """(position in percent, time) at round seconds."""
         steps = (0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 36000)
         step = next((step for step in steps if self.seconds / step <= 5), self.seconds / 4)
         count = int(self.seconds / step + 1e-9)
@@ -92,7 +92,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one run did with the query."""
+    """A run's answer to the query."""
 
     failure: FailureClass
     description: str
@@ -101,18 +101,18 @@ class Answer:
 
 @dataclass(frozen=True)
 class Example:
-    """A query to look at."""
+    """An example query."""
 
     query_id: str
     text: str
     answers: tuple[Answer, ...]
     timelines: tuple[Timeline, ...]
     more_videos: int
-    """Right videos that are not drawn."""
+    """The number of right videos that are not drawn."""
 
 
 def worst(diagnosis: Diagnosis) -> dict[int, Indices]:
-    """Failure class -> positions of its worst queries: the furthest down, then the smallest overlap."""
+    """Failure class -> positions of its worst queries: lowest rank, then smallest overlap."""
     rank = np.where(diagnosis.good_rank < NEVER, diagnosis.good_rank, diagnosis.video_rank)
     order = np.lexsort((diagnosis.best_iou, -rank))
     chosen = {}
@@ -126,10 +126,9 @@ def worst(diagnosis: Diagnosis) -> dict[int, Indices]:
 def won_and_lost(
     before: Floats, after: Floats, best_before: Floats, best_after: Floats
 ) -> tuple[Indices, Indices]:
-    """Positions of the queries that the second run wins and loses, the largest differences first.
+    """Positions of the queries that the second run wins and loses, largest differences first.
 
-    `before` and `after` (Q,) say how well each query is answered; of equal differences, those come first
-    whose best overlap differs most.
+    `before` and `after` (Q,) are answer qualities; ties are ordered by the difference of the best overlap.
     """
     gain = after - before
     overlap = best_after - best_before
@@ -151,29 +150,18 @@ def examples_of(
     rows = [_rows_of(source, positives, protocol, diagnosis, positions) for source, diagnosis in runs]
     examples = []
     for place, (position, number) in enumerate(zip(positions.tolist(), numbers.tolist(), strict=True)):
-        own = [of_run[place] for of_run in rows]
-        timelines = _timelines(annotations, positives, number, own)
-        query = annotations.queries[number]
+        of_runs = [of_run[place] for of_run in rows]
+        timelines = _timelines(annotations, positives, number, of_runs)
+        query, more = annotations.queries[number], max(len(timelines) - MOST_TIMELINES, 0)
         answers = tuple(
-            Answer(
-                CLASSES[diagnosis.classes[position]], _describe(diagnosis, position), listed_rows[:FIRST_ROWS]
-            )
-            for (_, diagnosis), listed_rows in zip(runs, own, strict=True)
+            Answer(CLASSES[found.classes[position]], _describe(found, position), shown[:FIRST_ROWS])
+            for (_, found), shown in zip(runs, of_runs, strict=True)
         )
-        examples.append(
-            Example(
-                query.id,
-                query.text,
-                answers,
-                tuple(timelines[:MOST_TIMELINES]),
-                max(len(timelines) - MOST_TIMELINES, 0),
-            )
-        )
+        examples.append(Example(query.id, query.text, answers, tuple(timelines[:MOST_TIMELINES]), more))
     return examples
 
 
 def _describe(diagnosis: Diagnosis, position: int) -> str:
-    """Where the answer stands, in a few words."""
     rows = int(diagnosis.rows[position])
     if not rows:
         return "no rows"
@@ -191,7 +179,7 @@ def _describe(diagnosis: Diagnosis, position: int) -> str:
 def _rows_of(
     source: RunSource, positives: Truth, protocol: Protocol, diagnosis: Diagnosis, positions: Indices
 ) -> list[tuple[Row, ...]]:
-    """Of each chosen query, the rows to show: the first, those in right videos, and the first good one."""
+    """The rows to show of each chosen query: the first, those in right videos, and the first good one."""
     place_of = {int(diagnosis.queries[at]): place for place, at in enumerate(positions.tolist())}
     shown: list[tuple[Row, ...]] = [()] * len(positions)
     for block in source.blocks(moments_task(source)):
@@ -206,25 +194,17 @@ def _rows_of(
         for local, number in enumerate(rows.queries.tolist()):
             if number not in place_of:
                 continue
-            own = np.arange(bounds[local], bounds[local + 1])
-            chosen = own[_worth_showing(right[own], best[own])]
-            shown[place_of[number]] = tuple(
-                Row(*row)
-                for row in zip(
-                    (rows.rank[chosen] + 1).tolist(),
-                    [names[video] for video in rows.video[chosen].tolist()],
-                    rows.start[chosen].tolist(),
-                    rows.end[chosen].tolist(),
-                    best[chosen].tolist(),
-                    right[chosen].tolist(),
-                    strict=True,
-                )
-            )
+            of_query = np.arange(bounds[local], bounds[local + 1])
+            chosen = of_query[_worth_showing(right[of_query], best[of_query])]
+            videos = [names[video] for video in rows.video[chosen].tolist()]
+            numbers = (column[chosen].tolist() for column in (rows.start, rows.end, best, right))
+            ranks = (rows.rank[chosen] + 1).tolist()
+            shown[place_of[number]] = tuple(map(Row, ranks, videos, *numbers))
     return shown
 
 
 def _worth_showing(right: Mask, best: Floats) -> Indices:
-    """Positions in a query's list worth showing, in their order."""
+    """Positions worth showing in a query's list, ascending."""
     first, good = np.arange(min(FIRST_ROWS, len(best))), np.flatnonzero(best >= GOOD)
     nearest = [best.argmax()] if len(best) and best.max() > 0 else []
     chosen = (first, np.flatnonzero(right)[:FIRST_ROWS], good[:1], nearest)
@@ -232,33 +212,29 @@ def _worth_showing(right: Mask, best: Floats) -> Indices:
 
 
 def _timelines(
-    annotations: Annotations, positives: Truth, number: int, rows: Sequence[tuple[Row, ...]]
+    annotations: Annotations, positives: Truth, number: int, shown: Sequence[tuple[Row, ...]]
 ) -> list[Timeline]:
     """The time lines of a query's right videos, the most relevant first."""
     of_query = positives.query == number
-    own = np.flatnonzero(of_query)
-    own = own[np.argsort(-positives.relevance[own], kind="stable")]
+    rows_of_query = np.flatnonzero(of_query)
+    best_first = rows_of_query[np.argsort(-positives.relevance[rows_of_query], kind="stable")]
     graded = len(np.unique(positives.relevance)) > 1
     return [
         _timeline(
-            annotations.videos[code], positives.where(of_query & (positives.video == code)), graded, rows
+            annotations.videos[code], positives.where(of_query & (positives.video == code)), graded, shown
         )
-        for code in dict.fromkeys(positives.video[own].tolist())
+        for code in dict.fromkeys(positives.video[best_first].tolist())
     ]
 
 
 def _timeline(video: Video, judged: Truth, graded: bool, rows: Sequence[tuple[Row, ...]]) -> Timeline:
-    """A video's time line with its judged moments and the rows that lie in it."""
-    spans = [
-        span
-        for span in zip(judged.start.tolist(), judged.end.tolist(), judged.relevance.tolist(), strict=True)
-        if span[0] < span[1]
-    ]
+    columns = (judged.start.tolist(), judged.end.tolist(), judged.relevance.tolist())
+    spans = [span for span in zip(*columns, strict=True) if span[0] < span[1]]
     here = [
         [row for row in of_run if row.video_id == video.id and row.has_span][:MOST_BARS] for of_run in rows
     ]
     ends = [end for _, end, _ in spans] + [row.end for of_run in here for row in of_run]
-    # A span may end after its video: the axis then runs on to it, or it would not be seen.
+    # If a span ends after its video, the axis is extended.
     seconds = max([video.duration or 0.0, *ends]) or 1.0
     truths = _judged(spans, seconds, graded)
     answers = tuple(tuple(_predicted(row, seconds) for row in of_run) for of_run in here)
@@ -268,7 +244,7 @@ def _timeline(video: Video, judged: Truth, graded: bool, rows: Sequence[tuple[Ro
 def _judged(
     spans: Sequence[tuple[float, float, float]], seconds: float, graded: bool
 ) -> tuple[tuple[Bar, ...], ...]:
-    """Rows of judged spans (start, end, grade): graded ones may lie over each other."""
+    """Rows of judged spans (start, end, grade); graded spans may overlap."""
     if graded:
         labels = (f"grade {grade:g}" for *_, grade in spans)
         return tuple(
@@ -288,10 +264,5 @@ def _predicted(row: Row, seconds: float) -> Bar:
 def _bar(start: float, end: float, seconds: float, label: str, what: str, is_good: bool = False) -> Bar:
     at = min(max(100 * start / seconds, 0.0), 100.0)
     width = min(100 * (end - start) / seconds, 100.0 - at)
-    return Bar(
-        round(at, 3),
-        round(width, 3),
-        label,
-        f"{what}: {format_time(start, 1)}–{format_time(end, 1)}",
-        is_good,
-    )
+    described = f"{what}: {format_time(start, 1)}–{format_time(end, 1)}"
+    return Bar(round(at, 3), round(width, 3), label, described, is_good)

@@ -1,4 +1,4 @@
-"""Kinds of queries: by the length, place and number of their moments, by their words, by their type."""
+"""Groups of queries: by length, position and number of their moments, by number of words, by type."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ WORDS: Final = (0, 6, 11, 16, 21)
 POSITIVES: Final = (1, 2, 3, 4, 6, 11, 21)
 FIFTHS: Final = ("first fifth", "second fifth", "third fifth", "fourth fifth", "last fifth")
 MOST_LABELS: Final = 12
-"""A grouping with more labels than this shows the most frequent ones and puts the others together."""
+"""The limit of labels in a grouping; rarer ones are merged."""
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """Queries apart by one property: `members` (Q,) are positions in `labels`."""
+    """Queries grouped by one property; `members` (Q,) are indices of `labels`."""
 
     title: str
     what: str
-    """What a label means, as part of a sentence: "moments of {label}"."""
+    """The label in a phrase: "moments of {label}"."""
     labels: tuple[str, ...]
     members: Indices
 
     def counts(self) -> Indices:
-        """(G,) queries of each label."""
+        """(G,) queries per label."""
         return np.bincount(self.members, minlength=len(self.labels)).astype(np.int64)
 
     def means(self, values: NDArray[Any]) -> Floats:
-        """(G,) mean of a value per query over the queries of each label."""
+        """(G,) mean of a value over the queries of each label."""
         sums = np.bincount(self.members, weights=values, minlength=len(self.labels))
         return sums / np.maximum(self.counts(), 1)
 
     def table(self, classes: Indices, width: int) -> Indices:
-        """(G, `width`) how many queries of each label are of each class."""
+        """(G, `width`) queries per label and class."""
         cells = np.bincount(self.members * width + classes, minlength=len(self.labels) * width)
         return cells.reshape(len(self.labels), width).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class QueryProperties:
-    """What is known of the queries besides the answers; all are (Q,).
+    """Properties of queries, independent of the answers; all are (Q,).
 
-    `length` and `middle` (seconds) are those of the most relevant positive, the first of equals, and
-    `duration` is that of its video; NaN where there is none. `length` is 0 where the positive has no span.
+    `length` and `middle` (seconds) belong to the most relevant positive (ties: the first), `duration` to its
+    video; NaN without one. `length` is 0 if the positive has no span.
     """
 
     words: Indices
@@ -62,7 +62,7 @@ class QueryProperties:
 
 
 def properties_of(annotations: Annotations, truth: Truth, queries: Indices) -> QueryProperties:
-    """What the judgements say of some queries, given by the truth's numbers."""
+    """The properties of queries, given by the truth's indices."""
     positives = truth.positives()
     order = np.lexsort((-positives.relevance, positives.query))
     answered, at = np.unique(positives.query[order], return_index=True)
@@ -83,9 +83,9 @@ def properties_of(annotations: Annotations, truth: Truth, queries: Indices) -> Q
 
 
 def groupings(properties: QueryProperties, given: Mapping[str, Sequence[str]]) -> tuple[Grouping, ...]:
-    """Every way in which the queries are grouped, labels that no query has left out.
+    """All groupings of the queries, without empty labels.
 
-    `given` are labels of the queries by the data set's own properties, such as their type.
+    `given` are labels from the data set, such as the type of query.
     """
     return (
         *(by_label(name, labels) for name, labels in given.items()),
@@ -105,14 +105,14 @@ def by_moment_length(length: Floats) -> Grouping:
 
 
 def by_query_length(words: Indices) -> Grouping:
-    """By the number of words of a query, parted by blanks."""
+    """By the number of words of a query."""
     names = (*(f"{a}–{b - 1} words" for a, b in pairwise((1, *WORDS[1:]))), f"{WORDS[-1]} words and more")
     members = np.searchsorted(WORDS, words, "right") - 1
     return _by_class("Query length", "queries of {}", names, members, words > 0, "no text")
 
 
 def by_position(middle: Floats, duration: Floats) -> Grouping:
-    """By where the middle of the most relevant positive lies in its video."""
+    """By the position of the most relevant positive's middle in its video."""
     is_placed = np.isfinite(duration) & np.isfinite(middle) & (duration > 0)
     share = np.divide(middle, duration, out=np.zeros(len(middle)), where=is_placed)
     members = np.clip((share * len(FIFTHS)).astype(np.int64), 0, len(FIFTHS) - 1)
@@ -137,12 +137,12 @@ def _by_class(
     has_class: NDArray[np.bool_],
     none: str,
 ) -> Grouping:
-    """By positions in `names`; `none` is what the queries without a class are called."""
+    """By indices of `names`; `none` labels queries without a class."""
     return _shown(title, what, (*names, none), np.where(has_class, members, len(names)).astype(np.int64))
 
 
 def by_label(name: str, labels: Sequence[str]) -> Grouping:
-    """By labels that the data set gives, in the order of their names."""
+    """By labels of the data set, sorted."""
     distinct, members, counts = np.unique(
         np.array(labels, dtype=np.str_), return_inverse=True, return_counts=True
     )
@@ -158,7 +158,6 @@ def by_label(name: str, labels: Sequence[str]) -> Grouping:
 
 
 def _shown(title: str, what: str, labels: Sequence[str], members: Indices) -> Grouping:
-    """The grouping without the labels that no query has."""
     used = np.unique(members)
     return Grouping(
         title, what, tuple(labels[at] for at in used), np.searchsorted(used, members).astype(np.int64)

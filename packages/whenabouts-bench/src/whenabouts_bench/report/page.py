@@ -1,4 +1,4 @@
-"""The report as one HTML file: what comes from data is escaped, and it is written whole or not at all."""
+"""The report as one HTML file, written atomically; text from data is escaped."""
 
 from __future__ import annotations
 
@@ -29,13 +29,12 @@ _NEEDED: Final = ("jinja2", "matplotlib")
 
 @dataclass(frozen=True)
 class Written:
-    """A page that was written, and what it says."""
+    """A written page and its report."""
 
     page: Path
     report: Report
 
     def to_json(self) -> dict[str, Any]:
-        """As `report --json` prints it."""
         return {
             "page": str(self.page),
             "protocol": self.report.protocol.label,
@@ -55,7 +54,6 @@ class Written:
         }
 
     def lines(self) -> list[str]:
-        """For people."""
         lines = [f"{run.name}: {run.summary.text}" for run in self.report.runs]
         if self.report.verdict is not None:
             lines.append(" ".join((self.report.verdict.headline, *self.report.verdict.details)))
@@ -72,9 +70,9 @@ def write_report(
     truth_format: str | None = None,
     run_format: str | None = None,
 ) -> Written:
-    """Judge one or two run files and write `index.html` into a folder; what the command line calls.
+    """Judge one or two run files and write `index.html` into a folder; called by the command line.
 
-    Raises UsageError where a package is missing or something does not fit, FormatError for files.
+    Raises UsageError if a package is missing or inputs do not fit, FormatError for files.
     """
     require_packages()
     from whenabouts_bench.report.content import gather
@@ -88,7 +86,7 @@ def write_report(
 
 
 def require_packages() -> None:
-    """Raises UsageError, naming the remedy, where the packages that draw the page are not installed."""
+    """Raise UsageError, with the remedy, if packages that draw the page are missing."""
     for name in _NEEDED:
         try:
             importlib.import_module(name)
@@ -99,7 +97,7 @@ def require_packages() -> None:
 
 
 def write_page(report: Report, folder: Path) -> Path:
-    """Write a report into a folder, which is made where it is missing; the path of the page."""
+    """Write a report into a folder, which is created if missing; returns the page's path."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; --out names a folder")
     page = render(report).encode("utf-8")
@@ -110,26 +108,16 @@ def write_page(report: Report, folder: Path) -> Path:
 
 
 def render(report: Report) -> str:
-    """The page as text. Whatever comes from data is escaped, and what no page may hold is replaced."""
+    """The page as text; text from data is escaped, and characters that HTML forbids are replaced."""
     from jinja2 import Environment, StrictUndefined
 
     from whenabouts_bench.report.charts import TABLE_DEPTHS
 
-    environment = Environment(
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_shown,
-    )
-    environment.filters.update(
-        clock=partial(format_time, decimals=1),
-        whole=_whole,
-        share=_share,
-        fraction=_fraction,
-        signed=_signed,
-        chance=chance,
-    )
+    blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True}
+    environment = Environment(autoescape=True, undefined=StrictUndefined, finalize=_shown, **blocks)
+    clock = partial(format_time, decimals=1)
+    filters = {"whole": _whole, "share": _share, "fraction": _fraction, "signed": _signed, "chance": chance}
+    environment.filters.update(clock=clock, **filters)
     source = resources.files(__package__).joinpath("page.html.j2").read_text(encoding="utf-8")
     names = " and ".join(run.name for run in report.runs)
     page = environment.from_string(source).render(
@@ -143,7 +131,7 @@ def render(report: Report) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """A value as it is, and text without what HTML or UTF-8 cannot hold."""
+    """A value; text without characters that HTML or UTF-8 forbid."""
     if type(value) is not str:
         return value
     return "".join("\N{REPLACEMENT CHARACTER}" if _is_unfit(letter) else letter for letter in value)

@@ -1,4 +1,4 @@
-"""A run as the page shows it, and a run that is read from its file once, though several look at it."""
+"""A run as the page shows it, and a run whose file is read only once."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from whenabouts_bench.report.diagnosis import Diagnosis
 from whenabouts_bench.report.sentences import Summary
 
 LETTERS: Final = ("A", "B")
-"""What the page calls the runs."""
+"""The runs' names on the page."""
 
 
 @dataclass(frozen=True)
 class RunPart:
-    """A run: its numbers, its diagnosis, and what they come to."""
+    """A run with its numbers, diagnosis and summary."""
 
     letter: str
     name: str
@@ -26,24 +26,24 @@ class RunPart:
     evaluation: Evaluation
     diagnosis: Diagnosis
     quality: Floats
-    """(Q,) how well each query is answered, 0 to 1: nDCG, or one over the rank of the first good moment."""
+    """(Q,) answer quality from 0 to 1: nDCG, or the reciprocal rank of the first good moment."""
     summary: Summary
     weak: tuple[str, ...]
 
     @property
     def class_counts(self) -> list[int]:
-        """How many queries are of each class."""
+        """Queries per class."""
         return [int(number) for number in self.diagnosis.class_counts]
 
 
 MOST_ROWS: Final = 5_000_000
-"""Longer lists (some 150 MB in memory) are read anew each time."""
+"""Longer lists (about 150 MB in memory) are read again each time."""
 
 
 class KeptRun:
-    """The same run; the blocks of a list stay in memory after they were read whole, unless they are too many.
+    """A run whose blocks stay in memory once a list was read whole, unless it is too long.
 
-    What else a source can tell, such as saliency scores, is asked of the source.
+    Other attributes, such as saliency scores, come from the source.
     """
 
     def __init__(self, source: RunSource, most_rows: int = MOST_ROWS) -> None:

@@ -1,4 +1,4 @@
-"""What a run's diagnosis comes to, in plain sentences."""
+"""A run's diagnosis in plain sentences."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from whenabouts_bench.report.diagnosis import (
 from whenabouts_bench.report.groups import Grouping
 
 LEAST_SHARE: Final = 0.03
-"""A group is called weak only if it holds this share of the queries and `LEAST_QUERIES`, and at most half."""
+"""The minimal share of queries in a weak group, which also has `LEAST_QUERIES` and at most half of all."""
 LEAST_QUERIES: Final = 20
 STANDARD_ERRORS: Final = 2.0
 MOST_WEAK: Final = 3
@@ -31,7 +31,7 @@ MOST_WEAK: Final = 3
 
 @dataclass(frozen=True)
 class Summary:
-    """A run in a few sentences: the first says how many are found, `verdict` where it fails mostly."""
+    """A run in a few sentences: the share of queries found, `verdict` on where it mostly fails, details."""
 
     headline: str
     verdict: str
@@ -39,20 +39,20 @@ class Summary:
 
     @property
     def text(self) -> str:
-        """All of it in one line."""
+        """All sentences in one line."""
         return " ".join(part for part in (self.headline, self.verdict, *self.details) if part)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether two runs differ: one sentence, and what else there is to say."""
+    """Whether two runs differ: one sentence, and details."""
 
     headline: str
     details: tuple[str, ...]
 
 
 def percent(part: float, whole: float) -> str:
-    """A share as people read it: whole percents, and never 0 % or 100 % where that is not so.
+    """A share in whole percents, never rounded to 0 % or 100 %.
 
     >>> percent(1, 3), percent(1, 1000), percent(999, 1000), percent(0, 0)
     ('33 %', 'under 1 %', 'over 99 %', '0 %')
@@ -66,7 +66,7 @@ def percent(part: float, whole: float) -> str:
 
 
 def summarize(diagnosis: Diagnosis) -> Summary:
-    """How many queries are found, and of what kind the failures are, most frequent kind first."""
+    """The number of queries found, and the kinds of failures, most frequent first."""
     counts = diagnosis.class_counts
     total, first = int(counts.sum()), int(counts[GOOD_FIRST])
     failed = total - first
@@ -82,7 +82,7 @@ def summarize(diagnosis: Diagnosis) -> Summary:
 
 
 def _kinds(diagnosis: Diagnosis) -> list[tuple[int, str, str]]:
-    """Number of failures of a kind, what it is, and its short name."""
+    """(number of failures, description, short name) of each kind."""
     counts = diagnosis.class_counts
     low = int(counts[RANKED_LOW])
     late, missed = int(counts[VIDEO_LATE]), int(counts[VIDEO_MISSED])
@@ -118,7 +118,7 @@ def _how_low(diagnosis: Diagnosis) -> str:
 
 
 def _first_row(diagnosis: Diagnosis) -> list[str]:
-    """What the first row says of the failures: whether the video or the span is at fault."""
+    """Whether failing first rows have the wrong video or the wrong span."""
     if not diagnosis.names_moments:
         return ["The run names videos and no moments, so only retrieval can be judged."]
     failed = (diagnosis.classes != GOOD_FIRST) & (diagnosis.rows > 0)
@@ -134,9 +134,9 @@ def _first_row(diagnosis: Diagnosis) -> list[str]:
 
 
 def weak_places(diagnosis: Diagnosis, groupings: Sequence[Grouping]) -> list[str]:
-    """The groups whose share of found queries lies furthest below the others', clearly and not by chance.
+    """The groups whose share of found queries is furthest below that of the other queries.
 
-    By chance: less than two standard errors of a share below the share of all the other queries.
+    The difference must exceed two standard errors.
     """
     first = (diagnosis.classes == GOOD_FIRST).astype(np.float64)
     total, hits = len(first), float(first.sum())
@@ -144,12 +144,13 @@ def weak_places(diagnosis: Diagnosis, groupings: Sequence[Grouping]) -> list[str
     for grouping in groupings:
         sizes, rates = grouping.counts(), grouping.means(first)
         others = total - sizes
-        rest = np.divide(hits - rates * sizes, others, out=np.zeros(len(sizes)), where=others > 0)
-        error = np.sqrt(rest * (1 - rest) * (1 / np.maximum(sizes, 1) + 1 / np.maximum(others, 1)))
-        clear = rest - rates > STANDARD_ERRORS * error
+        rate_of_others = np.divide(hits - rates * sizes, others, out=np.zeros(len(sizes)), where=others > 0)
+        variance = rate_of_others * (1 - rate_of_others)
+        error = np.sqrt(variance * (1 / np.maximum(sizes, 1) + 1 / np.maximum(others, 1)))
+        clear = rate_of_others - rates > STANDARD_ERRORS * error
         clear &= (sizes >= max(LEAST_QUERIES, LEAST_SHARE * total)) & (sizes <= total / 2)
         weak += [
-            (float(rates[at] - rest[at]), grouping.what.format(grouping.labels[at]), at, grouping)
+            (float(rates[at] - rate_of_others[at]), grouping.what.format(grouping.labels[at]), at, grouping)
             for at in np.flatnonzero(clear & (others > 0)).tolist()
         ]
     weak.sort(key=lambda entry: entry[0])
@@ -164,13 +165,13 @@ def weak_places(diagnosis: Diagnosis, groupings: Sequence[Grouping]) -> list[str
 
 
 def exchanged(before: Diagnosis, after: Diagnosis) -> tuple[int, int]:
-    """How many queries only the second run finds at the first place, and how many only the first."""
+    """(queries that only the second run finds first, queries that only the first run does)."""
     first, second = before.classes == GOOD_FIRST, after.classes == GOOD_FIRST
     return int((second & ~first).sum()), int((first & ~second).sum())
 
 
 def moved_by(before: Diagnosis, after: Diagnosis) -> str:
-    """What became of the queries from the first run to the second, in one sentence."""
+    """The exchanged queries in one sentence."""
     won, lost = exchanged(before, after)
     return (
         f"B answers {number_of(won, 'query')} at the first place that A does not; "
@@ -179,7 +180,7 @@ def moved_by(before: Diagnosis, after: Diagnosis) -> str:
 
 
 def verdict_of(comparison: Comparison) -> Verdict:
-    """Whether the second run is better than the first, by the first metric, and what the others say."""
+    """Whether the second run is better by the first metric, and a count of the other metrics."""
     first = comparison.differences[0]
     before, after = (system.means[first.metric].value for system in comparison.systems)
     difference = first.difference
@@ -189,7 +190,7 @@ def verdict_of(comparison: Comparison) -> Verdict:
         "no difference shown": f"By {first.metric}, no difference between A and B is shown",
     }[first.verdict]
     real = (
-        "What is seen could well be chance, which does not mean that the runs are equal."
+        "The observed difference may be chance, which does not mean that the runs are equal."
         if first.verdict == "no difference shown"
         else "That is more than chance."
     )
@@ -209,12 +210,12 @@ def verdict_of(comparison: Comparison) -> Verdict:
 
 
 def no_verdict(why: str) -> Verdict:
-    """That two runs cannot be compared, and why."""
+    """Why two runs cannot be compared."""
     return Verdict("Whether the two runs really differ cannot be said.", (why,))
 
 
 def chance(p: float) -> str:
-    """A p-value as people read it.
+    """A p-value as text.
 
     >>> chance(0.0421), chance(0.00001)
     ('p = 0.042', 'p < 0.001')

@@ -22,7 +22,7 @@ from whenabouts_bench.judging.tasks import TaskSet
 
 @contextmanager
 def serving(tasks: TaskSet, cache: Path, *names: str) -> Iterator[dict[str, str]]:
-    """Name -> link while a server runs in a thread; "" is who leads."""
+    """Name -> link while a server runs in a thread; "" is the lead."""
     people = People.of(names, "login", SECRET)
     settings = Settings(token=people.lead_token, cache=cache, port=0)
     started = threading.Event()

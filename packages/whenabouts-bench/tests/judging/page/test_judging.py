@@ -17,7 +17,7 @@ expect = playwright_api.expect
 pytestmark = pytest.mark.slow
 Judging = Callable[..., tuple[TaskSet, dict[str, str]]]
 Open = Callable[..., Any]
-# What is held against a key that was still meant for the moment before (`SETTLE_MILLISECONDS`).
+# Keys are ignored for `SETTLE_MILLISECONDS`, because they may belong to the moment before.
 SETTLED = 300
 
 
@@ -98,10 +98,10 @@ def test_a_person_judges_with_keys_drags_a_border_and_takes_one_back(
     stands_at(page, "1 of 4")
     assert answer(tasks, "Ada", "t0").grade == 2
     press(page, "0")
-    expect(page.locator("#query")).to_have_text(HOSTILE)  # as words: open_tab fails where they run
+    expect(page.locator("#query")).to_have_text(HOSTILE)  # as text: open_tab fails if it runs
     press(page, "1")
     expect(page.locator("#unplayable-text")).to_contain_text("The video is missing")
-    press(page, "4")  # nobody judges what is not seen
+    press(page, "4")  # a video that is not shown cannot be judged
     stands_at(page, "3 of 4")
     page.get_by_role("button", name="Skip this one").click()
     expect(page.locator("#done-title")).to_have_text("Nothing more for now")

@@ -1,4 +1,4 @@
-"""Names to general words by rule, sentence by sentence."""
+"""Names replaced by rule, sentence by sentence."""
 
 from __future__ import annotations
 

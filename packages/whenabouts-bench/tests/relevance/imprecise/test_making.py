@@ -1,4 +1,4 @@
-"""Captions from a real chat server on this machine, checked, asked again and kept."""
+"""Captions from a real local chat server: checked, retried and journalled."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_wrong_count_is_asked_again_one_by_one_and_warmer(tmp_path: Path) -> N
         ("   ", "is empty"),
         ("A man opens\nthe old door slowly.", "several lines"),
         ("I'm sorry, but I cannot help with that.", "is a refusal"),
-        ("Ross opens the old door slowly.", "holds a person's name: Ross"),
+        ("Ross opens the old door slowly.", "contains a person's name: Ross"),
         ("Bananas grow.", "means something else"),
         ("A man opens the old door slowly. " * 9, "says much more"),
     ],
@@ -144,7 +144,7 @@ def test_a_description_that_gives_orders_is_data_and_spoils_itself_alone(tmp_pat
         return says("HACKED") if order in texts else answer([general(text) for text in texts])
 
     captions, requests = made(obeys, tmp_path, [*TEXTS, order])
-    assert sent(requests[0]) == [*TEXTS, order]  # its brackets end nothing
+    assert sent(requests[0]) == [*TEXTS, order]  # its brackets do not end the message
     assert order not in requests[0]["messages"][0]["content"]
     assert [bool(captions[text].fault) for text in [*TEXTS, order]] == [False, False, False, True]
 

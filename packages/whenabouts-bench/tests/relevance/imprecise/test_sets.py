@@ -1,4 +1,4 @@
-"""Sets of imprecise queries, and their numbers."""
+"""Sets of imprecise queries, and their statistics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from whenabouts_bench.relevance.imprecise.sets import (
 
 
 def split(prefix: str, texts: list[str], *, video: str = "shared") -> Annotations:
-    """Query i asks for seconds i to i + 2; even ones in a video of their own."""
+    """Query i has the moment i to i + 2 s; even queries have their own videos."""
     count = np.arange(len(texts))
     return Annotations(
         prefix,

@@ -1,4 +1,4 @@
-"""Names found by a real token classifier: a small BERT whose last layer is set so that one word is a name."""
+"""Names by a real token classifier: a small BERT whose last layer makes one word a name."""
 
 from __future__ import annotations
 

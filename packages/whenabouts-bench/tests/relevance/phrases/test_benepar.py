@@ -1,4 +1,4 @@
-"""The way of benepar with stand-ins for its packages: what it asks them, what it says when they refuse."""
+"""The benepar extractor with stand-ins for its packages: calls, and errors if they refuse."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TREE = "(S (NP (NN man) (CC and) (NN woman)) (VP (VBP start) (S (VP (VBG dancing
 
 
 class Pipeline:
-    """spaCy's pipeline as far as it is used."""
+    """The used part of spaCy's pipeline."""
 
     def __init__(self, fault: Exception | None = None, names: tuple[str, ...] = ()) -> None:
         self.pipe_names = list(names)

@@ -10,7 +10,9 @@ def test_the_folder_is_the_registry() -> None:
 
 
 def test_an_unknown_way_is_answered_with_those_there_are() -> None:
-    with pytest.raises(PhrasesUnavailable, match=r"'magic:x': no such way .* known: benepar, chunks"):
+    with pytest.raises(
+        PhrasesUnavailable, match=r"'magic:x': no such phrase extractor; known: benepar, chunks"
+    ):
         open_phrases("magic:x")
 
 

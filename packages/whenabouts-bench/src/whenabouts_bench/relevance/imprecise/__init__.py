@@ -1,1 +1,1 @@
-"""Imprecise queries: descriptions in which names of persons became general words (paper 004, section 3.1)."""
+"""Imprecise queries: descriptions with general words in place of person names (paper 004, section 3.1)."""

@@ -1,8 +1,8 @@
-"""Names to general words by rule: number, gender, coordination, possessives, titles, calls, repeated names.
+"""Replace names by rules for number, gender, coordination, possessives, titles, vocatives and repeated names.
 
-"Eric and Dr. Gregory were having a conversation." becomes "Two people were having a conversation." The first
-time a person is "a man", "a woman", "a doctor" or "a person", a second one of the kind "another man"; who is
-named again becomes a pronoun, or "the man" where a pronoun would not tell.
+"Eric and Dr. Gregory were having a conversation." becomes "Two people were having a conversation." First
+mentions become "a man", "a woman", "a doctor" or "a person", a second of the kind "another man"; later
+mentions become pronouns, or "the man" if a pronoun is ambiguous.
 """
 
 from __future__ import annotations
@@ -12,76 +12,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from whenabouts_bench.relevance.imprecise.names import ADJECTIVES, TITLES, Mention, SetNames, Token
+from whenabouts_bench.relevance.word_sets import word_set
 
 RULES = 1
-"""Counts the changes of the rules that change captions."""
+"""Version of the rules; incremented if captions change."""
 
 _PLURALS = {"man": "men", "woman": "women", "person": "people"}
-_PERSONS = frozenset(
-    [
-        "man",
-        "woman",
-        "girl",
-        "boy",
-        "guy",
-        "lady",
-        "person",
-        "kid",
-        "child",
-        "doctor",
-        "nurse",
-        "friend",
-        "brother",
-        "sister",
-        "wife",
-        "husband",
-        "mother",
-        "father",
-        "mom",
-        "dad",
-        "son",
-        "daughter",
-        "boyfriend",
-        "girlfriend",
-        "boss",
-        "patient",
-        "teacher",
-        "roommate",
-        "friends",
-        "actor",
-        "actress",
-        "singer",
-        "coach",
-        "host",
-        "player",
-    ]
+_PERSONS = word_set(
+    "man woman girl boy guy lady person kid child doctor nurse friend brother sister wife husband mother "
+    "father mom dad son daughter boyfriend girlfriend boss patient teacher roommate friends actor actress "
+    "singer coach host player"
 )
-_RELATIVES = (_PERSONS | TITLES.keys()) - {
-    "man",
-    "woman",
-    "girl",
-    "boy",
-    "guy",
-    "person",
-    "lady",
-    "kid",
-    "child",
-}
-_DETERMINERS = frozenset(
-    ["a", "an", "the", "his", "her", "their", "my", "our", "your", "its", "this", "that", "another", "one"]
-)
+_RELATIVES = (_PERSONS | TITLES.keys()) - word_set("man woman girl boy guy person lady kid child")
+_DETERMINERS = word_set("a an the his her their my our your its this that another one")
 _PRONOUNS = {"man": ("he", "him", "his"), "woman": ("she", "her", "her"), "many": ("they", "them", "their")}
 _PLURAL_VERBS = {"was": "were", "is": "are", "has": "have", "does": "do", "isn't": "aren't"}
 _SINGULAR = ("VVZ", "VBZ", "VHZ", "VDZ")
-_CLAUSE_BEGINS = frozenset(
-    {"and", "then", "while", "as", "when", "because", "before", "after", "but", "that"}
-)
+_CLAUSE_BEGINS = word_set("and then while as when because before after but that")
 _MODIFIERS = frozenset({"wearing", "in", "with", "holding"})
 _POSSESSIVE = frozenset({"'s", "’s", "'", "’"})
 
 
 class RuleRewriter:
-    """Rewrites by the rules of this module with the names of a set."""
+    """Rewrites by rules, with the names of a set."""
 
     varies = False
 
@@ -94,7 +47,7 @@ class RuleRewriter:
         return f"rule rules={RULES} {self._names.fingerprint}"
 
     def rewrite(self, texts: Sequence[str], temperature: float) -> list[str]:
-        """See `Rewriter`; the temperature changes nothing."""
+        """See `Rewriter`; ignores the temperature."""
         return [self._rewritten(text) for text in texts]
 
     def _rewritten(self, text: str) -> str:
@@ -110,7 +63,7 @@ class RuleRewriter:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The tokens [begin, end) that name several persons, or one; `nouns` has a word for each member."""
+    """The tokens [begin, end) that name one or several persons; `nouns` has a word per member."""
 
     begin: int
     end: int
@@ -119,7 +72,7 @@ class _Group:
 
 
 def _groups(tokens: Sequence[Token], mentions: Sequence[Mention]) -> list[_Group]:
-    """Names that are joined are one group; a person without a name may be joined with them."""
+    """Joined names form a group, which may include an unnamed person."""
     groups: list[list[Mention]] = []
     for mention in mentions:
         joins = bool(groups) and _is_joint(tokens, groups[-1][-1].end, mention.begin)
@@ -138,14 +91,14 @@ def _is_joint(tokens: Sequence[Token], begin: int, end: int) -> bool:
 
 
 def _begins_clause(tokens: Sequence[Token], begin: int, mention: Mention) -> bool:
-    """Whether a name behind "and" does something of its own: "Ross hugs Rachel and Joey laughs"."""
+    """Whether a name after "and" has its own verb: "Ross hugs Rachel and Joey laughs"."""
     verb_before = any(token.is_finite for token in tokens[:begin])
     after = tokens[mention.end] if mention.end < len(tokens) else None
     return verb_before and after is not None and after.tag in _SINGULAR
 
 
 def _widened(tokens: Sequence[Token], group: Sequence[Mention]) -> _Group:
-    """A group with the unnamed person that is joined to it: "Javier and the young man wearing a polo"."""
+    """A group with an unnamed person joined to it: "Javier and the young man wearing a polo"."""
     begin, end = group[0].begin, group[-1].end
     nouns = [mention.noun for mention in group]
     after = _person_at(tokens, end + 1) if _is_joint(tokens, end, end + 1) else None
@@ -163,7 +116,7 @@ def _widened(tokens: Sequence[Token], group: Sequence[Mention]) -> _Group:
 
 
 def _person_at(tokens: Sequence[Token], place: int) -> int | None:
-    """Where "the young man" that begins at a place ends; None where nothing of the kind does."""
+    """Where "the young man" starting at a place ends, or None."""
     if place >= len(tokens) or tokens[place].text.lower() not in _DETERMINERS:
         return None
     place += 1
@@ -182,7 +135,7 @@ def _verb_follows(tokens: Sequence[Token], begin: int, place: int) -> bool:
 
 
 def _behind_modifier(tokens: Sequence[Token], place: int) -> int:
-    """Where "wearing checkered polo" ends: before the verb of the group."""
+    """Where "wearing checkered polo" ends, before the group's verb."""
     if place < len(tokens) and tokens[place].text.lower() in _MODIFIERS:
         for end in range(place + 1, min(place + 8, len(tokens))):
             if tokens[end].text in _PLURAL_VERBS or tokens[end].text in _PLURAL_VERBS.values():
@@ -202,7 +155,7 @@ class _Sentence:
     groups: list[frozenset[str]] = field(default_factory=list)
 
     def replace(self, group: _Group) -> None:
-        """Plan what takes the place of a group."""
+        """Plan the replacement of a group."""
         first, last = self.tokens[group.begin], self.tokens[group.end - 1]
         if len(group.nouns) == 1 and self._drop(group):
             return
@@ -216,7 +169,7 @@ class _Sentence:
         self.edits.append((first.begin, last.end, words))
 
     def applied(self, text: str) -> str:
-        """The text with all that was planned."""
+        """The text with all planned edits."""
         for begin, end, words in sorted(self.edits, reverse=True):
             text = text[:begin] + words + text[end:]
         return text
@@ -231,7 +184,7 @@ class _Sentence:
         return sign in _POSSESSIVE and (len(sign) > 1 or self.tokens[place - 1].text.endswith("s"))
 
     def _drop(self, group: _Group) -> bool:
-        """Leave out a name that is called, or that a person already has: "his friend Ross"."""
+        """Drop a vocative, or the name of a person already described: "his friend Ross"."""
         begin, end = group.begin, group.end
         previous = self._word(begin - 1)
         if previous in ("named", "called") and begin > 1 and self.tokens[begin - 2].tag.startswith("NN"):
@@ -248,7 +201,7 @@ class _Sentence:
         return self._word(place - 1) in _DETERMINERS
 
     def _drop_call(self, begin: int, end: int) -> bool:
-        """Leave out who is spoken to: 'says, "Ross, wait!"' and "Wait, Ross!"."""
+        """Drop a vocative: 'says, "Ross, wait!"' and "Wait, Ross!"."""
         to_end = self._word(end) in ("!", "?") or (
             self._word(end) == "." and self._word(end + 1) in ('"', "”")
         )
@@ -290,7 +243,6 @@ class _Sentence:
         return f"another {noun}" if noun in others else f"a {noun}"
 
     def _again(self, group: _Group, earlier: int) -> str:
-        """The words for a person that was named before."""
         noun = self.seen[earlier][1]
         same = [place for place, (_, other) in enumerate(self.seen) if other == noun]
         if noun not in _PRONOUNS or len(same) > 1:
@@ -323,14 +275,13 @@ class _Sentence:
         return f"{'two' if len(group.nouns) == 2 else 'some'} {plural}"
 
     def _agree(self, place: int) -> None:
-        """Put the verb behind a group into the plural: "Two people were"."""
+        """Put the verb after a group into the plural: "Two people were"."""
         if self._word(place) in _PLURAL_VERBS:
             verb = self.tokens[place]
             self.edits.append((verb.begin, verb.end, _PLURAL_VERBS[verb.text.lower()]))
 
 
 def _tidy(text: str) -> str:
-    """Blanks and articles as one writes them."""
     text = re.sub(r"\b([Aa]) (?=[aeioAEIO]\w)", r"\1n ", " ".join(text.split()))
     text = re.sub(r"(men|women|people|s)'s\b", lambda m: m.group() if m.group(1) != "s" else "s'", text)
     text = re.sub(r" +([,.!?])", r"\1", text)

@@ -1,10 +1,9 @@
-"""Descriptions rewritten, checked, asked again, and kept as they come.
+"""Rewrite descriptions, check the captions, retry failures, and journal the results.
 
-A caption passes where it is one line that says about as much as the description, means the same (cosine of
-the two sentences at least 0.4) and holds no person's name: the two checks of paper 004, section 3.1, and what
-a language model's answer needs besides. What fails is asked for again alone and at temperature 0.2, then
-listed for a person. Each portion is written down before the next is begun, so a run that was interrupted goes
-on where it was.
+A caption passes if it is one line of about the description's length, means the same (sentence cosine at least
+0.4) and contains no person's name: the two checks of paper 004, section 3.1, plus checks for language models.
+Failures are retried alone at temperature 0.2, then listed for manual review. Each batch is journalled before
+the next starts, so interrupted runs resume.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from whenabouts.types import UsageError
 from whenabouts_bench.relevance.imprecise.protocol import NameFinder, Rewriter, RewritingError
 
 TEMPERATURES = (0.0, 0.2)
-"""Of the first try, and of all others: paper 004, appendix A."""
+"""Of the first try, and of retries: paper 004, appendix A."""
 
 JOURNAL = "journal.jsonl"
-"""The file of a folder in which captions are written down as they come."""
+"""The file of captions made so far."""
 
 _LONGEST = 2000
 _REFUSAL = re.compile(
@@ -42,7 +41,7 @@ _REFUSAL = re.compile(
 
 @dataclass(frozen=True)
 class Settings:
-    """`least` similarity of description and caption, descriptions in a `batch`, `tries` for each."""
+    """`least` similarity of description and caption, descriptions per `batch`, `tries` per description."""
 
     least: float = 0.4
     batch: int = 20
@@ -57,9 +56,9 @@ class Settings:
 
 @dataclass(frozen=True)
 class Caption:
-    """What became of a description: the last caption, how similar it is, after how many tries.
+    """The result for a description: the last caption, its similarity and number of tries.
 
-    `fault` says why the caption cannot be used; "" where it can.
+    `fault` says why the caption is rejected; "" if it is not.
     """
 
     description: str
@@ -71,7 +70,7 @@ class Caption:
 
 @dataclass(frozen=True)
 class Maker:
-    """What makes captions: a rewriter, the two checks, and settings."""
+    """A rewriter, the two checks, and settings."""
 
     rewriter: Rewriter
     finder: NameFinder
@@ -79,7 +78,7 @@ class Maker:
     settings: Settings
 
     def about(self, texts: Sequence[str]) -> dict[str, Any]:
-        """What decides about the captions of some descriptions."""
+        """Everything that determines the captions of descriptions."""
         digest = hashlib.sha256(json.dumps(list(texts)).encode()).hexdigest()
         return {
             "descriptions": digest,
@@ -90,11 +89,11 @@ class Maker:
         }
 
     def made(self, texts: Sequence[str]) -> list[Caption]:
-        """The captions of one portion."""
+        """The captions of one batch."""
         results = self._tried(texts, TEMPERATURES[0], 1)
         for number in range(2, self.settings.tries + 1 if self.rewriter.varies else 2):
             for place, result in enumerate(results):
-                if result.fault:  # alone: a description that spoils its portion spoils no other
+                if result.fault:  # alone, so that a bad description cannot spoil others
                     (results[place],) = self._tried([texts[place]], TEMPERATURES[1], number)
         return results
 
@@ -113,14 +112,14 @@ class Maker:
             if cosine < self.settings.least:
                 faults[place] = f"means something else: a similarity of {cosine:.2f}"
             elif left_names:
-                faults[place] = f"holds a person's name: {', '.join(left_names)}"
+                faults[place] = f"contains a person's name: {', '.join(left_names)}"
         return [
             Caption(text, caption[:_LONGEST], cosine, tries, fault)
             for text, caption, cosine, fault in zip(texts, captions, similarity, faults, strict=True)
         ]
 
     def _similarities(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """The cosine of each pair; equal texts need no encoder."""
+        """The cosine of each pair; equal texts are not encoded."""
         changed = [place for place, (text, caption) in enumerate(pairs) if text != caption]
         cosines = [1.0] * len(pairs)
         if changed:
@@ -133,7 +132,7 @@ class Maker:
 
 
 def _fault_of(text: str, caption: str) -> str:
-    """Why a caption is none, whatever it means."""
+    """Why a caption is rejected, regardless of its meaning."""
     if not caption:
         return "is empty"
     if not caption.isprintable():
@@ -148,10 +147,10 @@ def _fault_of(text: str, caption: str) -> str:
 def make_captions(
     texts: Sequence[str], maker: Maker, folder: Path, progress: Callable[[float], None] = lambda share: None
 ) -> dict[str, Caption]:
-    """Description -> its caption, for distinct descriptions; what the folder's journal has is not made again.
+    """Description -> its caption, for distinct descriptions; journalled captions are reused.
 
-    Raises UsageError where the journal is of other descriptions or settings or another run is writing it, and
-    RewriterUnavailable where the rewriter is gone: what is done is kept.
+    Raises UsageError if the journal has other descriptions or settings or another run is writing it, and
+    RewriterUnavailable if the rewriter fails; finished captions are kept.
     """
     with _journal(folder, maker.about(texts)) as (done, stream):
         left = [text for text in texts if text not in done]
@@ -171,7 +170,7 @@ def _line(value: Mapping[str, Any]) -> bytes:
 
 @contextmanager
 def _journal(folder: Path, about: Mapping[str, Any]) -> Iterator[tuple[dict[str, Caption], IO[bytes]]]:
-    """(captions that a journal has, the journal open at its end), held by this process alone."""
+    """(journalled captions, the journal opened for appending), locked by this process."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         held = hold(folder, "writer.lock")
@@ -195,7 +194,7 @@ def _journal(folder: Path, about: Mapping[str, Any]) -> Iterator[tuple[dict[str,
 
 
 def _read_journal(path: Path, stream: IO[bytes], about: Mapping[str, Any]) -> tuple[dict[str, Caption], int]:
-    """(captions by description, where the last whole line ends)."""
+    """(captions by description, end of the last complete line)."""
     done: dict[str, Caption] = {}
     end = 0
     for number, line in enumerate(stream, 1):

@@ -1,8 +1,8 @@
-"""Names of persons in the descriptions of one set, offline.
+"""Find person names in the descriptions of one set, offline.
 
-Three sources are asked: a list of given names with their genders (gender-guesser), the tags of HanTa, and the
-set itself: how often a word has a capital within a sentence and how often it has none, what stands around it,
-and which pronouns go with it. So surnames and invented names are found where the set uses them as names.
+Evidence comes from a list of given names with genders (gender-guesser), from HanTa's tags, and from the set:
+how often a word is capitalised within sentences, its context, and the pronouns that accompany it. Surnames
+and invented names are thus found if the set uses them as names.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from typing import Any
 from whenabouts_bench.relevance.imprecise.protocol import RewriterUnavailable
 from whenabouts_bench.relevance.phrases import PhrasesUnavailable
 from whenabouts_bench.relevance.phrases.chunks import ChunkExtractor, open_phrases
+from whenabouts_bench.relevance.word_sets import word_set
 
 RULES = 1
-"""Counts the changes of the rules that change what is found."""
+"""Version of the rules; incremented if results change."""
 
 TITLES = {
     title: word
@@ -37,90 +38,27 @@ TITLES = {
     }.items()
     for title in titles.split()
 }
-"""Title, in lower case without its full stop -> the general word that takes the place of title and name."""
+"""Title in lower case without its full stop -> the general word that replaces title and name."""
 
 _TOKEN = re.compile(
     r"\b(?:Dr|Mr|Mrs|Ms|Prof)\.(?=\s)|n't\b|['’]s\b|\w+?(?=n't\b)|\w+(?:-\w+)*|[^\w\s]", re.IGNORECASE
 )
-_NEVER = frozenset(
-    [
-        "I",
-        "I'm",
-        "TV",
-        "Monday",
-        "Tuesday",
-        "Wednesday",
-        "Thursday",
-        "Friday",
-        "Saturday",
-        "Sunday",
-        "January",
-        "February",
-        "March",
-        "April",
-        "June",
-        "July",
-        "August",
-        "September",
-        "October",
-        "November",
-        "December",
-        "Christmas",
-        "Halloween",
-        "Easter",
-        "Thanksgiving",
-        "English",
-        "French",
-        "German",
-        "Spanish",
-        "Italian",
-        "Chinese",
-        "Japanese",
-        "Frisbee",
-        "Internet",
-        "Olympic",
-        "Olympics",
-        "Santa",
-        "God",
-        "America",
-        "Europe",
-        "Asia",
-        "Tai",
-        "Chi",
-        "Rubik",
-        "Rubiks",
-    ]
+_NEVER = word_set(
+    "I I'm TV Monday Tuesday Wednesday Thursday Friday Saturday Sunday January February March April June "
+    "July August September October November December Christmas Halloween Easter Thanksgiving English "
+    "French German Spanish Italian Chinese Japanese Frisbee Internet Olympic Olympics Santa God America "
+    "Europe Asia Tai Chi Rubik Rubiks"
 )
-ADJECTIVES = frozenset(
-    ["young", "old", "little", "big", "poor", "drunk", "angry", "sad", "happy", "fat", "tall"]
-)
-"""Words that go before names and are tagged as parts of them where they have a capital."""
-_PLACES = frozenset(
-    [
-        "Park",
-        "Beach",
-        "Street",
-        "Road",
-        "City",
-        "School",
-        "University",
-        "College",
-        "Club",
-        "Center",
-        "Centre",
-        "River",
-        "Lake",
-        "Island",
-        "Hospital",
-        "Hotel",
-    ]
+ADJECTIVES = word_set("young old little big poor drunk angry sad happy fat tall")
+"""Words before names that are tagged as parts of them if capitalised."""
+_PLACES = word_set(
+    "Park Beach Street Road City School University College Club Center Centre River Lake Island Hospital "
+    "Hotel"
 )
 _NAME = re.compile(r"(?:Mc|Mac|De|La|Le|Van|Di)?[A-Z][a-zà-ÿ]+(?:-[A-Z][a-zà-ÿ]+)*")
 _ARTICLES = frozenset({"a", "an", "the", "this", "that", "these", "those", "some", "no", "each", "every"})
 _OF_PLACES = frozenset({"in", "on", "of", "from", "near", "during", "inside", "outside", "onto", "into"})
-_BEFORE_PERSONS = frozenset(
-    {"to", "with", "at", "for", "by", "behind", "and", "beside", "while", "as", "when"}
-)
+_BEFORE_PERSONS = word_set("to with at for by behind and beside while as when")
 _FINITE = ("VVZ", "VVD", "VBZ", "VBD", "VHZ", "VHD", "VDZ", "VDD", "VM0", "VVB")
 _HE, _SHE = frozenset({"he", "his", "him", "himself"}), frozenset({"she", "her", "hers", "herself"})
 _GENDERS = {"male": "man", "mostly_male": "man", "female": "woman", "mostly_female": "woman"}
@@ -129,7 +67,7 @@ _ENDS = frozenset('.!?"“”:')
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A word or sign, where it stands in the text, its tag (C5), and whether a sentence begins with it."""
+    """A word or sign with its position, its tag (C5), and whether it begins a sentence."""
 
     text: str
     begin: int
@@ -139,13 +77,13 @@ class Token:
 
     @property
     def is_finite(self) -> bool:
-        """Whether it is a verb that has a subject."""
+        """Whether it is a finite verb."""
         return self.tag in _FINITE
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A person's name: the tokens [begin, end), the general word for the person, and its words."""
+    """A person's name: the tokens [begin, end), the general word, and the name's words."""
 
     begin: int
     end: int
@@ -154,10 +92,7 @@ class Mention:
 
 
 class SetNames:
-    """Names in sentences like those that it was made with. See the module.
-
-    Raises RewriterUnavailable where a package is missing.
-    """
+    """Names in the sentences of a set. Raises RewriterUnavailable if a package is missing."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._tagger, self._guesser = open_tagger(), _guesser()
@@ -181,13 +116,11 @@ class SetNames:
 
     def names(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
         """See `NameFinder`."""
-        spotted = []
-        for text in texts:
-            tokens = self.tokens(text)
-            spotted.append(
-                tuple(text[tokens[m.begin].begin : tokens[m.end - 1].end] for m in self.mentions(tokens))
-            )
-        return spotted
+        return [tuple(self._names(text, self.tokens(text))) for text in texts]
+
+    def _names(self, text: str, tokens: Sequence[Token]) -> Iterator[str]:
+        for mention in self.mentions(tokens):
+            yield text[tokens[mention.begin].begin : tokens[mention.end - 1].end]
 
     def tokens(self, text: str) -> tuple[Token, ...]:
         """The words and signs of a text."""
@@ -226,7 +159,7 @@ class SetNames:
 
     @staticmethod
     def _behaves(tokens: Sequence[Token], place: int) -> int:
-        """1 where a capital word stands where persons stand, -1 where they do not, else 0."""
+        """1 if a capitalised word stands where persons do, -1 where they do not, else 0."""
         before = tokens[place - 1] if place else None
         after = tokens[place + 1] if place + 1 < len(tokens) else None
         word = before.text.lower() if before is not None else ""
@@ -241,7 +174,7 @@ class SetNames:
         return 0
 
     def mentions(self, tokens: Sequence[Token]) -> list[Mention]:
-        """The names in a sentence, in its order; a name of several words is one."""
+        """The names in a sentence, in order; a name of several words is one."""
         spotted: list[Mention] = []
         headline, place = _is_headline(tokens), 0
         while place < len(tokens):
@@ -260,7 +193,7 @@ class SetNames:
         return spotted
 
     def _may_begin(self, token: Token, spotted: Sequence[Mention], place: int) -> bool:
-        """Whether a token is the first part of the name that begins at `place`: an unknown given name."""
+        """Whether a token is an unknown given name before the name at `place`."""
         is_free = not spotted or spotted[-1].end < place
         is_rare = self._lower[token.text.lower()] <= self._middle[token.text]
         is_other = token.text in _NEVER or token.text.lower() in ADJECTIVES
@@ -269,7 +202,7 @@ class SetNames:
     def _goes_on(
         self, tokens: Sequence[Token], begin: int, place: int, has_title: bool, headline: bool
     ) -> bool:
-        """Whether the name that begins at `begin` has the token at `place`."""
+        """Whether the name that begins at `begin` includes the token at `place`."""
         token = tokens[place]
         if place > begin and len(token.text) == 1 and place + 1 < len(tokens):
             is_dot = token.text == "." and len(tokens[place - 1].text) == 1
@@ -285,7 +218,6 @@ class SetNames:
         return not headline and self._lower[token.text.lower()] <= self._middle[token.text]
 
     def _is_person(self, tokens: Sequence[Token], place: int, headline: bool) -> bool:
-        """Whether a capital word is a person's name."""
         token = tokens[place]
         word, lower, middle = token.text, self._lower[token.text.lower()], self._middle[token.text]
         if word in _NEVER or word.lower() in ADJECTIVES or (token.tag.startswith("AJ") and not middle):
@@ -304,15 +236,15 @@ class SetNames:
         is_behind_article = place > 0 and tokens[place - 1].text.lower() in _ARTICLES
         if is_behind_article and after is not None and after.tag.startswith("NN") and after.text.islower():
             return False  # "a Smith knife"
-        like, unlike = self._like_person[word], self._unlike_person[word]
+        yes, no = self._like_person[word], self._unlike_person[word]
         if gender is not None:
-            return like >= unlike or here > 0
+            return yes >= no or here > 0
         if token.initial and not middle and self._guesser.get_gender(word) == "andy" and here <= 0:
             return False
-        return (like > unlike and here > 0) or (here == 0 and like > 1) or like > max(2, 2 * unlike)
+        return (yes > no and here > 0) or (here == 0 and yes > 1) or yes > max(2, 2 * no)
 
     def _noun(self, tokens: Sequence[Token]) -> str:
-        """The general word for who has a name: by the pronouns of the set, then by the given name."""
+        """The general word for a named person: by the set's pronouns, then by the given name."""
         for token in tokens:
             he, she = self._he[token.text], self._she[token.text]
             if max(he, she) >= 3 and max(he, she) >= 3 * min(he, she):
@@ -332,14 +264,14 @@ def _is_capital(word: str) -> bool:
 
 
 def _is_headline(tokens: Sequence[Token]) -> bool:
-    """Whether most words have capitals, so that capitals say nothing."""
+    """Whether most words are capitalised, so that capitals are no evidence."""
     words = [token.text for token in tokens if token.text[0].isalpha() and len(token.text) > 3]
     return len(words) > 4 and sum(word[0].isupper() for word in words) > 0.7 * len(words)
 
 
 @cache
 def open_tagger() -> ChunkExtractor:
-    """What tags words. Raises RewriterUnavailable where its package is missing."""
+    """HanTa's tagger. Raises RewriterUnavailable if the package is missing."""
     try:
         extractor = open_phrases("")
     except PhrasesUnavailable as error:

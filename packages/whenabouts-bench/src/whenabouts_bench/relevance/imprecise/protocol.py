@@ -1,4 +1,4 @@
-"""What rewrites descriptions into imprecise captions, what finds names, and how they say no."""
+"""Protocols of rewriters and name finders, and their errors."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from whenabouts.types import WhenaboutsError
 
 
 class RewritingError(WhenaboutsError):
-    """An answer that is no rewriting of what was asked; asking again may help."""
+    """An answer that is not a rewriting of the request; a retry may help."""
 
 
 class RewriterUnavailable(WhenaboutsError):
-    """The rewriter cannot be used here or for now; the message says what to do about it."""
+    """The rewriter cannot be used here or now; the message has the remedy."""
 
 
 class Rewriter(Protocol):
-    """Descriptions to captions in which no person has a name."""
+    """Rewrites descriptions into captions without person names."""
 
     @property
     def fingerprint(self) -> str:
-        """What decides about the captions."""
+        """Everything that determines the captions."""
 
     @property
     def varies(self) -> bool:
         """Whether another temperature may give another caption."""
 
     def rewrite(self, texts: Sequence[str], temperature: float) -> list[str]:
-        """A caption for each description. Raises RewritingError, RewriterUnavailable."""
+        """A caption per description. Raises RewritingError, RewriterUnavailable."""
 
 
 class NameFinder(Protocol):
-    """Finds names of persons in sentences."""
+    """Finds person names in sentences."""
 
     @property
     def fingerprint(self) -> str:
-        """What decides about what is found."""
+        """Everything that determines the names."""
 
     def names(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
-        """The names in each sentence, in its order."""
+        """The names in each sentence, in order."""

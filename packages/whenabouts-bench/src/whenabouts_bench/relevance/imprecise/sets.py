@@ -1,6 +1,6 @@
-"""Sets of imprecise queries: one pool of videos, identical captions as one query, two sets drawn by chance.
+"""Sets of imprecise queries: one pool of videos, equal captions as one query, two random sets.
 
-Paper 004, sections 3.1 and 3.2: 500 and 2,781 captions are drawn, all splits search the same videos.
+Paper 004, sections 3.1 and 3.2, draws 500 and 2,781 captions; all splits search the same videos.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from whenabouts.types import Query, UsageError
 from whenabouts_bench.formats import jsonl
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.relevance.imprecise.making import Caption
+from whenabouts_bench.relevance.units import comparable
 
 _COLUMNS = ("query", "video", "start", "end", "relevance")
 REVIEW = "review.jsonl"
-"""The file of a folder that lists what a person has to look at."""
+"""The file of captions for manual review."""
 
 
 def one_pool(parts: Sequence[Annotations], names: Sequence[str]) -> Annotations:
-    """Several splits as one: all their videos, all their queries.
+    """Several splits as one, with all videos and queries.
 
-    An id that several splits use for different sentences gets the name of its split in front. Raises
-    UsageError where a video has two lengths.
+    Ids used for different sentences are prefixed with the split's name. Raises UsageError if a video has two
+    durations.
     """
     if len(parts) == 1:
         return parts[0]
@@ -53,23 +54,23 @@ def one_pool(parts: Sequence[Annotations], names: Sequence[str]) -> Annotations:
             values.append(moved.get(column, getattr(part, column)))
         queries += [replace(q, id=f"{name}/{q.id}") if times[q.id] > 1 else q for q in part.queries]
     query, places, start, end, relevance = (np.concatenate(columns[name]) for name in _COLUMNS)
-    own = (tuple(videos.values()), tuple(queries))
-    return Annotations("+".join(names), *own, query, places, start, end, relevance)
+    items = (tuple(videos.values()), tuple(queries))
+    return Annotations("+".join(names), *items, query, places, start, end, relevance)
 
 
 def of_types(annotations: Annotations, types: Sequence[str]) -> Annotations:
-    """The queries of some types (TVR: v, t, vt) with all videos. Raises UsageError where none is left."""
+    """The queries of some types (TVR: v, t, vt) with all videos. Raises UsageError if none is left."""
     if not types:
         return annotations
     kept = [place for place, query in enumerate(annotations.queries) if query.metadata.get("type") in types]
     if not kept:
-        there = sorted({str(query.metadata.get("type", "none")) for query in annotations.queries})
-        raise UsageError(f"--type {' '.join(types)}: no query is of that type; there are: {', '.join(there)}")
+        known = sorted({str(query.metadata.get("type", "none")) for query in annotations.queries})
+        raise UsageError(f"--type {' '.join(types)}: no query is of that type; there are: {', '.join(known)}")
     return _chosen(annotations, kept)
 
 
 def _chosen(annotations: Annotations, kept: Sequence[int]) -> Annotations:
-    """Some queries, by their numbers, rising, with their judgements."""
+    """The queries with ascending indices `kept`, with their judgements."""
     place = np.full(len(annotations.queries), -1)
     place[list(kept)] = np.arange(len(kept))
     part = annotations.where(place[annotations.query] >= 0)
@@ -80,10 +81,10 @@ def _chosen(annotations: Annotations, kept: Sequence[int]) -> Annotations:
 
 @dataclass(frozen=True)
 class QuerySets:
-    """`all` descriptions with their captions; `validation` and `test`, a query for each caption drawn.
+    """`all` descriptions with their captions; `validation` and `test`, a query per drawn caption.
 
-    A query of `all` says in its metadata what its `description` was, and in `group` which query has the same
-    caption first.
+    The metadata of a query of `all` has its `description`, and in `group` the first query with the same
+    caption.
     """
 
     all: Annotations
@@ -92,7 +93,7 @@ class QuerySets:
     groups: int
 
     def write(self, folder: Path) -> list[Path]:
-        """Write a folder of ours for each set that has queries."""
+        """Write a folder in our format for each non-empty set."""
         written = []
         for name, part in (("all", self.all), ("val", self.validation), ("test", self.test)):
             if part.queries:
@@ -105,15 +106,16 @@ class QuerySets:
 def query_sets(
     annotations: Annotations, captions: Mapping[str, str], validation: int, test: int, seed: int
 ) -> QuerySets:
-    """The sets of some annotations, with description -> caption; queries without a caption are left out.
+    """The sets of annotations, given description -> caption; queries without a caption are left out.
 
-    A drawn query stands for all with its caption, and has the moments of them all. Raises UsageError where
-    there are fewer captions than are to be drawn.
+    A drawn query represents all with its caption, and has all their moments. Raises UsageError if there are
+    too few captions.
     """
     kept = [place for place, query in enumerate(annotations.queries) if query.text.strip() in captions]
     part = _chosen(annotations, kept)
     first: dict[str, int] = {}
-    group = [first.setdefault(_same(captions[q.text.strip()]), place) for place, q in enumerate(part.queries)]
+    keys = [comparable(captions[query.text.strip()]) for query in part.queries]
+    group = np.array([first.setdefault(key, place) for place, key in enumerate(keys)], np.int64)
     ids = [query.id for query in part.queries]
     queries = tuple(
         Query(
@@ -129,14 +131,13 @@ def query_sets(
             f"--validation {validation} --test {test}: there are {len(first):,} different captions"
         )
     drawn = np.random.default_rng(seed).permutation(np.fromiter(first.values(), np.int64, len(first)))
-    own = np.array(group, np.int64)
     chosen = [np.sort(drawn[:validation]), np.sort(drawn[validation : validation + test])]
-    own_validation, own_test = (_grouped(part, own, numbers) for numbers in chosen)
-    return QuerySets(part, own_validation, own_test, groups=len(first))
+    first_set, second_set = (_grouped(part, group, numbers) for numbers in chosen)
+    return QuerySets(part, first_set, second_set, groups=len(first))
 
 
 def _grouped(annotations: Annotations, group: NDArray[np.int64], firsts: NDArray[np.int64]) -> Annotations:
-    """The queries of some groups, each once, with the moments of all that share its caption, each once."""
+    """One query per group, with the distinct moments of all queries that share its caption."""
     place = np.full(len(annotations.queries), -1)
     place[firsts] = np.arange(len(firsts))
     query = place[group][annotations.query] if len(annotations.query) else annotations.query
@@ -158,29 +159,23 @@ def _grouped(annotations: Annotations, group: NDArray[np.int64], firsts: NDArray
     return part.where(kept)
 
 
-def _same(text: str) -> str:
-    return " ".join(text.lower().split()).rstrip(" .")
-
-
 def write_review(captions: Sequence[Caption], path: Path) -> int:
-    """List what cannot be used, for a person who fills in `caption`; how many there are."""
+    """List rejected captions for manual review, where `caption` is filled in; returns their number."""
     failed = [caption for caption in captions if caption.fault]
     with write_atomically(path) as stream:
         for caption in failed:
-            line = {
-                "description": caption.description,
-                "caption": "",
-                "rejected": caption.caption,
-                "fault": caption.fault,
-            }
-            stream.write(json.dumps(line, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
+            rejected = {"rejected": caption.caption, "fault": caption.fault}
+            line = json.dumps(
+                {"description": caption.description, "caption": "", **rejected}, ensure_ascii=False
+            )
+            stream.write(line.encode("utf-8", "backslashreplace") + b"\n")
     return len(failed)
 
 
 def read_review(path: Path, listed: Mapping[str, Caption]) -> dict[str, str]:
-    """Description -> caption that a person wrote into a copy of the list; empty ones are still open.
+    """Description -> caption from a reviewed list; empty captions are still open.
 
-    Raises FormatError, naming the line, for what is no such list or of another set.
+    Raises FormatError, with the line, if the file is not a review or belongs to another set.
     """
     captions: dict[str, str] = {}
     with open_unpacked(path) as stream:
@@ -190,7 +185,7 @@ def read_review(path: Path, listed: Mapping[str, Caption]) -> dict[str, str]:
                 description, caption = value["description"], value["caption"].strip()
             except (ValueError, KeyError, TypeError, AttributeError):
                 accepted = "an object with description and caption, both texts"
-                raise FormatError(path, "is no line of a review", line=number, accepted=accepted) from None
+                raise FormatError(path, "is not a line of a review", line=number, accepted=accepted) from None
             if description not in listed:
                 raise FormatError(
                     path, "is of another set:", line=number, field="description", value=description

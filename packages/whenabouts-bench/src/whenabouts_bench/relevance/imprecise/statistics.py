@@ -1,4 +1,4 @@
-"""Sets of queries in numbers: tables 1, 3 and 4 of paper 004, and the agreement of its section 3.4."""
+"""Statistics of query sets: tables 1, 3 and 4 of paper 004, and the agreement of its section 3.4."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _FIRST_BATCH = 20
 
 
 def count_words(texts: Iterable[str]) -> tuple[int, int]:
-    """(different words, different verbs, as they are written) of some texts; case does not count."""
+    """(distinct words, distinct verb forms) of texts, ignoring case."""
     tagger = open_tagger()
     words: set[str] = set()
     verbs: set[str] = set()
     for text in set(texts):
-        own = _WORD.findall(text)
-        words.update(word.lower() for word in own)
-        if own:
-            tags = tagger.tags(own)
-            verbs.update(word.lower() for word, tag in zip(own, tags, strict=True) if tag.startswith("V"))
+        found = _WORD.findall(text)
+        words.update(word.lower() for word in found)
+        if found:
+            tags = tagger.tags(found)
+            verbs.update(word.lower() for word, tag in zip(found, tags, strict=True) if tag.startswith("V"))
     return len(words), len(verbs)
 
 
 def table(annotations: Annotations) -> dict[str, Any]:
     """Tables 1 and 4 for one set.
 
-    Hours of moments are of different moments, hours of videos of those that have one. A query with more than
-    20 judged moments was judged in two batches.
+    Hours of moments count distinct moments, hours of videos those with a moment. A query with more than 20
+    judged moments was judged in two batches.
     """
     usable = annotations.start < annotations.end
     keys = np.stack([annotations.video, annotations.start, annotations.end], axis=1)[usable]
@@ -68,7 +68,7 @@ def table(annotations: Annotations) -> dict[str, Any]:
 
 
 def line_of(name: str, numbers: Mapping[str, Any]) -> str:
-    """A set of `table` in a line for people."""
+    """A set of `table` in one line of text."""
     words = numbers["words of a query"]
     return (
         f"{name}: {numbers['queries']:,} queries of {words['min']:g} to {words['max']:g} words "
@@ -79,10 +79,10 @@ def line_of(name: str, numbers: Mapping[str, Any]) -> str:
 
 
 def agreement(raw: Sequence[Sequence[int]], final: Sequence[int | None]) -> dict[str, Any]:
-    """How well annotators agree (section 3.4): pairs of query and moment by how they were settled.
+    """Agreement of annotators (section 3.4): query-moment pairs by how they were settled.
 
-    `raw` are the grades of each pair among which its final one (`final`, None where there is none) was looked
-    for: two, or four where the first two were more than 1 apart; empty where more annotators are needed.
+    `raw` are the grades considered for each pair: two, four if the first two were more than 1 apart, none if
+    annotators are missing. `final` are the final grades, or None.
     """
     settled = [(len(grades), grade) for grades, grade in zip(raw, final, strict=True) if grades]
     agreed = Counter(grade for _, grade in settled if grade is not None)
@@ -101,11 +101,8 @@ def _spread(values: NDArray[np.float64]) -> dict[str, float] | None:
     finite = values[np.isfinite(values)]
     if not len(finite):
         return None
-    return {
-        "min": round(float(finite.min()), 2),
-        "mean": round(float(finite.mean()), 2),
-        "max": round(float(finite.max()), 2),
-    }
+    spread = {"min": finite.min(), "mean": finite.mean(), "max": finite.max()}
+    return {name: round(float(value), 2) for name, value in spread.items()}
 
 
 def _mean(values: NDArray[Any]) -> float | None:
@@ -114,9 +111,9 @@ def _mean(values: NDArray[Any]) -> float | None:
 
 
 def replacements(captions: Mapping[str, str], descriptions: Sequence[str], most: int = 12) -> dict[str, Any]:
-    """Table 3: words of captions that their descriptions have not, the `most` frequent ones.
+    """Table 3: the `most` frequent words of captions that their descriptions lack, without articles.
 
-    `descriptions` come as often as they are in the set. Articles do not count, as in the table.
+    `descriptions` are repeated as in the set.
     """
     words: Counter[str] = Counter()
     removed = changed = 0

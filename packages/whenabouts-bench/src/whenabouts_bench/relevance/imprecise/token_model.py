@@ -1,4 +1,4 @@
-"""Names of persons by a model of `transformers` that gives each token a class (named entity recognition)."""
+"""Person names by a token classification model of `transformers` (named entity recognition)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from whenabouts.encoders._weights import locate
 from whenabouts_bench.relevance.imprecise.protocol import RewriterUnavailable
 
 LEAST = 0.8
-"""From which probability on a token is a name: paper 004, appendix A."""
+"""The minimal probability of a name: paper 004, appendix A."""
 _TEXTS_AT_ONCE = 64
 
 
 class TokenModelNames:
-    """Names by a token classifier, by hub name or folder; its classes of persons have PER in their names.
+    """Names by a token classifier, by hub name or folder; classes of persons contain PER.
 
-    Raises RewriterUnavailable for what is none, or is not on this machine.
+    Raises RewriterUnavailable if it is not such a model, or not on this machine.
     """
 
     def __init__(self, name: str) -> None:
@@ -29,17 +29,17 @@ class TokenModelNames:
             )
         from transformers import AutoModelForTokenClassification, AutoTokenizer
 
-        own: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+        options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
         try:
             place = locate(name)
             with quiet_transformers():
-                self._tokenizer = AutoTokenizer.from_pretrained(str(place.path), **own)
+                self._tokenizer = AutoTokenizer.from_pretrained(str(place.path), **options)
                 self._model, loading = AutoModelForTokenClassification.from_pretrained(
-                    str(place.path), use_safetensors=True, output_loading_info=True, **own
+                    str(place.path), use_safetensors=True, output_loading_info=True, **options
                 )
         except (OSError, ValueError, EncoderUnavailable) as error:
             reason = str(error).partition("\n")[0]
-            raise RewriterUnavailable(f"{name}: is no model that finds names ({reason})") from error
+            raise RewriterUnavailable(f"{name}: is not a model that finds names ({reason})") from error
         if loading["missing_keys"]:
             raise RewriterUnavailable(
                 f"{name}: has no weights for classes of tokens; name one that was trained so"
@@ -77,7 +77,7 @@ class TokenModelNames:
 
 
 def _joined(text: str, places: Sequence[tuple[int, int]]) -> tuple[str, ...]:
-    """The words that tokens are, joined where only blanks lie between; the model's signs are left out."""
+    """Token spans as words, joined if only blanks lie between; special tokens are skipped."""
     spans: list[list[int]] = []
     for begin, end in places:
         if begin == end:

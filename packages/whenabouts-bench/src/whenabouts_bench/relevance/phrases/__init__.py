@@ -1,6 +1,6 @@
-"""Sentences to verb phrases, noun phrases and short clauses; one file per way, the folder is the registry.
+"""Extract verb phrases, noun phrases and short clauses from sentences.
 
-Every module here that declares a `NAME` is a way (see `protocol.Family`); a new one is a new file.
+Every module here that declares a `NAME` is an extractor (`protocol.Family`); a new one is a new file.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ DEFAULT_PHRASES = "chunks"
 
 
 def open_phrases(name: str | None = None) -> PhraseExtractor:
-    """The way of that name (`chunks`, `benepar`, `benepar:MODEL`); None is the one that needs no download.
+    """The extractor of that name (`chunks`, `benepar`, `benepar:MODEL`); by default the one without download.
 
-    Raises PhrasesUnavailable, saying what to install, fetch or give instead.
+    Raises PhrasesUnavailable, with the remedy.
     """
     way, _, model = (DEFAULT_PHRASES if name is None else name).partition(":")
     for family in _families():
         if way == family.NAME:
             extractor: PhraseExtractor = family.open_phrases(model)
             return extractor
-    raise PhrasesUnavailable(f"{name!r}: no such way of finding phrases; known: {', '.join(phrase_names())}")
+    raise PhrasesUnavailable(f"{name!r}: no such phrase extractor; known: {', '.join(phrase_names())}")
 
 
 def phrase_names() -> tuple[str, ...]:
-    """The ways there are."""
+    """The names of extractors."""
     return tuple(family.NAME for family in _families())
 
 

@@ -1,4 +1,4 @@
-"""Phrases of a constituency tree in brackets, such as `(S (NP (NN man)) (VP (VBZ sings)))`."""
+"""Phrases of a bracketed constituency tree, such as `(S (NP (NN man)) (VP (VBZ sings)))`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from whenabouts_bench.relevance.phrases.protocol import Phrases
+from whenabouts_bench.relevance.phrases.protocol import Phrases, without_article
 
 _TOKEN = re.compile(r"\(|\)|[^\s()]+")
 _CLAUSES = frozenset({"S", "SINV", "SQ", "SBAR", "FRAG"})
@@ -16,7 +16,7 @@ _BRACKETS = {"-LRB-": "(", "-RRB-": ")"}
 
 @dataclass(frozen=True)
 class Tree:
-    """A constituent: its label, its word where it is one, and what it is made of."""
+    """A constituent: its label, its word if it is a leaf, and its children."""
 
     label: str
     word: str = ""
@@ -27,18 +27,18 @@ class Tree:
         return [self.word] if self.word else [word for child in self.children for word in child.words()]
 
     def constituents(self) -> Iterator[Tree]:
-        """Itself and all below, each before what it is made of."""
+        """All nodes in preorder."""
         yield self
         for child in self.children:
             yield from child.constituents()
 
     def is_noun(self) -> bool:
-        """A noun phrase, or a noun or pronoun."""
+        """Whether it is a noun phrase, noun or pronoun."""
         return self.label == "NP" or self.label.startswith(("NN", "PRP", "NX"))
 
 
 def read_tree(text: str) -> Tree:
-    """The tree of a text in brackets. Raises ValueError for what is none."""
+    """Parse a bracketed tree. Raises ValueError."""
     tokens = _TOKEN.findall(text)
     tree, place = _node(tokens, 0)
     if place != len(tokens):
@@ -64,7 +64,7 @@ def _node(tokens: list[str], place: int) -> tuple[Tree, int]:
 
 
 def phrases_of(trees: list[Tree]) -> Phrases:
-    """Verb phrases at every depth, noun phrases at every depth, and clauses of the trees of one text."""
+    """Verb and noun phrases at every depth, and clauses, of the trees of one text."""
     nodes = [node for tree in trees for node in tree.constituents()]
     verb = [text_of(node) for node in nodes if node.label == "VP"]
     noun = [text_of(node) for node in nodes if node.label == "NP"]
@@ -74,12 +74,12 @@ def phrases_of(trees: list[Tree]) -> Phrases:
 
 
 def text_of(tree: Tree) -> str:
-    """The words as one writes them, in lower case."""
+    """The words as normal text in lower case."""
     return re.sub(r" ('\w+|n't|,)(?=\W|$)", r"\1", " ".join(tree.words()).lower())
 
 
 def _clauses(node: Tree) -> Iterator[str]:
-    """Every noun of the subject with every verb phrase beside it: "man start dancing", "woman ..."."""
+    """Each noun of the subject with each verb phrase: "man start dancing", "woman ..."."""
     if node.label not in _CLAUSES and node.label != "NP":
         return
     verbs = [child for child in node.children if child.label == "VP"]
@@ -89,26 +89,20 @@ def _clauses(node: Tree) -> Iterator[str]:
     if before:
         for noun in _members(before[-1], Tree.is_noun):
             for verb in _members(verbs[0], lambda child: child.label == "VP"):
-                yield f"{_plain(noun)} {text_of(verb)}"
+                yield f"{without_article(text_of(noun))} {text_of(verb)}"
 
 
 def _commands(root: Tree) -> Iterator[str]:
-    """What is done in a sentence that names nobody: "zoom in on the stage"."""
+    """The verb phrases of an imperative: "zoom in on the stage"."""
     verbs = [child for child in root.children if child.label == "VP"]
     if root.label == "S" and verbs and not any(child.is_noun() for child in root.children):
         yield from (text_of(verb) for verb in _members(verbs[0], lambda child: child.label == "VP"))
 
 
 def _members(node: Tree, is_member: Callable[[Tree], bool]) -> list[Tree]:
-    """What is joined in a phrase by "and", or the phrase itself."""
+    """The conjuncts of a phrase, or the phrase itself."""
     if any(child.label in ("CC", "CONJP") for child in node.children):
         members = [child for child in node.children if child.label not in _JOINS and is_member(child)]
         if len(members) > 1:
             return [deeper for member in members for deeper in _members(member, is_member)]
     return [node]
-
-
-def _plain(noun: Tree) -> str:
-    """A noun phrase without its article."""
-    first, _, rest = text_of(noun).partition(" ")
-    return rest if first in ("a", "an", "the") and rest else text_of(noun)

@@ -1,8 +1,8 @@
 """Phrases by the constituency parser of paper 000 (Kitaev and Klein, 2018): the packages benepar and spaCy.
 
-A name is `benepar`, `benepar:MODEL` or `benepar:MODEL@SPACY`. MODEL is a model of benepar by name
-(`benepar_en3`) or the path of one that is here; SPACY is a spaCy model by name or path, which finds words and
-sentences only. Without one, spaCy's rules for English do that, and nothing else needs to be downloaded.
+A name is `benepar`, `benepar:MODEL` or `benepar:MODEL@SPACY`. MODEL is a benepar model by name
+(`benepar_en3`) or local path; SPACY is a spaCy model by name or path, which only splits words and sentences.
+By default spaCy's rules for English do that, without a download.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BATCH = 256
 
 
 def open_phrases(model: str) -> PhraseExtractor:
-    """The extractor with its models loaded. Raises PhrasesUnavailable, saying what to install or fetch."""
+    """The extractor with its models loaded. Raises PhrasesUnavailable, with the remedy."""
     parser, _, words = model.partition("@")
     parser = parser or _DEFAULT_MODEL
     for package in ("benepar", "spacy"):
@@ -61,7 +61,7 @@ class ConstituencyExtractor:
 
 
 def _pipeline(words: str) -> Any:
-    """spaCy with what finds words and sentences."""
+    """A spaCy pipeline that splits words and sentences."""
     spacy = importlib.import_module("spacy")
     try:
         nlp = spacy.load(words) if words else spacy.blank("en")
@@ -76,7 +76,7 @@ def _pipeline(words: str) -> Any:
 
 
 def _add_parser(nlp: Any, parser: str) -> None:
-    # Importing it makes spaCy know the component.
+    # The import registers the component with spaCy.
     importlib.import_module("benepar")
     try:
         nlp.add_pipe("benepar", config={"model": parser})

@@ -1,9 +1,9 @@
-"""Phrases by tagged words and a small grammar: nothing is downloaded; needs the package HanTa.
+"""Phrases by part-of-speech tags and a small grammar; no download, needs the package HanTa.
 
-Words get the tags of the British National Corpus (C5), each tag becomes a letter, and patterns over letters
-find groups of verbs and noun phrases. What a constituency parser nests, this cuts: a verb phrase goes from
-a verb of its group to where another verb is joined to it, a conjunction of time, cause or relation begins, or
-the clause ends; `docs/relevance.md` says how often that is right.
+Words get the tags of the British National Corpus (C5), each tag becomes a letter, and regular expressions
+over letters find verb groups and noun phrases. Phrases do not nest as in a constituency tree: a verb phrase
+extends from a verb of its group to the next joined verb, a conjunction of time, cause or relation, or the end
+of the clause. `docs/relevance.md` has the accuracy.
 """
 
 from __future__ import annotations
@@ -17,15 +17,21 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from whenabouts_bench.relevance.phrases.protocol import PhraseExtractor, Phrases, PhrasesUnavailable
+from whenabouts_bench.relevance.phrases.protocol import (
+    PhraseExtractor,
+    Phrases,
+    PhrasesUnavailable,
+    without_article,
+)
+from whenabouts_bench.relevance.word_sets import word_set
 
 NAME = "chunks"
 GRAMMAR = 1
-"""Counts the changes of the rules of this file that change phrases."""
+"""Version of the grammar; incremented if phrases change."""
 
 _MODEL = "morphmodel_en.pgz"
 _LONGEST_WORD = 45
-"""Of longer ones the beginning is tagged: the tagger's time grows faster than the square of a length."""
+"""Longer words are cut, because the tagger's time grows faster than quadratically with the length."""
 _LETTERS = {
     "d": "AT0 DPS DT0 CRD ORD",
     "p": "POS",
@@ -46,26 +52,7 @@ _LETTER_OF = {tag: letter for letter, tags in _LETTERS.items() for tag in tags.s
 _MARKS = {**dict.fromkeys(".!?;", "."), ",": ",", "/": "c", "&": "c"}
 _RELATIVE = frozenset({"that", "who", "which", "whom", "whose"})
 _BE = frozenset({"be", "been", "being"})
-_PLACES = frozenset(
-    [
-        "in",
-        "on",
-        "onto",
-        "into",
-        "through",
-        "from",
-        "across",
-        "around",
-        "by",
-        "inside",
-        "outside",
-        "near",
-        "under",
-        "over",
-    ]
-)
-_ARTICLES = frozenset({"a", "an", "the"})
-
+_PLACES = word_set("in on onto into through from across around by inside outside near under over")
 _WORD = re.compile(r"n't\b|'s\b|\w+?(?=n't\b)|\w+(?:-\w+)*(?='s\b)|\w+(?:[-'’]\w+)*|[^\w\s]", re.IGNORECASE)
 _TITLE = re.compile(r"\b(Dr|Mr|Mrs|Ms|St)\. ?", re.IGNORECASE)
 _SENTENCE = re.compile(r"[^.!?;]+")
@@ -77,7 +64,7 @@ _LAST_NOUNS = re.compile(rf"(?:{_NP},?c)?{_NP}a*$")
 
 
 def open_phrases(model: str) -> PhraseExtractor:
-    """The extractor; it takes no model. Raises PhrasesUnavailable where the package is missing."""
+    """The extractor; it takes no model. Raises PhrasesUnavailable if the package is missing."""
     if model:
         raise PhrasesUnavailable(f"{NAME}:{model}: {NAME} takes no model; write {NAME}")
     spec = importlib.util.find_spec("HanTa")
@@ -89,7 +76,7 @@ def open_phrases(model: str) -> PhraseExtractor:
 
 
 class ChunkExtractor:
-    """Phrases of English sentences by HanTa's tags and the grammar of this file."""
+    """Phrases of English sentences by HanTa's tags and this file's grammar."""
 
     name = NAME
 
@@ -110,7 +97,7 @@ class ChunkExtractor:
         return [tag for _, _, tag in self._tag(words)]
 
     def tagged(self, text: str) -> list[tuple[str, str, str]]:
-        """Each word of a sentence in lower case, its form in a dictionary, and its C5 tag."""
+        """(word in lower case, lemma, C5 tag) of each word of a sentence."""
         words = _WORD.findall(_TITLE.sub(r"\1 ", text))
         return [(word.lower(), stem.lower(), tag) for word, stem, tag in self._tag(words)] if words else []
 
@@ -122,7 +109,7 @@ class ChunkExtractor:
     def _tagger(self) -> Any:
         from HanTa.HanoverTagger import HanoverTagger  # type: ignore[import-untyped, unused-ignore]
 
-        # The whole path: of a bare name HanTa takes a file of the working directory first, and unpickles it.
+        # An absolute path: HanTa looks up bare names in the working directory first, and unpickles them.
         tagger = HanoverTagger(str(self._model))
         tagger.readings = lru_cache(maxsize=50_000)(lambda word: {tag for tag, _ in tagger.tag_word(word)})
         return tagger
@@ -150,9 +137,8 @@ class ChunkExtractor:
 
 @dataclass(frozen=True)
 class Group:
-    """Verbs that stand together: `starts` the places where a verb phrase begins, `stop` where all end.
-
-    `subject` are the noun phrases of who does it.
+    """A group of adjacent verbs: `starts` of its verb phrases, their common `stop`, and the noun phrases of
+    its `subject`.
     """
 
     starts: tuple[int, ...]
@@ -162,35 +148,35 @@ class Group:
 
 @dataclass(frozen=True)
 class Sentence:
-    """Words in lower case, and a letter for each."""
+    """Words in lower case, with a letter for each."""
 
     words: tuple[str, ...]
     letters: str
 
     def text(self, begin: int, end: int) -> str:
-        """Some of the words, as one writes them."""
+        """Some of the words as normal text."""
         return re.sub(r" ('s|n't|,)(?=\W|$)", r"\1", " ".join(self.words[begin:end]))
 
     def groups(self) -> Iterator[Group]:
-        """The groups of verbs, in their order."""
+        """The verb groups in order."""
         main: tuple[str, ...] = ()
         left = 0
         previous: Group | None = None
         for match in _VERBS.finditer(self.letters):
             start, end = match.span()
             finite = self.letters[start] in "xv"
-            own_nouns = not finite and self._follows_nouns(start)
-            stop = self._stop(end, after_nouns=own_nouns and previous is None)
+            after_nouns = not finite and self._follows_nouns(start)
+            stop = self._stop(end, after_nouns=after_nouns and previous is None)
             subject = self._subject(left, start, finite, main, previous)
             if finite and not self._relative(left, start):
                 main = subject
             starts = [place for place in range(start, end) if self.letters[place] in "xvgi"]
-            # An auxiliary only says when; the phrase of its main verb says the rest.
+            # Auxiliaries before the main verb are skipped.
             while len(starts) > 1 and (self.letters[starts[0]] == "x" or self.words[starts[0]] in _BE):
                 del starts[0]
             previous = Group(tuple(starts), stop, subject)
             left = stop
-            # "a person is opens the door": an auxiliary alone says nothing of what is done.
+            # "a person is opens the door": a bare auxiliary is skipped.
             if stop > end or set(self.letters[start:end]) - set("xa"):
                 yield previous
 
@@ -207,7 +193,7 @@ class Sentence:
         return stop
 
     def _before_subject(self, end: int, verb: int, *, keep_nouns: bool) -> int:
-        """Where the clause of a finite verb begins that stands behind a phrase without a conjunction."""
+        """Where the clause of a finite verb begins that follows a phrase without a conjunction."""
         between = self.letters[end:verb].rstrip("a")
         if keep_nouns:
             return end + len(between)
@@ -215,22 +201,22 @@ class Sentence:
         nouns = _LAST_NOUNS.search(between)
         if joined >= 0 and (nouns is None or nouns.start() > joined):
             return end + joined
-        # What is left of "after she calls" is no part of the clause before it.
+        # The preposition of "after she calls" is not part of the clause before it.
         return end + len(between[: nouns.start()].rstrip("q") if nouns else between)
 
     def _is_border(self, place: int, *, after_nouns: bool) -> bool:
-        """Whether a clause ends before a word, as far as the words behind it tell."""
-        letter, rest = self.letters[place], self.letters[place + 1 :].lstrip("ac,")
+        """Whether a clause ends before a word, judging by the following words."""
+        letter, after = self.letters[place], self.letters[place + 1 :].lstrip("ac,")
         if letter == "s":
             return True
         if letter == "a":
-            return rest[:1] in ("x", "v") and set(self.letters[place:]) != {"a"}
+            return after[:1] in ("x", "v") and set(self.letters[place:]) != {"a"}
         if letter == ",":
             return _LIST_GOES_ON.match(self.letters, place) is None
         if letter == "c":
-            # "a man wearing a shirt and jeans plays": the second verb has the man for its subject.
-            new_subject = not after_nouns and re.match(rf"{_NP}a*[xv]", rest) is not None
-            return new_subject or rest[:1] in tuple("xvgit")
+            # "a man wearing a shirt and jeans plays": the man is the subject of the second verb.
+            new_subject = not after_nouns and re.match(rf"{_NP}a*[xv]", after) is not None
+            return new_subject or after[:1] in tuple("xvgit")
         return False
 
     def _follows_nouns(self, start: int) -> bool:
@@ -242,7 +228,6 @@ class Sentence:
     def _subject(
         self, left: int, start: int, finite: bool, main: tuple[str, ...], previous: Group | None
     ) -> tuple[str, ...]:
-        """Who does what a group of verbs says."""
         if not finite:
             return self._doer(start) or main if self._follows_nouns(start) else main
         if self._relative(left, start) and _NOUNS.search(self.letters, left, start) is None:
@@ -255,7 +240,7 @@ class Sentence:
         return main
 
     def _doer(self, place: int) -> tuple[str, ...]:
-        """The noun phrase right before a participle, unless it says where: "lying on a bed watching"."""
+        """The noun phrase right before a participle, unless it is a place: "lying on a bed watching"."""
         matches = [match.start() for match in _NOUNS.finditer(self.letters, 0, place)]
         governed = matches[-1] > 0 and self.words[matches[-1] - 1] in _PLACES
         return () if governed else self._nouns_before(place)
@@ -265,9 +250,9 @@ class Sentence:
         return self._each(*matches[-1]) if matches and matches[-1][1] == place else ()
 
     def _first_nouns(self, left: int, start: int) -> tuple[str, ...]:
-        """The first noun phrase that no preposition governs, with what "of" says of it.
+        """The first noun phrase not governed by a preposition, with an "of" complement.
 
-        Behind another verb the last one serves where all are governed: "before Mary calls".
+        After another verb, if all are governed, the last one: "before Mary calls".
         """
         governed: tuple[str, ...] = ()
         for match in _NOUNS.finditer(self.letters, left, start):
@@ -278,14 +263,14 @@ class Sentence:
             if end < start and self.words[end] == "of":
                 inner = _NOUNS.match(self.letters, end + 1, start)
                 if inner is not None:
-                    return (_plain(self.text(begin, inner.end())),)
+                    return (without_article(self.text(begin, inner.end())),)
             return self._each(begin, end)
         return governed
 
     def _each(self, begin: int, end: int) -> tuple[str, ...]:
         """The members of a list of noun phrases."""
         return tuple(
-            _plain(self.text(begin + match.start(), begin + match.end()))
+            without_article(self.text(begin + match.start(), begin + match.end()))
             for match in re.finditer(r"[^c,]+", self.letters[begin:end])
         )
 
@@ -294,18 +279,12 @@ def _clauses(subject: tuple[str, ...], verb: str) -> list[str]:
     return [f"{noun} {verb}" for noun in subject] or [verb]
 
 
-def _plain(noun: str) -> str:
-    """A noun phrase without its article."""
-    first, _, rest = noun.partition(" ")
-    return rest if first in _ARTICLES and rest else noun
-
-
 def _distinct(phrases: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(phrases))
 
 
 def _as_letters(words: Sequence[str], tags: Sequence[str], readings: Any) -> str:
-    """One letter a word; what the tagger often takes for a noun in captions is mended here."""
+    """One letter per word, with corrections of verbs that the tagger mistakes for nouns in captions."""
     letters = [_MARKS.get(word) or _LETTER_OF.get(tag, "a") for word, tag in zip(words, tags, strict=True)]
     for place, (word, tag) in enumerate(zip(words, tags, strict=True)):
         before = letters[place - 1] if place else "."
@@ -331,9 +310,9 @@ def _as_letters(words: Sequence[str], tags: Sequence[str], readings: Any) -> str
 
 
 def _third_person(left: str, right: str, may_be: bool) -> bool:
-    """Whether the "-s" of a third person was taken for that of a plural: "the camera pans around".
+    """Whether an "-s" marks a third person instead of a plural: "the camera pans around".
 
-    `left` and `right` are the letters of its sentence, `may_be` whether the tagger knows the word as a verb.
+    `left` and `right` are the letters around the word, `may_be` whether the tagger knows it as a verb.
     """
     after = right[:1]
     if re.search(r"[xv].*[c,]a*$", left):

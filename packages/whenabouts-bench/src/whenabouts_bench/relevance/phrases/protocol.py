@@ -1,4 +1,4 @@
-"""What every way of taking sentences apart promises, and how it says no."""
+"""The protocol of phrase extractors, and their error."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from whenabouts.types import WhenaboutsError
 
 
 class PhrasesUnavailable(WhenaboutsError):
-    """No such way of finding phrases, or it cannot be used here; the message says what to do about it."""
+    """No such phrase extractor, or it cannot be used here; the message has the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phrases:
-    """The phrases of one sentence, in its order, in lower case, without repetition.
+    """The phrases of one sentence, in order, in lower case, without duplicates.
 
-    `verb`: what is done ("start dancing", "dancing"); `noun`: who and what ("man and woman"); `clauses`: the
-    words of a noun phrase and of what it does as short sentences, one for each of several persons
-    ("man start dancing", "woman start dancing").
+    `verb` phrases ("start dancing", "dancing"), `noun` phrases ("man and woman"), and `clauses`: each subject
+    with its verb phrase as a short sentence ("man start dancing", "woman start dancing").
     """
 
     verb: tuple[str, ...] = ()
@@ -27,28 +26,31 @@ class Phrases:
     clauses: tuple[str, ...] = ()
 
 
+def without_article(noun: str) -> str:
+    """A noun phrase without its article."""
+    first, _, others = noun.partition(" ")
+    return others if first in ("a", "an", "the") and others else noun
+
+
 class PhraseExtractor(Protocol):
-    """Sentences to phrases. What a sentence gives does not depend on the others."""
+    """Extracts phrases from sentences, each independent of the others."""
 
     @property
     def name(self) -> str:
-        """What opens it again."""
+        """The name for `open_phrases`."""
 
     @property
     def fingerprint(self) -> str:
-        """What decides about the phrases: the program, its version, its model."""
+        """Everything that determines the phrases: program, version, model."""
 
     def phrases(self, texts: Sequence[str]) -> list[Phrases]:
         """The phrases of each sentence, in the order of `texts`."""
 
 
 class Family(Protocol):
-    """What a module of this folder declares to be a way of finding phrases.
-
-    A name is `NAME`, or `NAME:model` where the way can be given one.
-    """
+    """A module of this folder that declares an extractor: `NAME`, or `NAME:model` if it takes a model."""
 
     NAME: str
 
     def open_phrases(self, model: str) -> PhraseExtractor:
-        """The extractor; `model` is "" where none was named. Raises PhrasesUnavailable."""
+        """The extractor; `model` is "" by default. Raises PhrasesUnavailable."""

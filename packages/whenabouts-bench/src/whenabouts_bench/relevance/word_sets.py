@@ -1,0 +1,8 @@
+"""Sets of words, written as text."""
+
+from __future__ import annotations
+
+
+def word_set(text: str) -> frozenset[str]:
+    """The words of a text, separated by blanks."""
+    return frozenset(text.split())
