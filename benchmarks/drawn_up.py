@@ -42,7 +42,7 @@ from whenabouts.index.stream import Reads, StreamRun
 from whenabouts.search.moments import StreamAnswer
 from whenabouts.search.searcher import Searcher
 from whenabouts.streams import stream
-from whenabouts.video.cues import Cue
+from whenabouts.video.cue import Cue
 from whenabouts.video.text_reader import TextLine
 
 LENGTH = 2 * fusion.PART_SECONDS

@@ -63,7 +63,8 @@ from whenabouts.index.lookup import query_words, says
 from whenabouts.search.moments import StreamAnswer
 from whenabouts.search.searcher import Searcher
 from whenabouts.types import ScoredMoment
-from whenabouts.video.cues import Cue, read_cue_file
+from whenabouts.video.cue import Cue
+from whenabouts.video.cues import read_cue_file
 
 PART_SECONDS, SEGMENT = 60.0, screen_text.SECONDS
 SIZE = (640, 360)

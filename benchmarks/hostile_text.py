@@ -29,7 +29,8 @@ from whenabouts.intake.files import FileHead
 from whenabouts.streams._passages import passages_of, pieces_of, sentences_of
 from whenabouts.times import parse_date, parse_moment, parse_seconds
 from whenabouts.types import WhenaboutsError
-from whenabouts.video.cues import Cue, last_time, read_cue_file
+from whenabouts.video.cue import Cue
+from whenabouts.video.cues import last_time, read_cue_file
 
 Scanner = Callable[[str], object]
 

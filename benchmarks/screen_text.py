@@ -47,7 +47,8 @@ from PIL import Image, ImageDraw, ImageFilter, ImageFont
 from whenabouts import Corpus
 from whenabouts.index.reading import FrameBatch, ReadTask, ReadVideo, read_file
 from whenabouts.index.records import StreamInfo, VideoRecord
-from whenabouts.index.stream import FrameSettings, Reads, StreamRun
+from whenabouts.index.sampling import FrameSettings
+from whenabouts.index.stream import Reads, StreamRun
 from whenabouts.streams import stream
 from whenabouts.video import text_reader
 from whenabouts.video.cues import read_cue_file

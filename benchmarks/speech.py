@@ -36,7 +36,8 @@ from benchmarks.machine import describe_machine
 from numpy.typing import NDArray
 
 from whenabouts import Corpus
-from whenabouts.video.cues import Cue, CueTrack, read_cue_file
+from whenabouts.video.cue import Cue
+from whenabouts.video.cues import CueTrack, read_cue_file
 from whenabouts.video.sound import SAMPLE_RATE, sound_pieces
 from whenabouts.video.speech import transcribe
 from whenabouts.video.speech_guard import UNGUARDED, Guard

@@ -33,7 +33,8 @@ from numpy.typing import NDArray
 from whenabouts import Corpus
 from whenabouts.encoders import encode_passages, open_text_encoder
 from whenabouts.types import Moment
-from whenabouts.video.cues import Cue, read_cue_file
+from whenabouts.video.cue import Cue
+from whenabouts.video.cues import read_cue_file
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("WHENABOUTS_SHARED_DATA", ROOT.parent / "shared" / "data")) / "transcripts"

@@ -40,7 +40,8 @@ STREAM = '''
 import numpy as np
 
 from whenabouts.index.records import ClipColumns, StreamInfo
-from whenabouts.index.stream import Cost, FrameSettings, Reads, Stream, StreamRun
+from whenabouts.index.sampling import FrameSettings
+from whenabouts.index.stream import Cost, Reads, Stream, StreamRun
 
 
 class Light(Stream):

@@ -12,7 +12,7 @@ from typing import Any
 from tests.fuzz.bytes import damaged
 
 from whenabouts.index.reading import FileRead, FrameBatch, ReadTask, read_file
-from whenabouts.index.stream import FrameSettings, SoundSettings
+from whenabouts.index.sampling import FrameSettings, SoundSettings
 from whenabouts.index.workers import Failed, Part, ReaderPool
 from whenabouts.streams._passages import passages_of
 from whenabouts.types import WhenaboutsError

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from whenabouts.index.records import StreamInfo
-from whenabouts.index.stream import FrameSettings, Reads, StreamRun
+from whenabouts.index.sampling import FrameSettings
+from whenabouts.index.stream import Reads, StreamRun
 from whenabouts.streams import stream
 
 

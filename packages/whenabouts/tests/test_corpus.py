@@ -24,7 +24,8 @@ from whenabouts.index.records import EncoderMismatch, NotACorpus
 from whenabouts.index.transcripts import Transcripts
 from whenabouts.indexing import plan_index, run_index
 from whenabouts.types import UsageError
-from whenabouts.video.cues import Cue, CueTrack
+from whenabouts.video.cue import Cue
+from whenabouts.video.cues import CueTrack
 from whenabouts.video.speech_models import SpeechUnavailableError
 
 pytestmark = pytest.mark.usefixtures("unmeasured")

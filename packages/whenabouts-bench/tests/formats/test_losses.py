@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from whenabouts_bench import formats
-from whenabouts_bench.formats import PARTS, keeps_of
+from whenabouts_bench.formats import keeps_of
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
+from whenabouts_bench.formats.parts import PARTS
 from whenabouts_bench.formats.runs import MemoryRun, RunBlock
 
 MODULES = {module.NAME: module for module in formats.all_formats()}

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from whenabouts.index.executor import SpeechTask, Take
-from whenabouts.index.plan import Work
 from whenabouts.index.reading import FileRead, ReadVideo
+from whenabouts.index.work import Work
 from whenabouts.index.workers import Failed, Finished, available_cores
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.cues import CueTrack

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import whenabouts
 from whenabouts.index.executor import Clips, FileEncoder, SpeechTask, failure, recognised
-from whenabouts.index.plan import Work
 from whenabouts.index.reading import FrameBatch, ReadTask, ReadVideo, SoundBatch, read_file
+from whenabouts.index.work import Work
 from whenabouts.index.workers import Failed, Finished, Message, Part, ReaderPool
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.files import printable

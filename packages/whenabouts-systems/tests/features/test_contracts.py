@@ -20,6 +20,7 @@ from whenabouts.types import UsageError
 from whenabouts_systems.features import all_layouts, layout_names, layout_summaries, open_features
 from whenabouts_systems.features.layouts.store import convert_to_store
 from whenabouts_systems.features.location import FeatureLocation
+from whenabouts_systems.features.outlines import outline_of
 
 Variant = tuple[str, Maker]
 
@@ -57,7 +58,7 @@ def test_a_layout_is_recognised_by_its_content_and_by_its_own_reader_alone(
 ) -> None:
     layout, make = variant
     place = FeatureLocation(make(tmp_path / "no suffix", items))
-    fitting = [module.NAME for module in all_layouts() if re.fullmatch(module.OUTLINE, place.outline)]
+    fitting = [module.NAME for module in all_layouts() if re.fullmatch(module.OUTLINE, outline_of(place))]
     assert fitting == [layout]
 
 

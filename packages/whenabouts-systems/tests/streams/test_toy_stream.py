@@ -20,7 +20,7 @@ from whenabouts.cli.main import main
 from whenabouts.confidence.background import SENTENCES
 from whenabouts.confidence.chance import FEWEST_SCORES
 from whenabouts.index.reading import FrameBatch, ReadTask, read_file
-from whenabouts.index.stream import FrameSettings
+from whenabouts.index.sampling import FrameSettings
 from whenabouts.indexing import plan_index
 from whenabouts.server.app import Application
 from whenabouts.server.settings import Settings

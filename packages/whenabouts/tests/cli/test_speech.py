@@ -16,7 +16,8 @@ from tests.cli.commands import Whenabouts
 from whenabouts import Corpus
 from whenabouts.index.transcripts import Transcripts
 from whenabouts.video import speech, speech_models
-from whenabouts.video.cues import Cue, CueTrack
+from whenabouts.video.cue import Cue
+from whenabouts.video.cues import CueTrack
 from whenabouts.video.speech_models import PACKAGED, why_unavailable
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("unmeasured")]

@@ -25,7 +25,8 @@ from whenabouts.index.records import VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.index.transcripts import Speech, Transcripts
 from whenabouts.index.workers import ReaderPool
-from whenabouts.video.cues import Cue, CueTrack, Word
+from whenabouts.video.cue import Cue, Word
+from whenabouts.video.cues import CueTrack
 from whenabouts.video.files import find_files
 
 

@@ -21,7 +21,8 @@ from whenabouts.index.estimate import Estimate
 from whenabouts.index.plan import Plan, Settings, make_plan
 from whenabouts.index.reading import FrameBatch, SoundBatch
 from whenabouts.index.records import StreamInfo, VideoRecord
-from whenabouts.index.stream import Cost, FrameSettings, Reads, Stream, StreamRun
+from whenabouts.index.sampling import FrameSettings
+from whenabouts.index.stream import Cost, Reads, Stream, StreamRun
 from whenabouts.video.files import content_hash, find_files
 
 SENTENCE = "We speak of the weather and of nothing else for as long as it takes"

@@ -22,6 +22,7 @@ from whenabouts.index.keys import (
 )
 from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
 from whenabouts.index.store import Store
+from whenabouts.index.vector_index import Distance
 from whenabouts.types import UsageError
 
 WIDTH = 8
@@ -79,7 +80,7 @@ def test_what_is_put_comes_back(store: Store) -> None:
 
 
 @pytest.mark.parametrize("distance", ["l2", "dot"])
-def test_the_nearest_keys_are_those_of_the_greatest_product(store: Store, distance: upkeep.Distance) -> None:
+def test_the_nearest_keys_are_those_of_the_greatest_product(store: Store, distance: Distance) -> None:
     keys = add_keys(store, replace(INFO, distance=distance))
     scale = 1.0 if distance == "l2" else 3.0
     videos = [encoded(f"v{seed}", 5, seed) for seed in range(6)]

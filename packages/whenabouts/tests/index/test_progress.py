@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from whenabouts.index.estimate import Estimate
-from whenabouts.index.plan import Plan, Work
+from whenabouts.index.plan import Plan
 from whenabouts.index.progress import Heartbeat, Meter, Progress, Summary
 from whenabouts.index.reading import Reached, ReadTask
+from whenabouts.index.work import Work
 from whenabouts.index.workers import Failed, Finished, Message, Part
 from whenabouts.video.files import SourceFile
 

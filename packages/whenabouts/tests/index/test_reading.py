@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from whenabouts.index.reading import FrameBatch, ReadTask, read_file
-from whenabouts.index.stream import FrameSettings
+from whenabouts.index.sampling import FrameSettings
 from whenabouts.video.frames import sample_frames
 
 

@@ -10,16 +10,8 @@ from tests.toy_encoders import Letters
 
 from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
 from whenabouts.index.records import ClipColumns, StreamInfo
-from whenabouts.index.stream import (
-    Cost,
-    FrameSettings,
-    Option,
-    Reads,
-    Setup,
-    SoundSettings,
-    Stream,
-    StreamRun,
-)
+from whenabouts.index.sampling import FrameSettings, SoundSettings
+from whenabouts.index.stream import Cost, Option, Reads, Setup, Stream, StreamRun
 
 SECONDS = 0.5
 WORDS = ("black night", "dark evening", "grey morning", "bright noon", "white snow")

@@ -17,7 +17,7 @@ from whenabouts.index.records import ClipBlock, ClipColumns, EncoderMismatch, St
 from whenabouts.index.stream import Setup, Stream, StreamRun
 from whenabouts.streams import all_streams, index_options
 from whenabouts.types import Evidence
-from whenabouts.video.cues import Cue
+from whenabouts.video.cue import Cue
 from whenabouts.video.faces import Face
 from whenabouts.video.voices import RATE, Voices
 

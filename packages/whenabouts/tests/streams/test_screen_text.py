@@ -19,7 +19,8 @@ from whenabouts import Corpus
 from whenabouts.cli.main import main
 from whenabouts.index.reading import FrameBatch
 from whenabouts.index.records import StreamInfo
-from whenabouts.index.stream import FrameSettings, Reads, StreamRun
+from whenabouts.index.sampling import FrameSettings
+from whenabouts.index.stream import Reads, StreamRun
 from whenabouts.indexing import plan_index
 from whenabouts.server.app import Application
 from whenabouts.server.settings import Settings

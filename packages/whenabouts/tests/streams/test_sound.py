@@ -16,7 +16,8 @@ from whenabouts import Corpus
 from whenabouts.encoders.protocol import EncoderOutOfMemory
 from whenabouts.index.reading import ReadVideo, SoundBatch
 from whenabouts.index.records import EncoderMismatch, StreamInfo, VideoRecord
-from whenabouts.index.stream import Setup, SoundSettings
+from whenabouts.index.sampling import SoundSettings
+from whenabouts.index.stream import Setup
 from whenabouts.indexing import plan_index, run_index
 from whenabouts.streams import stream
 from whenabouts.types import UsageError

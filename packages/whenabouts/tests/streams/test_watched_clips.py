@@ -19,7 +19,8 @@ from whenabouts import Corpus
 from whenabouts.encoders.protocol import ClipSettings, EncoderOutOfMemory, VideoClip
 from whenabouts.index.reading import FrameBatch, ReadVideo
 from whenabouts.index.records import EncoderMismatch, StreamInfo, VideoRecord
-from whenabouts.index.stream import FrameSettings, Setup
+from whenabouts.index.sampling import FrameSettings
+from whenabouts.index.stream import Setup
 from whenabouts.indexing import plan_index, run_index
 from whenabouts.streams._watched_clips import Window, watched, watched_clips
 from whenabouts.streams.vision import STREAM

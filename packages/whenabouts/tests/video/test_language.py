@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from whenabouts.confidence.background import languages
-from whenabouts.video.cues import Cue, CueTrack, read_cue_file
+from whenabouts.video.cue import Cue
+from whenabouts.video.cues import CueTrack, read_cue_file
 from whenabouts.video.language import (
     SEVERAL,
     language_among,

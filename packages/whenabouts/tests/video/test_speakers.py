@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whenabouts.video.cues import Cue, read_cue_file
+from whenabouts.video.cue import Cue
+from whenabouts.video.cues import read_cue_file
 from whenabouts.video.speakers import LONGEST_NAME, Turn, marks_of, turns_of
 
 

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from whenabouts.video import speech, speech_models
-from whenabouts.video.cues import Cue, CueTrack
+from whenabouts.video.cue import Cue
+from whenabouts.video.cues import CueTrack
 from whenabouts.video.sound import sound_pieces
 from whenabouts.video.speech import PartialTranscript, SpeechFailedError, mean_confidence, transcribe
 from whenabouts.video.speech_guard import UNGUARDED, Guard

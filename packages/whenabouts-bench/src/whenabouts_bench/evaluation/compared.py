@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from whenabouts.types import number_of
-from whenabouts_bench.evaluation.compared_pools import PooledComparison
+from whenabouts_bench.evaluation.compared_pools import Limits
+from whenabouts_bench.evaluation.metrics import without_nan
 from whenabouts_bench.evaluation.significance import Correction
 
 Verdict = Literal["better", "worse", "no difference shown"]
@@ -368,3 +369,78 @@ def booktabs(
     lines += [f"    {' & '.join(row)} \\\\" for row in rows]
     lines += [r"    \bottomrule", r"  \end{tabular}", r"\end{table}"]
     return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class PooledComparison:
+    """The effect of unjudged answers on a comparison.
+
+    `condensed` is the comparison on condensed lists; `runs` has `Unjudged.means` by run and metric, `limits`
+    has `possible_difference` by metric, system and baseline.
+    """
+
+    judged_iou: float
+    condensed: Comparison
+    runs: Mapping[str, Mapping[str, Mapping[str, float]]]
+    limits: Mapping[tuple[str, str, str], Limits]
+
+    def possible(self, metric: str, system: str, baseline: str) -> Limits:
+        """Bounds of the difference of means over all grades of unjudged answers."""
+        return self.limits[metric, system, baseline]
+
+    def settled(self, metric: str, system: str, baseline: str) -> bool:
+        """Whether unjudged answers cannot change the sign of the difference."""
+        least, greatest = self.possible(metric, system, baseline)
+        return least > 0 or greatest < 0
+
+    def block(self, metric: str) -> list[str]:
+        """The lines of one metric."""
+        counts = [
+            f"{int(run[metric]['unjudged']):,} of {int(run[metric]['answers']):,} answers of {name}"
+            for name, run in self.runs.items()
+            if run[metric]["unjudged"]
+        ]
+        if not counts:
+            return ["  all answers that it reads were judged"]
+        differences = (d for d in self.condensed.differences if d.metric == metric)
+        return [
+            f"  not judged: {', '.join(counts)}; without these:",
+            *self.condensed.block(metric)[1:],
+            *(f"  {self._possible_in_words(d)}" for d in differences),
+        ]
+
+    def _possible_in_words(self, d: Difference) -> str:
+        least, greatest = self.possible(d.metric, d.system, d.baseline)
+        settled = self.settled(d.metric, d.system, d.baseline)
+        return f"{d.system} - {d.baseline}: {100 * least:+.2f} to {100 * greatest:+.2f} possible: " + (
+            "whatever the unjudged answers are worth, its sign stays"
+            if settled
+            else "NO VERDICT, judge more: the unjudged answers could turn it"
+        )
+
+    def sentence(self) -> str:
+        """An explanation of the blocks."""
+        return (
+            "Judgements from pools: an answer is judged from IoU "
+            f"{self.judged_iou:g} with a judged moment (or what the metric asks, if that is less). The first "
+            "lines of a metric count unjudged answers as wrong, the second leave them out (condensed "
+            'lists). "possible": differences of the means over all grades of the unjudged answers; by R@K '
+            "and mIoU an answer of both runs has one grade, by other metrics each run is bounded "
+            "separately, and the limits may be narrower."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        condensed = self.condensed.to_json()
+        for pair in condensed["comparisons"]:
+            for metric, numbers in pair["metrics"].items():
+                names = (metric, pair["system"], pair["baseline"])
+                least, greatest = self.possible(*names)
+                numbers |= {"lower": least, "upper": greatest, "settled": self.settled(*names)}
+        return {
+            "judged_iou": self.judged_iou,
+            "systems": [
+                {"name": name, "metrics": {metric: without_nan(numbers) for metric, numbers in run.items()}}
+                for name, run in self.runs.items()
+            ],
+            "condensed": {key: condensed[key] for key in ("systems", "comparisons")},
+        }

@@ -14,8 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.types import UsageError
-from whenabouts_bench.evaluation.compared import Comparison, Difference, Estimate, Settings, System, Verdict
-from whenabouts_bench.evaluation.compared_pools import PooledComparison, possible_difference
+from whenabouts_bench.evaluation.compared import (
+    Comparison,
+    Difference,
+    Estimate,
+    PooledComparison,
+    Settings,
+    System,
+    Verdict,
+)
+from whenabouts_bench.evaluation.compared_pools import possible_difference
 from whenabouts_bench.evaluation.evaluate import Evaluation, annotations_of, evaluate
 from whenabouts_bench.evaluation.protocols import find_protocol, protocol_for
 from whenabouts_bench.evaluation.several_trainings import over_trainings

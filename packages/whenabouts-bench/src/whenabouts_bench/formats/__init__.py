@@ -28,35 +28,13 @@ from whenabouts.intake.files import (
 from whenabouts.plugins import modules_declaring
 from whenabouts.types import UsageError
 from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.formats.parts import PARTS
 from whenabouts_bench.formats.runs import RunSource
 
 __all__ = ["format_names", "open_run", "read_annotations", "write_annotations", "write_run"]
 
 
 Reader = Literal["read_annotations", "open_run"]
-
-
-PARTS = {
-    "texts": "texts of queries",
-    "durations": "durations of videos",
-    "grades": "grades",
-    "similarities": "similarities of query and caption",
-    "captions": "captions of moments",
-    "pools": "pools",
-    "most grade": "marks of judgements from pools (pooled.json)",
-    "given videos": "queries without judgements",
-    "unjudged queries": "queries without judgements",
-    "unjudged videos": "videos without judgements",
-    "query metadata": "queries' values of",
-    "video metadata": "videos' values of",
-    "saliency": "queries' predicted saliency scores",
-    "lists": "lists",
-}
-"""Part -> its name in messages. "query metadata KEY" in KEEPS is one key of a part.
-
-`given videos` belong to queries without judgements whose pool is that one video; `unjudged queries` have
-neither. `lists` and `saliency` are parts of runs.
-"""
 
 
 class Format(Protocol):

@@ -16,6 +16,7 @@ from whenabouts.plugins import modules_declaring
 from whenabouts.types import UsageError
 from whenabouts_systems.features.fingerprint import FeatureMismatch, Fingerprint, require_same
 from whenabouts_systems.features.location import FeatureLocation, OpenOptions
+from whenabouts_systems.features.outlines import outline_of
 from whenabouts_systems.features.source import FeatureSource
 
 __all__ = [
@@ -38,7 +39,7 @@ class Layout(Protocol):
     SUMMARY: str
     """One line for people: which releases, what keys."""
     OUTLINE: str
-    """What `FeatureLocation.outline` is where it lies, and of no other layout: a regular expression."""
+    """What `outlines.outline_of` is where it lies, and of no other layout: a regular expression."""
 
     def open_source(self, location: FeatureLocation, options: OpenOptions) -> FeatureSource:
         """The features that are there."""
@@ -64,7 +65,7 @@ def open_features(
         _ = location.is_folder  # raises where nothing is there
         return _layout_named(layout).open_source(location, options)
     for module in all_layouts():
-        if re.fullmatch(module.OUTLINE, location.outline):
+        if re.fullmatch(module.OUTLINE, outline_of(location)):
             return module.open_source(location, options)
     raise FormatError(
         location.path,
@@ -99,7 +100,7 @@ def _layout_named(name: str) -> Layout:
 
 
 def _description(location: FeatureLocation) -> str:
-    kind, *names = location.outline.split("\n")
+    kind, *names = outline_of(location).split("\n")
     if kind == "hdf5 without entries":
         return "an HDF5 file without entries"
     if kind == "hdf5 group":

@@ -79,37 +79,6 @@ class FeatureLocation:
             raise FormatError(self.path, f"cannot be read: {error.strerror or error}") from None
         return tuple(sorted(names))
 
-    @cached_property
-    def outline(self) -> str:
-        """What is there, in lines: a kind, and names within it; `Layout.OUTLINE` recognises a layout by it.
-
-        "hdf5" with the first entry, or "hdf5 group" with that and the names within; "lmdb" with the data
-        file; "store" with the index of our own; "npy" with the first file of a folder, or "npz" with the
-        names of its arrays; "folder" with file names; "file" with its first bytes. Raises ReaderMissing
-        where only a package could tell, FormatError.
-        """
-        return "\n".join(name.replace("\n", " ") for name in self._outline())
-
-    def _outline(self) -> tuple[str, ...]:
-        if self.is_hdf5:
-            from whenabouts_systems.features.layouts._hdf5 import outline
-
-            return outline(self.path)
-        if self.lmdb_file is not None:
-            return ("lmdb", self.lmdb_file.name)
-        if not self.is_folder:
-            return ("file", self.head.decode("latin-1"))
-        if {STORE_ROWS, STORE_INDEX} <= set(self.names):
-            return ("store", STORE_INDEX)
-        first = next((name for name in self.names if name.endswith((".npy", ".npz"))), None)
-        if first is None or STORE_INDEX in self.names:
-            return ("folder", *self.names)
-        if first.endswith(".npy"):
-            return ("npy", first)
-        from whenabouts_systems.features.layouts._numpy_files import array_names
-
-        return ("npz", *array_names(self.path / first))
-
     @property
     def is_hdf5(self) -> bool:
         """Whether it begins as HDF5 does (a user block of up to 2 KiB may come first)."""

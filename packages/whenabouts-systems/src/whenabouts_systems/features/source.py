@@ -14,6 +14,7 @@ from typing import Any, NoReturn, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts import plugins
 from whenabouts.clips import ClipGrid, same_instant
 from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError
@@ -276,6 +277,7 @@ class FeatureSource(ABC):
 
 
 def _opened_again(path: Path, layout: str, options: OpenOptions) -> FeatureSource:
-    from whenabouts_systems.features import open_features
-
-    return open_features(path, layout=layout, **dataclasses.asdict(options))
+    source: FeatureSource = plugins.load("features", "layouts").open_features(
+        path, layout=layout, **dataclasses.asdict(options)
+    )
+    return source

@@ -8,7 +8,6 @@ Shapes: N examples of a split, Q queries and V videos of it or of a batch; see `
 
 from __future__ import annotations
 
-import hashlib
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,13 +30,12 @@ from whenabouts_systems.models.inputs import Inputs
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch
 from whenabouts_systems.training.experiment import DataSettings, Labels, Order
 from whenabouts_systems.training.positives import Pairs, PositivePairs
+from whenabouts_systems.training.seeds import Indices
 from whenabouts_systems.training.window_labels import WindowLabels
 
 if TYPE_CHECKING:
     from whenabouts_systems.training.hard_negatives import DrawnNegatives
 
-
-Indices = NDArray[np.int64]
 
 _BATCHES_SORTED = 16
 """As many batches of examples are drawn at random, and sorted by length among themselves."""
@@ -410,13 +408,6 @@ def _in_order(video: Indices) -> tuple[Indices, Indices]:
     places = np.empty(len(order), np.int64)
     places[order] = np.arange(len(order))
     return values[order], places[inverse]
-
-
-def seed_of(*numbers: int) -> int:
-    """A seed that changes altogether when one of the numbers does."""
-    text = " ".join(map(str, numbers)).encode()
-    # PyTorch takes seeds below 2**63 everywhere.
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) >> 1
 
 
 def spans_in_clips(

@@ -27,9 +27,9 @@ from whenabouts_systems.models.inputs import Inputs
 from whenabouts_systems.models.protocol import QueryEncoding, SpanScores, VideoEncoding, joined
 from whenabouts_systems.models.trained import Trained
 from whenabouts_systems.ranking.encoded_corpus import evaluating
-from whenabouts_systems.training.examples import Indices, seed_of
 from whenabouts_systems.training.experiment import NegativeSettings
 from whenabouts_systems.training.positives import Pairs, is_in
+from whenabouts_systems.training.seeds import Indices, seed_of
 
 Scores = NDArray[np.float16]
 Progress = Callable[[int, int], None]

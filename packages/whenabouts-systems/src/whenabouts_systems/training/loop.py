@@ -26,13 +26,14 @@ from whenabouts_systems.ranking.candidates import RankedVideos
 from whenabouts_systems.ranking.split import encode_split, joined_runs, rank_split
 from whenabouts_systems.training.data import ExperimentData
 from whenabouts_systems.training.devices import DeviceSetup
-from whenabouts_systems.training.examples import Examples, seed_of
+from whenabouts_systems.training.examples import Examples
 from whenabouts_systems.training.experiment import Experiment, TrainingSettings
 from whenabouts_systems.training.optimizer import freeze, learning_rate_share, new_optimizer
 from whenabouts_systems.training.run_folder import STATE, RunFolder, State, read_state, restore
+from whenabouts_systems.training.seeds import seed_of
+from whenabouts_systems.training.validation import Validation
 
 if TYPE_CHECKING:
-    from whenabouts_bench.evaluation.evaluate import Evaluation
     from whenabouts_bench.formats.runs import MemoryRun
 
 
@@ -329,24 +330,6 @@ class _Training:
             f"is no number; its {len(queries)} queries: {shown}. The state before it is kept in "
             f"{self.folder.path}. A smaller training.learning_rate may help, or precision fp32"
         )
-
-
-@dataclass(frozen=True)
-class Validation:
-    """How the weights rank the validation split.
-
-    `score` is the sum of the metrics of `measure`; `means` are those and the protocol's others.
-    """
-
-    score: float
-    means: Mapping[str, float | None]
-    measure: tuple[str, ...]
-    answers: MemoryRun | None = None
-    evaluation: Evaluation | None = None
-
-    def without_answers(self) -> Validation:
-        """The numbers alone."""
-        return dataclasses.replace(self, answers=None, evaluation=None)
 
 
 def validate(

@@ -37,10 +37,10 @@ from whenabouts.types import UsageError
 from whenabouts_bench.formats.annotations import Floats
 from whenabouts_bench.formats.runs import RunBlock, RunSource, Task
 from whenabouts_systems.ranking.candidates import RankedVideos
-from whenabouts_systems.training.examples import Indices
 from whenabouts_systems.training.experiment import RetrievedSettings
 from whenabouts_systems.training.hard_negatives import DrawnNegatives
 from whenabouts_systems.training.positives import is_in
+from whenabouts_systems.training.seeds import Indices
 
 if TYPE_CHECKING:
     from whenabouts_systems.training.examples import Examples

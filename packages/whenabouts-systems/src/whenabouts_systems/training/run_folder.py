@@ -38,7 +38,7 @@ from whenabouts_systems.models.trained import CONFIG, WEIGHTS
 if TYPE_CHECKING:
     from whenabouts_systems.models.trained import Trained
     from whenabouts_systems.training.experiment import Experiment
-    from whenabouts_systems.training.loop import Validation
+    from whenabouts_systems.training.validation import Validation
 
 
 EXPERIMENT, STATE, ABOUT = "experiment.toml", "state.safetensors", "run.json"

@@ -14,7 +14,7 @@ from typing import Any
 
 from whenabouts.index.executor import Clips, Executor, LocalExecutor, Recognised, SpeechTask, failure
 from whenabouts.index.lock import uninterrupted
-from whenabouts.index.plan import GIVEN_LANGUAGE, NO_SOUND, Plan, Work
+from whenabouts.index.plan import GIVEN_LANGUAGE, NO_SOUND, Plan
 from whenabouts.index.progress import Meter, Progress, Summary, named
 from whenabouts.index.reading import FileRead, ReadVideo
 from whenabouts.index.records import (
@@ -29,8 +29,10 @@ from whenabouts.index.records import (
 )
 from whenabouts.index.store import Store, unlike_its_file
 from whenabouts.index.transcripts import Speech, heard_by
+from whenabouts.index.work import Work
 from whenabouts.index.workers import Failed, Message, Part
-from whenabouts.video.cues import Cue, CueTrack
+from whenabouts.video.cue import Cue
+from whenabouts.video.cues import CueTrack
 from whenabouts.video.language import language_of_track
 from whenabouts.video.objects import source_path
 from whenabouts.video.probe import Probe, chosen_sound

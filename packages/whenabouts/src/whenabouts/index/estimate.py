@@ -27,8 +27,9 @@ from whenabouts.video.sound import SAMPLE_RATE, SoundPiece, sound_pieces
 from whenabouts.video.speech_models import speech_seconds
 
 if TYPE_CHECKING:
-    from whenabouts.index.plan import Work
-    from whenabouts.index.stream import FrameSettings, StreamRun
+    from whenabouts.index.sampling import FrameSettings
+    from whenabouts.index.stream import StreamRun
+    from whenabouts.index.work import Work
 
 _log = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from whenabouts.index.plan import Work
 from whenabouts.index.reading import FileRead, FrameBatch, ReadVideo, SoundBatch, read_file
 from whenabouts.index.records import ClipColumns
 from whenabouts.index.transcripts import Recognise
+from whenabouts.index.work import Work
 from whenabouts.index.workers import Failed, Finished, Message, Part, ReaderPool, available_cores
 from whenabouts.intake.remote_faults import StoreAway
 from whenabouts.types import WhenaboutsError

@@ -52,7 +52,7 @@ from whenabouts.index.records import (
     description_schema,
     ledger_schema,
 )
-from whenabouts.index.upkeep import Distance, VectorIndex
+from whenabouts.index.vector_index import Distance, VectorIndex
 from whenabouts.index.whole import LedgerState, LedgerWatch
 from whenabouts.index.word_statistics import WordsByLanguage
 from whenabouts.locking import is_shared

@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 from whenabouts.index.handle import SideTable
 from whenabouts.index.records import ClipHits, VideoRecord, vector_field
 from whenabouts.index.store import Store
-from whenabouts.index.upkeep import Distance
+from whenabouts.index.vector_index import Distance
 from whenabouts.types import UsageError
 
 CACHE_BYTES = 640 * 2**20

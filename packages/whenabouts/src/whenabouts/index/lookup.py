@@ -20,7 +20,7 @@ from whenabouts.index.records import EXTRA_COLUMNS, ClipBlock, ClipHits, printab
 from whenabouts.index.stemming import as_indexed, stemmed
 
 if TYPE_CHECKING:
-    from whenabouts.index.upkeep import Distance, VectorIndex
+    from whenabouts.index.vector_index import Distance, VectorIndex
 
 CLIP_COLUMNS = ["video_id", "index", "start", "end"]
 HitsAt = Callable[[NDArray[np.uint64], NDArray[np.float32], int], ClipHits]

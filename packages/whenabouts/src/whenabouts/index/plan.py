@@ -13,6 +13,7 @@ from whenabouts.index.absent import AbsentFiles, RemovedFile, safely_pruned
 from whenabouts.index.estimate import Estimate, estimated
 from whenabouts.index.reading import ReadTask
 from whenabouts.index.records import SOUND_TRACK, SOUND_TRACKS, VideoRecord, unambiguous
+from whenabouts.index.work import WHOLE, Work
 from whenabouts.index.workers import available_cores
 from whenabouts.intake.opening import read_regular
 from whenabouts.types import UsageError, number_of
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 _METADATA_FILE_LIMIT = 256 * 1024 * 1024
 
 # For these reasons the whole file is read again.
-_WHOLE = frozenset({"new", "changed", "retry"})
 _SHOWN_DUPLICATES, _SHOWN_PROBLEMS = 5, 20
 NO_SOUND = "no sound"
 """The source of the words of a video that was to be transcribed and has no sound."""
@@ -69,29 +69,6 @@ class Settings:
 
 GIVEN_LANGUAGE = "language_from"
 """The metadata key which says that the user gave a video's language."""
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """One file to read: the task, the reasons, the streams to make, and its ledger row if it has one.
-
-    `words_signature` describes the subtitle files beside it; `supersedes` are ids of subtitle files that were
-    indexed alone before their recording was found.
-    """
-
-    task: ReadTask
-    reasons: tuple[str, ...]
-    file: SourceFile
-    metadata: dict[str, Any]
-    streams: tuple[str, ...] = ()
-    record: VideoRecord | None = None
-    words_signature: str = ""
-    supersedes: tuple[str, ...] = ()
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the whole file is read, keeping only the video's id."""
-        return not _WHOLE.isdisjoint(self.reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,7 +429,7 @@ class _Planner:
     def _add(
         self, file: SourceFile, record: VideoRecord | None, reasons: list[str], streams: list[StreamRun]
     ) -> None:
-        is_media, is_whole = file.kind == "media", not _WHOLE.isdisjoint(reasons)
+        is_media, is_whole = file.kind == "media", not WHOLE.isdisjoint(reasons)
         settled = "" if is_whole or record is None else record.content_hash
         frames = dict.fromkeys(run.reads.frames for run in streams if run.reads.frames)
         sound = dict.fromkeys(run.reads.sound for run in streams if run.reads.sound and is_media)

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.clips import ClipGrid
-from whenabouts.video.cues import Cue, CueTrack, read_cue_file, words_of
+from whenabouts.video.cue import Cue
+from whenabouts.video.cues import CueTrack, read_cue_file, words_of
 from whenabouts.video.files import content_hash, printable
 from whenabouts.video.frames import Frame, sample_frames
 from whenabouts.video.objects import refusals
@@ -28,7 +29,7 @@ from whenabouts.video.sound import sound_pieces
 
 if TYPE_CHECKING:
     from whenabouts.index.records import ClipColumns, VideoRecord
-    from whenabouts.index.stream import FrameSettings, SoundSettings
+    from whenabouts.index.sampling import FrameSettings, SoundSettings
 
 # Frames in a message: enough to keep the pipe cheap, few enough to keep memory small.
 _BATCH = 16

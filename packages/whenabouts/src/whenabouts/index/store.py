@@ -43,7 +43,6 @@ from whenabouts.index.upkeep import (
     ALWAYS,
     LEDGER_WHILE_WRITING,
     WHILE_WRITING,
-    Distance,
     Schedule,
     index_ids,
     index_kinds,
@@ -53,6 +52,7 @@ from whenabouts.index.upkeep import (
     state_of,
     tidy,
 )
+from whenabouts.index.vector_index import Distance
 from whenabouts.index.whole import LedgerState
 
 # Prefix of facts that name streams to rewrite.

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from whenabouts.index.sampling import FrameSettings, SoundSettings
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -24,25 +26,6 @@ if TYPE_CHECKING:
 
 QueryKind = Literal["text", "picture", "moment"]
 """The kinds of query: words, a picture, a moment of the corpus."""
-
-
-@dataclass(frozen=True, slots=True)
-class FrameSettings:
-    """The frames that a stream reads: one per clip of `clip_seconds`, short side of `size` pixels.
-
-    It is the one nearest to the share `at` of the clip: 0 is its beginning, 0.5 its middle.
-    """
-
-    clip_seconds: float
-    size: int
-    at: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class SoundSettings:
-    """The sound that a stream reads: mono, `rate` samples a second."""
-
-    rate: int = 16_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 from whenabouts.index.lance import connect, open_table, speaking
 from whenabouts.index.lock import uninterrupted
 from whenabouts.index.lookup import among, literal
-from whenabouts.video.cues import Cue, CueTrack, Word
+from whenabouts.video.cue import Cue, Word
+from whenabouts.video.cues import CueTrack
 from whenabouts.video.speech import PartialTranscript
 
 _TABLE = "transcripts"

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any
 
 from whenabouts.index.lance import is_remote, refuse_links
 from whenabouts.index.lookup import has_index
-
-Distance = Literal["cosine", "dot", "l2"]
-"""How vectors are compared. "l2" orders unit vectors as the cosine does, at the same cost. Its distances from
-an index's 8 bits are correct; those of "cosine" come out twice as large."""
+from whenabouts.index.vector_index import Distance, VectorIndex
 
 INDEX_ROWS = 50_000
 """Streams from this size on get a vector index; below, an exact search takes about 1 ms per thousand."""
@@ -27,18 +24,6 @@ _OLD_VERSIONS_KEPT = timedelta(milliseconds=1)
 # LanceDB's message after a concurrent write; and how often a merge is tried.
 _CONFLICT = "Retryable commit conflict"
 _ATTEMPTS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class VectorIndex:
-    """The last training of a table's vector index: number of rows and of partitions.
-
-    `distance` is "cosine", or "dot" for vectors whose length counts.
-    """
-
-    rows: int
-    partitions: int
-    distance: Distance = "cosine"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from html import escape
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from whenabouts.index.records import VideoRecord, unambiguous
 from whenabouts.streams import stream as stream_named
 from whenabouts.times import format_time
-from whenabouts.types import Evidence, ScoredMoment, WhenaboutsError
+from whenabouts.types import Answer, Evidence, ScoredMoment, WhenaboutsError
 from whenabouts.video.objects import source_path
-
-if TYPE_CHECKING:
-    from whenabouts.search.search_result import SearchResult
 
 # A picture costs a fraction of a second and 10 kB of the notebook's file.
 _MOST_ROWS = 20
@@ -23,7 +20,38 @@ _PIXELS_WIDE = 192
 _ANSWERS = {"match": "match", "unsure": "unsure", "no_match": "no match"}
 
 
-def html_of(result: SearchResult) -> str:
+class Answered(Protocol):
+    """What a table shows of a `SearchResult`."""
+
+    @property
+    def question(self) -> str: ...
+
+    @property
+    def answer(self) -> Answer: ...
+
+    @property
+    def doubt(self) -> str: ...
+
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
+    @property
+    def moments(self) -> tuple[ScoredMoment, ...]: ...
+
+    @property
+    def videos(self) -> Mapping[str, VideoRecord]: ...
+
+    def __len__(self) -> int:
+        """How many moments there are."""
+
+    def name(self, scored: ScoredMoment) -> str:
+        """The video's name."""
+
+    def instant(self, scored: ScoredMoment) -> float:
+        """The second that shows the moment best."""
+
+
+def html_of(result: Answered) -> str:
     """The answer as an HTML table without scripts, all text escaped, pictures inside as data URIs.
 
     Pictures are made now, and only of files that are as they were when they were indexed.
@@ -42,7 +70,7 @@ def html_of(result: SearchResult) -> str:
     )
 
 
-def _row(result: SearchResult, rank: int, scored: ScoredMoment) -> str:
+def _row(result: Answered, rank: int, scored: ScoredMoment) -> str:
     record = result.videos[scored.video_id]
     picture = _picture(record, result.instant(scored))
     image = "" if picture is None else _framed(picture, scored.evidence.values())

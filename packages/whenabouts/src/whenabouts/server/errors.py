@@ -6,7 +6,7 @@ import contextlib
 import errno
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -24,8 +24,15 @@ from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.video.aside import WriteError
 from whenabouts.video.probe import MediaError
 
-if TYPE_CHECKING:
-    from whenabouts.server.paths import Paths
+
+class Paths(Protocol):
+    """What of a path may be shown (`server.paths.Paths`)."""
+
+    def without_folders(self, text: str) -> str:
+        """A message without the folders in it, where these are hidden."""
+
+    def unless_hidden(self, text: str, instead: str) -> str:
+        """A message, or another one where paths are hidden."""
 
 
 class Problem(BaseModel):

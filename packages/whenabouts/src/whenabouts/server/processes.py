@@ -12,7 +12,7 @@ import multiprocessing
 import multiprocessing.connection
 import socket
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing.context import SpawnProcess
 from typing import Any
@@ -28,7 +28,12 @@ _END_SECONDS = 10.0
 
 @contextlib.contextmanager
 def others_serving(
-    place: Sequence[str], settings: Settings, parts: Parts, bound: socket.socket, share: Share
+    place: Sequence[str],
+    settings: Settings,
+    parts: Parts,
+    bound: socket.socket,
+    share: Share,
+    make_server: Callable[..., Any],
 ) -> Iterator[None]:
     """Further processes that serve a corpus at a listening socket: the others of `share`; ended at the end.
 
@@ -38,7 +43,7 @@ def others_serving(
         yield
         return
     given, stop = _plain(settings) | {"parts": parts}, threading.Event()
-    keeper = threading.Thread(target=_keep, args=(place, given, bound, share, stop), daemon=True)
+    keeper = threading.Thread(target=_keep, args=(place, given, bound, share, stop, make_server), daemon=True)
     keeper.start()
     try:
         yield
@@ -59,7 +64,12 @@ def _plain(settings: Settings) -> dict[str, Any]:
 
 
 def _keep(
-    place: Sequence[str], given: Mapping[str, Any], bound: socket.socket, share: Share, stop: threading.Event
+    place: Sequence[str],
+    given: Mapping[str, Any],
+    bound: socket.socket,
+    share: Share,
+    stop: threading.Event,
+    make_server: Callable[..., Any],
 ) -> None:
     """Start processes, start those again that end, and end all when it is time."""
     context = multiprocessing.get_context("spawn")
@@ -72,7 +82,9 @@ def _keep(
                 continue
             theirs = Share(share.counts, own)
             theirs.end()
-            running[own] = context.Process(target=_serve_here, args=(place, given, plain, theirs))
+            running[own] = context.Process(
+                target=_serve_here, args=(place, given, plain, theirs, make_server)
+            )
             running[own].start()
     plain.detach()
     for process in running.values():
@@ -82,17 +94,22 @@ def _keep(
         process.kill()
 
 
-def _serve_here(place: Sequence[str], given: Mapping[str, Any], bound: socket.socket, share: Share) -> None:
+def _serve_here(
+    place: Sequence[str],
+    given: Mapping[str, Any],
+    bound: socket.socket,
+    share: Share,
+    make_server: Callable[..., Any],
+) -> None:
     """What such a process does: serve until it is told to stop, or the first process is gone."""
     from whenabouts.server.app import Application
-    from whenabouts.server.run import Server
 
     parts = given["parts"]
     settings = Settings(**{name: value for name, value in given.items() if name != "parts"})
     with SharedSocket(bound, share) as shared:
         application = Application(Corpus(place), settings)
         application.service.divide(parts)
-        server = Server(application, settings, lambda: None, share)
+        server = make_server(application, settings, lambda: None, share)
         threading.Thread(target=_end_with_parent, args=(server,), daemon=True).start()
         server.run(sockets=[shared])
 

@@ -51,7 +51,7 @@ def serve(corpus: Corpus, settings: Settings, say: Callable[[str], None], proces
         settings = replace(settings, files=application.service.folders.there)
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         server = Server(application, settings, lambda: say(greeting(settings, sockets[0])), share)
-        with others_serving(corpus.places, settings, parts, sockets[0], share):
+        with others_serving(corpus.places, settings, parts, sockets[0], share, Server):
             server.run(sockets=sockets)
     finally:
         for bound in sockets:

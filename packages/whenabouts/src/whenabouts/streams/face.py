@@ -9,16 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from whenabouts.index.stream import (
-    Cost,
-    FrameSettings,
-    Option,
-    Reads,
-    Setup,
-    Stream,
-    StreamRun,
-    label_in,
-)
+from whenabouts.index.sampling import FrameSettings
+from whenabouts.index.stream import Cost, Option, Reads, Setup, Stream, StreamRun, label_in
 
 if TYPE_CHECKING:
     from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch

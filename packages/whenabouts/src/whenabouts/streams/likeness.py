@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.index.stream import Cost, FrameSettings, Option, Reads, Setup, Stream, StreamRun
+from whenabouts.index.sampling import FrameSettings
+from whenabouts.index.stream import Cost, Option, Reads, Setup, Stream, StreamRun
 from whenabouts.streams._frame_clips import encoded_frames, frame_clips
 from whenabouts.streams._frame_seconds import frame_seconds
 from whenabouts.streams._own_encoder import own_encoder

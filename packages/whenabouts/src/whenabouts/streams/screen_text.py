@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.index.stream import Cost, FrameSettings, Option, Reads, Setup, Stream, StreamRun
+from whenabouts.index.sampling import FrameSettings
+from whenabouts.index.stream import Cost, Option, Reads, Setup, Stream, StreamRun
 from whenabouts.streams._frame_seconds import SHORTEST_SECONDS, frame_seconds
 from whenabouts.streams._text_encoder import made_by, text_encoder
 

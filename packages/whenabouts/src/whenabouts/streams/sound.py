@@ -6,16 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.index.stream import (
-    Cost,
-    Option,
-    Reads,
-    Setup,
-    SoundSettings,
-    Stream,
-    StreamRun,
-    moments_on_segments,
-)
+from whenabouts.index.sampling import SoundSettings
+from whenabouts.index.stream import Cost, Option, Reads, Setup, Stream, StreamRun, moments_on_segments
 from whenabouts.streams._frame_seconds import frame_seconds
 from whenabouts.streams._own_encoder import own_encoder
 

@@ -7,16 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.index.stream import (
-    Cost,
-    Option,
-    Reads,
-    Setup,
-    SoundSettings,
-    Stream,
-    StreamRun,
-    label_in,
-)
+from whenabouts.index.sampling import SoundSettings
+from whenabouts.index.stream import Cost, Option, Reads, Setup, Stream, StreamRun, label_in
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from whenabouts.index.reading import ReadVideo
     from whenabouts.index.records import ClipColumns
     from whenabouts.streams._passages import Passage
-    from whenabouts.video.cues import Cue
+    from whenabouts.video.cue import Cue
 
 # Measured on two cores (benchmarks/ingest.py): an hour's words in 0.9 s and 0.6 MB.
 _COST = Cost(seconds=3.0, bytes=0.6e6, varies=True)

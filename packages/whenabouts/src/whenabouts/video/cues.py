@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whenabouts.types import WhenaboutsError
+from whenabouts.video.cue import Cue, Marks
 from whenabouts.video.encodings import decode_text
 from whenabouts.video.files import printable
 from whenabouts.video.objects import open_source
 from whenabouts.video.probe import Probe, SubtitleTrack, base_language, open_media
-from whenabouts.video.speakers import Marks, marks_of
+from whenabouts.video.speakers import marks_of
 
 if TYPE_CHECKING:
     from av.subtitles.stream import SubtitleStream
@@ -70,31 +71,6 @@ _INVISIBLE = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufe
 
 class SubtitleError(WhenaboutsError):
     """A subtitle file or track cannot be read; the message names it, the cause and the remedy."""
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """One spoken word with its time in seconds."""
-
-    start: float
-    end: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Cue:
-    """A line of text said or shown in [start, end) seconds. `words` is empty if unknown.
-
-    `confidence` in [0, 1] is a speech recogniser's mean certainty; None for written words. `speakers` has the
-    positions in `text` at which somebody begins to speak, with names (`speakers.marks_of`).
-    """
-
-    start: float
-    end: float
-    text: str
-    words: tuple[Word, ...] = ()
-    confidence: float | None = None
-    speakers: Marks = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from whenabouts.video.cues import Cue
-
-Marks = tuple[tuple[int, str], ...]
-"""Positions in a cue's text at which somebody begins to speak, with the name, "" if unnamed."""
+    from whenabouts.video.cue import Cue, Marks
 
 LONGEST_NAME = 40
 # Least lines that begin with a name; fewer for names in capitals and in short files.

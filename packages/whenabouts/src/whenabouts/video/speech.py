@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from whenabouts.types import WhenaboutsError, number_of
-from whenabouts.video.cues import Cue, CueTrack, Word
+from whenabouts.video.cue import Cue, Word
+from whenabouts.video.cues import CueTrack
 from whenabouts.video.files import printable
 from whenabouts.video.objects import refusals
 from whenabouts.video.probe import base_language

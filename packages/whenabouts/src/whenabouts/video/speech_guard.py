@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from whenabouts.video.cues import Cue
+from whenabouts.video.cue import Cue
 
 STOCK_PHRASES = frozenset(
     (

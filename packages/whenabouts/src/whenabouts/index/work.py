@@ -1,0 +1,36 @@
+"""One file that an index run reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from whenabouts.index.reading import ReadTask
+from whenabouts.index.records import VideoRecord
+from whenabouts.video.files import SourceFile
+
+WHOLE = frozenset({"new", "changed", "retry"})
+"""The reasons for which nothing of an earlier run is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One file to read: the task, the reasons, the streams to make, and its ledger row if it has one.
+
+    `words_signature` describes the subtitle files beside it; `supersedes` are ids of subtitle files that were
+    indexed alone before their recording was found.
+    """
+
+    task: ReadTask
+    reasons: tuple[str, ...]
+    file: SourceFile
+    metadata: dict[str, Any]
+    streams: tuple[str, ...] = ()
+    record: VideoRecord | None = None
+    words_signature: str = ""
+    supersedes: tuple[str, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the whole file is read, keeping only the video's id."""
+        return not WHOLE.isdisjoint(self.reasons)
