@@ -26,11 +26,12 @@ from whenabouts.index.filters import Condition
 from whenabouts.index.lookup import search_words
 from whenabouts.index.records import natural_key, spoken_name
 from whenabouts.intake.files import FileHead
-from whenabouts.streams._passages import passages_of, pieces_of, sentences_of
+from whenabouts.streams._passages import passages_of, pieces_of
 from whenabouts.times import parse_date, parse_moment, parse_seconds
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.cue import Cue
 from whenabouts.video.cues import last_time, read_cue_file
+from whenabouts.video.sentences import sentences_of
 
 Scanner = Callable[[str], object]
 

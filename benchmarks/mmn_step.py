@@ -31,9 +31,9 @@ import torch
 from benchmarks.plain_mmn import PlainMMN, Shape, Whole
 from torch import Tensor, nn
 
-from whenabouts_systems.models._parts.moment_map import map_areas
-from whenabouts_systems.models._parts.sparse_convolution import neighbours
 from whenabouts_systems.models.mmn import Config, Model
+from whenabouts_systems.models.parts.moment_map import map_areas
+from whenabouts_systems.models.parts.sparse_convolution import neighbours
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch
 
 

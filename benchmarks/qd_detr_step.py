@@ -18,8 +18,8 @@ from benchmarks.step_ratio import in_turns, options, steps_of, told
 from torch import Tensor
 from torch.nn import functional
 
-from whenabouts_systems.models._parts.window_model import endpoints
-from whenabouts_systems.models._parts.window_targets import saliency_labels, saliency_pairs, true_windows
+from whenabouts_systems.models.parts.window_model import endpoints
+from whenabouts_systems.models.parts.window_targets import saliency_labels, saliency_pairs, true_windows
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch
 from whenabouts_systems.models.qd_detr import Config, Model
 

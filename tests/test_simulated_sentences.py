@@ -73,7 +73,7 @@ def annotated(name: str, first: int) -> Annotations:
 
 
 def test_files_hold_all_videos_those_to_train_on_and_a_tokenizer_as_hero_expects_it(tmp_path: Path) -> None:
-    tokens_of = pytest.importorskip("whenabouts_systems.models._parts.text_encoder").tokens_of
+    tokens_of = pytest.importorskip("whenabouts_systems.models.parts.text_encoder").tokens_of
     splits = {"train": annotated("train", 0), "test": annotated("test", 20)}
     write_speech(splits, Amounts(vocabulary=300), lambda name: tmp_path / f"set_{name}")
     whole, train = (read_sentences(tmp_path / f"set_{name}.jsonl") for name in ("said", "said_train"))

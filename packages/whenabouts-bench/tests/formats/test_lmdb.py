@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from whenabouts.intake.files import FormatError
-from whenabouts_bench.formats._lmdb import LmdbRecords
+from whenabouts_bench.formats.lmdb_records import LmdbRecords
 
 lmdb = pytest.importorskip("lmdb")
 

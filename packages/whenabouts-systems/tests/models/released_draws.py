@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from whenabouts_systems.models._parts import partial_relevance
-from whenabouts_systems.models._parts.ranking_loss import Negatives, draw_negatives
+from whenabouts_systems.models.parts import partial_relevance
+from whenabouts_systems.models.parts.ranking_loss import Negatives, draw_negatives
 
 
 class ReleasedDraws:

@@ -21,9 +21,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from whenabouts_bench.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
-from whenabouts_systems.models._parts.cross_directional import draw_logits, golden_means
-from whenabouts_systems.models._parts.moment_map import iou
-from whenabouts_systems.models._parts.mutual_matching import (
+from whenabouts_systems.models.crocs import drawn_sentences, filtered_matching, negative_cross_entropy
+from whenabouts_systems.models.parts.cross_directional import draw_logits, golden_means
+from whenabouts_systems.models.parts.moment_map import iou
+from whenabouts_systems.models.parts.mutual_matching import (
     Keep,
     Rule,
     Truth,
@@ -31,7 +32,6 @@ from whenabouts_systems.models._parts.mutual_matching import (
     positive_cells,
     scaled_bce,
 )
-from whenabouts_systems.models.crocs import drawn_sentences, filtered_matching, negative_cross_entropy
 from whenabouts_systems.training.positives import joined_by, similar_captions
 
 _SETTINGS = (

@@ -15,9 +15,9 @@ from tests.models.detr_cases import NOISY, SYSTEMS, UNUSED, UNUSED_IN, DetrCase,
 from torch import Tensor
 
 from whenabouts.types import Query
-from whenabouts_systems.models._parts.detr_layers import places_of
-from whenabouts_systems.models._parts.window_targets import matched, relevant_clips, true_windows
 from whenabouts_systems.models.decoding import Decoding, best_spans
+from whenabouts_systems.models.parts.detr_layers import places_of
+from whenabouts_systems.models.parts.window_targets import matched, relevant_clips, true_windows
 from whenabouts_systems.training.window_labels import WindowLabels
 
 _THEIRS = {"align": "ms_align", "orthogonal": "orthogonal_dummy", "similarity": "sim"}

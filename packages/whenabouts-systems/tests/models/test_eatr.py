@@ -9,7 +9,7 @@ import torch
 from tests.models.small_batches import mask_of, small_batch
 
 from whenabouts_systems.models import config_of, new_model
-from whenabouts_systems.models._parts.events import events_of
+from whenabouts_systems.models.parts.events import events_of
 from whenabouts_systems.models.protocol import ClipBatch, QueryBatch
 
 FEATURES = torch.eye(4)

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from whenabouts_systems.models._parts.mutual_matching import Keep, Positives, Rule, Truth, mutual_matching
 from whenabouts_systems.models.g2l import (
     game_players,
     geodesic_distances,
@@ -20,6 +19,7 @@ from whenabouts_systems.models.g2l import (
     relative,
     shapley_interactions,
 )
+from whenabouts_systems.models.parts.mutual_matching import Keep, Positives, Rule, Truth, mutual_matching
 
 VIDEOS, CELLS, WIDTH = 3, 10, 6
 REAL = [10, 7, 4]

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from whenabouts_systems.models._parts.layers import AttentionBlock
 from whenabouts_systems.models.gmmformer import GaussianBlock, windows
+from whenabouts_systems.models.parts.layers import AttentionBlock
 
 
 def test_a_window_lies_around_its_row_and_falls_off_with_the_distance() -> None:

@@ -10,9 +10,9 @@ from tests.golden_folder import golden_folder
 from tests.models.hero_cases import CASES, Golden, opened, sentence_batch
 from torch import Tensor
 
-from whenabouts_systems.models._parts.cross_modal import Sequences, sequences_of
-from whenabouts_systems.models._parts.pretraining import TASKS, Hidden, Pretraining
 from whenabouts_systems.models.hero import Model, released_names
+from whenabouts_systems.models.parts.cross_modal import Sequences, sequences_of
+from whenabouts_systems.models.parts.pretraining import TASKS, Hidden, Pretraining
 from whenabouts_systems.models.protocol import ClipBatch
 
 EVERY: dict[str, float] = dict.fromkeys(TASKS, 1.0)

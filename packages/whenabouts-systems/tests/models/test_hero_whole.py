@@ -11,8 +11,8 @@ from tests.models.small_batches import mask_of
 from torch import Tensor
 
 from whenabouts.types import UsageError
-from whenabouts_systems.models._parts.cross_modal import sequences_of, with_context
 from whenabouts_systems.models.hero import Config, Model
+from whenabouts_systems.models.parts.cross_modal import sequences_of, with_context
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch, SentenceBatch
 
 SIZES: dict[str, Any] = {

@@ -11,8 +11,8 @@ from tests.golden_folder import golden_folder
 from tests.models.hero_cases import CASES, Golden, opened
 from torch import Tensor
 
-from whenabouts_systems.models._parts.packing import Packing
 from whenabouts_systems.models.hero import Model, released_names
+from whenabouts_systems.models.parts.packing import Packing
 from whenabouts_systems.training.experiment import TrainingSettings
 from whenabouts_systems.training.optimizer import new_optimizer
 

@@ -17,9 +17,6 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from whenabouts.overlap import suppress
-from whenabouts_systems.models._parts.moment_map import _weights, cells_of, map_areas
-from whenabouts_systems.models._parts.mutual_matching import Keep, allowed_sentences
-from whenabouts_systems.models._parts.text_encoder import mean_of_words
 from whenabouts_systems.models.mmn import (
     Config,
     Encoded,
@@ -29,6 +26,9 @@ from whenabouts_systems.models.mmn import (
     span_score,
     truth_of,
 )
+from whenabouts_systems.models.parts.moment_map import _weights, cells_of, map_areas
+from whenabouts_systems.models.parts.mutual_matching import Keep, allowed_sentences
+from whenabouts_systems.models.parts.text_encoder import mean_of_words
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch, SpanScores, VideoEncoding
 
 NAMES = ("dataset", "num_pre_clips", "num_clips", "text_dim", "bert_layers", "vocab", "num_sentence", "nms")

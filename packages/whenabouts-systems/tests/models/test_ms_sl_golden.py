@@ -16,7 +16,6 @@ from tests.golden_folder import Settings, arrays_of, cases, golden_folder, told_
 from tests.models.released_draws import ReleasedDraws
 from torch import Tensor
 
-from whenabouts_systems.models._parts.averaging import clips_of, frames_of
 from whenabouts_systems.models.inputs import Inputs, StreamInput
 from whenabouts_systems.models.ms_sl import (
     KEYS,
@@ -26,6 +25,7 @@ from whenabouts_systems.models.ms_sl import (
     means_of_stretches,
     released_names,
 )
+from whenabouts_systems.models.parts.averaging import clips_of, frames_of
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch
 
 SUMMED = "out.infer.score_sum_"

@@ -17,7 +17,7 @@ from torch.nn import functional
 from whenabouts import Corpus
 from whenabouts.types import UsageError
 from whenabouts_systems.features import open_features
-from whenabouts_systems.models._parts.relevant_content import RelevantContent, clip_cosines
+from whenabouts_systems.models.parts.relevant_content import RelevantContent, clip_cosines
 from whenabouts_systems.models.prem_retriever import Config, Model
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch
 from whenabouts_systems.trained_search import search as trained_search

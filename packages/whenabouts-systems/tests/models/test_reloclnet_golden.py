@@ -19,8 +19,8 @@ import torch
 from tests.golden_folder import Settings, cases, golden_folder
 from torch import Tensor
 
-from whenabouts_systems.models._parts.contrast import clip_labels
-from whenabouts_systems.models._parts.ranking_loss import draw_negatives
+from whenabouts_systems.models.parts.contrast import clip_labels
+from whenabouts_systems.models.parts.ranking_loss import draw_negatives
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch, best_key, pair_products
 from whenabouts_systems.models.reloclnet import Config, Model, released_names
 

@@ -11,7 +11,7 @@ from tests.models.small_batches import small_batch, with_more_padding
 from torch.nn import functional
 
 from whenabouts_systems.models import config_of, new_model
-from whenabouts_systems.models._parts.window_targets import Windows
+from whenabouts_systems.models.parts.window_targets import Windows
 from whenabouts_systems.models.protocol import Batch
 
 

@@ -11,7 +11,7 @@ from tests.models.small_batches import mask_of, small_batch
 from torch import nn
 
 from whenabouts_systems.models import config_of, new_model
-from whenabouts_systems.models._parts.clustering import clustered, walked
+from whenabouts_systems.models.parts.clustering import clustered, walked
 from whenabouts_systems.models.protocol import ClipBatch, QueryBatch
 from whenabouts_systems.models.uvcom import released_names
 

@@ -13,8 +13,9 @@ from tests.models.small_batches import small_batch
 from torch import Tensor
 
 from whenabouts_systems.models import config_of, new_model
-from whenabouts_systems.models._parts.window_model import Pieces
-from whenabouts_systems.models._parts.window_targets import (
+from whenabouts_systems.models.decoding import Decoding, best_spans, best_windows
+from whenabouts_systems.models.parts.window_model import Pieces
+from whenabouts_systems.models.parts.window_targets import (
     Weights,
     Windows,
     generalized_iou,
@@ -24,7 +25,6 @@ from whenabouts_systems.models._parts.window_targets import (
     true_windows,
     window_losses,
 )
-from whenabouts_systems.models.decoding import Decoding, best_spans, best_windows
 from whenabouts_systems.models.protocol import ClipBatch, SpanScores
 
 MASK = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])

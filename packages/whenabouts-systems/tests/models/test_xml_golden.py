@@ -19,7 +19,7 @@ import torch
 from tests.golden_folder import Settings, cases, golden_folder
 from torch import Tensor
 
-from whenabouts_systems.models._parts.ranking_loss import against_negatives, draw_negatives
+from whenabouts_systems.models.parts.ranking_loss import against_negatives, draw_negatives
 from whenabouts_systems.models.protocol import Batch, ClipBatch, Losses, QueryBatch, best_key, pair_products
 from whenabouts_systems.models.xml import Config, Model, _groups, released_names
 

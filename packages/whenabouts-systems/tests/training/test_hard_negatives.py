@@ -13,9 +13,9 @@ import torch
 
 from whenabouts.types import UsageError
 from whenabouts_systems.models import config_of, new_model
-from whenabouts_systems.models._parts.cross_directional import draw, draw_logits, golden_means
 from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.models.inputs import Inputs, StreamInput
+from whenabouts_systems.models.parts.cross_directional import draw, draw_logits, golden_means
 from whenabouts_systems.models.protocol import ClipBatch, QueryBatch
 from whenabouts_systems.models.trained import Trained
 from whenabouts_systems.training import hard_negatives

@@ -19,7 +19,7 @@ from tests.models.test_systems import STREAMS, Case, make_batch, make_queries, u
 from torch import Tensor, distributed
 
 from whenabouts_systems.models import config_of, model_names
-from whenabouts_systems.models._parts.pretraining import TASKS
+from whenabouts_systems.models.parts.pretraining import TASKS
 from whenabouts_systems.models.protocol import Batch, ClipBatch, SentenceBatch
 from whenabouts_systems.training import distributed as shared_steps
 from whenabouts_systems.training.devices import DeviceSetup

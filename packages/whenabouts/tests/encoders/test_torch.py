@@ -12,7 +12,7 @@ from whenabouts.encoders.protocol import EncoderOutOfMemory
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from whenabouts.encoders._torch import in_batches  # noqa: E402
+from whenabouts.encoders.on_torch import in_batches  # noqa: E402
 
 
 class Small:

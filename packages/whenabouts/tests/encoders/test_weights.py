@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.hub_server import hub_server
 
-from whenabouts.encoders import _weights
+from whenabouts.encoders import weight_files
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 OPEN = """
@@ -63,7 +63,10 @@ def test_weights_that_need_more_memory_than_there_is_are_said() -> None:
     from whenabouts.encoders import EncoderUnavailable
 
     for error in (MemoryError(), RuntimeError("CUDA out of memory. Tried to allocate 20 GiB")):
-        with pytest.raises(EncoderUnavailable, match="needs more memory"), _weights.loading("a", "vision"):
+        with (
+            pytest.raises(EncoderUnavailable, match="needs more memory"),
+            weight_files.loading("a", "vision"),
+        ):
             raise error
 
 
@@ -73,14 +76,14 @@ def test_a_hash_is_computed_once_and_again_when_the_file_changes(
     monkeypatch.setenv("WHENABOUTS_CACHE", str(tmp_path / "cache"))
     file = tmp_path / "model.safetensors"
     file.write_bytes(b"one")
-    assert _weights.weights_hash([file]) == hashlib.sha256(b"one").hexdigest()
+    assert weight_files.weights_hash([file]) == hashlib.sha256(b"one").hexdigest()
     (note,) = (tmp_path / "cache" / "weights").iterdir()
     note.write_text("f" * 64)
-    assert _weights.weights_hash([file]) == "f" * 64, "the note is used"
+    assert weight_files.weights_hash([file]) == "f" * 64, "the note is used"
     note.write_text("half a no")
-    assert _weights.weights_hash([file]) == hashlib.sha256(b"one").hexdigest(), "a damaged note is not"
+    assert weight_files.weights_hash([file]) == hashlib.sha256(b"one").hexdigest(), "a damaged note is not"
     file.write_bytes(b"other")
-    assert _weights.weights_hash([file]) == hashlib.sha256(b"other").hexdigest()
+    assert weight_files.weights_hash([file]) == hashlib.sha256(b"other").hexdigest()
 
 
 def test_a_cache_that_cannot_be_written_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,13 +91,13 @@ def test_a_cache_that_cannot_be_written_is_no_fault(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("WHENABOUTS_CACHE", str(tmp_path / "file"))
     file = tmp_path / "model.safetensors"
     file.write_bytes(b"one")
-    assert _weights.weights_hash([file]) == hashlib.sha256(b"one").hexdigest()
+    assert weight_files.weights_hash([file]) == hashlib.sha256(b"one").hexdigest()
 
 
 def test_several_files_have_one_hash_that_depends_on_each(tmp_path: Path) -> None:
     files = [tmp_path / f"model-{part}.safetensors" for part in (1, 2)]
     for file in files:
         file.write_bytes(file.name.encode())
-    before = _weights.weights_hash(files)
+    before = weight_files.weights_hash(files)
     files[1].write_bytes(b"changed in the second")
-    assert _weights.weights_hash(files) != before
+    assert weight_files.weights_hash(files) != before

@@ -35,8 +35,8 @@ from whenabouts.intake.files import (
     write_atomically,
 )
 from whenabouts.intake.opening import open_regular
-from whenabouts_bench.formats._lmdb import LmdbRecords
 from whenabouts_bench.formats.json_records import Origin
+from whenabouts_bench.formats.lmdb_records import LmdbRecords
 from whenabouts_bench.formats.runs import (
     BLOCK_ROWS,
     FileRun,

@@ -25,7 +25,6 @@ from whenabouts.intake.files import (
     read_json,
     sibling_file,
 )
-from whenabouts_bench.formats._json_writing import write_lines
 from whenabouts_bench.formats.annotations import (
     AnnotationBuilder,
     Annotations,
@@ -45,6 +44,7 @@ from whenabouts_bench.formats.json_records import (
     parse_line,
     read_records,
 )
+from whenabouts_bench.formats.json_writing import write_lines
 from whenabouts_bench.formats.parts import PARTS
 from whenabouts_bench.formats.runs import (
     BLOCK_ROWS,

@@ -17,9 +17,9 @@ from typing import Annotated, Any
 import msgspec
 
 from whenabouts.intake.files import FormatError, Losses, Sign, read_json, write_atomically
-from whenabouts_bench.formats._json_writing import write_json_value
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
 from whenabouts_bench.formats.json_records import Id, NotNegative, Origin, Positive, Text, Times, check_length
+from whenabouts_bench.formats.json_writing import write_json_value
 
 NAME = "mvmr"
 SUMMARY = "MVMR pool files: own moment, pos_moments and retrieval_pool a sentence"

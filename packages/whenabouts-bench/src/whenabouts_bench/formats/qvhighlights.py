@@ -18,15 +18,15 @@ import numpy as np
 
 from whenabouts.intake.files import Losses, Sign, write_atomically
 from whenabouts.types import UsageError
-from whenabouts_bench.formats._json_writing import (
+from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations, Floats, judgement_rows
+from whenabouts_bench.formats.json_records import Finite, Id, NotNegative, Origin, Text, Times, read_records
+from whenabouts_bench.formats.json_writing import (
     given_videos,
     id_as_number,
     query_texts,
     video_durations,
     write_json_value,
 )
-from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations, Floats, judgement_rows
-from whenabouts_bench.formats.json_records import Finite, Id, NotNegative, Origin, Text, Times, read_records
 from whenabouts_bench.formats.runs import (
     BLOCK_ROWS,
     RunBlock,

@@ -23,7 +23,10 @@ import numpy as np
 
 from whenabouts.intake.files import Losses, Sign, read_document, read_json, write_atomically
 from whenabouts.types import Query
-from whenabouts_bench.formats._json_writing import (
+from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
+from whenabouts_bench.formats.didemo import judge_agreed
+from whenabouts_bench.formats.json_records import Finite, Id, NotNegative, Origin, Text, Times, read_records
+from whenabouts_bench.formats.json_writing import (
     ListWriter,
     given_videos,
     id_as_number,
@@ -31,9 +34,6 @@ from whenabouts_bench.formats._json_writing import (
     video_durations,
     write_json_value,
 )
-from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
-from whenabouts_bench.formats.didemo import judge_agreed
-from whenabouts_bench.formats.json_records import Finite, Id, NotNegative, Origin, Text, Times, read_records
 from whenabouts_bench.formats.runs import (
     NO_TIMES,
     RunBlock,

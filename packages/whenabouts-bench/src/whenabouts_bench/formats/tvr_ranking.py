@@ -21,7 +21,6 @@ import msgspec
 import numpy as np
 
 from whenabouts.intake.files import FormatError, Losses, Sign, read_head, read_json, write_atomically
-from whenabouts_bench.formats._json_writing import ListWriter, id_as_number, video_durations
 from whenabouts_bench.formats.annotations import (
     AnnotationBuilder,
     Annotations,
@@ -39,6 +38,7 @@ from whenabouts_bench.formats.json_records import (
     read_list,
     read_records,
 )
+from whenabouts_bench.formats.json_writing import ListWriter, id_as_number, video_durations
 from whenabouts_bench.formats.runs import (
     NO_TIMES,
     RANKED_CORPUS,

@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 from whenabouts.intake.files import write_atomically
 from whenabouts.types import UsageError
-from whenabouts_bench.formats._json_writing import ListWriter
 from whenabouts_bench.formats.json_records import Origin
+from whenabouts_bench.formats.json_writing import ListWriter
 from whenabouts_bench.formats.label_studio_export import read_export
 from whenabouts_bench.judging.events import Event
 from whenabouts_bench.judging.tasks import HIGHEST, LOWEST, Task, TaskSet

@@ -32,7 +32,6 @@ from msgspec import Meta
 
 from whenabouts.intake.files import FormatError, read_document, read_json, write_atomically
 from whenabouts.types import Moment, UsageError
-from whenabouts_bench.formats._json_writing import write_lines
 from whenabouts_bench.formats.json_records import (
     Id,
     NotNegative,
@@ -43,6 +42,7 @@ from whenabouts_bench.formats.json_records import (
     Words,
     read_records,
 )
+from whenabouts_bench.formats.json_writing import write_lines
 from whenabouts_bench.judging.guideline import GUIDELINE
 
 VERSION = 1

@@ -16,7 +16,7 @@ import numpy as np
 from whenabouts.intake.files import write_atomically
 from whenabouts.types import Video
 from whenabouts_bench.formats import jsonl
-from whenabouts_bench.formats._json_writing import write_json_value, write_lines
+from whenabouts_bench.formats.json_writing import write_json_value, write_lines
 from whenabouts_bench.relevance.pools import Pool, Pools
 
 _LISTS = ("pos_moments", "retrieval_pool", "timestamps", "sentences")

@@ -19,8 +19,8 @@ from whenabouts.encoders.protocol import TextEncoder
 from whenabouts.intake.files import write_atomically
 from whenabouts.types import UsageError
 from whenabouts_bench.formats import jsonl
-from whenabouts_bench.formats._json_writing import ListWriter, id_as_number, write_json_value
 from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.formats.json_writing import ListWriter, id_as_number, write_json_value
 from whenabouts_bench.relevance.units import comparable, distinct_captions, encoded
 
 BANDS = (0.5, 0.65, 0.8, 0.92)

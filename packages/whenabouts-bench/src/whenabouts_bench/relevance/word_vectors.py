@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from whenabouts.encoders import EncoderUnavailable, ImageEncoder, open_image_encoder
-from whenabouts.encoders._torch import quiet_transformers
-from whenabouts.encoders._weights import locate
+from whenabouts.encoders.on_torch import quiet_transformers
+from whenabouts.encoders.weight_files import locate
 from whenabouts.types import Query
 from whenabouts_bench.relevance.emscore import Floats, Indices, Words, words_of
 from whenabouts_bench.relevance.units import distinct_captions, encoded

@@ -6,7 +6,7 @@ are encoded once; clips are unit vectors, kept as keys and as what spans are sco
 
 What the papers leave open, and how it is read here:
 
-- equation 10 (interpolated labels): see `_parts/border_labels.py`;
+- equation 10 (interpolated labels): see `parts/border_labels.py`;
 - clips have a learned table of places (equation 13 shows none); words have none, for the text encoder gave
   them theirs and their mean is taken;
 - heads (8), the inner width of the feed-forward parts (2,048) and dropout (0.1) are those of the
@@ -30,11 +30,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from whenabouts_systems.models._parts.border_labels import BorderModel, BorderSettings
-from whenabouts_systems.models._parts.layers import initialise, unit
-from whenabouts_systems.models._parts.packing import Packing
-from whenabouts_systems.models._parts.text_encoder import mean_of_words
-from whenabouts_systems.models._parts.transformer import perceptron
+from whenabouts_systems.models.parts.border_labels import BorderModel, BorderSettings
+from whenabouts_systems.models.parts.layers import initialise, unit
+from whenabouts_systems.models.parts.packing import Packing
+from whenabouts_systems.models.parts.text_encoder import mean_of_words
+from whenabouts_systems.models.parts.transformer import perceptron
 from whenabouts_systems.models.protocol import (
     Batch,
     ClipBatch,

@@ -7,7 +7,7 @@ there are no keys to search by.
 
 What the papers leave open, and how it is read here:
 
-- equation 10 (interpolated labels): see `_parts/border_labels.py`;
+- equation 10 (interpolated labels): see `parts/border_labels.py`;
 - two learned tables of places give the transformer the order of clips and words, and which is which
   (equation 8 shows none);
 - heads (8), the inner width of the feed-forward parts (2,048) and dropout (0.1) are those of the
@@ -31,10 +31,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from whenabouts_systems.models._parts.border_labels import BorderModel, BorderSettings
-from whenabouts_systems.models._parts.layers import PositionEmbedding, initialise
-from whenabouts_systems.models._parts.packing import Packing
-from whenabouts_systems.models._parts.transformer import perceptron
+from whenabouts_systems.models.parts.border_labels import BorderModel, BorderSettings
+from whenabouts_systems.models.parts.layers import PositionEmbedding, initialise
+from whenabouts_systems.models.parts.packing import Packing
+from whenabouts_systems.models.parts.transformer import perceptron
 from whenabouts_systems.models.protocol import (
     Batch,
     ClipBatch,

@@ -48,16 +48,16 @@ import torch
 from torch import Tensor, nn
 
 from whenabouts.types import UsageError
-from whenabouts_systems.models._parts.attention_flow import attention_flow
-from whenabouts_systems.models._parts.bert import BertEncoder, ProjectedEncoder, TypedPositions
-from whenabouts_systems.models._parts.borders import MASKED, BorderScore, log_probabilities
-from whenabouts_systems.models._parts.joint_streams import JointStreams
-from whenabouts_systems.models._parts.layers import InputProjection, initialise
-from whenabouts_systems.models._parts.packing import compute_padding, padded_queries, padded_videos
-from whenabouts_systems.models._parts.ranking_loss import weighted_mean
-from whenabouts_systems.models._parts.renaming import OF_BERT, renamed_by_place
-from whenabouts_systems.models._parts.shared_norm import candidates_of, shared_entropies, video_entropies
-from whenabouts_systems.models._parts.stream_weights import StreamWeights, weighed
+from whenabouts_systems.models.parts.attention_flow import attention_flow
+from whenabouts_systems.models.parts.bert import BertEncoder, ProjectedEncoder, TypedPositions
+from whenabouts_systems.models.parts.borders import MASKED, BorderScore, log_probabilities
+from whenabouts_systems.models.parts.joint_streams import JointStreams
+from whenabouts_systems.models.parts.layers import InputProjection, initialise
+from whenabouts_systems.models.parts.packing import compute_padding, padded_queries, padded_videos
+from whenabouts_systems.models.parts.ranking_loss import weighted_mean
+from whenabouts_systems.models.parts.renaming import OF_BERT, renamed_by_place
+from whenabouts_systems.models.parts.shared_norm import candidates_of, shared_entropies, video_entropies
+from whenabouts_systems.models.parts.stream_weights import StreamWeights, weighed
 from whenabouts_systems.models.protocol import (
     Batch,
     ClipBatch,

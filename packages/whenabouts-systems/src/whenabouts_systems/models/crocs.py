@@ -38,7 +38,7 @@ Where the papers are not clear, this was chosen:
 A cross-entropy weighted 50-fold is built there and never called. No released file calls the first-stage or
 the second-stage loss, nor is there a sampler.
 
-Shapes as in `_parts/mutual_matching.py`.
+Shapes as in `parts/mutual_matching.py`.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ from torch.nn import functional
 
 from whenabouts.types import UsageError
 from whenabouts_systems.models import mmn
-from whenabouts_systems.models._parts.cross_directional import chosen_pairs
-from whenabouts_systems.models._parts.mutual_matching import (
+from whenabouts_systems.models.mmn import KEYS, SHARPNESS, Encoded, rule_of, truth_of
+from whenabouts_systems.models.parts.cross_directional import chosen_pairs
+from whenabouts_systems.models.parts.mutual_matching import (
     Keep,
     Rule,
     Truth,
@@ -61,7 +62,6 @@ from whenabouts_systems.models._parts.mutual_matching import (
     own_sentence,
     positive_cells,
 )
-from whenabouts_systems.models.mmn import KEYS, SHARPNESS, Encoded, rule_of, truth_of
 from whenabouts_systems.models.protocol import Batch, Losses, QueryEncoding
 from whenabouts_systems.models.settings import NotNegative
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts_systems.models._parts.detr_layers import (
+from whenabouts_systems.models.parts.detr_layers import (
     AnchorLayer,
     SelfLayer,
     inverse_sigmoid,
@@ -30,19 +30,19 @@ from whenabouts_systems.models._parts.detr_layers import (
     sines,
     span_head,
 )
-from whenabouts_systems.models._parts.detr_names import (
+from whenabouts_systems.models.parts.detr_names import (
     OF_ANCHOR_DECODER,
     OF_SELF_LAYERS,
     OF_SLOT_ATTENTION,
     perceptron_names,
     projection_names,
 )
-from whenabouts_systems.models._parts.events import events_of
-from whenabouts_systems.models._parts.layers import Dropout
-from whenabouts_systems.models._parts.renaming import renamed_parameters
-from whenabouts_systems.models._parts.slot_attention import SlotAttention
-from whenabouts_systems.models._parts.window_model import Detected, WindowModel, WindowSettings
-from whenabouts_systems.models._parts.window_targets import Windows, assigned_spans
+from whenabouts_systems.models.parts.events import events_of
+from whenabouts_systems.models.parts.layers import Dropout
+from whenabouts_systems.models.parts.renaming import renamed_parameters
+from whenabouts_systems.models.parts.slot_attention import SlotAttention
+from whenabouts_systems.models.parts.window_model import Detected, WindowModel, WindowSettings
+from whenabouts_systems.models.parts.window_targets import Windows, assigned_spans
 from whenabouts_systems.models.protocol import Batch, Losses, QueryEncoding, VideoEncoding
 from whenabouts_systems.models.settings import NotNegative
 

@@ -28,7 +28,7 @@ which matters for comparing numbers of this G2L with the authors':
 `as_released` is MMN's, in what the two share: the statistics of batch normalisation. Nothing of G2L's own
 depends on it.
 
-Shapes as in `_parts/mutual_matching.py`; k neighbours, G games, M moments of a game, C = 2^M coalitions.
+Shapes as in `parts/mutual_matching.py`; k neighbours, G games, M moments of a game, C = 2^M coalitions.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from msgspec import Meta
 from torch import Tensor
 
 from whenabouts_systems.models import mmn
-from whenabouts_systems.models._parts.layers import unit
-from whenabouts_systems.models._parts.mutual_matching import (
+from whenabouts_systems.models.parts.layers import unit
+from whenabouts_systems.models.parts.mutual_matching import (
     ABSENT,
     Keep,
     Positives,

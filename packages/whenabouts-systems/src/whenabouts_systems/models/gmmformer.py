@@ -29,9 +29,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts_systems.models._parts.averaging import clips_of, frames_of
-from whenabouts_systems.models._parts.branch import OF_BRANCHES, Branch
-from whenabouts_systems.models._parts.layers import (
+from whenabouts_systems.models.parts.averaging import clips_of, frames_of
+from whenabouts_systems.models.parts.branch import OF_BRANCHES, Branch
+from whenabouts_systems.models.parts.layers import (
     Attention,
     AttentionBlock,
     ModularPooling,
@@ -39,9 +39,9 @@ from whenabouts_systems.models._parts.layers import (
     initialise,
     unit,
 )
-from whenabouts_systems.models._parts.packing import PackedBlock, Packing, compute_padding
-from whenabouts_systems.models._parts.partial_relevance import Hardness, contrast, query_diversity, triplets
-from whenabouts_systems.models._parts.renaming import OF_LAYERS, renamed_parameters
+from whenabouts_systems.models.parts.packing import PackedBlock, Packing, compute_padding
+from whenabouts_systems.models.parts.partial_relevance import Hardness, contrast, query_diversity, triplets
+from whenabouts_systems.models.parts.renaming import OF_LAYERS, renamed_parameters
 from whenabouts_systems.models.protocol import (
     Batch,
     ClipBatch,

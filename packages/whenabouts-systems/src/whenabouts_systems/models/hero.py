@@ -2,7 +2,7 @@
 
 Whole, it reads the words of a video as they are, sentence by sentence (`ClipBatch.sentences`). A cross-modal
 transformer sees a sentence together with the clips that it covers, a temporal transformer all clips of the
-video (`_parts/cross_modal.py`); queries pass through the cross-modal one alone. A setting decides:
+video (`parts/cross_modal.py`); queries pass through the cross-modal one alone. A setting decides:
 `text_encoder` is the tokenizer of words and queries. Without it ("") the system is HERO's head alone: it is
 given one vector for each clip, whatever made them, and words as features. `frames` of the width `hidden` are
 taken as they are; those of another width, or of several streams, are projected first (LayerNorm, linear
@@ -16,7 +16,7 @@ Where the released program differs, and `as_released` restores it: it convolves 
 that the last frames' logits depend on it; a video's queries must stand next to each other and be equally
 many; and of the batch only a query's own video is spared as a negative. Here every pair that is known to be
 positive is spared, whatever the order. Like XML's, the borders' convolutions begin as edges here, and at
-random there (`_parts/borders.py`).
+random there (`parts/borders.py`).
 
 HERO's program writes video scores as exp(20 * cosine). Here a video scores the cosine, and a moment the
 logarithm of that product: span + 20 * cosine.
@@ -32,8 +32,8 @@ import torch
 from torch import Tensor, nn
 
 from whenabouts.types import UsageError
-from whenabouts_systems.models._parts.borders import BorderConvolution, at_truth, log_probabilities
-from whenabouts_systems.models._parts.cross_modal import (
+from whenabouts_systems.models.parts.borders import BorderConvolution, at_truth, log_probabilities
+from whenabouts_systems.models.parts.cross_modal import (
     CROSS_MODAL,
     TEMPORAL,
     HierarchicalEncoder,
@@ -41,7 +41,7 @@ from whenabouts_systems.models._parts.cross_modal import (
     sequences_of,
     sizes_of,
 )
-from whenabouts_systems.models._parts.layers import (
+from whenabouts_systems.models.parts.layers import (
     AttentionBlock,
     InputProjection,
     ModularPooling,
@@ -49,8 +49,8 @@ from whenabouts_systems.models._parts.layers import (
     initialise,
     unit,
 )
-from whenabouts_systems.models._parts.packing import compute_padding, in_turn
-from whenabouts_systems.models._parts.pretraining import (
+from whenabouts_systems.models.parts.packing import compute_padding, in_turn
+from whenabouts_systems.models.parts.pretraining import (
     Pretraining,
     PretrainingHeads,
     drawn_task,
@@ -60,17 +60,17 @@ from whenabouts_systems.models._parts.pretraining import (
     shares_of,
     some_of,
 )
-from whenabouts_systems.models._parts.ranking_loss import (
+from whenabouts_systems.models.parts.ranking_loss import (
     Kind,
     against_negatives,
     draw_negatives,
     shortfall,
     weighted_mean,
 )
-from whenabouts_systems.models._parts.relevant_content import RelevantContent, VideoLoss
-from whenabouts_systems.models._parts.renaming import OF_BERT, renamed_by_place
-from whenabouts_systems.models._parts.roberta_start import begin_as_roberta
-from whenabouts_systems.models._parts.text_encoder import tokens_of
+from whenabouts_systems.models.parts.relevant_content import RelevantContent, VideoLoss
+from whenabouts_systems.models.parts.renaming import OF_BERT, renamed_by_place
+from whenabouts_systems.models.parts.roberta_start import begin_as_roberta
+from whenabouts_systems.models.parts.text_encoder import tokens_of
 from whenabouts_systems.models.protocol import (
     Batch,
     ClipBatch,
@@ -114,7 +114,7 @@ class Config:
     heads: Size = 12
     """Those of the query's attention."""
     cross_modal: Mapping[str, Size] = field(default_factory=dict)
-    """Sizes of the cross-modal transformer where they are not the released ones (`_parts/cross_modal.py`)."""
+    """Sizes of the cross-modal transformer where they are not the released ones (`parts/cross_modal.py`)."""
     temporal: Mapping[str, Size] = field(default_factory=dict)
     """The same of the temporal transformer."""
     max_tokens: Size = 100
@@ -156,7 +156,7 @@ class Config:
     pool_from_epoch: int = 0
     """The first epoch in which `pool` counts."""
     pretraining: Mapping[str, NotNegative] = field(default_factory=dict)
-    """Pre-training tasks, each with its share of the steps (`_parts/pretraining.py`; released: mlm 2, mfm 2,
+    """Pre-training tasks, each with its share of the steps (`parts/pretraining.py`; released: mlm 2, mfm 2,
     fom 1, vsm 2); none: the system learns from queries."""
     hidden_share: Share = 0.15
     """How many of the words or clips a task hides or moves."""

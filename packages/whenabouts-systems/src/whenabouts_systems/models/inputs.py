@@ -207,7 +207,7 @@ class Inputs:
 
     def sentences(self, texts: Sequence[str]) -> QueryBatch:
         """Queries as ids of the `tokenizer`: (Q, L), and the mask. Raises UsageError where there is none."""
-        from whenabouts_systems.models._parts.text_encoder import tokens_of
+        from whenabouts_systems.models.parts.text_encoder import tokens_of
 
         if not self.tokenizer:
             raise UsageError(
@@ -219,7 +219,7 @@ class Inputs:
 
     def pieces(self, text: str) -> list[str]:
         """What the `tokenizer` calls the ids of a query."""
-        from whenabouts_systems.models._parts.text_encoder import tokens_of
+        from whenabouts_systems.models.parts.text_encoder import tokens_of
 
         return tokens_of(self.tokenizer).pieces(text, special=not self.reads_sentences)[: self.max_tokens]
 
@@ -231,7 +231,7 @@ class Inputs:
         mask: NDArray[np.bool_],
     ) -> SentenceBatch:
         """What is said in videos of so many rows (V,), whose clips have that mask (V, T)."""
-        from whenabouts_systems.models._parts.text_encoder import tokens_of
+        from whenabouts_systems.models.parts.text_encoder import tokens_of
 
         if transcripts is None:
             raise UsageError(

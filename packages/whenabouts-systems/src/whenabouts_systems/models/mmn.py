@@ -13,7 +13,7 @@ each); a positive cell is never a negative of its own sentence (in the program i
 places that see something (the program: from the padded square as well). The program's batches are split over
 GPUs and negatives stay within a part; here they are the whole batch.
 
-The cells of a video of n clips are those of `_parts/moment_map.py`; videos of a batch may differ in length.
+The cells of a video of n clips are those of `parts/moment_map.py`; videos of a batch may differ in length.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from whenabouts.types import UsageError
-from whenabouts_systems.models._parts.layers import unit
-from whenabouts_systems.models._parts.moment_map import (
+from whenabouts_systems.models.parts.layers import unit
+from whenabouts_systems.models.parts.moment_map import (
     Cells,
     ChainMap,
     Counts,
@@ -40,9 +40,9 @@ from whenabouts_systems.models._parts.moment_map import (
     iou,
     joint,
 )
-from whenabouts_systems.models._parts.mutual_matching import Keep, Rule, Truth, mutual_matching, scaled_bce
-from whenabouts_systems.models._parts.renaming import renamed_parameters
-from whenabouts_systems.models._parts.text_encoder import Words, check_sizes, mean_of_words
+from whenabouts_systems.models.parts.mutual_matching import Keep, Rule, Truth, mutual_matching, scaled_bce
+from whenabouts_systems.models.parts.renaming import renamed_parameters
+from whenabouts_systems.models.parts.text_encoder import Words, check_sizes, mean_of_words
 from whenabouts_systems.models.protocol import (
     Batch,
     ClipBatch,
@@ -92,7 +92,7 @@ class Config:
     """How many clips are averaged to one of the map's (the pooling kernel); 2 on Charades-STA and TACoS, 4 on
     ActivityNet. An experiment takes it from [features]."""
     pooling_counts: Counts = (15, 8, 8)
-    """Which cells the map has; see `_parts/moment_map.py`. Charades-STA: 15, ActivityNet: 15, 8, 8, TACoS:
+    """Which cells the map has; see `parts/moment_map.py`. Charades-STA: 15, ActivityNet: 15, 8, 8, TACoS:
     15, 8, 8, 8."""
     map: Literal["pool", "conv"] = "pool"
     map_kernel: Size = 5

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from whenabouts_systems.models._parts.detr_layers import SelfLayer, WindowLayer, places_of, span_head
-from whenabouts_systems.models._parts.detr_names import OF_SELF_LAYERS, perceptron_names, projection_names
-from whenabouts_systems.models._parts.renaming import renamed_parameters
-from whenabouts_systems.models._parts.window_model import Detected, WindowModel, WindowSettings
-from whenabouts_systems.models._parts.window_targets import Windows
+from whenabouts_systems.models.parts.detr_layers import SelfLayer, WindowLayer, places_of, span_head
+from whenabouts_systems.models.parts.detr_names import OF_SELF_LAYERS, perceptron_names, projection_names
+from whenabouts_systems.models.parts.renaming import renamed_parameters
+from whenabouts_systems.models.parts.window_model import Detected, WindowModel, WindowSettings
+from whenabouts_systems.models.parts.window_targets import Windows
 from whenabouts_systems.models.protocol import QueryEncoding, VideoEncoding
 
 __all__ = ["Config", "Model", "released_names"]

@@ -34,17 +34,17 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from whenabouts_systems.models._parts.averaging import clips_of, frames_of
-from whenabouts_systems.models._parts.branch import OF_BRANCHES, Branch
-from whenabouts_systems.models._parts.layers import AttentionBlock, ModularPooling, Pooled, initialise, unit
-from whenabouts_systems.models._parts.partial_relevance import (
+from whenabouts_systems.models.parts.averaging import clips_of, frames_of
+from whenabouts_systems.models.parts.branch import OF_BRANCHES, Branch
+from whenabouts_systems.models.parts.layers import AttentionBlock, ModularPooling, Pooled, initialise, unit
+from whenabouts_systems.models.parts.partial_relevance import (
     Hardness,
     contrast,
     square_contrast,
     square_triplets,
     triplets,
 )
-from whenabouts_systems.models._parts.renaming import OF_LAYERS, renamed_parameters
+from whenabouts_systems.models.parts.renaming import OF_LAYERS, renamed_parameters
 from whenabouts_systems.models.protocol import (
     Batch,
     ClipBatch,

@@ -63,22 +63,22 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from whenabouts.types import UsageError
-from whenabouts_systems.models._parts.borders import BorderNetworks
-from whenabouts_systems.models._parts.joint_streams import JointStreams
-from whenabouts_systems.models._parts.layers import (
+from whenabouts_systems.models.decoding import Decoding, best_spans
+from whenabouts_systems.models.parts.borders import BorderNetworks
+from whenabouts_systems.models.parts.joint_streams import JointStreams
+from whenabouts_systems.models.parts.layers import (
     InputProjection,
     ModularPooling,
     PositionEmbedding,
     initialise,
     unit,
 )
-from whenabouts_systems.models._parts.packing import PackedModule, in_turn
-from whenabouts_systems.models._parts.ranking_loss import weighted_mean
-from whenabouts_systems.models._parts.relevant_segments import overlapping_segments, segment_maxima
-from whenabouts_systems.models._parts.shared_norm import CandidateVideos, candidates_of, shared_entropies
-from whenabouts_systems.models._parts.transformer import TransformerEncoder, perceptron
-from whenabouts_systems.models._parts.words_and_clips import WordsAndClips
-from whenabouts_systems.models.decoding import Decoding, best_spans
+from whenabouts_systems.models.parts.packing import PackedModule, in_turn
+from whenabouts_systems.models.parts.ranking_loss import weighted_mean
+from whenabouts_systems.models.parts.relevant_segments import overlapping_segments, segment_maxima
+from whenabouts_systems.models.parts.shared_norm import CandidateVideos, candidates_of, shared_entropies
+from whenabouts_systems.models.parts.transformer import TransformerEncoder, perceptron
+from whenabouts_systems.models.parts.words_and_clips import WordsAndClips
 from whenabouts_systems.models.protocol import (
     Batch,
     ClipBatch,

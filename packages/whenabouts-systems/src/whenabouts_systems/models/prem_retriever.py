@@ -6,7 +6,7 @@ the pictures and words on what is said for the subtitles. The clips of all strea
 transformer layer together. A video scores the mean over its streams of the best clip's cosine (6).
 
 Training draws a query to what answers it, and not to the whole of its video: equations 7 and 8, which any
-retriever can learn by (`_parts/relevant_content.py`).
+retriever can learn by (`parts/relevant_content.py`).
 
 What the paper leaves open, and how it is read here:
 
@@ -42,8 +42,8 @@ import torch
 from torch import Tensor, nn
 
 from whenabouts.types import UsageError
-from whenabouts_systems.models._parts.joint_streams import JointStreams
-from whenabouts_systems.models._parts.layers import (
+from whenabouts_systems.models.parts.joint_streams import JointStreams
+from whenabouts_systems.models.parts.layers import (
     InputProjection,
     MaxPooling,
     MeanPooling,
@@ -52,9 +52,9 @@ from whenabouts_systems.models._parts.layers import (
     initialise,
     unit,
 )
-from whenabouts_systems.models._parts.packing import in_turn
-from whenabouts_systems.models._parts.relevant_content import RelevantContent, or_nothing
-from whenabouts_systems.models._parts.transformer import TransformerEncoder
+from whenabouts_systems.models.parts.packing import in_turn
+from whenabouts_systems.models.parts.relevant_content import RelevantContent, or_nothing
+from whenabouts_systems.models.parts.transformer import TransformerEncoder
 from whenabouts_systems.models.protocol import (
     Batch,
     ClipBatch,

@@ -23,21 +23,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts_systems.models._parts.contrasted_model import ContrastedModel, ContrastedSettings
-from whenabouts_systems.models._parts.detr_layers import (
+from whenabouts_systems.models.parts.contrasted_model import ContrastedModel, ContrastedSettings
+from whenabouts_systems.models.parts.detr_layers import (
     SelfLayer,
     TextToVideoLayer,
     padding_of_others,
     places_of,
 )
-from whenabouts_systems.models._parts.detr_names import (
+from whenabouts_systems.models.parts.detr_names import (
     OF_ANCHOR_DECODER,
     OF_SELF_LAYERS,
     perceptron_names,
     projection_names,
 )
-from whenabouts_systems.models._parts.renaming import renamed_parameters
-from whenabouts_systems.models._parts.window_model import Detected
+from whenabouts_systems.models.parts.renaming import renamed_parameters
+from whenabouts_systems.models.parts.window_model import Detected
 from whenabouts_systems.models.protocol import QueryEncoding, VideoEncoding
 
 __all__ = ["Config", "Model", "released_names"]

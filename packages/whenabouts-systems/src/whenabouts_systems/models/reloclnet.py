@@ -26,14 +26,14 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from whenabouts_systems.models._parts.borders import (
+from whenabouts_systems.models.parts.borders import (
     BorderConvolution,
     at_truth,
     begin_at_edges,
     log_probabilities,
 )
-from whenabouts_systems.models._parts.contrast import clip_labels, frame_contrast, video_contrast
-from whenabouts_systems.models._parts.layers import (
+from whenabouts_systems.models.parts.contrast import clip_labels, frame_contrast, video_contrast
+from whenabouts_systems.models.parts.layers import (
     AttentionBlock,
     CrossAttentionBlock,
     InputProjection,
@@ -43,15 +43,15 @@ from whenabouts_systems.models._parts.layers import (
     initialise,
     unit,
 )
-from whenabouts_systems.models._parts.packing import Packing, compute_padding, in_turn
-from whenabouts_systems.models._parts.ranking_loss import (
+from whenabouts_systems.models.parts.packing import Packing, compute_padding, in_turn
+from whenabouts_systems.models.parts.ranking_loss import (
     Kind,
     against_negatives,
     draw_negatives,
     weighted_mean,
 )
-from whenabouts_systems.models._parts.relevant_content import RelevantContent, VideoLoss
-from whenabouts_systems.models._parts.renaming import OF_LAYERS, renamed_parameters
+from whenabouts_systems.models.parts.relevant_content import RelevantContent, VideoLoss
+from whenabouts_systems.models.parts.renaming import OF_LAYERS, renamed_parameters
 from whenabouts_systems.models.protocol import (
     Batch,
     ClipBatch,
@@ -101,7 +101,7 @@ class Config:
     dropout: Share = 0.1
     span_kernel: Size = 5
     span_start: Literal["edges", "random"] = "edges"
-    """How the borders' convolutions begin; `as_released` draws them at random. See `_parts/borders.py`."""
+    """How the borders' convolutions begin; `as_released` draws them at random. See `parts/borders.py`."""
     initializer_range: NotNegative = 0.02
     video_loss: VideoLoss = "ranking"
     """"relevant-content": in place of the two ranking terms equations 7 and 8 of PREM (paper 003), with their

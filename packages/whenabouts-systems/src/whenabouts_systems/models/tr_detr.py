@@ -26,22 +26,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts_systems.models._parts.detr_layers import (
+from whenabouts_systems.models.parts.detr_layers import (
     SelfLayer,
     TextToVideoLayer,
     padding_of_others,
     places_of,
 )
-from whenabouts_systems.models._parts.detr_names import (
+from whenabouts_systems.models.parts.detr_names import (
     OF_ANCHOR_DECODER,
     OF_SELF_LAYERS,
     perceptron_names,
     projection_names,
 )
-from whenabouts_systems.models._parts.layers import Dropout
-from whenabouts_systems.models._parts.renaming import renamed_parameters
-from whenabouts_systems.models._parts.window_model import AnchoredModel, Detected, WindowSettings
-from whenabouts_systems.models._parts.window_targets import (
+from whenabouts_systems.models.parts.layers import Dropout
+from whenabouts_systems.models.parts.renaming import renamed_parameters
+from whenabouts_systems.models.parts.window_model import AnchoredModel, Detected, WindowSettings
+from whenabouts_systems.models.parts.window_targets import (
     FOREGROUND,
     Windows,
     borders_of,

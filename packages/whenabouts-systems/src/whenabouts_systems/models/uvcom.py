@@ -28,26 +28,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts_systems.models._parts.clustering import clustered, walked
-from whenabouts_systems.models._parts.contrasted_model import ContrastedModel, ContrastedSettings
-from whenabouts_systems.models._parts.detr_layers import (
+from whenabouts_systems.models.parts.clustering import clustered, walked
+from whenabouts_systems.models.parts.contrasted_model import ContrastedModel, ContrastedSettings
+from whenabouts_systems.models.parts.detr_layers import (
     Projection,
     SelfLayer,
     TextToVideoLayer,
     padding_of_others,
     places_of,
 )
-from whenabouts_systems.models._parts.detr_names import (
+from whenabouts_systems.models.parts.detr_names import (
     OF_ANCHOR_DECODER,
     OF_SELF_LAYERS,
     OF_SLOT_ATTENTION,
     perceptron_names,
     projection_names,
 )
-from whenabouts_systems.models._parts.renaming import renamed_parameters
-from whenabouts_systems.models._parts.slot_attention import SlotAttention, perceptron
-from whenabouts_systems.models._parts.window_model import Detected
-from whenabouts_systems.models._parts.window_targets import borders_of, relevant_clips, true_windows
+from whenabouts_systems.models.parts.renaming import renamed_parameters
+from whenabouts_systems.models.parts.slot_attention import SlotAttention, perceptron
+from whenabouts_systems.models.parts.window_model import Detected
+from whenabouts_systems.models.parts.window_targets import borders_of, relevant_clips, true_windows
 from whenabouts_systems.models.protocol import Batch, Losses, QueryEncoding, VideoEncoding
 from whenabouts_systems.models.settings import Count, NotNegative, Size
 

@@ -24,15 +24,15 @@ import torch
 from torch import Tensor, nn
 
 from whenabouts.types import UsageError
-from whenabouts_systems.models._parts.borders import (
+from whenabouts_systems.models.parts.borders import (
     BorderConvolution,
     BorderLinear,
     at_truth,
     begin_at_edges,
     log_probabilities,
 )
-from whenabouts_systems.models._parts.contrast import Numerator, positive_pair_contrast
-from whenabouts_systems.models._parts.layers import (
+from whenabouts_systems.models.parts.contrast import Numerator, positive_pair_contrast
+from whenabouts_systems.models.parts.layers import (
     AttentionBlock,
     CrossAttentionBlock,
     Dropout,
@@ -43,8 +43,8 @@ from whenabouts_systems.models._parts.layers import (
     initialise,
     unit,
 )
-from whenabouts_systems.models._parts.packing import PackedBlock, Packing, compute_padding, in_turn
-from whenabouts_systems.models._parts.ranking_loss import (
+from whenabouts_systems.models.parts.packing import PackedBlock, Packing, compute_padding, in_turn
+from whenabouts_systems.models.parts.ranking_loss import (
     Levels,
     Negatives,
     Pairs,
@@ -59,8 +59,8 @@ from whenabouts_systems.models._parts.ranking_loss import (
     video_ranking_loss,
     weighted_mean,
 )
-from whenabouts_systems.models._parts.relevant_content import RelevantContent
-from whenabouts_systems.models._parts.renaming import OF_LAYERS, renamed_parameters
+from whenabouts_systems.models.parts.relevant_content import RelevantContent
+from whenabouts_systems.models.parts.renaming import OF_LAYERS, renamed_parameters
 from whenabouts_systems.models.protocol import (
     Batch,
     ClipBatch,
@@ -116,14 +116,14 @@ class Config:
     span_predictor: Literal["conv", "linear"] = "conv"
     span_kernel: Size = 5
     span_start: Literal["edges", "random"] = "edges"
-    """How the borders' convolutions begin; `as_released` draws them at random. See `_parts/borders.py`."""
+    """How the borders' convolutions begin; `as_released` draws them at random. See `parts/borders.py`."""
     initializer_range: NotNegative = 0.02
     ranking: Literal["hinge", "lse"] = "hinge"
     margin: float = 0.1
     video_loss: Literal["ranking", "contrast", "contrast-of-scores", "relevant-content"] = "ranking"
     """What videos learn. "ranking": the own video above a drawn one that is no known positive (equation 10).
     "contrast": paper 004, C.1, all known positives in the numerator, all pairs of the batch below it;
-    "contrast-of-scores": the same with the numerator taken literally (see `_parts/contrast.py`).
+    "contrast-of-scores": the same with the numerator taken literally (see `parts/contrast.py`).
     "relevant-content": equations 7 and 8 of PREM (paper 003), with their own weights."""
     temperature: Positive = 0.01
     """t of PREM's equation 7."""

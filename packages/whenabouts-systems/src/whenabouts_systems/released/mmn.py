@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from whenabouts.types import UsageError
-from whenabouts_systems.models._parts.moment_map import cells_of
 from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.models.inputs import Inputs, StreamInput
+from whenabouts_systems.models.parts.moment_map import cells_of
 from whenabouts_systems.released.settings import Released, Settings
 
 TITLE = "MMN, imported from a checkpoint of the authors' program (or of CroCs')"

@@ -305,7 +305,7 @@ def _tokenizer(features: FeatureSettings, folder: Path) -> str:
     A folder is sought as other files are, below `folder`, then as it is given. Raises UsageError where
     neither it nor such a model is on this machine.
     """
-    from whenabouts_systems.models._parts.text_encoder import tokenizer_files
+    from whenabouts_systems.models.parts.text_encoder import tokenizer_files
 
     if not features.tokenizer:
         return ""
@@ -415,7 +415,7 @@ def _nothing_to_learn(data: DataSettings, examples: Examples) -> UsageError:
 
 def _token_counts(inputs: Inputs, annotations: Annotations) -> NDArray[np.int64]:
     """(Q,) ids of each query, by the tokenizer."""
-    from whenabouts_systems.models._parts.text_encoder import tokens_of
+    from whenabouts_systems.models.parts.text_encoder import tokens_of
 
     sentences = [query.text for query in annotations.queries]
     return np.array(tokens_of(inputs.tokenizer).lengths(sentences), np.int64)

@@ -23,9 +23,9 @@ from whenabouts.types import UsageError
 from whenabouts_bench.evaluation.metrics import parse_metric
 from whenabouts_bench.evaluation.protocols import find_protocol
 from whenabouts_systems.models import model_names
-from whenabouts_systems.models._parts.cross_directional import MeanOf
 from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.models.inputs import Inputs, LongVideos
+from whenabouts_systems.models.parts.cross_directional import MeanOf
 from whenabouts_systems.models.settings import NotNegative, Positive, Share, Size
 from whenabouts_systems.training.tables import (
     converted,

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from whenabouts.types import UsageError
-from whenabouts_systems.models._parts.cross_directional import draw, draw_logits, golden_means
-from whenabouts_systems.models._parts.text_encoder import same_tokenizer
 from whenabouts_systems.models.inputs import Inputs
+from whenabouts_systems.models.parts.cross_directional import draw, draw_logits, golden_means
+from whenabouts_systems.models.parts.text_encoder import same_tokenizer
 from whenabouts_systems.models.protocol import QueryEncoding, SpanScores, VideoEncoding, joined
 from whenabouts_systems.models.trained import Trained
 from whenabouts_systems.ranking.encoded_corpus import evaluating

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from whenabouts_systems.models._parts.layers import Attention, attend
-from whenabouts_systems.models._parts.packing import Packing
+from whenabouts_systems.models.parts.layers import Attention, attend
+from whenabouts_systems.models.parts.packing import Packing
 
 NEXT_TO_NOTHING = 1e-9
 """A probability of dropout that rounds to none, so that nothing is random."""

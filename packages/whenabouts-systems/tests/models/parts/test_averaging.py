@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from whenabouts_systems.features.resample import average_to_length
-from whenabouts_systems.models._parts.averaging import averaged, clips_of, frames_of
+from whenabouts_systems.models.parts.averaging import averaged, clips_of, frames_of
 from whenabouts_systems.models.protocol import ClipBatch
 
 

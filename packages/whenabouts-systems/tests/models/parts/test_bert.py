@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from whenabouts.types import UsageError
-from whenabouts_systems.models._parts.bert import BertEncoder, BertLayer, ProjectedEncoder, TypedPositions
+from whenabouts_systems.models.parts.bert import BertEncoder, BertLayer, ProjectedEncoder, TypedPositions
 
 WIDTH, HEADS, INNER = 8, 2, 20
 NAMES = {

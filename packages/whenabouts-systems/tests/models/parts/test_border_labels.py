@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from whenabouts_systems.models._parts.border_labels import border_terms, interpolated_labels
+from whenabouts_systems.models.parts.border_labels import border_terms, interpolated_labels
 
 SPANS = [[0, 0], [2, 5], [6, 6], [0, 6], [3, 4]]
 CLIPS = 7

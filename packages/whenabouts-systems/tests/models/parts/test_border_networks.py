@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from whenabouts_systems.models._parts.borders import BorderNetworks
+from whenabouts_systems.models.parts.borders import BorderNetworks
 
 LENGTHS = [6, 1, 4]
 

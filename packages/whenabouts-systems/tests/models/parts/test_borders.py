@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from whenabouts_systems.models import config_of, new_model
-from whenabouts_systems.models._parts.borders import BorderConvolution, begin_at_edges
+from whenabouts_systems.models.parts.borders import BorderConvolution, begin_at_edges
 
 
 def test_fresh_kernels_find_the_edges_of_what_is_similar() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from whenabouts_systems.models._parts.contrast import (
+from whenabouts_systems.models.parts.contrast import (
     clip_labels,
     frame_contrast,
     positive_pair_contrast,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from whenabouts_systems.models._parts.detr_layers import Attention, LearnedReLU
+from whenabouts_systems.models.parts.detr_layers import Attention, LearnedReLU
 
 
 def _with_gradients(module: nn.Module, made: Tensor, given: Tensor) -> list[Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from whenabouts_systems.models._parts.layers import Dropout
+from whenabouts_systems.models.parts.layers import Dropout
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.5, 0.8])

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from whenabouts.types import UsageError
-from whenabouts_systems.models._parts.borders import (
+from whenabouts_systems.models.parts.borders import (
     BorderConvolution,
     BorderLinear,
     at_truth,
     log_probabilities,
 )
-from whenabouts_systems.models._parts.layers import (
+from whenabouts_systems.models.parts.layers import (
     AttentionBlock,
     CrossAttentionBlock,
     InputProjection,
@@ -25,7 +25,7 @@ from whenabouts_systems.models._parts.layers import (
     initialise,
     unit,
 )
-from whenabouts_systems.models._parts.packing import Packing
+from whenabouts_systems.models.parts.packing import Packing
 from whenabouts_systems.models.protocol import best_key
 from whenabouts_systems.models.xml import ConvolutionBlock
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts_systems.models._parts.moment_map import (
+from whenabouts_systems.models.parts.moment_map import (
     ChainMap,
     MaxMap,
     Pointwise,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from whenabouts_systems.models._parts.mutual_matching import (
+from whenabouts_systems.models.parts.mutual_matching import (
     Keep,
     Rule,
     Truth,

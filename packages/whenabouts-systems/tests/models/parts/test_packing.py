@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from whenabouts_systems.models._parts.packing import FEWEST, PIECES, PackedBlock, Packing, compute_padding
+from whenabouts_systems.models.parts.packing import FEWEST, PIECES, PackedBlock, Packing, compute_padding
 
 
 def _mask(lengths: list[int]) -> Tensor:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from whenabouts_systems.models._parts.partial_relevance import (
+from whenabouts_systems.models.parts.partial_relevance import (
     Hardness,
     contrast,
     query_diversity,

@@ -13,8 +13,9 @@ from tests.models.test_hero_whole import SIZES, _batch, _videos
 from torch import Tensor
 
 from whenabouts.types import UsageError
-from whenabouts_systems.models._parts.cross_modal import Sequences
-from whenabouts_systems.models._parts.pretraining import (
+from whenabouts_systems.models.hero import Config, Model
+from whenabouts_systems.models.parts.cross_modal import Sequences
+from whenabouts_systems.models.parts.pretraining import (
     TASKS,
     Pretraining,
     drawn_task,
@@ -23,7 +24,6 @@ from whenabouts_systems.models._parts.pretraining import (
     new_places,
     some_of,
 )
-from whenabouts_systems.models.hero import Config, Model
 from whenabouts_systems.models.protocol import Batch, ClipBatch, SentenceBatch
 
 MASK, BEGIN = 29, 0

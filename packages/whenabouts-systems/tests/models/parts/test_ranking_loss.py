@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whenabouts_systems.models._parts.ranking_loss import (
+from whenabouts_systems.models.parts.ranking_loss import (
     Negatives,
     against_negatives,
     draw_negatives,

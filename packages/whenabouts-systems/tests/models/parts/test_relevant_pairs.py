@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from whenabouts_systems.models._parts.ranking_loss import (
+from whenabouts_systems.models.parts.ranking_loss import (
     Levels,
     Negatives,
     Pairs,

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from whenabouts_systems.models._parts.shared_norm import CandidateVideos, candidates_of, shared_entropies
+from whenabouts_systems.models.parts.shared_norm import CandidateVideos, candidates_of, shared_entropies
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch
 
 CLIPS = [4, 7, 2, 5]

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts_systems.models._parts import sparse_convolution
-from whenabouts_systems.models._parts.sparse_convolution import Area, convolved, neighbours
+from whenabouts_systems.models.parts import sparse_convolution
+from whenabouts_systems.models.parts.sparse_convolution import Area, convolved, neighbours
 
 
 def some(size: int, margin: int, share: float, seed: int) -> Area:

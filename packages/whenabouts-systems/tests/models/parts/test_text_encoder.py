@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from whenabouts.types import UsageError, WhenaboutsError
-from whenabouts_systems.models._parts.text_encoder import Tokens, mean_of_words, read_pretrained
 from whenabouts_systems.models.mmn import TextEncoder
+from whenabouts_systems.models.parts.text_encoder import Tokens, mean_of_words, read_pretrained
 from whenabouts_systems.models.protocol import QueryBatch
 
 transformers: Any = pytest.importorskip("transformers")

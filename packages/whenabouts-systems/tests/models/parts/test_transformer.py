@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from whenabouts_systems.models._parts.transformer import (
+from whenabouts_systems.models.parts.transformer import (
     Norm,
     TransformerEncoder,
     TransformerLayer,

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from whenabouts.checkers.protocol import PROMPT, Checker, CheckerError, CheckerUnavailable, Part
-from whenabouts.encoders import EncoderSettings, EncoderUnavailable, _torch, _weights
+from whenabouts.encoders import EncoderSettings, EncoderUnavailable, on_torch, weight_files
 from whenabouts.intake.hub import ModelCard
 
 ORDER = 50
@@ -28,15 +28,15 @@ _MOST_TOKENS = 200
 
 def recognises(name: str) -> bool:
     """True for a folder, and for a possible hub name."""
-    return _weights.local_folder(name) is not None or _weights.is_hub_name(name)
+    return weight_files.local_folder(name) is not None or weight_files.is_hub_name(name)
 
 
 def open(name: str, *, send_frames: bool) -> Checker:
     """The checker of that name or folder. Raises CheckerUnavailable with a remedy."""
     try:
-        _weights.require(name, _NEEDS, "vision")
-        folder = _weights.locate(name)
-        with _weights.loading(name, "vision"):
+        weight_files.require(name, _NEEDS, "vision")
+        folder = weight_files.locate(name)
+        with weight_files.loading(name, "vision"):
             return VisionLanguageChecker(folder, EncoderSettings())
     except EncoderUnavailable as error:
         raise CheckerUnavailable(str(error)) from error
@@ -47,19 +47,19 @@ class VisionLanguageChecker:
 
     runs_here = True
 
-    def __init__(self, folder: _weights.ModelFolder, settings: EncoderSettings) -> None:
+    def __init__(self, folder: weight_files.ModelFolder, settings: EncoderSettings) -> None:
         from transformers import AutoModelForImageTextToText, AutoProcessor
 
         self._folder = folder.path
-        self.name = folder.path.name if _weights.local_folder(folder.name) else folder.name
+        self.name = folder.path.name if weight_files.local_folder(folder.name) else folder.name
         self._turn = threading.Lock()
-        self._device = _torch.choose_device(settings)
+        self._device = on_torch.choose_device(settings)
         options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-        with _torch.quiet_transformers():
+        with on_torch.quiet_transformers():
             self._processor = AutoProcessor.from_pretrained(str(folder.path), **options)
             model, loading = AutoModelForImageTextToText.from_pretrained(
                 str(folder.path),
-                dtype=_torch.choose_dtype(settings, self._device),
+                dtype=on_torch.choose_dtype(settings, self._device),
                 use_safetensors=True,
                 output_loading_info=True,
                 **options,
@@ -76,7 +76,7 @@ class VisionLanguageChecker:
 
     @cached_property
     def fingerprint(self) -> str:
-        weights = _weights.weights_hash(_weights.safetensors_files(self._folder))
+        weights = weight_files.weights_hash(weight_files.safetensors_files(self._folder))
         return f"transformers prompt={PROMPT} model={type(self._model).__name__} weights={weights}"
 
     def answer(self, instructions: str, parts: Sequence[Part], seconds: float) -> str:
@@ -84,7 +84,7 @@ class VisionLanguageChecker:
             try:
                 return self._generated(instructions, parts, seconds)
             except (RuntimeError, MemoryError, ValueError, TypeError, IndexError, KeyError) as error:
-                if _weights.is_out_of_memory(error):
+                if weight_files.is_out_of_memory(error):
                     raise CheckerUnavailable(
                         f"{self.name} needs more memory than there is; give a smaller model, or one behind "
                         "an address"

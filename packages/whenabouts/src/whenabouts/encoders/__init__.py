@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts import plugins
-from whenabouts.encoders import _weights
+from whenabouts.encoders import weight_files
 from whenabouts.encoders.protocol import (
     ClipEncoder,
     EncoderSettings,
@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 DEFAULT_TEXT_ENCODER = "minilm"
-_NO_FAMILY = {"protocol"}
+_NO_FAMILY = {"on_torch", "protocol", "weight_files"}
 
 
 def open_text_encoder(name: str | None = None, settings: EncoderSettings | None = None) -> TextEncoder:
@@ -157,7 +157,9 @@ def _open(way: str, name: str, settings: EncoderSettings | None) -> Any:
         if family.recognises(name):
             return getattr(family, way)(name, settings or EncoderSettings())
     other = (
-        "the model in this folder is of another kind" if _weights.local_folder(name) else "no such encoder"
+        "the model in this folder is of another kind"
+        if weight_files.local_folder(name)
+        else "no such encoder"
     )
     raise EncoderUnavailable(
         f"{name!r}: {other}. Give a hub name (owner/name), the path of a folder that holds "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.encoders import _torch
+from whenabouts.encoders import on_torch
 from whenabouts.encoders.protocol import EncoderSettings, check_texts
 from whenabouts.types import UsageError
 
@@ -29,8 +29,8 @@ class TextSide(ABC):
 
     def __init__(self, name: str, settings: EncoderSettings) -> None:
         self.name = name
-        self._device = _torch.choose_device(settings)
-        self._dtype = _torch.choose_dtype(settings, self._device)
+        self._device = on_torch.choose_device(settings)
+        self._dtype = on_torch.choose_dtype(settings, self._device)
         self._batch_size = settings.batch_size or self.batches[self._device.type != "cpu"]
 
     @property
@@ -49,7 +49,7 @@ class TextSide(ABC):
 
     def _in_batches(self, items: Sequence[Any], encode: Callable[[Any], torch.Tensor]) -> NDArray[np.float32]:
         remedy = f"take a smaller model than {self.name}, or a device with more memory"
-        return _torch.in_batches(encode, items, self._batch_size, self.dimension, remedy=remedy)
+        return on_torch.in_batches(encode, items, self._batch_size, self.dimension, remedy=remedy)
 
 
 class DualEncoder(TextSide):

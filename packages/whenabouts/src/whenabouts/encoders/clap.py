@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.encoders import _torch, _weights
+from whenabouts.encoders import on_torch, weight_files
 from whenabouts.encoders._dual import TextSide
 from whenabouts.encoders.protocol import (
     EncoderSettings,
@@ -37,21 +37,21 @@ MODELS = (ModelCard("laion/clap-htsat-unfused", "sounds"),)
 
 def recognises(name: str) -> bool:
     """True for a hub name and for every folder; a model without a sound side is refused when opened."""
-    return _weights.local_folder(name) is not None or _weights.is_hub_name(name)
+    return weight_files.local_folder(name) is not None or weight_files.is_hub_name(name)
 
 
 def open_sound(name: str, settings: EncoderSettings) -> SoundEncoder:
     """The encoder of that hub name or folder. Raises EncoderUnavailable with a remedy."""
-    _weights.require(name, _NEEDS, "vision")
-    folder = _weights.locate(name)
-    with _weights.loading(name, "vision"):
+    weight_files.require(name, _NEEDS, "vision")
+    folder = weight_files.locate(name)
+    with weight_files.loading(name, "vision"):
         return ClapEncoder(folder, settings)
 
 
 def status() -> EncoderStatus:
     """Whether the packages are installed; a model needs its weights as well."""
     detail = "any CLAP model by name or by path"
-    return _weights.status("CLAP models", ("sound", "text"), _NEEDS, "vision", detail)
+    return weight_files.status("CLAP models", ("sound", "text"), _NEEDS, "vision", detail)
 
 
 class ClapEncoder(TextSide):
@@ -59,12 +59,12 @@ class ClapEncoder(TextSide):
 
     batches = (8, 64)
 
-    def __init__(self, folder: _weights.ModelFolder, settings: EncoderSettings) -> None:
+    def __init__(self, folder: weight_files.ModelFolder, settings: EncoderSettings) -> None:
         from transformers import AutoFeatureExtractor, AutoTokenizer
 
         super().__init__(folder.name, settings)
         self._folder = folder.path
-        with _torch.quiet_transformers():
+        with on_torch.quiet_transformers():
             self._model = _load(folder, self._dtype).to(self._device).eval()
             options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
             self._tokenizer = AutoTokenizer.from_pretrained(str(folder.path), **options)
@@ -81,8 +81,8 @@ class ClapEncoder(TextSide):
         return fingerprint(
             "clap",
             model=type(self._model).__name__,
-            weights=_weights.weights_hash(_weights.safetensors_files(self._folder)),
-            inputs=_weights.inputs_mark(self._folder),
+            weights=weight_files.weights_hash(weight_files.safetensors_files(self._folder)),
+            inputs=weight_files.inputs_mark(self._folder),
             dimension=self.dimension,
             pooling="own",
             normalisation="l2",
@@ -98,9 +98,9 @@ class ClapEncoder(TextSide):
     def _text_features(self, texts: list[str]) -> torch.Tensor:
         import torch
 
-        tokens = _torch.tokenized(self._tokenizer, texts, "longest", self._tokens)
+        tokens = on_torch.tokenized(self._tokenizer, texts, "longest", self._tokens)
         with torch.inference_mode():
-            return _torch.pooled(self._model.get_text_features(**tokens.to(self._device)))
+            return on_torch.pooled(self._model.get_text_features(**tokens.to(self._device)))
 
     def _sound_features(self, sounds: Sequence[NDArray[np.float32]]) -> torch.Tensor:
         import torch
@@ -116,19 +116,19 @@ class ClapEncoder(TextSide):
         # No sound is longer than the model's input. The extractor would still mark a random one of each
         # batch, as in training, so that a vector would depend on the batch.
         is_longer = torch.zeros(len(sounds), 1, dtype=torch.bool)
-        return _torch.pooled(
+        return on_torch.pooled(
             self._model.get_audio_features(
                 input_features=features.to(self._device, self._dtype), is_longer=is_longer.to(self._device)
             )
         )
 
 
-def _load(folder: _weights.ModelFolder, dtype: torch.dtype) -> Any:
+def _load(folder: weight_files.ModelFolder, dtype: torch.dtype) -> Any:
     """The model. Raises EncoderUnavailable for a model of another kind."""
-    config = _weights.model_config(folder.path) or {}
+    config = weight_files.model_config(folder.path) or {}
     if "audio_config" not in config:
         raise EncoderUnavailable(
             f"{folder.name}: a model of type {config.get('model_type', 'unknown')} hears nothing; "
             "give a CLAP model, such as laion/clap-htsat-unfused"
         )
-    return _weights.dual_model(folder, dtype, "audio", "give a CLAP model")
+    return weight_files.dual_model(folder, dtype, "audio", "give a CLAP model")

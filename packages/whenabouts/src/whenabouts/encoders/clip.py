@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.encoders import _torch, _weights
+from whenabouts.encoders import on_torch, weight_files
 from whenabouts.encoders._dual import DualEncoder
 from whenabouts.encoders.protocol import (
     EncoderSettings,
@@ -42,17 +42,17 @@ MODELS = (
 
 def recognises(name: str) -> bool:
     """True for a hub name, and for a folder whose configuration has a text and a vision part."""
-    folder = _weights.local_folder(name)
+    folder = weight_files.local_folder(name)
     if folder is None:
-        return _weights.is_hub_name(name)
-    return {"vision_config", "text_config"} <= (_weights.model_config(folder) or {}).keys()
+        return weight_files.is_hub_name(name)
+    return {"vision_config", "text_config"} <= (weight_files.model_config(folder) or {}).keys()
 
 
 def open_images(name: str, settings: EncoderSettings) -> ImageEncoder:
     """The encoder of that hub name or folder. Raises EncoderUnavailable with a remedy."""
-    _weights.require(name, _NEEDS, "vision")
-    folder = _weights.locate(name)
-    with _weights.loading(name, "vision"):
+    weight_files.require(name, _NEEDS, "vision")
+    folder = weight_files.locate(name)
+    with weight_files.loading(name, "vision"):
         return ClipEncoder(folder, settings)
 
 
@@ -64,20 +64,20 @@ def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
 def status() -> EncoderStatus:
     """Whether the packages are installed; a model needs its weights as well."""
     detail = "any CLIP or SigLIP model by name (`whenabouts models get`) or by path"
-    return _weights.status("CLIP and SigLIP models", ("images", "text"), _NEEDS, "vision", detail)
+    return weight_files.status("CLIP and SigLIP models", ("images", "text"), _NEEDS, "vision", detail)
 
 
 class ClipEncoder(DualEncoder):
     """A dual encoder of `transformers` with its tokenizer and its image processor."""
 
-    def __init__(self, folder: _weights.ModelFolder, settings: EncoderSettings) -> None:
+    def __init__(self, folder: weight_files.ModelFolder, settings: EncoderSettings) -> None:
         from transformers import AutoImageProcessor, AutoTokenizer
 
         super().__init__(folder.name, settings)
         self._folder = folder.path
-        with _torch.quiet_transformers():
+        with on_torch.quiet_transformers():
             self._model = (
-                _weights.dual_model(folder, self._dtype, "image", "give a CLIP or SigLIP model")
+                weight_files.dual_model(folder, self._dtype, "image", "give a CLIP or SigLIP model")
                 .to(self._device)
                 .eval()
             )
@@ -93,8 +93,8 @@ class ClipEncoder(DualEncoder):
         return fingerprint(
             "clip",
             model=type(self._model).__name__,
-            weights=_weights.weights_hash(_weights.safetensors_files(self._folder)),
-            inputs=_weights.inputs_mark(self._folder),
+            weights=weight_files.weights_hash(weight_files.safetensors_files(self._folder)),
+            inputs=weight_files.inputs_mark(self._folder),
             dimension=self.dimension,
             pooling="own",
             normalisation="l2",
@@ -116,9 +116,9 @@ class ClipEncoder(DualEncoder):
     def _padded_features(self, texts: list[str], padding: str) -> torch.Tensor:
         import torch
 
-        tokens = _torch.tokenized(self._tokenizer, texts, padding, self._tokens)
+        tokens = on_torch.tokenized(self._tokenizer, texts, padding, self._tokens)
         with torch.inference_mode():
-            return _torch.pooled(self._model.get_text_features(**self._on_device(tokens)))
+            return on_torch.pooled(self._model.get_text_features(**self._on_device(tokens)))
 
     def encode_tokens(self, texts: Sequence[str]) -> list[NDArray[np.float32]]:
         """See `TokenEncoder`: after the text model's last LayerNorm, before the projection.
@@ -132,7 +132,7 @@ class ClipEncoder(DualEncoder):
     def _token_features(self, texts: list[str]) -> list[NDArray[np.float32]]:
         import torch
 
-        tokens = _torch.tokenized(self._tokenizer, texts, self._padding, self._tokens)
+        tokens = on_torch.tokenized(self._tokenizer, texts, self._padding, self._tokens)
         lengths = [
             len(ids) for ids in self._tokenizer(texts, truncation=True, max_length=self._tokens)["input_ids"]
         ]
@@ -147,7 +147,7 @@ class ClipEncoder(DualEncoder):
 
     def _image_features(self, pictures: list[Image.Image]) -> torch.Tensor:
         pixels = self._processor(images=pictures, return_tensors="pt")
-        return _torch.pooled(self._model.get_image_features(**self._on_device(pixels)))
+        return on_torch.pooled(self._model.get_image_features(**self._on_device(pixels)))
 
     def _on_device(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {

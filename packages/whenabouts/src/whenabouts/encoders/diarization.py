@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.encoders import _torch, _weights
+from whenabouts.encoders import on_torch, weight_files
 from whenabouts.encoders.protocol import EncoderSettings, EncoderStatus, EncoderUnavailable, fingerprint
 from whenabouts.video.voices import RATE, Diarized, Diarizer, Floats
 
@@ -31,22 +31,22 @@ _MODE = "whole recording"
 
 def recognises(name: str) -> bool:
     """True for a folder, or a hub name in the cache, whose model is of this type."""
-    folder = _weights.folder_at_hand(name)
-    return folder is not None and (_weights.model_config(folder) or {}).get("model_type") == MODEL_TYPE
+    folder = weight_files.folder_at_hand(name)
+    return folder is not None and (weight_files.model_config(folder) or {}).get("model_type") == MODEL_TYPE
 
 
 def open_voices(name: str, settings: EncoderSettings) -> Diarizer:
     """The model of that hub name or folder. Raises EncoderUnavailable with a remedy."""
-    _weights.require(name, _NEEDS, "vision")
-    folder = _weights.locate(name)
-    with _weights.loading(name, "vision"):
+    weight_files.require(name, _NEEDS, "vision")
+    folder = weight_files.locate(name)
+    with weight_files.loading(name, "vision"):
         return SortformerDiarizer(folder, settings)
 
 
 def status() -> EncoderStatus:
     """Whether the packages are installed; a model needs its weights as well."""
     detail = "who speaks when, by name or by path (nvidia/Nemotron-3-Diarization)"
-    return _weights.status("Sortformer models", ("voices",), _NEEDS, "vision", detail)
+    return weight_files.status("Sortformer models", ("voices",), _NEEDS, "vision", detail)
 
 
 class _State(NamedTuple):
@@ -60,14 +60,14 @@ class _State(NamedTuple):
 class SortformerDiarizer(Diarizer):
     """A `Nemotron3DiarizationForAudioFrameClassification` and its processor."""
 
-    def __init__(self, folder: _weights.ModelFolder, settings: EncoderSettings) -> None:
+    def __init__(self, folder: weight_files.ModelFolder, settings: EncoderSettings) -> None:
         from transformers import AutoProcessor
 
         self.name = folder.name
         self._folder = folder.path
-        self._device = _torch.choose_device(settings)
-        self._dtype = _torch.choose_dtype(settings, self._device)
-        with _torch.quiet_transformers():
+        self._device = on_torch.choose_device(settings)
+        self._dtype = on_torch.choose_dtype(settings, self._device)
+        with on_torch.quiet_transformers():
             self._model = _load(folder, self._dtype).to(self._device).eval()
             self._processor = AutoProcessor.from_pretrained(
                 str(folder.path), local_files_only=True, trust_remote_code=False
@@ -87,8 +87,8 @@ class SortformerDiarizer(Diarizer):
         return fingerprint(
             "diarization",
             model=type(self._model).__name__,
-            weights=_weights.weights_hash(_weights.safetensors_files(self._folder)),
-            inputs=_weights.inputs_mark(self._folder),
+            weights=weight_files.weights_hash(weight_files.safetensors_files(self._folder)),
+            inputs=weight_files.inputs_mark(self._folder),
         )
 
     def follow(self, samples: Floats, start: float, before: Diarized | None) -> Diarized:
@@ -141,10 +141,10 @@ class SortformerDiarizer(Diarizer):
             with torch.inference_mode():
                 answer = self._model(**given, speaker_cache=cache or self._new_cache())
         except (MemoryError, RuntimeError) as error:
-            if not _weights.is_out_of_memory(error):
+            if not weight_files.is_out_of_memory(error):
                 raise
             remedy = f"take a smaller model than {self.name}, or a device with more memory"
-            raise _weights.out_of_memory(error, remedy) from error
+            raise weight_files.out_of_memory(error, remedy) from error
         logits = answer.logits[0].float().cpu().numpy()
         if not np.isfinite(logits).all():
             raise EncoderUnavailable(
@@ -172,10 +172,10 @@ class SortformerDiarizer(Diarizer):
         )
 
 
-def _load(folder: _weights.ModelFolder, dtype: torch.dtype) -> Any:
+def _load(folder: weight_files.ModelFolder, dtype: torch.dtype) -> Any:
     """The model. Raises EncoderUnavailable for missing weights."""
     from transformers import AutoModelForAudioFrameClassification
 
-    model, missing = _weights.opened_model(AutoModelForAudioFrameClassification, folder, dtype)
-    _weights.refuse_missing(folder, missing)
+    model, missing = weight_files.opened_model(AutoModelForAudioFrameClassification, folder, dtype)
+    weight_files.refuse_missing(folder, missing)
     return model

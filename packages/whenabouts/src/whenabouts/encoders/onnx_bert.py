@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.encoders import _installing, _weights
+from whenabouts.encoders import _installing, weight_files
 from whenabouts.encoders._bert_graph import BertShape, Pooling
 from whenabouts.encoders._bert_session import BertSession
 from whenabouts.encoders.protocol import (
@@ -64,7 +64,7 @@ def recognises(name: str) -> bool:
     """True for a packaged model's name and for a local folder that `open_text` can open."""
     if name in _PACKAGED:
         return True
-    folder = _weights.local_folder(name)
+    folder = weight_files.local_folder(name)
     return folder is not None and isinstance(_read_recipe(folder), _Recipe)
 
 
@@ -77,7 +77,7 @@ def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
             f"{name}: {recipe}, so it cannot run through ONNX Runtime here; "
             f"`pip install 'whenabouts[sentence-transformers]'` and open it as sentence-transformers:{name}"
         )
-    with _weights.loading(name, "minilm"):
+    with weight_files.loading(name, "minilm"):
         return OnnxBertEncoder(model, recipe, settings)
 
 
@@ -102,19 +102,19 @@ def install_command() -> list[str]:
     return []
 
 
-def _located(name: str) -> _weights.ModelFolder:
+def _located(name: str) -> weight_files.ModelFolder:
     """A folder by its path, or a hub name with this prefix, because another family would take it without."""
-    model = _weights.locate(name)
-    return model if _weights.local_folder(name) else replace(model, name=f"{PREFIX}:{name}")
+    model = weight_files.locate(name)
+    return model if weight_files.local_folder(name) else replace(model, name=f"{PREFIX}:{name}")
 
 
-def _packaged(name: str) -> _weights.ModelFolder:
+def _packaged(name: str) -> weight_files.ModelFolder:
     """A model in a Python package. The package is not imported, because it may import anything."""
     for module in _PACKAGES:
         spec = importlib.util.find_spec(module)
         for folder in (spec.submodule_search_locations or ()) if spec else ():
             if (Path(folder) / "model" / "config.json").is_file():
-                return _weights.ModelFolder(Path(folder) / "model", name)
+                return weight_files.ModelFolder(Path(folder) / "model", name)
     command = shlex.join(_installing.command())
     raise EncoderUnavailable(
         f"{name}: its package is not installed; `{command}` (90 MB) is enough, whenabouts runs it without "
@@ -190,8 +190,8 @@ def _recipe(folder: Path, config: dict[str, Any], pooling: str) -> _Recipe:
     sentences = _optional_json(folder / "config_sentence_transformers.json")
     prompts = sentences.get("prompts") or {}
     default = prompts.get(sentences.get("default_prompt_name"), "")
-    is_bare_e5 = not any(prompts.values()) and _weights.needs_e5_prompts(str(folder))
-    query_default, passage_default = _weights.E5_PROMPTS if is_bare_e5 else (default, default)
+    is_bare_e5 = not any(prompts.values()) and weight_files.needs_e5_prompts(str(folder))
+    query_default, passage_default = weight_files.E5_PROMPTS if is_bare_e5 else (default, default)
     limits = [text.get("max_seq_length"), config["max_position_embeddings"]]
     if text.get("max_seq_length") is None:
         limits.append(_optional_json(folder / "tokenizer_config.json").get("model_max_length"))
@@ -254,7 +254,7 @@ def _map_weights(file: Path) -> dict[str, NDArray[np.generic]]:
 class OnnxBertEncoder:
     """A BERT with pooling, on the CPU; thread-safe."""
 
-    def __init__(self, model: _weights.ModelFolder, recipe: _Recipe, settings: EncoderSettings) -> None:
+    def __init__(self, model: weight_files.ModelFolder, recipe: _Recipe, settings: EncoderSettings) -> None:
         if settings.device not in (None, "cpu"):
             raise EncoderUnavailable(
                 f"{model.name} on {settings.device!r}: ONNX Runtime runs it on the CPU; for another device "
@@ -270,12 +270,12 @@ class OnnxBertEncoder:
     @cached_property
     def fingerprint(self) -> str:
         recipe = self._recipe
-        weights = _weights.weights_hash(_weights.safetensors_files(self._folder))
+        weights = weight_files.weights_hash(weight_files.safetensors_files(self._folder))
         return fingerprint(
             "onnx-bert",
             model=recipe.architecture,
             weights=FULL_PRECISION if weights == HALF_PRECISION else weights,
-            inputs=_weights.content_mark(
+            inputs=weight_files.content_mark(
                 self._folder / file for file in ("tokenizer.json", "config_sentence_transformers.json")
             ),
             dimension=self.dimension,
@@ -351,7 +351,7 @@ def _open_tokenizer(folder: Path, tokens: int) -> tokenizers.Tokenizer:
 
 
 def _open_session(folder: Path, shape: BertShape, settings: EncoderSettings) -> BertSession:
-    files = _weights.safetensors_files(folder)
+    files = weight_files.safetensors_files(folder)
     weights = {name: values for file in files for name, values in _map_weights(file).items()}
     table = weights.get(_TABLE)
     if table is None or table.dtype == np.float32:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.encoders import _weights
+from whenabouts.encoders import weight_files
 from whenabouts.encoders.protocol import EncoderSettings, EncoderStatus, EncoderUnavailable
 from whenabouts.video.files import content_hash, printable
 from whenabouts.video.voices import RATE, WINDOW_SECONDS, Floats, VoiceEncoder
@@ -31,14 +31,14 @@ def recognises(name: str) -> bool:
 
 def open_voices(name: str, settings: EncoderSettings) -> VoiceEncoder:
     """The model in that file. Raises EncoderUnavailable for another kind of file."""
-    _weights.require(name, _NEEDS, "people")
+    weight_files.require(name, _NEEDS, "people")
     return OnnxVoiceEncoder(name)
 
 
 def status() -> EncoderStatus:
     """Whether the packages are installed; a model is a file that the user names."""
     detail = "speaker models by ONNX file"
-    return _weights.status("ONNX models of voices", ("voices",), _NEEDS, "people", detail)
+    return weight_files.status("ONNX models of voices", ("voices",), _NEEDS, "people", detail)
 
 
 class OnnxVoiceEncoder(VoiceEncoder):
@@ -51,7 +51,7 @@ class OnnxVoiceEncoder(VoiceEncoder):
         self._session = _session(Path(self.name))
         self._layout, self._names = _layout(self._session, self.name)
         if self._layout != "sound":
-            _weights.require(self.name, ["kaldi_native_fbank"], "people")
+            weight_files.require(self.name, ["kaldi_native_fbank"], "people")
         probe = self.embed([np.zeros(int(RATE * WINDOW_SECONDS), np.float32)])
         self.dimension = probe.shape[1]
         self.fingerprint = f"voices={content_hash(Path(self.name))[:16]} {self._layout}"

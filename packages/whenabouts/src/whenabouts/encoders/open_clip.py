@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.encoders import _weights
+from whenabouts.encoders import weight_files
 from whenabouts.encoders._dual import DualEncoder
 from whenabouts.encoders.protocol import (
     EncoderSettings,
@@ -47,8 +47,8 @@ def open_images(name: str, settings: EncoderSettings) -> ImageEncoder:
         raise EncoderUnavailable(
             f"{PREFIX}:{name}: give {PREFIX}:ARCHITECTURE/TAG or {PREFIX}:ARCHITECTURE/FILE.safetensors"
         )
-    _weights.require(f"{PREFIX}:{name}", _NEEDS, "open-clip")
-    with _weights.loading(f"{PREFIX}:{name}", "open-clip"):
+    weight_files.require(f"{PREFIX}:{name}", _NEEDS, "open-clip")
+    with weight_files.loading(f"{PREFIX}:{name}", "open-clip"):
         import open_clip
 
         if architecture not in open_clip.list_models():
@@ -67,7 +67,7 @@ def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
 def status() -> EncoderStatus:
     """Whether the packages are installed; a model needs its weights as well."""
     detail = "OpenCLIP's models as open_clip:ARCHITECTURE/TAG (`whenabouts models get`) or by path"
-    return _weights.status("OpenCLIP models", ("images", "text"), _NEEDS, "open-clip", detail)
+    return weight_files.status("OpenCLIP models", ("images", "text"), _NEEDS, "open-clip", detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def _from_tag(architecture: str, tag: str, whole: str) -> _Checkpoint:
         "image_resize_mode": published.get("resize_mode"),
         "force_quick_gelu": bool(published.get("quick_gelu")),
     }
-    return _Checkpoint(architecture, _weights.hub_file(repository, _SAFE_FILE, whole), whole, options)
+    return _Checkpoint(architecture, weight_files.hub_file(repository, _SAFE_FILE, whole), whole, options)
 
 
 class OpenClipEncoder(DualEncoder):
@@ -150,7 +150,7 @@ class OpenClipEncoder(DualEncoder):
         return fingerprint(
             "open_clip",
             model=self._checkpoint.architecture,
-            weights=_weights.weights_hash([self._checkpoint.file]),
+            weights=weight_files.weights_hash([self._checkpoint.file]),
             inputs=hashlib.blake2b(inputs.encode(), digest_size=8).hexdigest(),
             dimension=self.dimension,
             pooling="own",

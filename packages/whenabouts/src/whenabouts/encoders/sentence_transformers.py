@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.encoders import _torch, _weights
-from whenabouts.encoders._weights import E5_PROMPTS
+from whenabouts.encoders import on_torch, weight_files
 from whenabouts.encoders.protocol import (
     EncoderSettings,
     EncoderStatus,
@@ -27,6 +26,7 @@ from whenabouts.encoders.protocol import (
     fingerprint,
     unit_length,
 )
+from whenabouts.encoders.weight_files import E5_PROMPTS
 from whenabouts.intake.hub import ModelCard
 from whenabouts.intake.opening import regular_name
 
@@ -42,30 +42,30 @@ MODELS = (ModelCard("intfloat/multilingual-e5-small", "words in 100 languages"),
 
 def recognises(name: str) -> bool:
     """True for a hub name, and for a folder that holds a text model."""
-    folder = _weights.local_folder(name)
+    folder = weight_files.local_folder(name)
     if folder is None:
-        return _weights.is_hub_name(name)
+        return weight_files.is_hub_name(name)
     if (folder / "modules.json").is_file():
         return True
-    config = _weights.model_config(folder)
+    config = weight_files.model_config(folder)
     return config is not None and "vision_config" not in config
 
 
 def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
     """The encoder of that name or folder. Raises EncoderUnavailable with a remedy."""
-    _weights.require(name, ("sentence_transformers",), "sentence-transformers")
-    model = _weights.locate(name)
-    if _weights.local_folder(name):  # another family may recognise the bare path
+    weight_files.require(name, ("sentence_transformers",), "sentence-transformers")
+    model = weight_files.locate(name)
+    if weight_files.local_folder(name):  # another family may recognise the bare path
         model = replace(model, name=f"{PREFIX}:{model.name}")
-    with _weights.loading(name, "sentence-transformers"):
-        device = _torch.choose_device(settings)
-        loaded = load(model.path, device, _torch.choose_dtype(settings, device))
+    with weight_files.loading(name, "sentence-transformers"):
+        device = on_torch.choose_device(settings)
+        loaded = load(model.path, device, on_torch.choose_dtype(settings, device))
         if not (model.path / "modules.json").is_file() and "simcse" in _known_as(name, model.path):
             loaded = _of_first_token(
                 loaded, model.path, supervised="unsup" not in _known_as(name, model.path)
             )
     carried = [prompt for prompt in (loaded.prompts or {}).values() if prompt]
-    prompts = () if carried or not _weights.needs_e5_prompts(_known_as(name, model.path)) else E5_PROMPTS
+    prompts = () if carried or not weight_files.needs_e5_prompts(_known_as(name, model.path)) else E5_PROMPTS
     if prompts:
         loaded.prompts = dict(zip(("query", "document"), prompts, strict=True))
     return SentenceTransformersEncoder(model, loaded, settings.batch_size or _BATCH, prompts)
@@ -75,7 +75,7 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
     """The model in a folder; its weights are safetensors, and none of its code runs."""
     import sentence_transformers
 
-    with _torch.quiet_transformers():
+    with on_torch.quiet_transformers():
         return sentence_transformers.SentenceTransformer(
             str(folder),
             device=str(device),
@@ -87,8 +87,8 @@ def load(folder: Path, device: torch.device, dtype: torch.dtype) -> Any:
 
 def _known_as(name: str, folder: Path) -> str:
     """A model's names in lower case: its hub name or folder, and the name it was saved under."""
-    config = _weights.model_config(folder) or {}
-    called = name.rpartition("/")[2] if _weights.local_folder(name) is None else folder.name
+    config = weight_files.model_config(folder) or {}
+    called = name.rpartition("/")[2] if weight_files.local_folder(name) is None else folder.name
     return f"{called} {config.get('_name_or_path', '')}".lower()
 
 
@@ -105,7 +105,7 @@ def _of_first_token(loaded: Any, folder: Path, *, supervised: bool) -> Any:
     width = int(words.get_embedding_dimension())
     modules = [words, Pooling(width, "cls")]
     weights: dict[str, Any] = {}
-    for file in _weights.safetensors_files(folder):
+    for file in weight_files.safetensors_files(folder):
         with regular_name(file) as name, safe_open(name, "pt") as stored:
             named = [key for key in stored.keys() if "pooler.dense." in key]  # noqa: SIM118
             weights |= {key.rpartition("pooler.")[2]: stored.get_tensor(key) for key in named}
@@ -119,14 +119,14 @@ def status() -> EncoderStatus:
     """Whether the package is installed; a model needs its weights as well."""
     detail = "any model by name (`whenabouts models get`) or by path"
     modules, extra = ("sentence_transformers",), "sentence-transformers"
-    return _weights.status("sentence-transformers models", ("text",), modules, extra, detail)
+    return weight_files.status("sentence-transformers models", ("text",), modules, extra, detail)
 
 
 class SentenceTransformersEncoder:
     """A sentence-transformers model; vectors are normalised if the model does not."""
 
     def __init__(
-        self, model: _weights.ModelFolder, loaded: Any, batch_size: int, prompts: Sequence[str] = ()
+        self, model: weight_files.ModelFolder, loaded: Any, batch_size: int, prompts: Sequence[str] = ()
     ) -> None:
         self.name = model.name
         self.dimension = int(loaded.get_embedding_dimension())
@@ -146,15 +146,15 @@ class SentenceTransformersEncoder:
         ]
         modules = sorted(self._folder.glob("*_*/config.json"))
         weights = [
-            *_weights.safetensors_files(self._folder),
+            *weight_files.safetensors_files(self._folder),
             *sorted(self._folder.glob("*/model*.safetensors")),
         ]
         pooling = [getattr(module, "pooling_mode", None) for module in self._model]
         return fingerprint(
             "sentence-transformers",
             model="+".join(type(module).__name__ for module in self._model),
-            weights=_weights.weights_hash(weights),
-            inputs=_weights.content_mark([*(self._folder / Path(name) for name in settings), *modules]),
+            weights=weight_files.weights_hash(weights),
+            inputs=weight_files.content_mark([*(self._folder / Path(name) for name in settings), *modules]),
             dimension=self.dimension,
             pooling=next((str(mode) for mode in pooling if mode), "own"),
             normalisation="l2",

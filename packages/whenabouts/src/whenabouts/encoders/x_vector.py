@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.encoders import _torch, _weights
+from whenabouts.encoders import on_torch, weight_files
 from whenabouts.encoders.protocol import EncoderSettings, EncoderStatus, EncoderUnavailable, fingerprint
 from whenabouts.video.voices import LEAST_SECONDS, RATE, WINDOW_SECONDS, VoiceEncoder
 
@@ -31,22 +31,22 @@ _GIVE = "give a speaker model with an X-vector head, such as a WavLM that was tr
 
 def recognises(name: str) -> bool:
     """True for a hub name and for every folder; a model without voices is refused when opened."""
-    return _weights.local_folder(name) is not None or _weights.is_hub_name(name)
+    return weight_files.local_folder(name) is not None or weight_files.is_hub_name(name)
 
 
 def open_voices(name: str, settings: EncoderSettings) -> VoiceEncoder:
     """The model of that hub name or folder. Raises EncoderUnavailable with a remedy."""
-    _weights.require(name, _NEEDS, "vision")
-    _weights.require(name, ["faster_whisper"], "people")
-    folder = _weights.locate(name)
-    with _weights.loading(name, "vision"):
+    weight_files.require(name, _NEEDS, "vision")
+    weight_files.require(name, ["faster_whisper"], "people")
+    folder = weight_files.locate(name)
+    with weight_files.loading(name, "vision"):
         return XVectorEncoder(folder, settings)
 
 
 def status() -> EncoderStatus:
     """Whether the packages are installed; a model needs its weights as well."""
     detail = "speaker models with an X-vector head, by name or by path"
-    return _weights.status("X-vector models", ("voices",), _NEEDS, "vision", detail)
+    return weight_files.status("X-vector models", ("voices",), _NEEDS, "vision", detail)
 
 
 class XVectorEncoder(VoiceEncoder):
@@ -55,16 +55,16 @@ class XVectorEncoder(VoiceEncoder):
     # As in transformers' examples; "the optimal threshold is dataset-dependent".
     same_voice = 0.7
 
-    def __init__(self, folder: _weights.ModelFolder, settings: EncoderSettings) -> None:
+    def __init__(self, folder: weight_files.ModelFolder, settings: EncoderSettings) -> None:
         from transformers import AutoFeatureExtractor
 
         self.name = folder.name
         self._folder = folder.path
-        self._device = _torch.choose_device(settings)
-        self._dtype = _torch.choose_dtype(settings, self._device)
+        self._device = on_torch.choose_device(settings)
+        self._dtype = on_torch.choose_dtype(settings, self._device)
         default = _BATCH_ON_CPU if self._device.type == "cpu" else _BATCH_ON_ACCELERATOR
         self._batch_size = settings.batch_size or default
-        with _torch.quiet_transformers():
+        with on_torch.quiet_transformers():
             self._model = _load(folder, self._dtype).to(self._device).eval()
             self._extractor = AutoFeatureExtractor.from_pretrained(
                 str(folder.path), local_files_only=True, trust_remote_code=False
@@ -81,8 +81,8 @@ class XVectorEncoder(VoiceEncoder):
         return fingerprint(
             "x-vector",
             model=type(self._model).__name__,
-            weights=_weights.weights_hash(_weights.safetensors_files(self._folder)),
-            inputs=_weights.inputs_mark(self._folder),
+            weights=weight_files.weights_hash(weight_files.safetensors_files(self._folder)),
+            inputs=weight_files.inputs_mark(self._folder),
             dimension=self.dimension,
             normalisation="l2",
             dtype="float32",
@@ -91,7 +91,9 @@ class XVectorEncoder(VoiceEncoder):
     def embed(self, pieces: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
         """See `VoiceEncoder`. Raises EncoderUnavailable for weights that give non-finite numbers."""
         remedy = f"take a smaller model than {self.name}, or a device with more memory"
-        vectors = _torch.in_batches(self._embeddings, pieces, self._batch_size, self.dimension, remedy=remedy)
+        vectors = on_torch.in_batches(
+            self._embeddings, pieces, self._batch_size, self.dimension, remedy=remedy
+        )
         if not np.isfinite(vectors).all():
             raise EncoderUnavailable(
                 f"{self.name}: gives numbers that are not finite for {len(pieces[0]) / RATE:g} s of sound; "
@@ -109,16 +111,16 @@ class XVectorEncoder(VoiceEncoder):
         return embeddings
 
 
-def _load(folder: _weights.ModelFolder, dtype: torch.dtype) -> Any:
+def _load(folder: weight_files.ModelFolder, dtype: torch.dtype) -> Any:
     """The model. Raises EncoderUnavailable without the head or with missing weights."""
     from transformers import AutoModelForAudioXVector
 
-    config = _weights.model_config(folder.path) or {}
+    config = weight_files.model_config(folder.path) or {}
     kinds = [str(kind) for kind in config.get("architectures") or ()]
     if not any(kind.endswith("ForXVector") for kind in kinds):
         kind = ", ".join(kinds) or str(config.get("model_type", "unknown"))
         raise EncoderUnavailable(f"{folder.name}: a model of type {kind} tells no voices apart; {_GIVE}")
-    model, lacking = _weights.opened_model(AutoModelForAudioXVector, folder, dtype)
+    model, lacking = weight_files.opened_model(AutoModelForAudioXVector, folder, dtype)
     missing = [key for key in lacking if not key.startswith(_OF_TRAINING)]
-    _weights.refuse_missing(folder, missing)
+    weight_files.refuse_missing(folder, missing)
     return model

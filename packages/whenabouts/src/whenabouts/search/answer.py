@@ -22,8 +22,8 @@ from whenabouts.search.coverage import Coverage, coverage_of, with_clips
 from whenabouts.search.moments import Localization, StreamAnswer
 from whenabouts.search.understand import Understanding
 from whenabouts.search.word_units import Rarity, units_of
-from whenabouts.streams._passages import sentences_of
 from whenabouts.types import Evidence, ScoredMoment
+from whenabouts.video.sentences import sentences_of
 
 # A sentence with this share of the best one's words is where the snippet begins.
 _GOOD_START = 0.5

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.index.lookup import DENSE_SCRIPT, search_words
+from whenabouts.video.sentences import closed_sentences
 
 PASSAGE_SECONDS = 15.0
 """Target length of a passage: fine enough for borders; longer passages were not found better."""
@@ -45,14 +46,6 @@ _PASSAGE_WEIGHT = 900
 _NEIGHBOURS = 16
 _LATE_MINUTE = 1.1
 
-_SENTENCE = re.compile(
-    # A run of marks is matched from its first one only: 300,000 dots took minutes otherwise.
-    r"""(?<![.!?…])[.!?…]++["'”’»)\]]*+(?=\s|$)   # an end of a sentence and what closes with it
-      | [。！？．｡]++["'”’」』）]*+                   # full-width: no space follows
-      | (?<![۔؟।॥։።])[۔؟।॥։።]++(?=\s|$)            # Urdu, Arabic, Devanagari, Armenian, Ethiopic
-    """,
-    re.VERBOSE,
-)
 _CLAUSE = re.compile(r"[,;:،؛—–、，；]\s*|\s")
 _INVISIBLE = re.compile(r"[\u200b\u2060\ufeff]|[\x00-\x08\x0e-\x1f\x7f]")
 
@@ -172,7 +165,7 @@ def pieces_of(cues: Iterable[TimedText]) -> list[Piece]:
 
 def _cut(start: float, end: float, text: str) -> Iterator[Piece]:
     """The sentences of one cue with their times."""
-    parts = [part for sentence in _sentences(text) for part in _shorten(sentence)]
+    parts = [part for sentence in closed_sentences(text) for part in _shorten(sentence)]
     total = sum(len(part) for part, _ in parts)
     done = 0
     for part, closes in parts:
@@ -182,25 +175,6 @@ def _cut(start: float, end: float, text: str) -> Iterator[Piece]:
             yield Piece(
                 start + (end - start) * begin / total, start + (end - start) * done / total, words, closes
             )
-
-
-def _sentences(text: str) -> Iterator[tuple[str, bool]]:
-    """The sentences of a text, and whether each ends with a mark."""
-    begin = 0
-    for match in _SENTENCE.finditer(text):
-        yield text[begin : match.end()], True
-        begin = match.end()
-    if text[begin:].strip():
-        yield text[begin:], False
-
-
-def sentences_of(text: str) -> list[str]:
-    """The sentences of a text; joined, they are the text.
-
-    >>> sentences_of("Hildy! How are you?")
-    ['Hildy!', ' How are you?']
-    """
-    return [sentence for sentence, _ in _sentences(text)]
 
 
 def _shorten(sentence: tuple[str, bool]) -> Iterator[tuple[str, bool]]:

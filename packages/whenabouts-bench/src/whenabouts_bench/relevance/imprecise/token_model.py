@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from whenabouts.encoders import EncoderUnavailable
-from whenabouts.encoders._torch import quiet_transformers
-from whenabouts.encoders._weights import locate
+from whenabouts.encoders.on_torch import quiet_transformers
+from whenabouts.encoders.weight_files import locate
 from whenabouts_bench.relevance.imprecise.protocol import RewriterUnavailable
 
 LEAST = 0.8

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from whenabouts.intake.files import FormatError, ReaderMissing
-from whenabouts_bench.formats._lmdb import LmdbRecords
+from whenabouts_bench.formats.lmdb_records import LmdbRecords
 from whenabouts_systems.features.layouts._numpy_files import inspect_npz
 from whenabouts_systems.features.location import FeatureLocation, OpenOptions
 from whenabouts_systems.features.source import MOST_BYTES, FeatureSource, UnreadArray

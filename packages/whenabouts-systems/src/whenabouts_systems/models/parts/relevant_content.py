@@ -27,8 +27,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from whenabouts_systems.models._parts.contrast import clip_labels
-from whenabouts_systems.models._parts.ranking_loss import weighted_mean
+from whenabouts_systems.models.parts.contrast import clip_labels
+from whenabouts_systems.models.parts.ranking_loss import weighted_mean
 from whenabouts_systems.models.protocol import Batch, Losses, QueryEncoding, VideoEncoding
 
 NOTHING = -1.0

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from whenabouts_systems.models._parts.borders import MASKED, log_probabilities
+from whenabouts_systems.models.parts.borders import MASKED, log_probabilities
 from whenabouts_systems.models.protocol import Batch
 
 

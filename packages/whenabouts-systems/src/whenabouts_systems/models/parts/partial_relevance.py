@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from whenabouts_systems.models._parts.layers import unit
-from whenabouts_systems.models._parts.ranking_loss import against_negatives, draw_negatives
+from whenabouts_systems.models.parts.layers import unit
+from whenabouts_systems.models.parts.ranking_loss import against_negatives, draw_negatives
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,14 @@ import torch
 from torch import Tensor, nn
 
 from whenabouts.types import UsageError
-from whenabouts_systems.models._parts.bert import BertEncoder
-from whenabouts_systems.models._parts.layers import (
+from whenabouts_systems.models.parts.bert import BertEncoder
+from whenabouts_systems.models.parts.layers import (
     Dropout,
     InputProjection,
     PositionEmbedding,
     check_length,
 )
-from whenabouts_systems.models._parts.packing import PackedModule, Packing
+from whenabouts_systems.models.parts.packing import PackedModule, Packing
 from whenabouts_systems.models.protocol import SentenceBatch
 
 CROSS_MODAL: Mapping[str, int] = {

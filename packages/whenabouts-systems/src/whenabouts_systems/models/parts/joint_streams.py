@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from whenabouts_systems.models._parts.bert import TypedPositions
-from whenabouts_systems.models._parts.layers import InputProjection
+from whenabouts_systems.models.parts.bert import TypedPositions
+from whenabouts_systems.models.parts.layers import InputProjection
 from whenabouts_systems.models.protocol import ClipBatch
 
 

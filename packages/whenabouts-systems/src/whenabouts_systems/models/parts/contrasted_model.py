@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts_systems.models._parts.window_model import AnchoredModel, Detected, WindowSettings
-from whenabouts_systems.models._parts.window_targets import rating_contrast, saliency_labels
+from whenabouts_systems.models.parts.window_model import AnchoredModel, Detected, WindowSettings
+from whenabouts_systems.models.parts.window_targets import rating_contrast, saliency_labels
 from whenabouts_systems.models.protocol import Batch, QueryEncoding, VideoEncoding
 from whenabouts_systems.models.settings import Positive, Size
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts_systems.models._parts.layers import Attention, Dropout, attend, in_heads
-from whenabouts_systems.models._parts.packing import PackedModule, Packing
+from whenabouts_systems.models.parts.layers import Attention, Dropout, attend, in_heads
+from whenabouts_systems.models.parts.packing import PackedModule, Packing
 
 
 class WordAttention(nn.Module):

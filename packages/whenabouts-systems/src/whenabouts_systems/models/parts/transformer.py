@@ -9,8 +9,8 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from whenabouts_systems.models._parts.layers import Attention, Dropout
-from whenabouts_systems.models._parts.packing import PackedBlock, Packing
+from whenabouts_systems.models.parts.layers import Attention, Dropout
+from whenabouts_systems.models.parts.packing import PackedBlock, Packing
 
 Norm = Literal["before", "after"]
 """Where a layer's LayerNorm stands: before each part, with one more behind the last layer; or after it."""

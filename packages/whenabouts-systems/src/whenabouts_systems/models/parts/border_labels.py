@@ -22,11 +22,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts_systems.models._parts.layers import PositionEmbedding
-from whenabouts_systems.models._parts.packing import Packing
-from whenabouts_systems.models._parts.ranking_loss import weighted_mean
-from whenabouts_systems.models._parts.text_encoder import Words, check_sizes
-from whenabouts_systems.models._parts.transformer import Norm, TransformerEncoder
+from whenabouts_systems.models.parts.layers import PositionEmbedding
+from whenabouts_systems.models.parts.packing import Packing
+from whenabouts_systems.models.parts.ranking_loss import weighted_mean
+from whenabouts_systems.models.parts.text_encoder import Words, check_sizes
+from whenabouts_systems.models.parts.transformer import Norm, TransformerEncoder
 from whenabouts_systems.models.protocol import Batch, ClipBatch, Losses
 from whenabouts_systems.models.settings import NotNegative, Positive, Share, Size, Streams, check_settings
 
@@ -43,7 +43,7 @@ class BorderSettings:
     """A DistilBERT by the name of a folder or of a hub's repository, from which a training begins ("": the
     words come as features)."""
     text: Mapping[str, Size] = field(default_factory=dict)
-    """Its sizes where they are not those of distilbert-base; see `_parts/text_encoder.py`."""
+    """Its sizes where they are not those of distilbert-base; see `parts/text_encoder.py`."""
     hidden: Size = 512
     """d of the paper."""
     layers: Size = 6
@@ -57,7 +57,7 @@ class BorderSettings:
     label_power: Positive = 10.0
     """k of the paper: how fast labels fall off beside the borders."""
     as_released: bool = False
-    """No program was released; this takes equation 10 to the letter. See `_parts/border_labels.py`."""
+    """No program was released; this takes equation 10 to the letter. See `parts/border_labels.py`."""
 
     def check(self, system: str) -> None:
         """Raise UsageError, naming the system, where a setting makes no model."""

@@ -22,8 +22,8 @@ from msgspec import Meta
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts_systems.models._parts.layers import unit
-from whenabouts_systems.models._parts.sparse_convolution import Area, convolved
+from whenabouts_systems.models.parts.layers import unit
+from whenabouts_systems.models.parts.sparse_convolution import Area, convolved
 
 Counts = Annotated[
     tuple[Annotated[int, Meta(ge=0)], ...],

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts_systems.models._parts.detr_layers import (
+from whenabouts_systems.models.parts.detr_layers import (
     AnchorDecoder,
     Projection,
     inverse_sigmoid,
     span_head,
 )
-from whenabouts_systems.models._parts.window_targets import (
+from whenabouts_systems.models.parts.window_targets import (
     FOREGROUND,
     Weights,
     Windows,

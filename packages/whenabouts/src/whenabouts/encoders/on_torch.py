@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.encoders._weights import is_out_of_memory, out_of_memory
 from whenabouts.encoders.protocol import EncoderSettings, EncoderUnavailable, unit_length
+from whenabouts.encoders.weight_files import is_out_of_memory, out_of_memory
 
 if TYPE_CHECKING:
     import torch

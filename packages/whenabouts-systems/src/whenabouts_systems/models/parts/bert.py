@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts_systems.models._parts.layers import AttentionBlock, Dropout, InputProjection, check_length
-from whenabouts_systems.models._parts.packing import PackedBlock, PackedModule, Packing
+from whenabouts_systems.models.parts.layers import AttentionBlock, Dropout, InputProjection, check_length
+from whenabouts_systems.models.parts.packing import PackedBlock, PackedModule, Packing
 
 
 class BertLayer(nn.Module):

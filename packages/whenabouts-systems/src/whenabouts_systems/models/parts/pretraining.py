@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from whenabouts.types import UsageError
-from whenabouts_systems.models._parts.cross_modal import HierarchicalEncoder, Sequences, sequences_of
+from whenabouts_systems.models.parts.cross_modal import HierarchicalEncoder, Sequences, sequences_of
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch, SentenceBatch
 
 Task = Literal["mlm", "mfm", "mffr", "fom", "vsm"]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts_systems.models._parts.layers import Dropout, attend, in_heads
+from whenabouts_systems.models.parts.layers import Dropout, attend, in_heads
 
 _TEMPERATURE = 10_000.0
 

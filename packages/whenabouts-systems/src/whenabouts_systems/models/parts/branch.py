@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from whenabouts_systems.models._parts.layers import InputProjection, PositionEmbedding
-from whenabouts_systems.models._parts.packing import PackedBlock, in_turn
+from whenabouts_systems.models.parts.layers import InputProjection, PositionEmbedding
+from whenabouts_systems.models.parts.packing import PackedBlock, in_turn
 
 
 class Branch(nn.Module):

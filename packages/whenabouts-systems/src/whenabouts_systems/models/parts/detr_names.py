@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from whenabouts_systems.models._parts.renaming import Patterns
+from whenabouts_systems.models.parts.renaming import Patterns
 
 
 def _layer_names(ours: str, theirs: str, steps: Mapping[int, int]) -> Patterns:

@@ -19,7 +19,7 @@ from torch.nn import functional
 from torch.nn.functional import scaled_dot_product_attention
 
 from whenabouts.types import UsageError
-from whenabouts_systems.models._parts.packing import PackedBlock, Packing
+from whenabouts_systems.models.parts.packing import PackedBlock, Packing
 
 RELEASED_PENALTY = -10000.0
 """What the released programs add to the scores of masked keys."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from whenabouts_systems.models._parts.layers import Dropout, unit
+from whenabouts_systems.models.parts.layers import Dropout, unit
 
 
 class WordClusters(nn.Module):
