@@ -376,7 +376,7 @@ def test_a_folder_with_pooled_json_holds_pools(folder: Path) -> None:
 
 def test_a_pooled_json_that_names_no_grade_is_refused(folder: Path) -> None:
     (folder / "truth" / "pooled.json").write_text('{"most_grade": "high"}')
-    with pytest.raises(FormatError, match=r"pooled\.json: most_grade: is no number"):
+    with pytest.raises(FormatError, match=r"pooled\.json: most_grade: is not a number"):
         read_annotations(folder / "truth")
 
 

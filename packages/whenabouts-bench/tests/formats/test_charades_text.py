@@ -89,9 +89,9 @@ def test_the_format_is_recognised(tmp_path: Path) -> None:
         ),
         ("3MSZA 24.3##person", "line 2: is not a line of Charades-STA"),
         ("3MSZA 1 2 3##person", "line 2: is not a line of Charades-STA"),
-        ("3MSZA 24,3 30.4##person", "line 2: START: is no number: '24,3'; accepted: finite seconds"),
-        ("3MSZA 24.3 nan##person", "line 2: END: is no number: 'nan'"),
-        ("3MSZA 24.3 inf##person", "line 2: END: is no number: 'inf'"),
+        ("3MSZA 24,3 30.4##person", "line 2: START: is not a number: '24,3'; accepted: finite seconds"),
+        ("3MSZA 24.3 nan##person", "line 2: END: is not a number: 'nan'"),
+        ("3MSZA 24.3 inf##person", "line 2: END: is not a number: 'inf'"),
         ("3MSZA 24.3 30.4## ", "line 2: SENTENCE: is empty"),
     ],
 )
@@ -114,7 +114,7 @@ def test_what_is_no_text_is_named_with_its_line(tmp_path: Path) -> None:
     [
         ("id,seconds\nA,3\n", r"line 2: id, length: has no 'id, seconds'; accepted: both columns"),
         ("id,length\nA\n", r"line 2: id, length: has no"),
-        ("id,length\nA,3\nB,long\n", r"line 3: length: is no number: 'long'"),
+        ("id,length\nA,3\nB,long\n", r"line 3: length: is not a number: 'long'"),
         ("id,length\nA,0\n", r"line 2: length: is '0'; accepted: above 0"),
         ("id,length\nA," + "9" * 200_000 + "\n", r"is not CSV \(field larger than field limit"),
     ],

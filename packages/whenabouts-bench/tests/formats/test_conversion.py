@@ -162,7 +162,7 @@ def test_a_folder_is_no_target_for_a_run(sample: Sample, tmp_path: Path) -> None
         ("q Q0 v@1-2 1 1 t\n", {"from_": "treck"}, "format 'treck' is not known"),
         ("q Q0 v@1-2 1 1 t\n", {"to": "nothing"}, "format 'nothing' cannot do that"),
         ("q Q0 v@1-2 1 1 t\n", {"to": "mvmr"}, "format 'mvmr' cannot do that"),
-        ("q Q0 v@1-2 1 1 t\nq Q0 v@2-1 1 1 t\n", {}, "line 2: document: is no moment"),
+        ("q Q0 v@1-2 1 1 t\nq Q0 v@2-1 1 1 t\n", {}, "line 2: document: is not a moment"),
     ],
 )
 def test_what_cannot_be_converted_is_refused_and_nothing_is_written(

@@ -114,8 +114,8 @@ def test_numbers_of_several_splits_are_read_by_the_name_of_the_lists(tmp_path: P
 @pytest.mark.parametrize(
     ("numbers", "said"),
     [
-        ([], "is no object"),
-        ({"val": {"a": [30.0, "4"]}}, "a: is no number of a video"),
+        ([], "is not an object"),
+        ({"val": {"a": [30.0, "4"]}}, "a: is not the number of a video"),
         ({"val": {"a": 4, "b": 4}}, "b: is also the number of 'a': 4"),
     ],
 )
@@ -139,12 +139,12 @@ def test_without_a_file_of_numbers_and_with_two_the_remedy_is_said(tmp_path: Pat
 @pytest.mark.parametrize(
     ("entries", "said"),
     [
-        (b"\xc1", "is no msgpack"),
+        (b"\xc1", "is not msgpack"),
         ({"a": 1}, "holds a dict"),
-        ([4, 9], "entry 1 is no video with a score: 4"),
+        ([4, 9], "entry 1 is not a video with a score: 4"),
         ([[4, 1.0], [5, 1.0]], r"entry 2 names video number 5, which .* does not have \(it has 2\)"),
         ([[True, 1.0]], "entry 1 names video number True"),
-        ([[4, float("inf")]], "entry 1 has the score inf, no finite number"),
+        ([[4, float("inf")]], "entry 1 has the score inf, not a finite number"),
         ([[4, None]], "entry 1 has the score None"),
     ],
 )
@@ -166,5 +166,5 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path: Path, packed: Callable[[Pat
     path = write_lists(tmp_path / "lists", {str(query): [[4, 1.0]] * 500 for query in range(50)})
     path.write_bytes(path.read_bytes()[:-5000])
     for one in (path, packed(path)):
-        with pytest.raises(FormatError, match=r"is cut off|is no whole LMDB file"):
+        with pytest.raises(FormatError, match=r"is cut off|is not a complete LMDB file"):
             read(one)

@@ -83,7 +83,7 @@ def test_a_page_of_zeros_is_refused_wherever_it_is(file: Path) -> None:
         try:
             assert read(file).keys() == RECORDS.keys()  # a page of a value, or of nothing
         except FormatError as error:
-            assert re.search("is damaged|is no whole LMDB file", str(error))
+            assert re.search("is damaged|is not a complete LMDB file", str(error))
             refused += 1
     assert refused > 8
 
@@ -112,14 +112,14 @@ def test_pages_in_each_others_place_are_refused(file: Path) -> None:
 @pytest.mark.parametrize(
     ("at", "what", "message"),
     [
-        (40, struct.pack("<I", 0), "is damaged|is no whole"),
-        (40, struct.pack("<I", 1 << 20), "is damaged|is no whole"),
-        (10, b"\0\0", "is no whole LMDB file"),
-        (PAGE + 16, b"\0", "is no whole LMDB file"),
+        (40, struct.pack("<I", 0), "is damaged|is not a complete"),
+        (40, struct.pack("<I", 1 << 20), "is damaged|is not a complete"),
+        (10, b"\0\0", "is not a complete LMDB file"),
+        (PAGE + 16, b"\0", "is not a complete LMDB file"),
         (PAGE + 120, struct.pack("<Q", 107), "it says that it has 107 records, and 106 are there"),
         (PAGE + 128, struct.pack("<Q", 1), "is damaged"),
         (PAGE + 128, struct.pack("<Q", 1 << 40), "is damaged"),
-        (PAGE + 136, struct.pack("<Q", 1 << 40), "is cut off|is no whole"),
+        (PAGE + 136, struct.pack("<Q", 1 << 40), "is cut off|is not a complete"),
     ],
 )
 def test_first_pages_that_cannot_be_right_are_refused(file: Path, at: int, what: bytes, message: str) -> None:
@@ -168,7 +168,7 @@ def test_a_file_that_ends_early_is_refused_wherever_it_ends(file: Path) -> None:
     data = file.read_bytes()
     for size in (24, 100, PAGE, 2 * PAGE - 1, 3 * PAGE, len(data) - PAGE):
         file.write_bytes(data[:size])
-        with pytest.raises(FormatError, match=r"is damaged|is cut off|is no whole LMDB file"):
+        with pytest.raises(FormatError, match=r"is damaged|is cut off|is not a complete LMDB file"):
             read(file)
 
 

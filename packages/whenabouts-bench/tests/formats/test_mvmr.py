@@ -145,13 +145,13 @@ def test_ids_and_grades_that_cannot_be_kept_are_told(
     [
         ({"timestamps": [[1, 2]]}, "A.timestamps: has 1 entries and sentences has 2"),
         ({"pos_moments": [[]]}, "A.pos_moments: has 1 entries and sentences has 2"),
-        ({"timestamps": [[1, 2], [3]]}, "A.timestamps[1]: is no pair: [3]"),
-        ({"timestamps": [[1, 2], [3, None]]}, "A.timestamps[1][1]: is no number"),
-        ({"sentences": ["x", 4]}, "A.sentences[1]: is no text: 4"),
+        ({"timestamps": [[1, 2], [3]]}, "A.timestamps[1]: is not a pair: [3]"),
+        ({"timestamps": [[1, 2], [3, None]]}, "A.timestamps[1][1]: is not a number"),
+        ({"sentences": ["x", 4]}, "A.sentences[1]: is not a text: 4"),
         ({"pos_moments": [[["B", "x"]], []]}, "A.pos_moments[0][0]: does not have 3 values: ['B', 'x']"),
-        ({"pos_moments": [[["", "x", [1, 2]]], []]}, "A.pos_moments[0][0][0]: is no id: ''"),
-        ({"pos_moments": [3, []]}, "A.pos_moments[0]: is no list: 3"),
-        ({"retrieval_pool": [["A", 1.5], []]}, "A.retrieval_pool[0][1]: is no id: 1.5"),
+        ({"pos_moments": [[["", "x", [1, 2]]], []]}, "A.pos_moments[0][0][0]: is not an id: ''"),
+        ({"pos_moments": [3, []]}, "A.pos_moments[0]: is not a list: 3"),
+        ({"retrieval_pool": [["A", 1.5], []]}, "A.retrieval_pool[0][1]: is not an id: 1.5"),
         ({"duration": -2}, "A.duration: is too small: -2"),
         ({"fps": 0}, "A.fps: is 0; accepted: a finite number above 0"),
     ],
@@ -180,7 +180,7 @@ def test_a_key_that_comes_twice_is_refused_not_lost(tmp_path: Path) -> None:
 
 def test_a_video_id_with_a_line_break_leaves_an_error_in_one_line(tmp_path: Path) -> None:
     path = put(tmp_path / "pool.json", {"a\nb" + "c" * 500: {"sentences": 5}})
-    with pytest.raises(FormatError, match=r"a\\nbc+\.\.\.: is no list: 5; accepted: a list") as caught:
+    with pytest.raises(FormatError, match=r"a\\nbc+\.\.\.: is not a list: 5; accepted: a list") as caught:
         formats.read_annotations(path, "mvmr")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300 + len(str(path))

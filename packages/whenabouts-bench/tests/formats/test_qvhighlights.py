@@ -131,17 +131,17 @@ def test_a_query_judged_in_two_videos_cannot_be_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "part"),
     [
-        ({"qid": True}, "qid: is no id: True"),
+        ({"qid": True}, "qid: is not an id: True"),
         ({"qid": 2579}, "qid: comes a second time (first in line 1): '2579'"),
-        ({"vid": None}, "vid: is no id"),
-        ({"pred_relevant_windows": 3}, "pred_relevant_windows: is no list: 3"),
+        ({"vid": None}, "vid: is not an id"),
+        ({"pred_relevant_windows": 3}, "pred_relevant_windows: is not a list: 3"),
         (
             {"pred_relevant_windows": [[1, 2]]},
             "pred_relevant_windows[0]: does not have 3 values: [1, 2]",
         ),
         ({"pred_relevant_windows": [[1, 2, 3], [2, 1, 3]]}, "pred_relevant_windows[1]: 2.0 is not before"),
         ({"pred_relevant_windows": [[-1, 2, 3]]}, "pred_relevant_windows[0]: is negative: -1.0"),
-        ({"pred_relevant_windows": [[1, 2, None]]}, "pred_relevant_windows[0][2]: is no number"),
+        ({"pred_relevant_windows": [[1, 2, None]]}, "pred_relevant_windows[0][2]: is not a number"),
         ({"pred_relevant_windows": [[1, 10**400, 1]]}, "pred_relevant_windows[0][1]: is not finite: inf"),
         ({"relevant_windows": []}, "relevant_windows: is in judgements, not in a run"),
     ],
@@ -156,10 +156,10 @@ def test_a_fault_of_predictions_is_named(change: dict[str, Any], part: str, tmp_
 @pytest.mark.parametrize(
     ("change", "part"),
     [
-        ({"query": None}, "query: is no text"),
-        ({"relevant_windows": [[1]]}, "relevant_windows[0]: is no pair: [1]"),
-        ({"duration": "150"}, "duration: is no number: '150'"),
-        ({"saliency_scores": 3}, "saliency_scores: is no list: 3"),
+        ({"query": None}, "query: is not a text"),
+        ({"relevant_windows": [[1]]}, "relevant_windows[0]: is not a pair: [1]"),
+        ({"duration": "150"}, "duration: is not a number: '150'"),
+        ({"saliency_scores": 3}, "saliency_scores: is not a list: 3"),
         ({"pred_relevant_windows": []}, "pred_relevant_windows: is in a run, not in judgements"),
     ],
 )

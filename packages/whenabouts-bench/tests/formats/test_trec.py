@@ -173,15 +173,15 @@ def test_a_run_is_read_from_gzip_in_blocks(
 
 GOOD = "q1 Q0 v@1.000-2.000 1 0.5 t"
 FAULTS = {
-    "q2 Q0 v@2.000-1.000 1 0.5 t": "document: is no moment: 'v@2.000-1.000'; accepted: video@start-end",
-    "q2 Q0 v@1.0-1.0 1 0.5 t": "document: is no moment: 'v@1.0-1.0'",
-    "q2 Q0 v@-1.0-1.0 1 0.5 t": "document: is no moment: 'v@-1.0-1.0'",
-    "q2 Q0 v@nan-1.0 1 0.5 t": "document: is no finite number: 'nan'",
-    "q2 Q0 v@1.0-1e999 1 0.5 t": "document: is no finite number: '1e999'",
-    "q2 Q0 @1.0-2.0 1 0.5 t": "document: is no moment: '@1.0-2.0'",
-    "q2 Q0 v@1.0-2.0 1 nan t": "score: is no finite number: 'nan'",
-    "q2 Q0 v@1.0-2.0 1 1e999 t": "score: is no finite number: '1e999'",
-    "q2 Q0 v@1.0-2.0 1 high t": "score: is no finite number: 'high'",
+    "q2 Q0 v@2.000-1.000 1 0.5 t": "document: is not a moment: 'v@2.000-1.000'; accepted: video@start-end",
+    "q2 Q0 v@1.0-1.0 1 0.5 t": "document: is not a moment: 'v@1.0-1.0'",
+    "q2 Q0 v@-1.0-1.0 1 0.5 t": "document: is not a moment: 'v@-1.0-1.0'",
+    "q2 Q0 v@nan-1.0 1 0.5 t": "document: is not a finite number: 'nan'",
+    "q2 Q0 v@1.0-1e999 1 0.5 t": "document: is not a finite number: '1e999'",
+    "q2 Q0 @1.0-2.0 1 0.5 t": "document: is not a moment: '@1.0-2.0'",
+    "q2 Q0 v@1.0-2.0 1 nan t": "score: is not a finite number: 'nan'",
+    "q2 Q0 v@1.0-2.0 1 1e999 t": "score: is not a finite number: '1e999'",
+    "q2 Q0 v@1.0-2.0 1 high t": "score: is not a finite number: 'high'",
     "q2 Q0 v@1.0-2.0 0.5 t": "has 5 fields, not 6: 'q2 Q0 v@1.0-2.0 0.5 t'; accepted: query Q0 document",
     "q2 Q0 a video 1 0.5 t": "has 7 fields, not 6",
 }
@@ -277,8 +277,8 @@ def test_a_run_without_any_moment_is_not_written(tmp_path: Path) -> None:
 
 QREL_FAULTS = {
     "q 0 v@1-2": "has 3 fields, not 4",
-    "q 0 v@2-1 1": "document: is no moment",
-    "q 0 v@1-2 high": "grade: is no finite number: 'high'",
+    "q 0 v@2-1 1": "document: is not a moment",
+    "q 0 v@1-2 high": "grade: is not a finite number: 'high'",
     "q 0 v@1-2 -1": "grade: is negative: -1.0",
 }
 

@@ -121,8 +121,8 @@ def test_json_min_and_ratings_are_read_too(make_set: Make, tmp_path: Path) -> No
         ([annotation("3"), annotation("1")], "annotator 7 contradicts an earlier answer of 3: 1"),
         ([annotation("3", None)], "annotations[0].completed_by: names no annotator"),
         ([annotation("3", frames=(50, 20))], "has borders outside its video: [50.0, 20.0]"),
-        (["yes"], "annotations[0]: is no object"),
-        ([{"completed_by": 7}], "annotations[0].result: is no list"),
+        (["yes"], "annotations[0]: is not an object"),
+        ([{"completed_by": 7}], "annotations[0].result: is not a list"),
     ],
 )
 def test_wrong_answers_are_refused_by_name(
@@ -144,9 +144,9 @@ def test_answers_to_another_task_set_are_refused(make_set: Make, tmp_path: Path)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{}", "is no export"),
+        ("{}", "is not an export"),
         ('[{"data": {"video": "a.mp4"}}]', "has no task_id and task_set"),
-        ("[3]", "[0]: is no object"),
+        ("[3]", "[0]: is not an object"),
         ("<html>", "is not JSON"),
     ],
 )

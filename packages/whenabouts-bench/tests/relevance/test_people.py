@@ -198,15 +198,15 @@ def test_answers_about_the_own_video_or_other_pools_are_counted_and_left_out(poo
 @pytest.mark.parametrize(
     ("document", "told"),
     [
-        ({"a": 1}, "is no export"),
-        ([3], r"\[0\]: is no object: 3"),
+        ({"a": 1}, "is not an export"),
+        ([3], r"\[0\]: is not an object: 3"),
         ([{"data": {"image": "x.jpg"}, "annotations": []}], r"\[0\]: has no query_id and video_id"),
-        ([{"data": {"query_id": "a", "video_id": "b"}}], r"\[0\]\.annotations: is no list"),
+        ([{"data": {"query_id": "a", "video_id": "b"}}], r"\[0\]\.annotations: is not a list"),
         ([{"query_id": "a", "video_id": "b", "match": "perhaps"}], r"\[0\]: is answered: 'perhaps'"),
         ([{"query_id": "a", "video_id": "b", "match": "yes", "start": "soon"}], "has the time: 'soon'"),
         (
             [{"data": {"query_id": "a", "video_id": "b"}, "annotations": [{"result": 3}]}],
-            "result: is no list",
+            "result: is not a list",
         ),
     ],
 )

@@ -397,9 +397,9 @@ def test_repeated_videos_and_scores_out_of_order_are_told_and_the_scores_count(
     ("entries", "said"),
     [
         ([[999, 1.0]], r"query 'q1': entry 1 names video number 999, .* does not have \(it has 6\)"),
-        ([[100, 1.0], [101]], "query 'q1': entry 2 is no video with a score"),
-        ([[100, float("nan")]], "query 'q1': entry 1 has the score nan, no finite number"),
-        ([[100, "1"]], "query 'q1': entry 1 has the score 1, no finite number"),
+        ([[100, 1.0], [101]], "query 'q1': entry 2 is not a video with a score"),
+        ([[100, float("nan")]], "query 'q1': entry 1 has the score nan, not a finite number"),
+        ([[100, "1"]], "query 'q1': entry 1 has the score 1, not a finite number"),
         ({"v": 1}, "query 'q1': holds a dict"),
     ],
 )

@@ -208,9 +208,9 @@ def test_an_lmdb_folder_without_its_data(tmp_path: Path) -> None:
     (tmp_path / "lock.mdb").touch()
     assert "lock.mdb but without data.mdb" in refused(tmp_path)
     (tmp_path / "data.mdb").touch()
-    assert "is no whole LMDB file" in refused(tmp_path)
+    assert "is not a complete LMDB file" in refused(tmp_path)
     (tmp_path / "data.mdb").write_bytes(b"text" * 5000)
-    assert "is no whole LMDB file" in refused(tmp_path)
+    assert "is not a complete LMDB file" in refused(tmp_path)
 
 
 @pytest.mark.parametrize("pages", [2, 3, 30])
@@ -411,7 +411,7 @@ def test_tacos_videos_are_found_under_both_of_their_names(tmp_path: Path) -> Non
         ([1], "holds a list or a bare value; accepted: one JSON object"),
         ({"extra": 3}, "extra: is 3; accepted: a JSON object"),
         ({"clip_seconds": -1}, "clip_seconds: is too small: -1; accepted: a finite number above 0"),
-        ({"frame_rate": "three"}, "frame_rate: is no number: 'three'; accepted: a finite number above 0"),
+        ({"frame_rate": "three"}, "frame_rate: is not a number: 'three'; accepted: a finite number above 0"),
         ({"weights_sha256": "abc"}, "weights_sha256: is 'abc'; accepted: 64 hexadecimal digits"),
         ({"encoder": " "}, "encoder: is empty"),
     ],

@@ -118,7 +118,7 @@ def test_settings_of_the_command_line() -> None:
         ("=3", "is no setting"),
         ("two words=3", "is no setting"),
         ("encoder=", "is no setting"),
-        ("frame_rate=often", "frame_rate: is no number: 'often'; accepted: a finite number above 0"),
+        ("frame_rate=often", "frame_rate: is not a number: 'often'; accepted: a finite number above 0"),
         ("frame_rate=nan", "accepted: a finite number above 0"),
         ("width=12", "width is measured and cannot be set"),
         ("content=0", "content is measured"),

@@ -83,9 +83,12 @@ def test_both_forms_are_read_in_the_order_in_which_sentences_begin(tmp_path: Pat
     ("line", "message"),
     [
         ({"sentences": []}, "line 1: video_id: is missing"),
-        ({"video_id": "a", "sentences": {}}, "line 1: sentences: is no list"),
+        ({"video_id": "a", "sentences": {}}, "line 1: sentences: is not a list"),
         ({"video_id": "a", "sentences": [{"start": 0, "end": 1}]}, r"sentences\[0\].text: is missing"),
-        ({"video_id": "a", "sentences": [{"start": 0, "end": "x", "text": ""}]}, r"\[0\].end: is no number"),
+        (
+            {"video_id": "a", "sentences": [{"start": 0, "end": "x", "text": ""}]},
+            r"\[0\].end: is not a number",
+        ),
         ({"video_id": "a", "sentences": [{"start": 2, "end": 1, "text": ""}]}, "ends before it begins"),
     ],
 )

@@ -175,19 +175,19 @@ def _index(**changed: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("index", "told"),
     [
-        ([], "is no object: .*; accepted: a JSON object with"),
+        ([], "is not an object: .*; accepted: a JSON object with"),
         (_index(format="other"), "format: is 'other'; accepted: 'whenabouts-features'"),
         (_index(version=2), "version: is 2; accepted: 1"),
         (_index(ids=["a"]), "ids, lengths: are no two lists of one length"),
         (_index(ids=[], lengths=[]), "ids: is empty"),
-        (_index(lengths=7), "lengths: is no list: 7"),
+        (_index(lengths=7), "lengths: is not a list: 7"),
         (_index(lengths=[5, 0]), r"lengths\[1\]: is too small: 0; accepted: 1 or more rows"),
         (_index(lengths=[6, -1]), r"lengths\[1\]: is too small: -1"),
-        (_index(lengths=[2.0, 3.0]), r"lengths\[0\]: is no whole number: 2.0"),
+        (_index(lengths=[2.0, 3.0]), r"lengths\[0\]: is not a whole number: 2.0"),
         (_index(lengths=[2, 1 << 62]), r"lengths\[1\]: is too large"),
         (_index(lengths=[2, 4]), r"has shape \(5, 6\); accepted: \(rows, width\) with the 6 rows"),
         (_index(ids=["a", "a"]), "item 'a': is listed twice"),
-        (_index(ids=["a", 3]), r"ids\[1\]: is no text: 3"),
+        (_index(ids=["a", 3]), r"ids\[1\]: is not a text: 3"),
     ],
 )
 def test_an_index_that_does_not_fit(tmp_path: Path, index: Any, told: str) -> None:

@@ -41,7 +41,7 @@ class _Piece:
     video: Any
     """(N,) pyarrow strings"""
     numbers: Floats
-    """(3, N) start, end (NaN where there is no moment), score"""
+    """(3, N) start, end (NaN without a moment), score"""
 
     def cut(self, group: int) -> tuple[_Piece, _Piece]:
         """The groups before `group`, and the others."""

@@ -66,7 +66,7 @@ def _seconds(path: Path, line: int, field: str, text: str) -> float:
         value = math.nan
     if not math.isfinite(value):
         raise FormatError(
-            path, "is no number:", line=line, field=field, value=text, accepted="finite seconds"
+            path, "is not a number:", line=line, field=field, value=text, accepted="finite seconds"
         )
     return value
 

@@ -70,7 +70,7 @@ def open_run(path: Path) -> RunSource:
     """
     file = lmdb_file_in(path) or path
     if not is_lmdb(read_head(file).head):
-        raise FormatError(file, "is no LMDB file", accepted=f"LMDB, query id -> {_ENTRY}")
+        raise FormatError(file, "is not an LMDB file", accepted=f"LMDB, query id -> {_ENTRY}")
     lists = _Lists(None if _names_videos(file) else _videos_of(path, file))
     return FileRun(file, str(path), ("VR",), lists.blocks, "lists", own_lists(("VR",)))
 
@@ -100,7 +100,7 @@ class _Lists:
         try:
             entries = msgspec.msgpack.decode(data)
         except (msgspec.MsgspecError, RecursionError, ValueError) as error:
-            raise self._fault(path, query_id, f"is no msgpack ({str(error)[:80]})") from None
+            raise self._fault(path, query_id, f"is not msgpack ({str(error)[:80]})") from None
         if not isinstance(entries, list):
             raise self._fault(path, query_id, f"holds a {type(entries).__name__}")
         for rank, entry in enumerate(entries, 1):
@@ -108,11 +108,11 @@ class _Lists:
 
     def _row(self, path: Path, query_id: str, rank: int, entry: Any) -> RunRow:
         if not isinstance(entry, list) or len(entry) < 2:
-            raise self._fault(path, query_id, f"entry {rank} is no video with a score: {str(entry)[:60]}")
+            raise self._fault(path, query_id, f"entry {rank} is not a video with a score: {str(entry)[:60]}")
         number, score = entry[:2]
         if type(score) not in (int, float) or not np.isfinite(score):
             raise self._fault(
-                path, query_id, f"entry {rank} has the score {str(score)[:20]}, no finite number"
+                path, query_id, f"entry {rank} has the score {str(score)[:20]}, not a finite number"
             )
         return self._name(path, query_id, rank, number), np.nan, np.nan, float(score)
 
@@ -217,7 +217,7 @@ def _of_split(origin: Origin, entries: Mapping[str, Any]) -> dict[int, str]:
     for name, value in entries.items():
         number = value[1] if isinstance(value, list) and len(value) == 2 else value
         if type(number) is not int:
-            raise origin.at(name).error("is no number of a video:", value, _NUMBERS)
+            raise origin.at(name).error("is not the number of a video:", value, _NUMBERS)
         if videos.setdefault(number, name) != name:
             raise origin.at(name).error(f"is also the number of {videos[number]!r}:", number, _NUMBERS)
     return videos

@@ -53,12 +53,12 @@ Id = Annotated[
 Times = Annotated[tuple[Finite, Finite], Meta(title="[start, end], two finite numbers")]
 
 _PROBLEMS = {
-    "float": "is no number:",
-    "int": "is no number:",
-    "str": "is no text:",
-    "array": "is no list:",
-    "object": "is no object:",
-    "int | str": "is no id:",
+    "float": "is not a number:",
+    "int": "is not a number:",
+    "str": "is not a text:",
+    "array": "is not a list:",
+    "object": "is not an object:",
+    "int | str": "is not an id:",
 }
 
 
@@ -106,13 +106,13 @@ class Origin:
     def object(self, value: Any, accepted: str = "an object") -> dict[str, Any]:
         """A JSON object."""
         if not isinstance(value, dict):
-            raise self.error("is no object:", value, accepted)
+            raise self.error("is not an object:", value, accepted)
         return value
 
     def array(self, value: Any, accepted: str = "a list") -> list[Any]:
         """A JSON list."""
         if not isinstance(value, list):
-            raise self.error("is no list:", value, accepted)
+            raise self.error("is not a list:", value, accepted)
         return value
 
     def check_span(self, start: float, end: float, *, empty: bool = False) -> None:
@@ -157,19 +157,19 @@ def _problem(message: str, value: Any) -> tuple[str, Any]:
         if not math.isfinite(number):
             return "is not finite:", number
         if ", got" in message:
-            return ("is no whole number:" if kinds == "int" else _PROBLEMS.get(kinds, "is")), value
+            return ("is not a whole number:" if kinds == "int" else _PROBLEMS.get(kinds, "is")), value
         if "<=" in message:
             return "is too large:", value
         return ("is too small:" if number or ">=" in message else "is"), value
     if length := re.search(r"length (\d+)", message) if kinds == "array" else None:
-        return ("is no pair:" if length[1] == "2" else f"does not have {length[1]} values:"), value
+        return ("is not a pair:" if length[1] == "2" else f"does not have {length[1]} values:"), value
     if ", got" in message:
         return _PROBLEMS.get(kinds, "is"), value
     if "regex" in message:
         return ("is" if value.strip() else "is empty:"), value
     if "length" in message:
-        return ("is empty:" if kinds == "array" else "is no id:"), value
-    return "is no number:", value
+        return ("is empty:" if kinds == "array" else "is not an id:"), value
+    return "is not a number:", value
 
 
 @cache

@@ -33,7 +33,7 @@ def read_export(path: Path) -> Iterator[tuple[Origin, dict[str, Any], Iterator[E
     """
     document, origin = read_json(path), Origin(path)
     if not isinstance(document, list):
-        raise origin.error("is no export", accepted=ACCEPTED)
+        raise origin.error("is not an export", accepted=ACCEPTED)
     for number, fields in enumerate(document):
         place = origin.at(number)
         data = place.object(fields, ACCEPTED).get("data", fields)

@@ -93,7 +93,7 @@ class _Child:
         )
         self.end = weakref.finalize(self, _end, self._process, self.owner)
         try:
-            self.reply(b"", "is no whole LMDB file")
+            self.reply(b"", "is not a complete LMDB file")
         except FormatError:
             self.end()
             raise

@@ -24,7 +24,7 @@ Task = Literal["VCMR", "SVMR", "VR"]
 
 
 RunRow = tuple[str, float, float, float]
-"""video id, start, end (NaN where there is no moment), score"""
+"""video id, start, end (NaN without a moment), score"""
 
 NO_TIMES = "videos without a moment are written with the times 0 and 0: they keep their rank"
 """Logged by formats whose rows must have times."""

@@ -92,7 +92,7 @@ def _fields(path: Path, number: int, raw: bytes, count: int, accepted: str) -> l
 def _number(path: Path, line: int, field: str, text: str) -> float:
     value = float(text) if re.fullmatch(_TIME, text) else None
     if value is None or not np.isfinite(value):
-        raise FormatError(path, "is no finite number:", line=line, field=field, value=text)
+        raise FormatError(path, "is not a finite number:", line=line, field=field, value=text)
     return value
 
 
@@ -105,7 +105,7 @@ def moment_of(path: Path, line: int, document: str) -> tuple[str, float, float]:
     if not (match[1] and 0 <= start < end):
         accepted = "video@start-end with 0 <= start < end in seconds, or a video"
         raise FormatError(
-            path, "is no moment:", line=line, field="document", value=document, accepted=accepted
+            path, "is not a moment:", line=line, field="document", value=document, accepted=accepted
         )
     return match[1], start, end
 

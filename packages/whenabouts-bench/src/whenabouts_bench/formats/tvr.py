@@ -201,7 +201,7 @@ def _names_of(origin: Origin, indices: dict[str, Any]) -> dict[int, str]:
         origin.at("video2idx").as_id(name)
         place = origin.at(f"video2idx[{name!r}]")
         if type(index) is not int or not 0 <= index < _MOST_INDEX:
-            raise place.error("is no index:", index, "an object, video name -> whole number")
+            raise place.error("is not an index:", index, "an object, video name -> whole number")
         if videos.setdefault(index, name) != name:
             raise place.error(f"is also the index of {videos[index]!r}:", index, "an index a video")
     return videos
@@ -281,7 +281,7 @@ class Submission:
             for row, (index, start, end, _) in enumerate(rows):
                 place = Origin(self.path).at(task, number, "predictions", row)
                 if index not in self.videos:
-                    raise place.at(0).error("is no index of video2idx:", index, "an index of a known video")
+                    raise place.at(0).error("is not an index of video2idx:", index, "one of a known video")
                 if task != "VR":
                     place.at(1).check_span(start, end, empty=True)
 
