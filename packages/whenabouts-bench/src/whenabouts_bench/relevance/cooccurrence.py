@@ -46,9 +46,9 @@ class Cooccurrence:
         nouns: Counter[str] = Counter()
         pairs: Counter[tuple[str, str]] = Counter()
         for words in sentences:
-            things, actions = ({stem for _, stem in forms} for forms in words)
-            nouns.update(things)
-            pairs.update(product(things, actions))
+            named, actions = ({stem for _, stem in forms} for forms in words)
+            nouns.update(named)
+            pairs.update(product(named, actions))
         verbs: dict[str, list[tuple[str, float]]] = {noun: [] for noun in _in_order(nouns)}
         for noun, verb in _in_order(pairs):
             verbs[noun].append((verb, pairs[noun, verb]))

@@ -270,10 +270,15 @@ def _fit(runs: Sequence[RunPart]) -> tuple[tuple[str, tuple[int, ...]], ...]:
 def _group_table(grouping: Grouping, runs: Sequence[RunPart]) -> GroupTable:
     cells = []
     for run in runs:
-        found = run.diagnosis
-        shares = (found.classes == GOOD_FIRST, found.good_rank < TEN, found.video_rank == 0, run.quality)
+        diagnosis = run.diagnosis
+        shares = (
+            diagnosis.classes == GOOD_FIRST,
+            diagnosis.good_rank < TEN,
+            diagnosis.video_rank == 0,
+            run.quality,
+        )
         columns = [grouping.means(share).tolist() for share in shares]
-        counts = grouping.table(found.classes, len(CLASSES)).tolist()
+        counts = grouping.table(diagnosis.classes, len(CLASSES)).tolist()
         cells.append([GroupCell(*row) for row in zip(counts, *columns, strict=True)])
     rows = zip(grouping.labels, grouping.counts().tolist(), *cells, strict=True)
     return GroupTable(

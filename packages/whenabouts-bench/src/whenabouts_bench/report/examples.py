@@ -154,8 +154,8 @@ def examples_of(
         timelines = _timelines(annotations, positives, number, of_runs)
         query, more = annotations.queries[number], max(len(timelines) - MOST_TIMELINES, 0)
         answers = tuple(
-            Answer(CLASSES[found.classes[position]], _describe(found, position), shown[:FIRST_ROWS])
-            for (_, found), shown in zip(runs, of_runs, strict=True)
+            Answer(CLASSES[diagnosis.classes[position]], _describe(diagnosis, position), shown[:FIRST_ROWS])
+            for (_, diagnosis), shown in zip(runs, of_runs, strict=True)
         )
         examples.append(Example(query.id, query.text, answers, tuple(timelines[:MOST_TIMELINES]), more))
     return examples

@@ -90,17 +90,17 @@ def has_list(folder: Path) -> bool:
 
 
 def _problems(folder: Path, listed: Checksums, is_read: bool) -> Iterator[str]:
-    found = dict(_files(folder))
+    present = dict(_files(folder))
     # An older version of this program writes without a list, so files that it deleted are not damage.
     # In a folder that several machines mount, the lease is returned after the list was written.
-    fresh = [name for name in found.keys() - listed.keys() if not name.startswith("corpus.lance/")]
+    fresh = [name for name in present.keys() - listed.keys() if not name.startswith("corpus.lance/")]
     is_stale = any("/_versions/" in name for name in fresh)
     for name, entry in listed.items():
-        if name not in found:
+        if name not in present:
             if not is_stale:
                 yield f"its file {name} is gone"
-        elif found[name].st_size != entry.size:
-            yield f"its file {name} has {found[name].st_size:,} bytes and not {entry.size:,}"
+        elif present[name].st_size != entry.size:
+            yield f"its file {name} has {present[name].st_size:,} bytes and not {entry.size:,}"
         elif is_read:
             with contextlib.suppress(FileNotFoundError):
                 if _crc(folder / name) != entry.crc:

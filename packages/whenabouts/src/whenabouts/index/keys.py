@@ -405,10 +405,10 @@ class ByteCache(Generic[Key, Value]):
     def get_many(self, keys: Iterable[Key]) -> dict[Key, Value]:
         """The cached values of some keys."""
         with self._lock:
-            found = [key for key in keys if key in self._values]
-            for key in found:
+            cached = [key for key in keys if key in self._values]
+            for key in cached:
                 self._values.move_to_end(key)
-            return {key: self._values[key] for key in found}
+            return {key: self._values[key] for key in cached}
 
     def put(self, values: Mapping[Key, Value]) -> None:
         """Add values; the least recently used are dropped."""

@@ -114,7 +114,8 @@ def _clips_with_compound(tables: Sequence[SearchedTable], part: str, languages: 
     ]
     if not any(has_part):
         has_part = [
-            any(found) for found in zip(*(_says_both(texts, part, name) for name in languages), strict=True)
+            any(contained)
+            for contained in zip(*(_says_both(texts, part, name) for name in languages), strict=True)
         ]
     return _scored_by_rarity(tables, rows.filter(np.array(has_part, np.bool_)))
 
@@ -127,9 +128,9 @@ def _says_both(texts: Sequence[Sequence[str]], word: str, language: str) -> list
     cuts = range(LEAST_OF_TWO, len(word) - LEAST_OF_TWO + 1)
     pairs = {frozenset({stemmed(word[:at], language), stemmed(word[at:], language)}) for at in cuts}
     stems = [{stemmed(each, language) for each in words} for words in texts]
-    if any(stemmed(word, language) in said for said in stems):
+    if any(stemmed(word, language) in stems_of_text for stems_of_text in stems):
         return [False] * len(texts)
-    return [any(len(pair) == 2 and pair <= said for pair in pairs) for said in stems]
+    return [any(len(pair) == 2 and pair <= stems_of_text for pair in pairs) for stems_of_text in stems]
 
 
 def _clips_with(tables: Sequence[SearchedTable], searched: str, part: str, words: Sequence[str]) -> ClipHits:

@@ -179,10 +179,10 @@ class SideBySide(Store):
             contents = set[str]()
             hidden = []
             for ledger in ledgers:
-                known = [
+                repeated = [
                     row for row in ledger.records if row.video_id in rows or row.content_hash in contents
                 ]
-                hidden.append(frozenset(row.video_id for row in known))
+                hidden.append(frozenset(row.video_id for row in repeated))
                 rows |= {row.video_id: row for row in ledger.records if row.video_id not in hidden[-1]}
                 contents |= {row.content_hash for row in ledger.records if row.content_hash}
             in_order = sorted(rows.values(), key=lambda row: row.video_id)
@@ -259,10 +259,10 @@ class SideBySide(Store):
         if self.doubles:
             return None
         hits_of_each = [store.nearest_of_each(stream, vectors, k) for store in self._having(stream)]
-        found = [hits for hits in hits_of_each if hits is not None]
-        if len(found) < len(hits_of_each):
+        exact = [hits for hits in hits_of_each if hits is not None]
+        if len(exact) < len(hits_of_each):
             return None
-        return [best_hits(lists, k) for lists in zip(*found, strict=True)]
+        return [best_hits(lists, k) for lists in zip(*exact, strict=True)]
 
     def match_text(
         self,

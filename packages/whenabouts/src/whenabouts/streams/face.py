@@ -94,7 +94,11 @@ class FaceStream(Stream):
 
         assert isinstance(batch, FrameBatch)
         faces = run.encoder.faces(batch.images)
-        return [_Seen(frame, face) for frame, found in zip(batch.clips, faces, strict=True) for face in found]
+        return [
+            _Seen(frame, face)
+            for frame, faces_of_frame in zip(batch.clips, faces, strict=True)
+            for face in faces_of_frame
+        ]
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
         """A clip per sighting of a person, from its first frame to the end of its last one."""

@@ -177,7 +177,7 @@ def _advanced(now: _SoundState, run: StreamRun, *, is_whole: bool) -> _SoundStat
         start = grid.bounds(clip)[0]
         if not is_whole and start + seconds + beside > now.end:
             break
-        if len(heard := _cut(now, start, start + seconds)) and np.abs(heard).max() > _SILENT_PEAK:
+        if len(samples := _cut(now, start, start + seconds)) and np.abs(samples).max() > _SILENT_PEAK:
             clips.append(clip)
             windows.append(_cut(now, start - beside, start + seconds + beside))
         clip += 1

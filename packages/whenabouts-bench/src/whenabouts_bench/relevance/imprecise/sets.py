@@ -64,8 +64,10 @@ def of_types(annotations: Annotations, types: Sequence[str]) -> Annotations:
         return annotations
     kept = [place for place, query in enumerate(annotations.queries) if query.metadata.get("type") in types]
     if not kept:
-        known = sorted({str(query.metadata.get("type", "none")) for query in annotations.queries})
-        raise UsageError(f"--type {' '.join(types)}: no query is of that type; there are: {', '.join(known)}")
+        types_here = sorted({str(query.metadata.get("type", "none")) for query in annotations.queries})
+        raise UsageError(
+            f"--type {' '.join(types)}: no query is of that type; there are: {', '.join(types_here)}"
+        )
     return _chosen(annotations, kept)
 
 

@@ -23,11 +23,13 @@ def count_words(texts: Iterable[str]) -> tuple[int, int]:
     words: set[str] = set()
     verbs: set[str] = set()
     for text in set(texts):
-        found = _WORD.findall(text)
-        words.update(word.lower() for word in found)
-        if found:
-            tags = tagger.tags(found)
-            verbs.update(word.lower() for word, tag in zip(found, tags, strict=True) if tag.startswith("V"))
+        words_of_text = _WORD.findall(text)
+        words.update(word.lower() for word in words_of_text)
+        if words_of_text:
+            tags = tagger.tags(words_of_text)
+            verbs.update(
+                word.lower() for word, tag in zip(words_of_text, tags, strict=True) if tag.startswith("V")
+            )
     return len(words), len(verbs)
 
 
