@@ -45,14 +45,7 @@ def add_queries(kinds: Any) -> None:
         "(default: the rules' own name finder)",
     )  # fmt: skip
     parser.add_argument(
-        "--similarity", type=float, default=0.4, metavar="COSINE",
-        help="how similar description and query must be at least (default: 0.4)",
-    )  # fmt: skip
-    parser.add_argument(
         "--batch", type=int, metavar="N", help="descriptions a chat model is sent at once (default: 20)"
-    )
-    parser.add_argument(
-        "--tries", type=int, default=3, metavar="N", help="tries before a person is asked (default: 3)"
     )
     parser.add_argument(
         "--timeout",
@@ -168,7 +161,7 @@ def _maker(options: argparse.Namespace, texts: Sequence[str]) -> Maker:
     if not options.timeout > 0:
         raise UsageError(f"--timeout {options.timeout:g}: give seconds, more than 0")
     batch = (_BY_RULE_AT_ONCE if by_rule else 20) if options.batch is None else options.batch
-    settings = Settings(options.similarity, batch, options.tries)
+    settings = Settings(batch=batch)
     names = SetNames(texts) if by_rule or not options.names else None
     finder = TokenModelNames(options.names) if options.names else names
     if by_rule:
