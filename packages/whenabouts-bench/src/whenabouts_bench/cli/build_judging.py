@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.cli.options import add_corpus, add_format, add_sentence_encoder, print_either
+from whenabouts.cli.options import add_corpus, add_format, add_seed, add_sentence_encoder, print_either
 from whenabouts.types import UsageError, Video, number_of
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def add_judging(kinds: Any) -> None:
         "--pass-mark", type=float, default=1.0, metavar="SHARE",
         help="share of the exam that has to be right (default: 1)",
     )  # fmt: skip
-    add("--seed", type=int, default=0, metavar="N", help="decides the order of the tasks (default: 0)")
+    add_seed(parser)
     add_sentence_encoder(parser)
     add_format(parser)
     parser.set_defaults(run=run_judging)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.cli.options import add_format, add_sentence_encoder, print_either
+from whenabouts.cli.options import add_format, add_seed, add_sentence_encoder, print_either
 from whenabouts.types import UsageError, number_of
 
 if TYPE_CHECKING:
@@ -60,9 +60,7 @@ def add_queries(kinds: Any) -> None:
     )  # fmt: skip
     parser.add_argument("--validation", type=int, default=0, metavar="N", help="queries to draw (paper: 500)")
     parser.add_argument("--test", type=int, default=0, metavar="N", help="queries to draw (paper: 2781)")
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="decides which are drawn (default: 0)"
-    )
+    add_seed(parser)
     add_sentence_encoder(parser)
     add_format(parser)
     parser.set_defaults(run=run_queries)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from whenabouts.cli.options import (
     add_format,
+    add_seed,
     add_sentence_encoder,
     add_verb,
     print_either,
@@ -161,7 +162,7 @@ def _add_figures(kinds: Any) -> None:
         "--metric", default="nDCG@10,IoU=0.3", metavar="NAME",
         help="how answers are matched and measured (default: nDCG@10,IoU=0.3)",
     )  # fmt: skip
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="decides what chance draws")
+    add_seed(parser)
     add_format(parser)
     parser.set_defaults(run=run_figures)
 

@@ -128,6 +128,26 @@ def add_force(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--force", action="store_true", help="replace what is there already")
 
 
+def add_wait(parser: argparse._ActionsContainer) -> None:
+    """Add --wait, for verbs that write to a corpus."""
+    parser.add_argument(
+        "--wait", action="store_true", help="wait while another command writes to this corpus"
+    )
+
+
+def add_seed(parser: argparse._ActionsContainer) -> None:
+    """Add --seed, for verbs that draw at random."""
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="the same seed, the same random draws (default: 0)"
+    )
+
+
+def keep_outer(parser: argparse.ArgumentParser) -> None:
+    """Let the values given before an inner verb stand: its options so far get no default."""
+    for option in parser._actions:
+        option.default = argparse.SUPPRESS
+
+
 def add_format(parser: argparse._ActionsContainer) -> None:
     """Table or JSON."""
     group = parser.add_mutually_exclusive_group()
