@@ -40,6 +40,17 @@ def test_show_tells_programs_what_is_there(video: Path, capsys: pytest.CaptureFi
     assert shown["unknown"] == ["weights_sha256", "frame_rate", "normalisation", "version"]
 
 
+def test_layout_and_array_can_be_named(video: Path, tmp_path: Path) -> None:
+    assert run("show", video, "--layout", "hdf5") == 0
+    with pytest.raises(WhenaboutsError, match="wrong"):
+        run("show", video, "--layout", "wrong")
+    np.savez(tmp_path / "a.npz", x=np.ones((2, 3)), y=np.zeros((2, 3)))
+    assert run("show", tmp_path / "a.npz", "--key", "x") == 0
+    same = ("compare", tmp_path / "a.npz", tmp_path / "a.npz", "--layout-a", "npz", "--layout-b", "npz")
+    assert run(*same, "--key-a", "x", "--key-b", "x") == 0
+    assert run(*same, "--key-a", "x", "--key-b", "y") == 1
+
+
 def test_show_tells_people(video: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("show", video, "--table") == 0
     out = capsys.readouterr().out

@@ -76,6 +76,12 @@ def test_with_a_yes_it_is_fetched_once(bare: Whenabouts, server: Hub) -> None:
     assert not [path for path in server.asked if "resolve" in path]
 
 
+def test_only_the_files_that_are_named_are_fetched(bare: Whenabouts, server: Hub) -> None:
+    done = bare("models", "get", "own/clip", "--yes", "--file", "config.json")
+    assert done.code == 0, done.err
+    assert [path.name for path in Path(done.json["folder"]).iterdir()] == ["config.json"]
+
+
 def test_a_licence_that_is_not_stated_is_said_loudly(bare: Whenabouts, server: Hub) -> None:
     server.licence = None
     assert "NOT STATED" in bare("models", "get", "own/clip").err

@@ -66,15 +66,20 @@ def test_a_secret_of_a_file_is_asked_for_and_not_printed(
 
     (tmp_path / "token").write_text("0123456789abcdef0123\n")
     asked: list[str] = []
+    shown: list[tuple[bool | None, bool | None]] = []
 
     def serve(corpus: object, settings: Settings, say: Callable[[str], None], processes: int) -> None:
         asked.append(settings.token)
+        shown.append((settings.show_paths, settings.change_people))
         with run.listen(settings) as bound:
             say(run.greeting(settings, bound))
 
     monkeypatch.setattr(run, "serve", serve)
     done = whenabouts("serve", "--port", "0", "--token-file", str(tmp_path / "token"))
     assert asked == ["0123456789abcdef0123"]
+    whenabouts("serve", "--port", "0", "--show-paths", "--no-change-people")
+    whenabouts("serve", "--port", "0", "--no-show-paths", "--change-people")
+    assert shown == [(None, None), (True, False), (False, True)]
     assert done.code == 0 and done.out.startswith("serving at http://127.0.0.1:") and asked[0] not in done.out
 
 
