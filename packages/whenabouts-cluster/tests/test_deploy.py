@@ -24,7 +24,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from whenabouts.cli.main import build_parser
+from whenabouts.cli.main import build_parser, main
 from whenabouts.server.metrics import Metrics
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
@@ -104,6 +104,16 @@ def parser() -> argparse.ArgumentParser:
 def test_every_command_of_the_files_parses(where: str, parser: argparse.ArgumentParser) -> None:
     options = parser.parse_args(COMMANDS[where])
     assert options.verb == COMMANDS[where][0]
+
+
+def test_a_cluster_that_is_not_there_is_told(
+    tmp_path: Path, samples: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("ray")
+    place = str(tmp_path / "a.corpus")
+    assert main(["index", str(samples / "friday.vtt"), "--corpus", place, "--json"]) == 0
+    assert main(["deploy", "ray", "--corpus", place, "--address", "nowhere:1"]) == 2
+    assert "no Ray cluster at nowhere:1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("where", [where for where, words in COMMANDS.items() if words[0] == "serve"])

@@ -63,6 +63,8 @@ def test_the_command_prints_the_repeats(corpus: Corpus, capsys: pytest.CaptureFi
     assert printed == {"repeats": [repeat.to_json() for repeat in duplicates(corpus, ["toad.avi"])]}
     assert main(["duplicates", "friday.mp4", "--corpus", corpus.location, "--table"]) == 1
     assert "nothing is seen again" in capsys.readouterr().out
+    assert main(["duplicates", "toad.avi", "--corpus", corpus.location, "--least", "1", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == {"repeats": []}
 
 
 def test_a_corpus_without_frames_says_how_to_get_them(

@@ -115,6 +115,11 @@ def test_a_chat_model_rewrites_and_what_it_refuses_goes_to_a_person_and_comes_ba
     assert "A woman reads a letter." in {query.text for query in read_annotations(out / "all").queries}
 
 
+def test_a_model_of_names_that_is_not_there_is_told(releases: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(RewriterUnavailable, match="/no/such: is no model that finds names"):
+        run("queries", *sources(releases), "--names", "/no/such", "--out", tmp_path / "out")
+
+
 def test_a_server_that_is_gone_is_told_and_leaves_no_sets(releases: list[Path], tmp_path: Path) -> None:
     with chat_server(Reply(b'{"error": "no"}', status=401)) as server, pytest.raises(RewriterUnavailable):
         run("queries", *sources(releases), "--rewriter", server.address, "--out", tmp_path / "out")

@@ -76,6 +76,14 @@ def test_the_means_are_those_of_evaluate(truth: str, runs: list[str], bare: When
         assert means == evaluate(truth, run).means()
 
 
+def test_several_comparisons_are_corrected_as_named(bare: Whenabouts, truth: str, runs: list[str]) -> None:
+    def corrected(name: str) -> str:
+        return str(bare("compare", "--truth", truth, *runs, *ONE, "--correction", name, "--table").out)
+
+    assert "Holm's correction" in corrected("holm") and "Bonferroni's correction" in corrected("bonferroni")
+    assert "'s correction" not in corrected("none")
+
+
 def test_the_same_seed_gives_the_same_numbers(bare: Whenabouts, truth: str, runs: list[str]) -> None:
     first, again, other = (
         bare("compare", "--truth", truth, *runs, *ONE, "--seed", seed).out for seed in "003"

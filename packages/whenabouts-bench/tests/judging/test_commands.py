@@ -53,6 +53,15 @@ def test_runs_become_a_set_with_its_recordings(build: Build, tmp_path: Path) -> 
     assert tasks.made["runs"] == ["run.jsonl"]
 
 
+def test_one_grade_is_final_with_one_annotator(build: Build, tmp_path: Path) -> None:
+    build("--annotators", 1)
+    judge(tmp_path / "set", ("ann", "t1", 3), ("ann", "t2", 0))
+    figures = tmp_path / "figures"
+    done = run_here("judgements", str(tmp_path / "set"), "--agreement", str(figures), "--table")
+    assert "2 of 4 tasks are settled" in done.out
+    assert len((figures / "grades.csv").read_text().splitlines()) == 3  # a line of names, two grades
+
+
 def test_missing_recordings_are_refused_by_name(build: Build, tmp_path: Path) -> None:
     (tmp_path / "videos").mkdir()
     done = build("--videos", tmp_path / "videos")

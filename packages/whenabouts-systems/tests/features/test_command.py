@@ -40,6 +40,26 @@ def test_show_tells_programs_what_is_there(video: Path, capsys: pytest.CaptureFi
     assert shown["unknown"] == ["weights_sha256", "frame_rate", "normalisation", "version"]
 
 
+def test_layout_and_array_can_be_named(
+    video: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("show", video, "--layout", "hdf5") == 0
+    with pytest.raises(WhenaboutsError, match="wrong"):
+        run("show", video, "--layout", "wrong")
+    folder = tmp_path / "tokens"
+    folder.mkdir()
+    np.savez(folder / "qid1.npz", last_hidden_state=np.ones((2, 3)), pooler_output=np.zeros((1, 3)))
+    assert run("show", folder, "--key", "last_hidden_state", "--table") == 0
+    with pytest.raises(WhenaboutsError, match="has the arrays"):
+        run("show", folder, "--key", "wrong")
+    layouts = ("--layout-a", "hdf5", "--layout-b", "hdf5")
+    assert run("compare", video, video, *layouts) == 0
+    keys = ("--key-a", "last_hidden_state", "--key-b", "pooler_output")
+    capsys.readouterr()
+    assert run("compare", folder, folder, *keys) == 0
+    assert json.loads(capsys.readouterr().out)["verdict"] == "different"
+
+
 def test_show_tells_people(video: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("show", video, "--table") == 0
     out = capsys.readouterr().out

@@ -37,6 +37,14 @@ def test_a_search_becomes_an_edit_list(whenabouts: Whenabouts, tmp_path: Path) -
     assert f"{tmp_path / 'out.edl'}: " in done.err
 
 
+def test_a_list_gets_the_title_and_the_count_that_are_named(whenabouts: Whenabouts, tmp_path: Path) -> None:
+    command = ("export", "--moment", "friday@1-2", "--rate", "29.97", "--title", "Jewels", "--out")
+    for option, mode in (("--drop-frame", "FCM: DROP FRAME"), ("--non-drop-frame", "FCM: NON-DROP FRAME")):
+        done = whenabouts(*command, tmp_path / f"{option[2:]}.edl", option)
+        assert done.code == 0, done.err
+        assert (tmp_path / f"{option[2:]}.edl").read_text().splitlines()[:2] == ["TITLE: Jewels", mode]
+
+
 def test_search_export_and_from_agree(whenabouts: Whenabouts, bare: Whenabouts, tmp_path: Path) -> None:
     found = whenabouts("search", SAID, "--within", "friday", "-k", "3").json
     (tmp_path / "results.json").write_text(json.dumps(found))
@@ -160,6 +168,7 @@ def test_a_time_code_counts_frames_at_the_rate_of_the_video(
         (("--moment", "friday@1-2", "--format", "edl", "--rate", "0"), "not a frame rate"),
         (("--moment", "friday@1-2", "--format", "edl", "--start-timecode", "1"), "no time code"),
         (("--moment", "friday@1-2", "--format", "edl", "--drop-frame"), "drop-frame exists"),
+        (("--moment", "friday@1-2", "--format", "edl", "--drop-frame", "--non-drop-frame"), "not allowed"),
     ],
 )
 def test_what_cannot_be_done_is_told(whenabouts: Whenabouts, arguments: tuple[str, ...], told: str) -> None:

@@ -35,6 +35,43 @@ def test_a_dry_run_says_the_plan_and_writes_nothing(
         assert plan["unchanged"] == 0
 
 
+def test_files_are_chosen_by_pattern_by_links_and_by_their_pixels(
+    bare: Whenabouts, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WHENABOUTS_MAX_PIXELS", "35389440")  # --max-pixels changes it
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "linked").symlink_to(samples)
+    plan = ("index", str(tmp_path / "in"), "--corpus", str(tmp_path / "none.corpus"), "--dry-run")
+    whole = bare(*plan).json
+    assert bare(*plan, "--exclude", "fri*").json["files"] == whole["files"] - 1
+    assert "nothing to index" in bare(*plan, "--no-follow").err
+    assert bare(*plan, "--follow").json["files"] == whole["files"]
+    assert bare(*plan, "--max-pixels", "5").json["hours"] < whole["hours"] / 5
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--sound-seconds", "5"), "give --sound MODEL as well"),
+        (("--likeness-seconds", "5"), "give --likeness as well"),
+        (("--faces", "nowhere"), "holds 0 ONNX files"),
+        (("--ray", "nowhere:1"), "--ray nowhere:1: "),
+    ],
+)
+def test_a_stream_that_cannot_be_made_is_refused(
+    bare: Whenabouts, samples: Path, tmp_path: Path, options: tuple[str, ...], told: str
+) -> None:
+    done = bare("index", str(samples / "friday.vtt"), "--corpus", str(tmp_path / "a.corpus"), *options)
+    assert done.code == 2 and told in done.err
+
+
+def test_speakers_of_subtitles_are_people(bare: Whenabouts, tmp_path: Path) -> None:
+    (tmp_path / "talk.vtt").write_text("WEBVTT\n\n00:01.000 --> 00:04.000\n<v Ada>good morning to all\n")
+    place = str(tmp_path / "a.corpus")
+    assert bare("index", str(tmp_path / "talk.vtt"), "--corpus", place, "--speakers").code == 0
+    assert [person["name"] for person in bare("people", "--corpus", place).json] == ["Ada"]
+
+
 def test_a_run_its_repetition_a_failure_and_a_removal(
     bare: Whenabouts, samples: Path, tmp_path: Path
 ) -> None:

@@ -94,6 +94,12 @@ def test_on_a_terminal_a_bar_is_shown_for_each_file(server: Hub, monkeypatch: py
     assert "7/7 bytes" in shown
 
 
+def test_only_the_files_that_are_named_are_fetched(bare: Whenabouts, server: Hub) -> None:
+    done = bare("models", "get", "own/clip", "--yes", "--file", "config.json")
+    assert done.code == 0, done.err
+    assert [path.name for path in Path(done.json["folder"]).iterdir()] == ["config.json"]
+
+
 def test_a_licence_that_is_not_stated_is_said_loudly(bare: Whenabouts, server: Hub) -> None:
     server.licence = None
     assert "NOT STATED" in bare("models", "get", "own/clip").err

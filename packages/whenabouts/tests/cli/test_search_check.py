@@ -22,6 +22,13 @@ def test_what_the_checker_says_stands_below_each_moment_that_it_saw(whenabouts: 
     assert (told["check"]["model"], told["check"]["moments"]) == ("tiny", 1)
 
 
+def test_a_checker_needs_a_question_to_be_measured(whenabouts: Whenabouts) -> None:
+    with chat_server(says("{}")) as server:
+        done = whenabouts("calibrate", "--check", server.address, "--check-questions", "0")
+    assert (done.code, done.out) == (2, "")
+    assert "0 questions: give 1 or more" in done.err
+
+
 @pytest.mark.parametrize("reply", [Reply(b"{}", 500), Reply(b"<html>", 200), Reply(hangs=True)])
 def test_where_no_moment_was_checked_none_is_said_to_be(whenabouts: Whenabouts, reply: Reply) -> None:
     plain = whenabouts("search", QUERY).json

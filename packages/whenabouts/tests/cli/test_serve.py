@@ -70,15 +70,20 @@ def test_a_secret_is_asked_for_and_not_printed(
     options = {"--token-file": str(tmp_path / "token"), "--token": secret}
     monkeypatch.setenv("WHENABOUTS_TOKEN", secret if given == "WHENABOUTS_TOKEN" else "")
     asked: list[str] = []
+    shown: list[tuple[bool | None, bool | None]] = []
 
     def serve(corpus: object, settings: Settings, say: Callable[[str], None], processes: int) -> None:
         asked.append(settings.token)
+        shown.append((settings.show_paths, settings.change_people))
         with run.listen(settings) as bound:
             say(run.greeting(settings, bound))
 
     monkeypatch.setattr(run, "serve", serve)
     done = whenabouts("serve", "--port", "0", *([given, options[given]] if given in options else []))
     assert asked == [secret]
+    whenabouts("serve", "--port", "0", "--show-paths", "--no-change-people")
+    whenabouts("serve", "--port", "0", "--no-show-paths", "--change-people")
+    assert shown == [(None, None), (True, False), (False, True)]
     assert done.code == 0 and done.out.startswith("serving at http://127.0.0.1:")
     assert "add ?token=" in done.out and secret not in done.out + done.err
 

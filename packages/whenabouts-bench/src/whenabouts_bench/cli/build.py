@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from whenabouts.cli.options import (
     add_corpus,
     add_format,
+    add_seed,
     add_sentence_encoder,
     add_verb,
     print_either,
@@ -123,9 +124,7 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
         "--negative", type=float, default=0.5, metavar="COSINE",
         help="similarity up to which a video may be a negative (default: 0.5)",
     )  # fmt: skip
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="decides which videos are drawn (default: 0)"
-    )
+    add_seed(parser)
     parser.add_argument(
         "--as-released",
         action="store_true",
@@ -210,7 +209,7 @@ def _add_tasks(kinds: Any) -> None:
         metavar="URL",
         help="where Label Studio finds a video, with {video_id} (default: its local storage, folder videos)",
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="decides which queries (default: 0)")
+    add_seed(parser)
     add_format(parser)
     parser.set_defaults(run=run_tasks)
 

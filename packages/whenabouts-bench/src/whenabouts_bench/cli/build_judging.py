@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.cli.options import add_corpus, add_format, add_sentence_encoder, print_either
+from whenabouts.cli.options import add_corpus, add_format, add_seed, add_sentence_encoder, print_either
 from whenabouts.types import UsageError, Video, number_of
 
 if TYPE_CHECKING:
@@ -45,10 +45,9 @@ def add_judging(kinds: Any) -> None:
         "again",
     )  # fmt: skip
     add("--batch", type=int, metavar="N", help="moments by caption in a batch (default: 20)")
-    add("--batches", type=int, metavar="N", help="batches at most; see --still-relevant (default: 2)")
     add(
-        "--still-relevant", type=float, default=2.0, metavar="GRADE",
-        help="mean grade of the last 5 of a batch from which the next one is judged (default: 2)",
+        "--batches", type=int, metavar="N",
+        help="batches at most; the next one is judged if the last 5 have a mean grade of 2 (default: 2)",
     )  # fmt: skip
     add("--videos", metavar="DIR", help="the recordings, named as the videos are")
     add_corpus(parser)
@@ -61,8 +60,7 @@ def add_judging(kinds: Any) -> None:
         "--pass-mark", type=float, default=1.0, metavar="SHARE",
         help="share of the exam that has to be right (default: 1)",
     )  # fmt: skip
-    add("--guideline", metavar="FILE.md", help="what annotators read (default: ours, to be edited)")
-    add("--seed", type=int, default=0, metavar="N", help="decides the order of the tasks (default: 0)")
+    add_seed(parser)
     add_sentence_encoder(parser)
     add_format(parser)
     parser.set_defaults(run=run_judging)
@@ -71,11 +69,9 @@ def add_judging(kinds: Any) -> None:
 def run_judging(options: argparse.Namespace) -> int:
     """Gather candidates, find their recordings, write the folder."""
     from whenabouts_bench.judging.candidates import tasks_of
-    from whenabouts_bench.judging.guideline import GUIDELINE
-    from whenabouts_bench.judging.tasks import Guideline, TaskSet, read_exam, read_guideline
+    from whenabouts_bench.judging.tasks import TaskSet, read_exam
 
     _check(options)
-    guideline = read_guideline(Path(options.guideline)) if options.guideline else Guideline(GUIDELINE)
     exam = read_exam(Path(options.exam)) if options.exam else ()
     gathered = _by_runs(options) if options.runs else _by_caption(options)
     needed = {c.moment.video_id: gathered.videos.get(c.moment.video_id) for c in gathered.candidates}
@@ -85,9 +81,9 @@ def run_judging(options: argparse.Namespace) -> int:
     task_set = TaskSet(
         Path(options.out), Path(options.out).resolve().name, tuple(tasks),
         {video.id: video.path for video in videos.values()}, exam, options.annotators,
-        options.pass_mark, options.still_relevant, {**gathered.made, "seed": options.seed},
+        options.pass_mark, made={**gathered.made, "seed": options.seed},
     )  # fmt: skip
-    task_set.write(sources, guideline.text)
+    task_set.write(sources)
     report = _report(task_set)
     print_either(options, lambda: report, lambda: _lines(options, report))
     return 0

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.cli.options import add_format, add_sentence_encoder, print_either
+from whenabouts.cli.options import add_format, add_seed, add_sentence_encoder, print_either
 from whenabouts.types import UsageError, number_of
 
 if TYPE_CHECKING:
@@ -45,14 +45,7 @@ def add_queries(kinds: Any) -> None:
         "(default: the rules' own name finder)",
     )  # fmt: skip
     parser.add_argument(
-        "--similarity", type=float, default=0.4, metavar="COSINE",
-        help="how similar description and query must be at least (default: 0.4)",
-    )  # fmt: skip
-    parser.add_argument(
         "--batch", type=int, metavar="N", help="descriptions a chat model is sent at once (default: 20)"
-    )
-    parser.add_argument(
-        "--tries", type=int, default=3, metavar="N", help="tries before a person is asked (default: 3)"
     )
     parser.add_argument(
         "--timeout",
@@ -67,9 +60,7 @@ def add_queries(kinds: Any) -> None:
     )  # fmt: skip
     parser.add_argument("--validation", type=int, default=0, metavar="N", help="queries to draw (paper: 500)")
     parser.add_argument("--test", type=int, default=0, metavar="N", help="queries to draw (paper: 2781)")
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="decides which are drawn (default: 0)"
-    )
+    add_seed(parser)
     add_sentence_encoder(parser)
     add_format(parser)
     parser.set_defaults(run=run_queries)
@@ -168,7 +159,7 @@ def _maker(options: argparse.Namespace, texts: Sequence[str]) -> Maker:
     if not options.timeout > 0:
         raise UsageError(f"--timeout {options.timeout:g}: give seconds, more than 0")
     batch = (_BY_RULE_AT_ONCE if by_rule else 20) if options.batch is None else options.batch
-    settings = Settings(options.similarity, batch, options.tries)
+    settings = Settings(batch=batch)
     names = SetNames(texts) if by_rule or not options.names else None
     finder = TokenModelNames(options.names) if options.names else names
     if by_rule:

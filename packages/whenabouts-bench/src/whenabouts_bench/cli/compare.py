@@ -10,6 +10,7 @@ from whenabouts.cli.options import (
     add_format,
     add_judged,
     add_judged_iou,
+    add_seed,
     add_verb,
     file_formats,
     print_either,
@@ -72,7 +73,7 @@ def _add_statistics(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="random draws of each test and interval (default: 10000)",
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="the same seed, the same numbers")
+    add_seed(parser)
     parser.add_argument(
         "--alpha",
         type=float,

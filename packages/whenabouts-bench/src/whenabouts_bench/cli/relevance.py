@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from whenabouts.cli.options import (
     add_format,
+    add_seed,
     add_sentence_encoder,
     add_verb,
     print_either,
@@ -78,7 +79,6 @@ def _add_pairs(kinds: Any) -> None:
         help="what finds the phrases of captions: chunks (default, needs no download), benepar, or "
         "benepar:MODEL",
     )
-    parser.add_argument("--examples", type=int, default=8, metavar="N", help="pairs to show (default: 8)")
     parser.add_argument(
         "--picture",
         metavar="FILE.png",
@@ -162,11 +162,7 @@ def _add_figures(kinds: Any) -> None:
         "--metric", default="nDCG@10,IoU=0.3", metavar="NAME",
         help="how answers are matched and measured (default: nDCG@10,IoU=0.3)",
     )  # fmt: skip
-    parser.add_argument(
-        "--count", type=int, default=3, metavar="N", help="queries to show answers of (default: 3)"
-    )
-    parser.add_argument("--rows", type=int, default=10, metavar="N", help="moments of each (default: 10)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="decides what chance draws")
+    add_seed(parser)
     add_format(parser)
     parser.set_defaults(run=run_figures)
 
@@ -181,7 +177,6 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--split", metavar="NAME", default="train", help="split of the data set (default: train)"
     )
-    parser.add_argument("--input-format", metavar="NAME", help="format of --queries (default: by content)")
 
 
 def _annotations(options: argparse.Namespace) -> Annotations:
@@ -190,7 +185,7 @@ def _annotations(options: argparse.Namespace) -> Annotations:
     from whenabouts_bench.formats.queries import with_words
 
     if options.queries:
-        return with_words(read_annotations(options.queries, options.input_format), options.queries)
+        return with_words(read_annotations(options.queries), options.queries)
     if not options.data:
         raise UsageError(f"--dataset {options.dataset}: where are its files? Give --data DIR")
     annotations = open_dataset(options.dataset, options.data).annotations(options.split)
@@ -222,7 +217,7 @@ def run_pairs(options: argparse.Namespace) -> int:
         as_list=options.kept == "list",
     )
     pairs.save(options.out)
-    summary = summarise(pairs, units, examples=options.examples)
+    summary = summarise(pairs, units)
     settings = pairs.settings
     if options.picture:
         title = f"{annotations.name}, {settings.detector}, at least {settings.threshold:g}"
@@ -336,8 +331,8 @@ def run_figures(options: argparse.Namespace) -> int:
     from whenabouts_bench.evaluation import ranked_figures as figures
     from whenabouts_bench.formats import open_run, read_annotations
 
-    if options.count < 1 or options.rows < 1 or options.seed < 0:
-        raise UsageError("--count and --rows take 1 or more, --seed 0 or more")
+    if options.seed < 0:
+        raise UsageError("--seed takes 0 or more")
     annotations, out = read_annotations(options.truth), Path(options.out)
     named = figures.queries_named(annotations, options.query)
     raw = figures.read_raw_grades(Path(options.raw)) if options.raw else None
@@ -348,11 +343,11 @@ def run_figures(options: argparse.Namespace) -> int:
         files += figures.draw_similarity(annotations, out / "similarity", seed=options.seed)
         judged = np.unique(annotations.query)
         chance = np.sort(np.random.default_rng(options.seed).permutation(judged)[:2]).tolist()
-        files += figures.draw_candidates(annotations, named or chance, out / "candidates", options.rows)
+        files += figures.draw_candidates(annotations, named or chance, out / "candidates")
     if options.answers:
         run = open_run(options.answers)
-        shown = figures.cases_of(annotations, run, options.query, metric=options.metric, count=options.count)
-        files += figures.draw_cases(shown, options.metric, out / "answers", options.rows)
+        shown = figures.cases_of(annotations, run, options.query, metric=options.metric)
+        files += figures.draw_cases(shown, options.metric, out / "answers")
     print_either(
         options,
         lambda: {"files": [str(file) for file in files], "left_out": left_out},

@@ -182,7 +182,7 @@ def queries_named(annotations: Annotations, names: Sequence[str]) -> list[int]:
 
 
 def draw_candidates(
-    annotations: Annotations, queries: Sequence[int], stem: Path, shown: int = 8
+    annotations: Annotations, queries: Sequence[int], stem: Path, shown: int = 10
 ) -> list[Path]:
     """Figure 6: the most similar moments of queries, with similarity as a line and relevance as bars."""
     similarity = similarities_of(annotations)

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from whenabouts.cli.options import add_corpus, add_verb, corpus_name
+from whenabouts.cli.options import add_access, add_corpus, add_verb, corpus_name
 from whenabouts.types import UsageError
 
 _EPILOG = """\
@@ -48,22 +48,10 @@ def add_parser(verbs: Any) -> None:
         type=_bounds,
         help="as many as are needed, within bounds, such as 1-8",
     )
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen at (default 127.0.0.1; others need a token)"
-    )
+    add_access(parser)
     parser.add_argument("--port", type=int, default=8765, help="port of each machine (default 8765)")
-    parser.add_argument(
-        "--token", default=None, help="secret that clients must send (default: $WHENABOUTS_TOKEN)"
-    )
     parser.add_argument("--cpus", type=float, default=1.0, help="processors of each replica (default 1)")
     parser.add_argument("--memory", metavar="MB", type=int, default=0, help="memory of each replica")
-    parser.add_argument(
-        "--time-limit",
-        metavar="SECONDS",
-        type=float,
-        default=60.0,
-        help="end a search that takes longer (60)",
-    )
     parser.add_argument(
         "--model", metavar="RUN", action="append", default=[], help="a trained system to search with as well"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whenabouts.cli.calibrate import progress_shown
-from whenabouts.cli.options import add_data, add_device, print_either
+from whenabouts.cli.options import add_data, add_device, add_seed, print_either
 from whenabouts.types import UsageError
 from whenabouts_systems.cli.splits import SplitOptions, stages_named
 
@@ -69,13 +69,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=0.5,
         help="how much a first moment must share with a true one to be right (default: 0.5)",
     )
-    add(
-        "--seed",
-        metavar="N",
-        type=int,
-        default=0,
-        help="decides which pools and which unrelated queries are drawn (default: 0)",
-    )
+    add_seed(group)
     add_device(group)
 
 

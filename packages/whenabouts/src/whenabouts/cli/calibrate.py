@@ -12,6 +12,7 @@ from whenabouts.cli.options import (
     add_corpus,
     add_format,
     add_verb,
+    add_wait,
     open_corpus,
     opened_checker,
     print_either,
@@ -58,7 +59,7 @@ def add_parser(verbs: Any) -> None:
         default=60,
         help="without --queries: questions that are made for --check (default 60; two looks each)",
     )
-    parser.add_argument("--wait", action="store_true", help="wait while another command writes to the corpus")
+    add_wait(parser)
     add_format(parser)
 
 

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from whenabouts.cli.configuration import configuration_files
-from whenabouts.cli.options import add_corpus, add_format, add_verb, open_corpus, print_either
+from whenabouts.cli.options import add_corpus, add_format, add_verb, keep_outer, open_corpus, print_either
 
 
 def add_parser(verbs: Any) -> None:
@@ -28,13 +28,12 @@ def add_parser(verbs: Any) -> None:
     )
     why.add_argument("query", metavar="QUERY", help="what was searched")
     why.add_argument("moment", metavar="VIDEO@START-END", help="the moment that should have been found")
-    # SUPPRESS: a default here would overwrite what was given before `why`.
-    why.add_argument("--corpus", metavar="DIR", default=argparse.SUPPRESS, help="folder of the corpus")
+    add_corpus(why)
+    add_format(why)
+    keep_outer(why)
     why.add_argument(
         "-k", type=int, default=10, metavar="N", help="length of the list it should be in (default 10)"
     )
-    why.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="JSON")
-    why.add_argument("--table", action="store_true", default=argparse.SUPPRESS, help="text for people")
     why.set_defaults(run=run_why)
 
 

@@ -19,6 +19,7 @@ from whenabouts.cli.options import (
     add_retriever,
     add_segments,
     add_verb,
+    add_wait,
     allow_pixels,
     console,
     corpus_name,
@@ -96,7 +97,7 @@ def add_parser(verbs: Any) -> None:
     )
     add_retriever(parser)
     add_segments(parser)
-    parser.add_argument("--wait", action="store_true", help="wait while another indexer works on this corpus")
+    add_wait(parser)
     add_format(parser)
 
 

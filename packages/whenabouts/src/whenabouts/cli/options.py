@@ -128,6 +128,45 @@ def add_force(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--force", action="store_true", help="replace what is there already")
 
 
+def add_access(parser: argparse._ActionsContainer) -> None:
+    """Where a server listens, what its clients must send, and how long a search may take."""
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen at (default 127.0.0.1; others need a token)"
+    )
+    parser.add_argument(
+        "--token",
+        default=None,
+        help="secret that clients must send (default: $WHENABOUTS_TOKEN, which `ps` does not show to others)",
+    )
+    parser.add_argument(
+        "--time-limit",
+        metavar="SECONDS",
+        type=float,
+        default=60.0,
+        help="end a search that takes longer (default 60)",
+    )
+
+
+def add_wait(parser: argparse._ActionsContainer) -> None:
+    """Add --wait, for verbs that write to a corpus."""
+    parser.add_argument(
+        "--wait", action="store_true", help="wait while another command writes to this corpus"
+    )
+
+
+def add_seed(parser: argparse._ActionsContainer) -> None:
+    """Add --seed, for verbs that draw at random."""
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="the same seed, the same random draws (default: 0)"
+    )
+
+
+def keep_outer(parser: argparse.ArgumentParser) -> None:
+    """Let the values given before an inner verb stand: its options so far get no default."""
+    for option in parser._actions:
+        option.default = argparse.SUPPRESS
+
+
 def add_format(parser: argparse._ActionsContainer) -> None:
     """Table or JSON."""
     group = parser.add_mutually_exclusive_group()

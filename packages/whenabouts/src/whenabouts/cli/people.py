@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from whenabouts.cli.options import add_corpus, add_format, add_verb, open_corpus, print_either
+from whenabouts.cli.options import (
+    add_corpus,
+    add_format,
+    add_verb,
+    add_wait,
+    keep_outer,
+    open_corpus,
+    print_either,
+)
 from whenabouts.times import format_time
 from whenabouts.types import number_of
 
@@ -56,11 +64,10 @@ def add_parser(verbs: Any) -> None:
 def _add_options(parser: argparse.ArgumentParser, *, inner: bool = False) -> None:
     """Options that stand before or behind the action."""
     add_corpus(parser)
-    parser.add_argument("--wait", action="store_true", help="wait while an indexer works on this corpus")
+    add_wait(parser)
     add_format(parser)
-    if inner:  # what was given before the action stays
-        for option in parser._actions:
-            option.default = argparse.SUPPRESS
+    if inner:
+        keep_outer(parser)
 
 
 def run(options: argparse.Namespace) -> int:

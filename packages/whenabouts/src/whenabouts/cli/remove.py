@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from whenabouts.cli.options import add_corpus, add_format, add_verb, open_corpus, print_either
+from whenabouts.cli.options import add_corpus, add_format, add_verb, add_wait, open_corpus, print_either
 from whenabouts.types import UsageError
 
 
@@ -25,7 +25,7 @@ def add_parser(verbs: Any) -> None:
         "--stream", metavar="NAME", help="take a whole stream out of all videos, such as all faces, for good"
     )
     add_corpus(parser)
-    parser.add_argument("--wait", action="store_true", help="wait while an indexer works on this corpus")
+    add_wait(parser)
     add_format(parser)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from whenabouts.cli.options import (
+    add_access,
     add_check,
     add_corpus,
     add_max_pixels,
@@ -81,15 +82,8 @@ def add_parser(verbs: Any) -> None:
 
 def _add_access(parser: argparse.ArgumentParser) -> None:
     """Where the server listens, and what its clients must send."""
-    parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen at (default 127.0.0.1; others need a token)"
-    )
+    add_access(parser)
     parser.add_argument("--port", type=int, default=8765, help="port (default 8765; 0: any that is free)")
-    parser.add_argument(
-        "--token",
-        default=None,
-        help="secret that clients must send (default: $WHENABOUTS_TOKEN, which `ps` does not show to others)",
-    )
     parser.add_argument(
         "--token-file",
         metavar="FILE",
@@ -113,13 +107,6 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         type=int,
         help="how much memory the server may have, decoding included; requests that could exceed it are "
         "refused (default: three quarters of the machine's)",
-    )
-    parser.add_argument(
-        "--time-limit",
-        metavar="SECONDS",
-        type=float,
-        default=60.0,
-        help="end a search that takes longer (default 60)",
     )
     add_max_pixels(parser)
 

@@ -49,9 +49,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         if not -1 <= self.least <= 1:
-            raise UsageError(f"--similarity {self.least:g}: a cosine lies between -1 and 1")
+            raise UsageError(f"similarity {self.least:g}: a cosine lies between -1 and 1")
         if self.batch < 1 or self.tries < 1:
-            raise UsageError(f"--batch {self.batch} --tries {self.tries}: give 1 or more of each")
+            raise UsageError(f"--batch {self.batch}, tries {self.tries}: give 1 or more of each")
 
 
 @dataclass(frozen=True)
