@@ -116,7 +116,7 @@ def test_a_chat_model_rewrites_and_what_it_refuses_goes_to_a_person_and_comes_ba
 
 
 def test_a_model_of_names_that_is_not_there_is_told(releases: list[Path], tmp_path: Path) -> None:
-    with pytest.raises(RewriterUnavailable, match="/no/such: is no model that finds names"):
+    with pytest.raises(RewriterUnavailable, match="/no/such: is not a model that finds names"):
         run("queries", *sources(releases), "--names", "/no/such", "--out", tmp_path / "out")
 
 
