@@ -62,7 +62,7 @@ class Golden:
     batch: Batch
 
     def model(self, **settings: Any) -> Model:
-        made = new_model("ms_sl", replace(self.config, **settings)).eval()
+        made: Model = new_model("ms_sl", replace(self.config, **settings)).eval()
         weights = {
             ours: self.arrays[f"sd.{theirs}"][: len(made.state_dict()[ours])]
             for ours, theirs in released_names(made.config).items()

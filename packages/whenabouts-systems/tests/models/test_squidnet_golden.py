@@ -184,7 +184,7 @@ def config_of_case(told: dict[str, Any], **settings: Any) -> Config:
 
 
 def loaded(told: dict[str, Any], arrays: dict[str, Tensor], **settings: Any) -> Model:
-    model = new_model("squidnet", config_of_case(told, **settings)).eval()
+    model: Model = new_model("squidnet", config_of_case(told, **settings)).eval()
     names = released_names(model.config)
     model.load_state_dict({ours: arrays[f"sd.{name}"] for ours, name in names.items()})
     return model
