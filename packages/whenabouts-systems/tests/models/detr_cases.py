@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from whenabouts.types import Query
+from whenabouts_systems.models import new_model
 from whenabouts_systems.models.inputs import Inputs, StreamInput
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryEncoding, VideoEncoding
 from whenabouts_systems.released.checkpoint_file import Checkpoint
@@ -173,7 +174,7 @@ def opened(path: Path) -> DetrCase:
     released._settings = options = Settings(told["options"])
     config = system.Config(**{**importer.settings(released).config, "streams": streams, "as_released": True})
     options.refuse_unread(*TOLD_ELSEWHERE)
-    model = system.Model(config).eval()
+    model = new_model(told["model"], config).eval()
     names = system.released_names(config)
     model.load_state_dict({ours: tensors[theirs] for ours, theirs in names.items()})
     return DetrCase(told, arrays, model, names)

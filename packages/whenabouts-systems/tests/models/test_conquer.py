@@ -11,7 +11,7 @@ from tests.models.small_batches import small_batch
 from torch import Tensor
 
 from whenabouts.types import UsageError
-from whenabouts_systems.models import conquer
+from whenabouts_systems.models import new_model
 from whenabouts_systems.models.conquer import Config, Model
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch, Retriever, SpanScores
 
@@ -27,7 +27,8 @@ def _model(**settings: Any) -> Model:
     torch.manual_seed(0)
     sizes: dict[str, Any] = {"hidden": 16, "heads": 2, "clusters": 3, "span_hidden": 8, "max_clips": 9}
     told = {"streams": STREAMS, "query_width": 5, "max_tokens": 8, "initializer_range": 0.3, **settings}
-    return Model(Config(**{**sizes, **told})).eval()
+    made: Model = new_model("conquer", Config(**{**sizes, **told})).eval()
+    return made
 
 
 def _batch(clips: list[int] = CLIPS, tokens: list[int] = TOKENS, **more: Any) -> Batch:
@@ -110,7 +111,7 @@ def test_it_chooses_no_videos(measure: Any) -> None:
 def test_pairs_score_the_same_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = _model(measure="exclusive"), _batch()
     together = _spans(model, batch, [3, 1, 0])
-    monkeypatch.setattr(conquer, "_CLIPS", 1)
+    monkeypatch.setattr(Model, "clips_at_once", 1)
     alone = _spans(model, batch, [3, 1, 0])
     torch.testing.assert_close(alone.start, together.start)
     torch.testing.assert_close(alone.end, together.end)
@@ -310,5 +311,5 @@ def test_sequences_that_are_too_long_are_told(released: bool) -> None:
 
 def test_at_the_released_size_it_has_as_many_parameters_as_the_program() -> None:
     with torch.device("meta"):
-        model = Model(Config())
+        model = new_model("conquer", Config())
     assert sum(one.numel() for one in model.parameters()) == 47_672_640

@@ -14,10 +14,11 @@ CLIPS, WORDS = [4, 2, 3], [3, 5, 1]
 @torch.no_grad()
 def test_real_clips_get_their_words_and_the_querys_clips(released: bool) -> None:
     torch.manual_seed(0)
-    attention = ContextQueryAttention(6, as_released=released)
+    attention = ContextQueryAttention(6)
     clips, words = torch.randn(3, 4, 6), torch.randn(3, 5, 6)
     masks = [torch.arange(size) < torch.tensor(of)[:, None] for size, of in ((4, CLIPS), (5, WORDS))]
-    found = attention(clips, words, *masks)
+    attended = masks[0][:, :, None] & masks[1][:, None] if released else masks[1][:, None]
+    found = attention(clips, words, masks[0], attended)
     for pair, (clip_count, word_count) in enumerate(zip(CLIPS, WORDS, strict=True)):
         v, q = clips[pair, :clip_count], words[pair, :word_count]
         table = torch.stack(
@@ -32,9 +33,8 @@ def test_real_clips_get_their_words_and_the_querys_clips(released: bool) -> None
 @torch.no_grad()
 def test_as_released_a_padded_clip_sees_all_words_alike() -> None:
     torch.manual_seed(0)
-    attention = ContextQueryAttention(6, as_released=True)
+    attention = ContextQueryAttention(6)
     clips, words = torch.randn(1, 3, 6), torch.randn(1, 4, 6)
-    found = attention(
-        clips, words, torch.tensor([[True, True, False]]), torch.tensor([[True, True, True, False]])
-    )
+    there, said = torch.tensor([[True, True, False]]), torch.tensor([[True, True, True, False]])
+    found = attention(clips, words, there, there[:, :, None] & said[:, None])
     torch.testing.assert_close(found[0, 2, 6:12], words[0].mean(0))

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from whenabouts.overlap import suppress
+from whenabouts_systems.models import new_model
 from whenabouts_systems.models.conquer import Config, Model, PairLogits, released_names
 from whenabouts_systems.models.decoding import BestSpans, Decoding, best_over_videos, span_mask
 from whenabouts_systems.models.protocol import (
@@ -138,7 +139,7 @@ def _opened(path: Path) -> Golden:
         lambda_video=told["lw_video_ce"],
         as_released=True,
     )
-    model = Model(config).eval()
+    model = new_model("conquer", config).eval()
     model.load_state_dict({ours: arrays[f"sd.{name}"] for ours, name in released_names(config).items()})
     return Golden(told, arrays, model)
 
@@ -188,7 +189,8 @@ def test_pairs_get_the_released_weights_of_streams(case: Golden, part: str) -> N
 def test_clips_and_words_look_at_each_other_as_released(case: Golden) -> None:
     model, (queries, videos) = case.model, case.pairs("train")
     fused = model._fused(queries, videos)
-    aware = model.attention(fused, queries.parts["tokens"], videos.mask, queries.parts["mask"])
+    attended = model._attended(videos.mask, queries.parts["mask"])
+    aware = model.attention(fused, queries.parts["tokens"], videos.mask, attended)
     case.near("train.out.QAL_feature", aware)
 
 
@@ -197,7 +199,10 @@ def test_clips_and_words_look_at_each_other_as_released(case: Golden) -> None:
 def test_clips_that_have_seen_the_words_are_the_released_ones(case: Golden, part: str) -> None:
     model, (queries, videos) = case.model, case.pairs(part)
     aware = model.attention(
-        model._fused(queries, videos), queries.parts["tokens"], videos.mask, queries.parts["mask"]
+        model._fused(queries, videos),
+        queries.parts["tokens"],
+        videos.mask,
+        model._attended(videos.mask, queries.parts["mask"]),
     )
     case.near(f"{part}.out.contextual_QAL", model.context(aware, videos.mask))
 

@@ -10,6 +10,7 @@ from tests.models.small_batches import small_batch
 from torch.nn.functional import cosine_similarity
 
 from whenabouts.types import UsageError
+from whenabouts_systems.models import new_model
 from whenabouts_systems.models.gmmformer import KEYS, Config, Model
 from whenabouts_systems.models.protocol import Batch, ClipBatch
 
@@ -21,7 +22,8 @@ def _model(**settings: Any) -> Model:
     torch.manual_seed(0)
     sizes: dict[str, Any] = {"hidden": 8, "heads": 2, "frames": 7, "clips": 4, "max_tokens": 5}
     told = {"streams": {"video": WIDTH}, "query_width": 5, "initializer_range": 0.4, **settings}
-    return Model(Config(**{**sizes, **told})).eval()
+    made: Model = new_model("gmmformer", Config(**{**sizes, **told})).eval()
+    return made
 
 
 def _batch(**more: Any) -> Batch:

@@ -13,6 +13,7 @@ from tests.golden_folder import Settings, arrays_of, cases, golden_folder, told_
 from tests.models.released_draws import ReleasedDraws
 from torch import Tensor
 
+from whenabouts_systems.models import new_model
 from whenabouts_systems.models.gmmformer import (
     KEYS,
     Config,
@@ -42,7 +43,7 @@ class Golden:
     batch: Batch
 
     def model(self, **settings: Any) -> Model:
-        made = Model(replace(self.config, **settings)).eval()
+        made: Model = new_model("gmmformer", replace(self.config, **settings)).eval()
         weights = {
             ours: self.arrays[f"sd.{theirs}"][: len(made.state_dict()[ours])]
             for ours, theirs in released_names(made.config).items()
@@ -129,7 +130,7 @@ def test_windows_are_the_released_ones(case: Golden) -> None:
     for name in found:
         _, length, width = name.split(".", 2)
         steps = int(length.removeprefix("len"))
-        made = windows(torch.tensor([steps]), steps, float(width.removeprefix("w")), as_released=True)
+        made = windows(torch.tensor([steps]), steps, float(width.removeprefix("w")), torch.tensor([steps]))
         case.near(name, made[0], atol=1e-6)
 
 

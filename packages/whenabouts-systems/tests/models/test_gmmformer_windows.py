@@ -26,7 +26,7 @@ def test_a_window_is_as_wide_as_the_video_and_not_as_the_batch() -> None:
 
 
 def test_the_released_window_lies_before_its_row() -> None:
-    released = windows(torch.tensor([5]), 5, 1.0, as_released=True)[0]
+    released = windows(torch.tensor([5]), 5, 1.0, middles=torch.tensor([5]))[0]
     torch.testing.assert_close(released[2], torch.tensor([0.0023, 0.6028, 1, 0.0105, 0]), atol=1e-4, rtol=0)
 
 

@@ -11,7 +11,7 @@ from tests.models.small_batches import small_batch
 from torch.nn.functional import cosine_similarity
 
 from whenabouts.types import UsageError
-from whenabouts_systems.models import ms_sl
+from whenabouts_systems.models import ms_sl, new_model
 from whenabouts_systems.models.ms_sl import KEYS, Config, Model, key_clip_attention, means_of_stretches
 from whenabouts_systems.models.protocol import Batch, QueryBatch
 
@@ -23,7 +23,8 @@ def _model(**settings: Any) -> Model:
     torch.manual_seed(0)
     sizes: dict[str, Any] = {"hidden": 8, "heads": 2, "frames": 7, "clips": 4, "max_tokens": 5}
     told = {"streams": {"video": WIDTH}, "query_width": 5, "initializer_range": 0.4, **settings}
-    return Model(Config(**{**sizes, **told})).eval()
+    made: Model = new_model("ms_sl", Config(**{**sizes, **told})).eval()
+    return made
 
 
 def _batch(**more: Any) -> Batch:

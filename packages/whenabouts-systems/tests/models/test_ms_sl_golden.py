@@ -16,6 +16,7 @@ from tests.golden_folder import Settings, arrays_of, cases, golden_folder, told_
 from tests.models.released_draws import ReleasedDraws
 from torch import Tensor
 
+from whenabouts_systems.models import new_model
 from whenabouts_systems.models.inputs import Inputs, StreamInput
 from whenabouts_systems.models.ms_sl import (
     KEYS,
@@ -27,6 +28,7 @@ from whenabouts_systems.models.ms_sl import (
 )
 from whenabouts_systems.models.parts.averaging import clips_of, frames_of
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch
+from whenabouts_systems.released._averaging import held_borders
 
 SUMMED = "out.infer.score_sum_"
 """Arrays whose names go on with the shares of clips and frames."""
@@ -60,7 +62,7 @@ class Golden:
     batch: Batch
 
     def model(self, **settings: Any) -> Model:
-        made = Model(replace(self.config, **settings)).eval()
+        made: Model = new_model("ms_sl", replace(self.config, **settings)).eval()
         weights = {
             ours: self.arrays[f"sd.{theirs}"][: len(made.state_dict()[ours])]
             for ours, theirs in released_names(made.config).items()
@@ -132,9 +134,9 @@ def test_every_released_parameter_has_a_name_here(case: Golden) -> None:
 
 def test_raw_frames_become_the_released_clips_and_frames(case: Golden) -> None:
     videos, config = case.batch.videos, case.config
-    clips = clips_of(videos, config.streams, config.clips, as_released=True)
+    clips = clips_of(videos, config.streams, config.clips, held_borders)
     case.near("batch.clip_video_features", clips, atol=1e-6)
-    frames, mask = frames_of(videos, config.streams, config.frames, as_released=True)
+    frames, mask = frames_of(videos, config.streams, config.frames, held_borders)
     assert torch.equal(mask, case.arrays["batch.videos_mask"].bool())
     for at, number in enumerate(case.told["batch_video_order"]):
         case.near(f"pre.clip.{number}", clips[at], atol=1e-6)

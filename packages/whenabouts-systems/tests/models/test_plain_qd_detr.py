@@ -9,13 +9,14 @@ from benchmarks.plain_qd_detr import PlainQDDetr
 from benchmarks.qd_detr_step import laid_out, with_pairs
 from tests.models.small_batches import small_batch
 
-from whenabouts_systems.models.qd_detr import Config, Model
+from whenabouts_systems.models import new_model
+from whenabouts_systems.models.qd_detr import Config
 
 
 def test_both_have_the_same_losses_and_gradients() -> None:
     torch.manual_seed(0)
     config = Config(streams={"vision": 6}, query_width=5, hidden=16, heads=2, feedforward=24, windows=4)
-    model = Model(config).eval()
+    model = new_model("qd_detr", config).eval()
     for weights in model.parameters():
         torch.nn.init.normal_(weights, std=0.3)
     batch = small_batch(config.streams, [9, 7, 12], [3, 1, 5], [0, 1, 2])

@@ -7,7 +7,8 @@ from benchmarks.plain_squidnet import PlainSQuiDNet
 from benchmarks.squidnet_step import laid_out
 from tests.models.small_batches import small_batch
 
-from whenabouts_systems.models.squidnet import Config, Model
+from whenabouts_systems.models import new_model
+from whenabouts_systems.models.squidnet import Config
 
 
 def test_both_have_the_same_losses_and_gradients() -> None:
@@ -25,7 +26,7 @@ def test_both_have_the_same_losses_and_gradients() -> None:
         measure="moment_video",
         as_released=True,
     )
-    model = Model(config).eval()
+    model = new_model("squidnet", config).eval()
     spans = torch.tensor([[0, 1], [1, 3], [2, 2]])
     negatives = torch.tensor([[0, 3], [1, 3], [3, 2]])
     batch = small_batch(config.streams, [4, 7, 2, 5], [3, 1, 5], [2, 0, 1], spans=spans, negatives=negatives)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from whenabouts.types import UsageError
+from whenabouts_systems.models import new_model
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch
 from whenabouts_systems.models.reloclnet import Config, Model, released_names
 
@@ -22,7 +23,10 @@ def _model(**settings: Any) -> Model:
     """With weights large enough that every term says something."""
     torch.manual_seed(0)
     sizes: dict[str, Any] = {"streams": TWO, "query_width": 5, "hidden": 16, "heads": 2, "max_clips": 12}
-    return Model(Config(**{**sizes, "initializer_range": 0.3, "max_tokens": 8, **settings})).eval()
+    made: Model = new_model(
+        "reloclnet", Config(**{**sizes, "initializer_range": 0.3, "max_tokens": 8, **settings})
+    ).eval()
+    return made
 
 
 def _batch(**more: Any) -> Batch:

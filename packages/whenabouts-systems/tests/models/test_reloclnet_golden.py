@@ -19,6 +19,7 @@ import torch
 from tests.golden_folder import Settings, cases, golden_folder
 from torch import Tensor
 
+from whenabouts_systems.models import new_model
 from whenabouts_systems.models.parts.contrast import clip_labels
 from whenabouts_systems.models.parts.ranking_loss import draw_negatives
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch, best_key, pair_products
@@ -78,7 +79,7 @@ def _opened(path: Path) -> Golden:
     told = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["config"]
     with np.load(path) as stored:
         arrays = {name: torch.from_numpy(stored[name]) for name in stored.files}
-    model = Model(config_of_case(told, arrays)).eval()
+    model = new_model("reloclnet", config_of_case(told, arrays)).eval()
     names = released_names(model.config)
     model.load_state_dict({ours: arrays[f"param/{theirs}"] for ours, theirs in names.items()})
     return Golden(arrays, model, _batch(arrays))
@@ -315,7 +316,7 @@ def test_without_padding_the_default_computes_what_is_released() -> None:
     if not full:
         pytest.skip("this golden folder has no case without padding")
     for case in map(_opened, full):
-        model = Model(replace(case.model.config, as_released=False)).eval()
+        model = new_model("reloclnet", replace(case.model.config, as_released=False)).eval()
         model.load_state_dict(case.model.state_dict())
         ours, theirs = model.loss(case.batch), case.model.loss(case.batch)
         for name in ORDER:

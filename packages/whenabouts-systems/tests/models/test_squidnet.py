@@ -10,7 +10,7 @@ from tests.models.small_batches import mask_of, small_batch
 from torch import Tensor
 
 from whenabouts.types import UsageError
-from whenabouts_systems.models import squidnet
+from whenabouts_systems.models import new_model, squidnet
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch, Retriever
 from whenabouts_systems.models.squidnet import ComparedWords, Config, Model
 
@@ -26,7 +26,10 @@ def _model(**settings: Any) -> Model:
     torch.manual_seed(0)
     sizes: dict[str, Any] = {"hidden": 16, "heads": 2, "clusters": 3, "span_hidden": 8, "max_clips": 9}
     told = {"streams": STREAMS, "query_width": 5, "max_tokens": 8, "initializer_range": 0.3}
-    return Model(Config(**{**sizes, **told, "measure": "moment_video", **settings})).eval()
+    made: Model = new_model(
+        "squidnet", Config(**{**sizes, **told, "measure": "moment_video", **settings})
+    ).eval()
+    return made
 
 
 def _batch(**more: Any) -> Batch:

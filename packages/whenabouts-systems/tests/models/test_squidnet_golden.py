@@ -23,6 +23,7 @@ from torch.nn import functional
 from whenabouts_bench.evaluation.evaluate import evaluate
 from whenabouts_bench.formats.annotations import AnnotationBuilder
 from whenabouts_bench.formats.runs import MemoryRun, RunBlockBuilder
+from whenabouts_systems.models import new_model
 from whenabouts_systems.models.decoding import BestSpans, Decoding, best_over_videos
 from whenabouts_systems.models.inputs import Inputs, StreamInput
 from whenabouts_systems.models.protocol import (
@@ -183,7 +184,7 @@ def config_of_case(told: dict[str, Any], **settings: Any) -> Config:
 
 
 def loaded(told: dict[str, Any], arrays: dict[str, Tensor], **settings: Any) -> Model:
-    model = Model(config_of_case(told, **settings)).eval()
+    model: Model = new_model("squidnet", config_of_case(told, **settings)).eval()
     names = released_names(model.config)
     model.load_state_dict({ours: arrays[f"sd.{name}"] for ours, name in names.items()})
     return model
@@ -255,7 +256,7 @@ def test_each_step_of_the_network_is_the_released_one(case: Golden) -> None:
     real = masks[0][:, :, None] & masks[1][:, None]
     told = case.arrays[f"{step}VQMMA.sim_weight"][..., 0]
     torch.testing.assert_close(table[real], told[real], atol=1e-5, rtol=1e-5)
-    aware = model.comparison(clips, words, *masks)
+    aware = model.comparison(clips, words, *masks, model._attended(*masks))
     case.near(f"{step}VQMMA", aware)
     context = model.context(aware, masks[0])
     case.near(f"{step}JS_emb", context)

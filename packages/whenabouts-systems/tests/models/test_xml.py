@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from whenabouts.types import UsageError
+from whenabouts_systems.models import new_model
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch
 from whenabouts_systems.models.xml import Config, Model, _groups
 
@@ -74,7 +75,8 @@ def _config(**settings: Any) -> Config:
 
 def _model(seed: int = 0, **settings: Any) -> Model:
     torch.manual_seed(seed)
-    return Model(_config(**settings)).eval()
+    made: Model = new_model("xml", _config(**settings)).eval()
+    return made
 
 
 def _mask(lengths: list[int]) -> Tensor:
@@ -541,7 +543,9 @@ def test_relevant_pairs_never_make_a_tensor_of_all_queries_clips_and_dimensions(
 
 def test_one_batch_can_be_learnt_by_heart_with_the_segment_loss() -> None:
     torch.manual_seed(0)
-    model = Model(_config(**SEGMENT, streams={"video": 12}, lambda_tl=1.0, initializer_range=0.1, hidden=32))
+    model = new_model(
+        "xml", _config(**SEGMENT, streams={"video": 12}, lambda_tl=1.0, initializer_range=0.1, hidden=32)
+    )
     batch = replace(_batch(), confidence=None)
     optimizer = torch.optim.Adam(model.eval().parameters(), lr=1e-2)
     for _ in range(150):

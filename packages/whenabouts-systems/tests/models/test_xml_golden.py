@@ -19,6 +19,7 @@ import torch
 from tests.golden_folder import Settings, cases, golden_folder
 from torch import Tensor
 
+from whenabouts_systems.models import new_model
 from whenabouts_systems.models.parts.ranking_loss import against_negatives, draw_negatives
 from whenabouts_systems.models.protocol import Batch, ClipBatch, Losses, QueryBatch, best_key, pair_products
 from whenabouts_systems.models.xml import Config, Model, _groups, released_names
@@ -86,7 +87,7 @@ def _opened(path: Path) -> Golden:
     told = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["config"]
     with np.load(path) as stored:
         arrays = {name: torch.from_numpy(stored[name]) for name in stored.files}
-    model = Model(config_of_case(told, arrays)).eval()
+    model = new_model("xml", config_of_case(told, arrays)).eval()
     names = released_names(model.config)
     model.load_state_dict({ours: arrays[f"param/{theirs}"] for ours, theirs in names.items()})
     return Golden(arrays, model, _batch(arrays, list(model.config.streams)))

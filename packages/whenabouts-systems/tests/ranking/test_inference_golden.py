@@ -29,6 +29,7 @@ from whenabouts_bench import formats
 from whenabouts_bench.evaluation.evaluate import evaluate
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts_bench.formats.runs import MemoryRun, RunBlock, Task
+from whenabouts_systems.models import new_model
 from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.models.inputs import Inputs, StreamInput
 from whenabouts_systems.models.protocol import (
@@ -347,7 +348,7 @@ def model_of(path: Path, module: str) -> Any:
     """The released system with its weights."""
     case, system = _case(path), importlib.import_module(f"whenabouts_systems.models.{module}")
     config, weights = config_of(case, module), case.parameters()
-    model = system.Model(config).eval()
+    model = new_model(module, config).eval()
     names = system.released_names(config)
     model.load_state_dict({ours: weights[f"param/{theirs}"] for ours, theirs in names.items()})
     return model

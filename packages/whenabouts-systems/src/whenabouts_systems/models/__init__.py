@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import threading
 from functools import cache
 from pathlib import Path
@@ -47,7 +48,7 @@ def new_model(name: str, config: Any) -> Any:
     Raises UsageError where its settings ask for more memory than there is.
     """
     try:
-        return _module(name).Model(config)
+        return _class(name, config)(config)
     except (MemoryError, OverflowError, RuntimeError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UsageError(f"{name}: a system of these settings cannot be made here ({reason})") from error
@@ -58,6 +59,16 @@ def _is_system(path: Path) -> bool:
     with _parsing:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     return {"Config", "Model"} <= {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def _class(name: str, config: Any) -> Any:
+    """The paper's system, or the `AsReleased` of its module in `released/`, where it has one."""
+    module = _module(name)
+    if getattr(config, "as_released", False) and name not in plugins.entries("models"):
+        place = f"{__name__.rpartition('.')[0]}.released.{name}"
+        if importlib.util.find_spec(place) is not None:
+            return getattr(importlib.import_module(place), "AsReleased", module.Model)
+    return module.Model
 
 
 def _module(name: str) -> Any:

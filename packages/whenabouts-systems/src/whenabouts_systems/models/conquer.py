@@ -29,9 +29,7 @@ are no examples. "exclusive" needs negatives: it learns to tell them from the ow
 What differs from the released program by default: nothing depends on padding. The program's pooling of words
 counts padded words; its convolutions reach what was computed for padded clips, so that the last two clips of
 a video depend on how far it is padded; and a video's own score is the largest over padded clips, too.
-`as_released` pads every video to `max_clips` and every query to `max_tokens`, as the program does, and
-restores all three; a chosen negative that is known to answer the query then counts as one. Weights of
-examples (paper 004) multiply both losses of a query.
+`released/conquer.py` has the program's way. Weights of examples (paper 004) multiply both losses of a query.
 
 Written from the paper and from what the program computes; its source has no licence and was not used.
 
@@ -42,44 +40,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from whenabouts.types import UsageError
 from whenabouts_systems.models.parts.attention_flow import attention_flow
-from whenabouts_systems.models.parts.bert import BertEncoder, ProjectedEncoder, TypedPositions
 from whenabouts_systems.models.parts.borders import MASKED, BorderScore, log_probabilities
-from whenabouts_systems.models.parts.joint_streams import JointStreams
-from whenabouts_systems.models.parts.layers import InputProjection, initialise
-from whenabouts_systems.models.parts.packing import compute_padding, padded_queries, padded_videos
-from whenabouts_systems.models.parts.ranking_loss import weighted_mean
+from whenabouts_systems.models.parts.layers import initialise
+from whenabouts_systems.models.parts.pairs import PairLogits, PairModel, projected
 from whenabouts_systems.models.parts.renaming import OF_BERT, renamed_by_place
-from whenabouts_systems.models.parts.shared_norm import candidates_of, shared_entropies, video_entropies
-from whenabouts_systems.models.parts.stream_weights import StreamWeights, weighed
+from whenabouts_systems.models.parts.stream_weights import weighed
 from whenabouts_systems.models.protocol import (
-    Batch,
-    ClipBatch,
-    Losses,
-    QueryBatch,
     QueryEncoding,
     SpanScores,
     VideoEncoding,
 )
-from whenabouts_systems.models.settings import NotNegative, Share, Size, UpToTwoStreams, check_settings
+from whenabouts_systems.models.settings import (
+    NotNegative,
+    ProgramSetting,
+    Share,
+    Size,
+    UpToTwoStreams,
+    check_settings,
+)
 
 __all__ = ["Config", "Model", "PairLogits", "released_names"]
 
 Measure = Literal["general", "disjoint", "exclusive"]
 
-_WORDS_TYPE = 1
-_CLIPS = 1 << 12
-"""Clips that are scored at once: some 400 MB at the released size."""
-
 
 @dataclass(frozen=True)
-class Config:
+class Config(ProgramSetting):
     """The settings of CONQUER; the defaults are the released ones for TVR."""
 
     streams: UpToTwoStreams = field(default_factory=lambda: {"video": 4352, "sub": 768})
@@ -110,7 +102,6 @@ class Config:
     lambda_tl: float = 0.01
     lambda_video: float = 0.05
     """Weight of the videos' cross-entropy, with "exclusive"."""
-    as_released: bool = False
 
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
@@ -127,36 +118,23 @@ class Config:
         return 4 * self.hidden if self.feedforward is None else self.feedforward
 
 
-class PairLogits(NamedTuple):
-    """What P pairs get: `borders` (2, P, T) logits, -1e10 in the padding; `video` (P,) or None."""
-
-    borders: Tensor
-    video: Tensor | None
-
-
 class ContextQueryAttention(nn.Module):
     """Clips and words that look at each other.
 
     Four vectors for each clip: itself, the words that suit it, and its products with words and clips.
     """
 
-    def __init__(self, width: int, *, as_released: bool = False) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
         self.similarity = nn.Linear(3 * width, 1, bias=False)
-        self.as_released = as_released
 
-    def forward(self, clips: Tensor, words: Tensor, clip_mask: Tensor, word_mask: Tensor) -> Tensor:
+    def forward(self, clips: Tensor, words: Tensor, clip_mask: Tensor, attended: Tensor) -> Tensor:
         """(P, T, 4 H) from clips (P, T, H) and words (P, L, H).
 
         The similarity of clip v and word q is w . [v; q; v * q]; see `attention_flow`.
         """
-        of_words, of_clips = attention_flow(
-            self._similarity(clips, words),
-            clips,
-            words,
-            (clip_mask, word_mask),
-            as_released=self.as_released,
-        )
+        table = self._similarity(clips, words)
+        of_words, of_clips = attention_flow(table, clips, words, clip_mask, attended)
         return torch.cat([clips, of_words, clips * of_words, clips * of_clips], dim=2)
 
     def _similarity(self, clips: Tensor, words: Tensor) -> Tensor:
@@ -171,72 +149,42 @@ class VideoScore(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.features = _projected(5 * config.hidden, config)
+        self.features = projected(5 * config.hidden, config)
         self.wide = nn.Linear(config.hidden, config.span_hidden, bias=False)
         self.narrow = nn.Linear(config.span_hidden, 1, bias=False)
-        self.as_released = config.as_released
 
-    def forward(self, clips: Tensor, mask: Tensor) -> Tensor:
-        """(P,) from clips (P, T, 5 H)."""
-        features = self.features(clips, mask)
-        if not self.as_released:
-            features = features.masked_fill(~mask[..., None], -torch.inf)
-        pooled = features.amax(1)
-        logits: Tensor = self.narrow(self.wide(pooled).relu())
+    def forward(self, clips: Tensor, mask: Tensor, pooled: Tensor) -> Tensor:
+        """(P,) from clips (P, T, 5 H): the largest of those that are `pooled` (P, T)."""
+        features = self.features(clips, mask).masked_fill(~pooled[..., None], -torch.inf)
+        logits: Tensor = self.narrow(self.wide(features.amax(1)).relu())
         return logits[:, 0]
 
 
-class Model(nn.Module):
+class Model(PairModel):
     """CONQUER with fresh weights: a localizer (see `protocol`)."""
 
+    clips_at_once = 1 << 12  # some 400 MB at the released size
+    system, own_score, other_measures = "conquer", "exclusive", "another measure"
+
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = config
-        hidden, dropout = config.hidden, config.input_dropout
-        self.query_projection = InputProjection(config.query_width, hidden, dropout)
-        self.query_positions = TypedPositions(config.max_tokens, hidden, dropout, "tokens")
-        self.query_encoder = _encoder(config)
-        self.video_encoder = JointStreams(config.streams, hidden, config.max_clips, dropout, _encoder(config))
-        self.stream_weights = _stream_weights(config) if config.weighs else None
-        self.attention = ContextQueryAttention(hidden, as_released=config.as_released)
-        self.context = _projected(4 * hidden, config)
-        self.start_features = _projected(5 * hidden, config)
-        self.end_features = _projected(2 * hidden, config)
+        super().__init__(config, config.weighs)
+        hidden = config.hidden
+        self.attention = ContextQueryAttention(hidden)
+        self.context = projected(4 * hidden, config)
+        self.start_features = projected(5 * hidden, config)
+        self.end_features = projected(2 * hidden, config)
         self.start, self.end = (BorderScore(hidden, config.span_hidden, config.span_kernel) for _ in range(2))
         self.video_score = VideoScore(config) if config.measure == "exclusive" else None
         initialise(self, config.initializer_range)
-        if config.as_released:
-            compute_padding(self)
 
     @property
     def video_weight(self) -> float:
         """Alpha with "general"; 0 where the retriever chooses videos and no more."""
         return self.config.alpha if self.config.measure == "general" else 0.0
 
-    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
-        """Parts `tokens` (Q, L, H), `mask` (Q, L) and, with two streams, `stream_weights` (Q, S)."""
-        if self.config.as_released:
-            queries = padded_queries(queries, self.config.max_tokens)
-        tokens, mask = queries.tokens, queries.mask
-        words = self.query_positions(self.query_projection(tokens, mask), mask, _WORDS_TYPE)
-        words = self.query_encoder(words, mask)
-        parts = {"tokens": words, "mask": mask}
-        if self.stream_weights is not None:
-            parts["stream_weights"] = self.stream_weights(words, mask)
-        return QueryEncoding({}, parts)
-
-    def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
-        """Parts `clips/<stream>` (V, T, H)."""
-        if self.config.as_released:
-            videos = padded_videos(videos, self.config.max_clips)
-        encoded = self.video_encoder(videos)
-        return VideoEncoding(videos.mask, parts={f"clips/{name}": clips for name, clips in encoded.items()})
-
     def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
         """Scores of start and end of P pairs, a few pairs at a time; see above for each measure."""
-        every = torch.arange(len(queries), device=videos.mask.device)
-        size = max(1, _CLIPS // videos.mask.shape[1])
-        parts = [self.pair_logits(queries.take(some), videos.take(some)) for some in torch.split(every, size)]
+        parts = self._parts_of(queries, videos)
         start, end = torch.cat([part.borders for part in parts], dim=1).float()
         if self.config.measure == "disjoint":
             return SpanScores(start, end, videos.mask)
@@ -249,63 +197,21 @@ class Model(nn.Module):
     def pair_logits(self, queries: QueryEncoding, videos: VideoEncoding) -> PairLogits:
         """The logits of P pairs: row p of `queries` with row p of `videos`."""
         mask, clips = videos.mask, self._fused(queries, videos)
-        aware = self.attention(clips, queries.parts["tokens"], mask, queries.parts["mask"])
+        attended = self._attended(mask, queries.parts["mask"])
+        aware = self.attention(clips, queries.parts["tokens"], mask, attended)
         context = self.context(aware, mask)
         both = torch.cat([aware, context], dim=2)
         start = self.start_features(both, mask)
         # The end is read from the start's features too: a moment does not end before it starts.
         end = self.end_features(torch.cat([context, start], dim=2), mask)
         logits = torch.stack([self.start(start), self.end(end)])
-        video = None if self.video_score is None else self.video_score(both, mask)
+        video = None if self.video_score is None else self.video_score(both, mask, self._pooled(mask))
         return PairLogits(logits.masked_fill(~mask, MASKED), video)
-
-    def loss(self, batch: Batch) -> Losses:
-        """Terms `spans` and, with "exclusive", `videos`.
-
-        Raises UsageError for "exclusive" without negatives.
-        """
-        config = self.config
-        if config.measure == "exclusive" and batch.negatives is None:
-            raise UsageError(
-                'conquer: measure = "exclusive" learns to tell a video from negatives, and this training '
-                "chooses none; take another measure, or have negatives chosen"
-            )
-        queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
-        candidates = candidates_of(batch, positives_too=config.as_released)
-        query, place = candidates.pairs()
-        logits = self.pair_logits(queries.take(query), videos.take(candidates.rows[query, place]))
-        # Shared normalisation: one softmax over the clips of the own video and of the negatives.
-        spans = shared_entropies(logits.borders, candidates, batch.spans).sum(0)
-        terms = {"spans": config.lambda_tl * weighted_mean(spans, batch.weight)}
-        if logits.video is not None:
-            videos_entropy = video_entropies(logits.video, candidates)
-            terms["videos"] = config.lambda_video * weighted_mean(videos_entropy, batch.weight)
-        return terms
 
     def _fused(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
         """(P, T, H): the streams of each pair's video, weighed as its query says."""
         clips = torch.stack([videos.parts[f"clips/{name}"] for name in self.config.streams])
         return weighed(clips, queries.parts.get("stream_weights"))
-
-
-def _stream_weights(config: Config) -> StreamWeights:
-    return StreamWeights(
-        config.hidden,
-        config.clusters,
-        len(config.streams),
-        config.dropout,
-        as_released=config.as_released,
-    )
-
-
-def _encoder(config: Config) -> BertEncoder:
-    return BertEncoder(config.layers, config.hidden, config.heads, config.inner, config.dropout)
-
-
-def _projected(features: int, config: Config) -> ProjectedEncoder:
-    return ProjectedEncoder(
-        features, config.layers, config.hidden, config.heads, config.inner, config.dropout
-    )
 
 
 def released_names(config: Config) -> Mapping[str, str]:

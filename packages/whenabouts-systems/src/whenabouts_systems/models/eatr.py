@@ -6,10 +6,8 @@ first anchor. In training the events are matched with stretches between the clip
 most. The decoder's first layer lets the sentence gate what the windows hold.
 
 Readings: the sentence is the maximum over its words; the anchors come from the slots as they are, and the
-events of the loss from the slots behind a LayerNorm, as in the released program. `as_released` restores what
-it does with padding: padded words count in the sentence, padded clips give themselves evenly to the slots and
-take part in the events of the loss, and one of these reaches over the whole batch (`events_of`). See
-`moment_detr` for what the family shares.
+events of the loss from the slots behind a LayerNorm, as in the released program. What that does with
+padding is in `released/eatr.py`. See `moment_detr` for what the family shares.
 """
 
 from __future__ import annotations
@@ -139,6 +137,9 @@ class WithEvents(Detected):
 class Model(WindowModel):
     """EaTR with fresh weights: a localizer (see `protocol`)."""
 
+    shares_padding = False
+    """Whether padded clips give themselves evenly to the slots."""
+
     config: Config
 
     def __init__(self, config: Config) -> None:
@@ -147,7 +148,7 @@ class Model(WindowModel):
         sizes = (hidden, config.heads, config.feedforward, config.dropout)
         self.encoder = nn.ModuleList(SelfLayer(*sizes) for _ in range(config.encoder_layers))
         self.slots = nn.Parameter(nn.init.xavier_normal_(torch.empty(config.windows, hidden)))
-        self.slot_attention = SlotAttention(hidden, _ROUNDS, (hidden,), as_released=config.as_released)
+        self.slot_attention = SlotAttention(hidden, _ROUNDS, (hidden,), share_padding=self.shares_padding)
         self.event_norm = nn.LayerNorm(hidden)
         self.event = span_head(hidden)
         self.decoder = EventDecoder(config.decoder_layers, *sizes)
@@ -175,15 +176,17 @@ class Model(WindowModel):
 
     def _sentence(self, words: Tensor, mask: Tensor) -> Tensor:
         """(P, 1, D) the maximum over the words."""
-        if not self.config.as_released:
-            words = words.masked_fill(~mask[..., None], -torch.inf)
-        return words.amax(1, keepdim=True)
+        return words.masked_fill(~mask[..., None], -torch.inf).amax(1, keepdim=True)
+
+    def _events(self, rows: Tensor, mask: Tensor) -> Tensor:
+        """The events of the loss; see `events_of`."""
+        return events_of(rows, mask)
 
     def other_losses(self, batch: Batch, detected: Detected, videos: VideoEncoding) -> Losses:
         """Terms `event_span` and `event_giou`: the events, matched with those of the features."""
         assert isinstance(detected, WithEvents)
         rows = self.with_endpoints(videos)
-        events = events_of(rows, videos.mask, as_released=self.config.as_released)
+        events = self._events(rows, videos.mask)
         weight = self.config.weight_event
         losses = assigned_spans(detected.events, events, self.config.weights, self.config.costs)
         return {f"event_{name}": weight * loss for name, loss in losses.items()}

@@ -12,8 +12,9 @@ What differs from the released program by default:
 - a video's last frame counts (see MS-SL);
 - queries are no negatives of any video that answers them.
 
-`as_released` restores these. As there, a hard negative of a video is its single hardest query, that of a
-query one of the `pool` hardest videos; contrast is over dot products, triplets are of cosines.
+`released/gmmformer.py` has the program's way. As there, a hard negative of a video is its single hardest
+query, that of a query one of the `pool` hardest videos; contrast is over dot products, triplets are of
+cosines.
 
 Shapes as in `protocol`; F frames, C clips.
 """
@@ -29,7 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts_systems.models.parts.averaging import clips_of, frames_of
+from whenabouts_systems.models.parts.averaging import clips_of, even_borders, frames_of
 from whenabouts_systems.models.parts.branch import OF_BRANCHES, Branch
 from whenabouts_systems.models.parts.layers import (
     Attention,
@@ -39,7 +40,7 @@ from whenabouts_systems.models.parts.layers import (
     initialise,
     unit,
 )
-from whenabouts_systems.models.parts.packing import PackedBlock, Packing, compute_padding
+from whenabouts_systems.models.parts.packing import PackedBlock, Packing
 from whenabouts_systems.models.parts.partial_relevance import Hardness, contrast, query_diversity, triplets
 from whenabouts_systems.models.parts.renaming import OF_LAYERS, renamed_parameters
 from whenabouts_systems.models.protocol import (
@@ -53,7 +54,15 @@ from whenabouts_systems.models.protocol import (
     best_key,
     by_rows,
 )
-from whenabouts_systems.models.settings import NotNegative, Positive, Share, Size, Streams, check_settings
+from whenabouts_systems.models.settings import (
+    NotNegative,
+    Positive,
+    ProgramSetting,
+    Share,
+    Size,
+    Streams,
+    check_settings,
+)
 
 __all__ = ["Config", "Model", "released_names"]
 
@@ -61,7 +70,7 @@ KEYS = "clips"
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(ProgramSetting):
     """The settings of GMMFormer; defaults are the released ones for TVR."""
 
     streams: Streams = field(default_factory=lambda: {"video": 3072})
@@ -96,7 +105,6 @@ class Config:
     """From so many of the hardest a query's negative is drawn, from epoch `pool_from_epoch` on; from all
     before."""
     pool_from_epoch: int = 30
-    as_released: bool = False
 
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
@@ -116,16 +124,16 @@ class Videos:
     whole: Tensor
 
 
-def windows(lengths: Tensor, steps: int, width: float, *, as_released: bool = False) -> Tensor:
+def windows(lengths: Tensor, steps: int, width: float, middles: Tensor | None = None) -> Tensor:
     """(B, T, T): the weight of row k for row t of a sequence of `lengths` (B,) rows; 1 at most in each row.
 
     exp(-d^2 / (2 (width / 9)^2)), where d is the distance as a share of the sequence: 1 from its first row to
-    its last. `as_released`: row t stands at t / length but k at k / (length - 1), so that the middle lies
-    before t. Values behind the end of a sequence mean nothing.
+    its last. Row t's window has its middle at row t or, with `middles` (B,), at the share t / middles. Values
+    behind the end of a sequence mean nothing.
     """
     place = torch.arange(steps, device=lengths.device)
     last = (lengths - 1).clamp(min=1)[:, None, None]
-    middle = place[:, None] / (lengths[:, None, None] if as_released else last)
+    middle = place[:, None] / (last if middles is None else middles[:, None, None])
     there = place < lengths[:, None, None]
     exponent = ((place / last - middle) / (width * _PER_WIDTH)) ** 2 / -2
     highest = exponent.masked_fill(~there, -torch.inf).amax(-1, keepdim=True)
@@ -133,22 +141,19 @@ def windows(lengths: Tensor, steps: int, width: float, *, as_released: bool = Fa
 
 
 class GaussianAttention(Attention):
-    """Attention whose scores a window of that width multiplies, before the softmax.
+    """Attention whose scores a window of that width multiplies, before the softmax."""
 
-    `as_released`: the window's sequence is the padded batch, whose padding is computed, too.
-    """
-
-    def __init__(
-        self, width: int, heads: int, dropout: float, window: float, *, as_released: bool = False
-    ) -> None:
+    def __init__(self, width: int, heads: int, dropout: float, window: float) -> None:
         super().__init__(width, heads, dropout)
-        self.window, self.as_released = window, as_released
+        self.window = window
+
+    def near(self, lengths: Tensor, steps: int) -> Tensor:
+        """(B, T, T): the windows of sequences of `lengths` (B,), padded to `steps` rows."""
+        return windows(lengths, steps, self.window)
 
     def mix(self, queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
         """As `Attention.mix`, for a mask of keys: softmax((queries keys^T / sqrt(d)) * window) values."""
-        lengths, steps = seen.sum((1, 2, 3)), seen.shape[3]
-        reach = torch.full_like(lengths, steps) if self.as_released else lengths
-        near = windows(reach, steps, self.window, as_released=self.as_released)
+        near = self.near(seen.sum((1, 2, 3)), seen.shape[3])
         scores = queries @ keys.transpose(2, 3) / math.sqrt(queries.shape[-1]) * near[:, None]
         weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
         weights = functional.dropout(weights, self.dropout, self.training)
@@ -159,12 +164,17 @@ class GaussianBlock(PackedBlock):
     """The mean of several attention blocks: one as it is, and one for each width of `widths`."""
 
     def __init__(
-        self, width: int, heads: int, dropout: float, widths: Sequence[float], *, as_released: bool = False
+        self,
+        width: int,
+        heads: int,
+        dropout: float,
+        widths: Sequence[float],
+        attention: type[GaussianAttention] = GaussianAttention,
     ) -> None:
         super().__init__()
         blocks = [AttentionBlock(width, heads, dropout) for _ in range(1 + len(widths))]
         for block, window in zip(blocks[1:], widths, strict=True):
-            block.attention = GaussianAttention(width, heads, dropout, window, as_released=as_released)
+            block.attention = attention(width, heads, dropout, window)
         self.blocks = nn.ModuleList(blocks)
 
     def on_rows(self, rows: Tensor, packing: Packing) -> Tensor:
@@ -190,6 +200,9 @@ class GaussianEncoder(PackedBlock):
 class Model(nn.Module):
     """GMMFormer with fresh weights: a retriever (see `protocol`)."""
 
+    attention = GaussianAttention
+    borders = staticmethod(even_borders)
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
@@ -198,13 +211,11 @@ class Model(nn.Module):
         self.query = Branch(
             (config.query_width, hidden), config.max_tokens, "tokens", config.input_dropout, block
         )
-        self.clip = _branch(config, width, config.clips, "clips")
-        self.frame = _branch(config, width, config.frames, "frames")
+        self.clip = self._branch(width, config.clips, "clips")
+        self.frame = self._branch(width, config.frames, "frames")
         self.pooling = ModularPooling(hidden, 1)
         self.frame_pooling = ModularPooling(hidden, 1)
         initialise(self, config.initializer_range)
-        if config.as_released:
-            compute_padding(self)
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
         """A unit vector to search with; part `words` (Q, L): how much each word counts in it."""
@@ -234,8 +245,7 @@ class Model(nn.Module):
 
     def _terms(self, batch: Batch, sentences: Tensor, videos: Videos) -> Losses:
         """The losses of sentences (Q, D) and V videos."""
-        config, own = self.config, batch.video_of
-        positives = torch.zeros_like(batch.positives) if config.as_released else batch.positives
+        config, own, positives = self.config, batch.video_of, self._positives(batch)
         hard = batch.epoch >= config.pool_from_epoch
         hardness = Hardness(config.pool, 1) if hard else Hardness()
         terms = {}
@@ -247,6 +257,10 @@ class Model(nn.Module):
         diversity = query_diversity(sentences, own, config.diversity_margin, config.diversity_scale)
         return {**terms, "diversity": config.weight_diversity * diversity}
 
+    def _positives(self, batch: Batch) -> Tensor:
+        """(Q, V) bool: pairs that are not negatives, besides each query with its own video."""
+        return batch.positives
+
     def _sentences(self, queries: QueryBatch) -> Pooled:
         """A vector (Q, 1, D) for each query, and the weights (Q, L, 1) of its words."""
         return cast("Pooled", self.pooling(self.query(queries.tokens, queries.mask), queries.mask))
@@ -255,8 +269,8 @@ class Model(nn.Module):
     def _videos(self, videos: ClipBatch) -> Videos:
         """Both branches, of V videos."""
         config = self.config
-        frames, mask = frames_of(videos, config.streams, config.frames, as_released=config.as_released)
-        clips = clips_of(videos, config.streams, config.clips, as_released=config.as_released)
+        frames, mask = frames_of(videos, config.streams, config.frames, self.borders)
+        clips = clips_of(videos, config.streams, config.clips, self.borders)
         return self._seen(clips, frames, mask)
 
     def _seen(self, clips: Tensor, frames: Tensor, mask: Tensor) -> Videos:
@@ -265,16 +279,14 @@ class Model(nn.Module):
         whole: Pooled = self.frame_pooling(self.frame(frames, mask), mask)
         return Videos(self.clip(clips, every), whole.vectors[:, 0])
 
-
-def _branch(config: Config, width: int, places: int, noun: str) -> Branch:
-    """A branch with Gaussian blocks."""
-    blocks = [
-        GaussianBlock(
-            config.hidden, config.heads, config.dropout, config.windows, as_released=config.as_released
-        )
-        for _ in range(config.blocks)
-    ]
-    return Branch((width, config.hidden), places, noun, config.input_dropout, GaussianEncoder(blocks))
+    def _branch(self, width: int, places: int, noun: str) -> Branch:
+        """A branch with Gaussian blocks."""
+        config = self.config
+        blocks = [
+            GaussianBlock(config.hidden, config.heads, config.dropout, config.windows, self.attention)
+            for _ in range(config.blocks)
+        ]
+        return Branch((width, config.hidden), places, noun, config.input_dropout, GaussianEncoder(blocks))
 
 
 def _scores(sentences: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:

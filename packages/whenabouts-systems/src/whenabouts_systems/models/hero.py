@@ -209,7 +209,7 @@ class Model(nn.Module):
         self.query_encoder = AttentionBlock(hidden, config.heads, config.dropout)
         self.pooling = ModularPooling(hidden, 1)
         self.span_query = nn.Linear(hidden, hidden)
-        self.borders = BorderConvolution(config.span_kernel, as_released=config.as_released)
+        self.borders = BorderConvolution(config.span_kernel, convolve_padding=config.as_released)
         self.pretraining_heads = _heads(config)
         initialise(self, config.initializer_range)
         if not config.as_released:

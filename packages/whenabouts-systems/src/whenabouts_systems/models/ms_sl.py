@@ -18,9 +18,8 @@ What differs from the released program by default:
   branch all other queries are, those of the same video too, and the own pair stands twice in the
   denominator.
 
-`as_released` restores these. The program passes an argument (`cross`) that its own functions refuse, and
-stops at a batch of one query or one video; neither was kept. As there, a hard negative of a video is its
-single hardest query, that of a query one of the `pool` hardest videos.
+`released/ms_sl.py` has the program's way. As there, a hard negative of a video is its single hardest query,
+that of a query one of the `pool` hardest videos.
 
 Shapes as in `protocol`; F frames, C clips, K proposals.
 """
@@ -34,7 +33,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from whenabouts_systems.models.parts.averaging import clips_of, frames_of
+from whenabouts_systems.models.parts.averaging import clips_of, even_borders, frames_of
 from whenabouts_systems.models.parts.branch import OF_BRANCHES, Branch
 from whenabouts_systems.models.parts.layers import AttentionBlock, ModularPooling, Pooled, initialise, unit
 from whenabouts_systems.models.parts.partial_relevance import (
@@ -55,7 +54,14 @@ from whenabouts_systems.models.protocol import (
     VideoEncoding,
     by_rows,
 )
-from whenabouts_systems.models.settings import NotNegative, Share, Size, Streams, check_settings
+from whenabouts_systems.models.settings import (
+    NotNegative,
+    ProgramSetting,
+    Share,
+    Size,
+    Streams,
+    check_settings,
+)
 
 __all__ = ["Config", "Model", "released_names"]
 
@@ -63,7 +69,7 @@ KEYS = "proposals"
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(ProgramSetting):
     """The settings of MS-SL; defaults are the released ones for TVR."""
 
     streams: Streams = field(default_factory=lambda: {"video": 3072})
@@ -91,7 +97,6 @@ class Config:
     """From so many of the hardest a query's negative is drawn, from epoch `pool_from_epoch` on; from all
     before."""
     pool_from_epoch: int = 20
-    as_released: bool = False
 
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
@@ -122,6 +127,8 @@ class _Scores:
 
 class Model(nn.Module):
     """MS-SL with fresh weights: a retriever (see `protocol`)."""
+
+    borders = staticmethod(even_borders)
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -180,9 +187,7 @@ class Model(nn.Module):
         sentences, videos = self._sentences(batch.queries).vectors[:, 0], self._videos(batch.videos)
         with torch.autocast(own.device.type, enabled=False):  # the contrast has no temperature: digits count
             scores = self._scores(sentences, videos, own)
-        positives = torch.zeros_like(batch.positives) if config.as_released else batch.positives
-        itself = torch.eye(len(own), dtype=torch.bool, device=own.device)
-        same = itself if config.as_released else positives[:, own] | (own[:, None] == own)
+        positives, same = self._positives(batch)
         hard = batch.epoch >= config.pool_from_epoch
         pool = config.pool if hard else None
         return {
@@ -191,9 +196,17 @@ class Model(nn.Module):
                 scores.clip_cosines, own, positives, config.margin, Hardness(pool, 1 if hard else None)
             ),
             "frame_contrast": config.weight_frame_contrast
-            * square_contrast(scores.frame_products, same, as_released=config.as_released),
+            * self._square_contrast(scores.frame_products, same),
             "frame_triplets": square_triplets(scores.frame_cosines, same, config.margin, pool),
         }
+
+    def _square_contrast(self, scores: Tensor, positives: Tensor) -> Tensor:
+        return square_contrast(scores, positives)
+
+    def _positives(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Pairs that are not negatives: (Q, V), and (Q, Q) with the videos of the queries."""
+        own = batch.video_of
+        return batch.positives, batch.positives[:, own] | (own[:, None] == own)
 
     def _scores(self, sentences: Tensor, videos: Videos, own: Tensor) -> _Scores:
         """What the loss compares, of sentences (Q, D) with V videos; in full precision."""
@@ -221,8 +234,8 @@ class Model(nn.Module):
     def _videos(self, videos: ClipBatch) -> Videos:
         """Both branches, of V videos."""
         config = self.config
-        frames, mask = frames_of(videos, config.streams, config.frames, as_released=config.as_released)
-        clips = clips_of(videos, config.streams, config.clips, as_released=config.as_released)
+        frames, mask = frames_of(videos, config.streams, config.frames, self.borders)
+        clips = clips_of(videos, config.streams, config.clips, self.borders)
         encoded = self.frame(frames, mask)
         every = torch.ones(clips.shape[:2], dtype=torch.bool, device=mask.device)
         return Videos(self.clip(clips, every), self.asked(encoded), self.taken(encoded), mask)

@@ -6,12 +6,8 @@ token of the whole video look at each other. The decoder is DAB-DETR's on spans:
 training a second pass asks each video with another query's words, whose saliency must be low.
 
 Readings: the contrast of saliency is over the thresholds 1 to 11 of the summed ratings (0 to 12), and its sum
-is divided by 12, as in the released program. `as_released` restores two things. The words of the next query
-are taken as wrong ones even where that query belongs to the same video (or is the query itself, in a batch of
-one); by default such a query is no negative. And each head leaves out what is padding, both as a clip and as
-a word, of *another* pair of the batch: the program lays heads beside pairs where PyTorch expects pairs beside
-heads. What a pair gets then depends on its batch; alone it gets the same. See `moment_detr` for what the
-family shares.
+is divided by 12, as in the released program. `released/qd_detr.py` has what the program does
+otherwise. See `moment_detr` for what the family shares.
 """
 
 from __future__ import annotations
@@ -27,7 +23,6 @@ from whenabouts_systems.models.parts.contrasted_model import ContrastedModel, Co
 from whenabouts_systems.models.parts.detr_layers import (
     SelfLayer,
     TextToVideoLayer,
-    padding_of_others,
     places_of,
 )
 from whenabouts_systems.models.parts.detr_names import (
@@ -73,12 +68,16 @@ class Model(ContrastedModel):
         clips, whole, places = self.encoded(queries, videos)
         return Detected(self.windows_in(clips, places, videos.mask), self.salience(clips, whole))
 
+    def _unseen(self, mask: Tensor, word_mask: Tensor) -> Tensor | None:
+        """What each head leaves out besides padding, as `padding_of_others`; None for nothing."""
+        return None
+
     def encoded(self, queries: QueryEncoding, videos: VideoEncoding) -> tuple[Tensor, Tensor, Tensor]:
         """Clips (P, T, D) that know the query, the token (P, D) of the whole, and the clips' places."""
         clips, words = self.clips_of(videos), queries.parts["words"]
         places = places_of(videos.mask, self.config.hidden)
-        word_mask, released = queries.parts["mask"], self.config.as_released
-        unseen = padding_of_others(videos.mask, word_mask, self.config.heads) if released else None
+        word_mask = queries.parts["mask"]
+        unseen = self._unseen(videos.mask, word_mask)
         text_layers: list[TextToVideoLayer] = list(self.text_to_video)  # type: ignore[arg-type]
         for text_layer in text_layers:
             clips = text_layer.inform(clips, places, words, word_mask, unseen)

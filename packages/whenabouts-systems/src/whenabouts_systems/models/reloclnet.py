@@ -6,7 +6,7 @@ their own twice more. The last encoding finds videos (cosine of the best clip) a
 convolved to logits of start and end). Two contrasts work on the encoding before it: a moment's clips against
 the video's others (frame contrast), a video against the batch (video contrast).
 
-`as_released` is the arithmetic of the released programs. What differs by default:
+What differs from the arithmetic of the released programs (`released/reloclnet.py`):
 
 - padding never reaches a score: not through cross-attention, not through the convolution;
 - one stream is enough (videos without subtitles);
@@ -43,7 +43,7 @@ from whenabouts_systems.models.parts.layers import (
     initialise,
     unit,
 )
-from whenabouts_systems.models.parts.packing import Packing, compute_padding, in_turn
+from whenabouts_systems.models.parts.packing import Packing, in_turn
 from whenabouts_systems.models.parts.ranking_loss import (
     Kind,
     against_negatives,
@@ -70,6 +70,7 @@ from whenabouts_systems.models.settings import (
     AnyUpToTwoStreams,
     NotNegative,
     Positive,
+    ProgramSetting,
     Share,
     Size,
     check_settings,
@@ -80,7 +81,7 @@ Both = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(ProgramSetting):
     """Settings of ReLoCLNet; the defaults are the published ones.
 
     `streams`: stream -> width of its features (temporal endpoint features included), one or two; the first is
@@ -101,7 +102,7 @@ class Config:
     dropout: Share = 0.1
     span_kernel: Size = 5
     span_start: Literal["edges", "random"] = "edges"
-    """How the borders' convolutions begin; `as_released` draws them at random. See `parts/borders.py`."""
+    """How the borders' convolutions begin; the program draws them at random. See `_parts/borders.py`."""
     initializer_range: NotNegative = 0.02
     video_loss: VideoLoss = "ranking"
     """"relevant-content": in place of the two ranking terms equations 7 and 8 of PREM (paper 003), with their
@@ -120,7 +121,6 @@ class Config:
     weight_video_contrast: float = 0.03
     alpha: float = 30.0
     known_positives: bool = True
-    as_released: bool = False
 
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
@@ -138,6 +138,11 @@ class _Clips:
 class Model(nn.Module):
     """ReLoCLNet; a retriever and a localizer."""
 
+    counts_padding = False
+    """Whether what is computed for padded clips reaches real ones: it does in the program."""
+    known_in_contrast = True
+    """Whether the video contrast is told which pairs answer each other."""
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
@@ -147,13 +152,12 @@ class Model(nn.Module):
         self.query_encoders = nn.ModuleList(AttentionBlock(width, heads, dropout) for _ in range(2))
         self.pooling = ModularPooling(width, len(config.streams))
         self.clip_places = PositionEmbedding(config.max_clips, width, config.input_dropout, "clips")
-        self.streams = nn.ModuleList(_Stream(config, features) for features in config.streams.values())
-        self.borders = BorderConvolution(config.span_kernel, as_released=config.as_released)
+        self.streams = nn.ModuleList(
+            _Stream(config, features, self.counts_padding) for features in config.streams.values()
+        )
+        self.borders = BorderConvolution(config.span_kernel, convolve_padding=self.counts_padding)
         initialise(self, config.initializer_range)
-        if config.as_released:
-            compute_padding(self)
-        elif config.span_start == "edges":
-            begin_at_edges(self)
+        self._begin()
 
     @property
     def video_weight(self) -> float:
@@ -240,7 +244,7 @@ class Model(nn.Module):
             return rule.terms(batch, QueryEncoding(searched), encoded)
         cosines = _best(searched.values(), keys.values(), batch.videos.mask)
         videos, queries = self.ranking_terms(cosines, batch)
-        weight = None if config.as_released else batch.weight
+        weight = self._ranking_weight(batch)
         return {
             "negative_videos": config.weight_negative_videos * weighted_mean(videos, weight),
             "negative_queries": config.weight_negative_queries * weighted_mean(queries, weight),
@@ -266,16 +270,17 @@ class Model(nn.Module):
         )
 
     def _compared(self, scores: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores, each query's column in them, and which pairs are no negatives.
-
-        As released there is a column for each query, even where two have the same video.
-        """
-        queries = torch.arange(len(batch), device=scores.device)
-        if self.config.as_released:
-            itself = torch.eye(len(batch), dtype=torch.bool, device=scores.device)
-            return scores[:, batch.video_of], queries, itself
+        """Scores, each query's column in them, and the pairs that are not negatives."""
         own = torch.zeros_like(batch.positives).scatter(1, batch.video_of[:, None], True)
         return scores, batch.video_of, own | batch.positives if self.config.known_positives else own
+
+    def _begin(self) -> None:
+        """After fresh weights are drawn."""
+        if self.config.span_start == "edges":
+            begin_at_edges(self)
+
+    def _ranking_weight(self, batch: Batch) -> Tensor | None:
+        return batch.weight
 
     def _frame_contrast(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Tensor:
         """(Q,), averaged over the streams."""
@@ -292,7 +297,7 @@ class Model(nn.Module):
         """(Q,), of scores averaged over the streams."""
         scores = _best(vectors, clips.middle, batch.videos.mask)
         compared, video_of, positives = self._compared(scores, batch)
-        return video_contrast(compared, video_of, None if self.config.as_released else positives)
+        return video_contrast(compared, video_of, positives if self.known_in_contrast else None)
 
     def _span_term(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Tensor:
         """(Q,): the negative log-probability of the true start and end."""
@@ -338,13 +343,13 @@ class Model(nn.Module):
 class _Stream(nn.Module):
     """The encoders of one stream of a video; alone, it looks at no other."""
 
-    def __init__(self, config: Config, features: int) -> None:
+    def __init__(self, config: Config, features: int, product_mask: bool) -> None:
         super().__init__()
         width, heads, dropout = config.hidden, config.heads, config.dropout
         self.input = InputProjection(features, width, config.input_dropout)
         self.first = AttentionBlock(width, heads, dropout)
         self.cross = (
-            CrossAttentionBlock(width, heads, dropout, as_released=config.as_released)
+            CrossAttentionBlock(width, heads, dropout, product_mask=product_mask)
             if len(config.streams) > 1
             else None
         )

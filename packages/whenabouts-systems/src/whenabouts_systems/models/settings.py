@@ -10,7 +10,7 @@ import math
 import re
 import types
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -53,6 +53,14 @@ AnyUpToTwoStreams = Annotated[
 _NAMES = {bool: "true or false", int: "a whole number", float: "a finite number", str: "a text"}
 _KERNELS = ("encoder_kernel", "span_kernel")
 _Kind = TypeVar("_Kind")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProgramSetting:
+    """The setting of systems that can compute as the authors' program does, its faults included."""
+
+    as_released: bool = False
+    """Make the system of `released/<system>.py` in place of the paper's (see `models.new_model`)."""
 
 
 def check_settings(config: Any, system: str) -> None:

@@ -23,13 +23,13 @@ that a moment's score depends on no other moment or video. A list of videos (VR)
 program's is in the order of the video's own score.
 
 Readings and differences. The paper was not at hand: this is written from what the program computes. By
-default nothing depends on padding, and a negative that is known to answer is left out. `as_released` pads
-every video to `max_clips` and every query to `max_tokens`, counts padded words in the pooling, padded clips
-in the maximum for the video's own score, lets padded clips see all words alike, and takes negatives that
-answer. The ranked program draws negatives for each row, by the rank of the row's video; ours are for each
-query, by the best rank of its videos (`[data.retrieved] draws`). These are faults of its evaluation: its 40
-candidates are drawn at random from the list as if for training, without the row's own video, so that this can
-never be found; there is a row for each relevant moment, and the last row of a query overwrites the others
+default nothing depends on padding, and a negative that is known to answer is left out; in the program it is
+otherwise (`released/squidnet.py`).
+
+The ranked program draws negatives for each row, by the rank of the row's video; ours are for each query, by
+the best rank of its videos (`[data.retrieved] draws`). These are faults of its evaluation: its 40 candidates
+are drawn at random from the list as if for training, without the row's own video, so that this can never be
+found; there is a row for each relevant moment, and the last row of a query overwrites the others
 (`validation_draws` validates so). Not here at all: over the whole corpus it stops after 11 queries, and names
 videos in the order of the file whose features it shuffled; an evaluation before the first step leaves dropout
 off for the rest of the epoch.
@@ -41,46 +41,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts.types import UsageError
 from whenabouts_systems.models.parts.attention_flow import attention_flow
-from whenabouts_systems.models.parts.bert import BertEncoder, ProjectedEncoder, TypedPositions
 from whenabouts_systems.models.parts.borders import MASKED, BorderScore, log_probabilities
-from whenabouts_systems.models.parts.joint_streams import JointStreams
-from whenabouts_systems.models.parts.layers import InputProjection, initialise
-from whenabouts_systems.models.parts.packing import compute_padding, padded_queries, padded_videos
-from whenabouts_systems.models.parts.ranking_loss import weighted_mean
+from whenabouts_systems.models.parts.layers import initialise
+from whenabouts_systems.models.parts.pairs import PairLogits, PairModel, projected
 from whenabouts_systems.models.parts.renaming import OF_BERT, renamed_by_place
-from whenabouts_systems.models.parts.shared_norm import candidates_of, shared_entropies, video_entropies
-from whenabouts_systems.models.parts.stream_weights import StreamWeights, weighed
+from whenabouts_systems.models.parts.stream_weights import weighed
 from whenabouts_systems.models.protocol import (
-    Batch,
-    ClipBatch,
-    Losses,
-    QueryBatch,
     QueryEncoding,
     SpanScores,
     VideoEncoding,
 )
-from whenabouts_systems.models.settings import NotNegative, Share, Size, UpToTwoStreams, check_settings
+from whenabouts_systems.models.settings import (
+    NotNegative,
+    ProgramSetting,
+    Share,
+    Size,
+    UpToTwoStreams,
+    check_settings,
+)
 
 __all__ = ["Config", "Model", "PairLogits", "released_names"]
 
-_WORDS_TYPE = 1
-_CLIPS = 1 << 10
-"""Clips that are scored at once."""
 _VALUES = {"cpu": 1 << 22}
 """Values that are compared at once: what stays in a processor's cache; a GPU wants more."""
 _VALUES_ELSEWHERE = 1 << 28
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(ProgramSetting):
     """The settings of SQuiDNet; the defaults are the released ones for TVR."""
 
     streams: UpToTwoStreams = field(default_factory=lambda: {"video": 4352, "sub": 768})
@@ -109,7 +104,6 @@ class Config:
     lambda_tl: float = 0.01
     lambda_video: float = 0.005
     """Weight of the videos' cross-entropy, with "moment_video"."""
-    as_released: bool = False
 
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
@@ -121,30 +115,23 @@ class Config:
         return 4 * self.hidden if self.feedforward is None else self.feedforward
 
 
-class PairLogits(NamedTuple):
-    """What P pairs get: `borders` (2, P, T) logits, -1e10 in the padding; `video` (P,) or None."""
-
-    borders: Tensor
-    video: Tensor | None
-
-
 class ComparedWords(nn.Module):
     """Clips and words that are compared pair by pair; three vectors for each clip.
 
     These are the clip itself, the words that suit it, and its product with the clips that suit the query.
     """
 
-    def __init__(self, width: int, *, as_released: bool = False) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
         self.wide = nn.Linear(3 * width, width, bias=False)
         self.narrow = nn.Linear(width, 1, bias=False)
-        self.as_released = as_released
 
-    def forward(self, clips: Tensor, words: Tensor, clip_mask: Tensor, word_mask: Tensor) -> Tensor:
-        """(P, T, 3 H) from clips (P, T, H) and words (P, L, H)."""
-        masks = clip_mask, word_mask
-        table = self.similarity(clips, words, *masks)
-        of_words, of_clips = attention_flow(table, clips, words, masks, as_released=self.as_released)
+    def forward(
+        self, clips: Tensor, words: Tensor, clip_mask: Tensor, word_mask: Tensor, attended: Tensor
+    ) -> Tensor:
+        """(P, T, 3 H) from clips (P, T, H) and words (P, L, H); see `attention_flow`."""
+        table = self.similarity(clips, words, clip_mask, word_mask)
+        of_words, of_clips = attention_flow(table, clips, words, clip_mask, attended)
         return torch.cat([clips, of_words, clips * of_clips], dim=2)
 
     def similarity(self, clips: Tensor, words: Tensor, clip_mask: Tensor, word_mask: Tensor) -> Tensor:
@@ -173,73 +160,46 @@ class ComparedWords(nn.Module):
 class VideoScore(nn.Module):
     """How well a whole video answers, from the features that borders are read from."""
 
-    def __init__(self, width: int, hidden: int, inner: int, *, as_released: bool = False) -> None:
+    def __init__(self, width: int, hidden: int, inner: int) -> None:
         super().__init__()
         self.wide = nn.Linear(width, hidden, bias=False)
         self.middle = nn.Linear(hidden, inner, bias=False)
         self.narrow = nn.Linear(inner, 1, bias=False)
-        self.as_released = as_released
 
     def forward(self, clips: Tensor, mask: Tensor) -> Tensor:
         """(P,) from clips (P, T, D), of which the maximum is taken."""
-        if not self.as_released:
-            clips = clips.masked_fill(~mask[..., None], -torch.inf)
+        clips = clips.masked_fill(~mask[..., None], -torch.inf)
         pooled = self.middle(self.wide(clips.amax(1)).relu()).relu()
         logits: Tensor = self.narrow(pooled)
         return logits[:, 0]
 
 
-class Model(nn.Module):
+class Model(PairModel):
     """SQuiDNet with fresh weights: a localizer (see `protocol`)."""
 
+    system, own_score, other_measures = "squidnet", "moment_video", 'measure = "moment"'
+
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = config
-        hidden, dropout, released = config.hidden, config.input_dropout, config.as_released
-        self.query_projection = InputProjection(config.query_width, hidden, dropout)
-        self.query_positions = TypedPositions(config.max_tokens, hidden, dropout, "tokens")
-        self.query_encoder = _encoder(config)
-        self.video_encoder = JointStreams(config.streams, hidden, config.max_clips, dropout, _encoder(config))
-        self.stream_weights = _stream_weights(config)
-        self.comparison = ComparedWords(hidden, as_released=released)
-        self.context = _projected(3 * hidden, config)
-        self.start_features = _projected(4 * hidden, config)
-        self.end_features = _projected(2 * hidden, config)
+        super().__init__(config, len(config.streams) > 1)
+        hidden = config.hidden
+        self.comparison = ComparedWords(hidden)
+        self.context = projected(3 * hidden, config)
+        self.start_features = projected(4 * hidden, config)
+        self.end_features = projected(2 * hidden, config)
         self.start, self.end = (BorderScore(hidden, config.span_hidden, config.span_kernel) for _ in range(2))
-        self.video_score = _video_score(config) if config.measure == "moment_video" else None
+        self.video_score = (
+            VideoScore(4 * hidden, hidden, config.span_hidden) if config.measure == "moment_video" else None
+        )
         initialise(self, config.initializer_range)
-        if released:
-            compute_padding(self)
 
     @property
     def video_weight(self) -> float:
         """How often the retriever's score counts: not at all where a video has a score of its own."""
         return self.config.alpha if self.config.measure == "moment" else 0.0
 
-    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
-        """Parts `tokens` (Q, L, H), `mask` (Q, L) and, with two streams, `stream_weights` (Q, S)."""
-        if self.config.as_released:
-            queries = padded_queries(queries, self.config.max_tokens)
-        mask = queries.mask
-        words = self.query_positions(self.query_projection(queries.tokens, mask), mask, _WORDS_TYPE)
-        words = self.query_encoder(words, mask)
-        parts = {"tokens": words, "mask": mask}
-        if self.stream_weights is not None:
-            parts["stream_weights"] = self.stream_weights(words, mask)
-        return QueryEncoding({}, parts)
-
-    def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
-        """Parts `clips/<stream>` (V, T, H)."""
-        if self.config.as_released:
-            videos = padded_videos(videos, self.config.max_clips)
-        encoded = self.video_encoder(videos)
-        return VideoEncoding(videos.mask, parts={f"clips/{name}": clips for name, clips in encoded.items()})
-
     def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
         """Scores of start and end of P pairs, a few pairs at a time; see above."""
-        every = torch.arange(len(queries), device=videos.mask.device)
-        size = max(1, _CLIPS // videos.mask.shape[1])
-        parts = [self.pair_logits(queries.take(some), videos.take(some)) for some in torch.split(every, size)]
+        parts = self._parts_of(queries, videos)
         borders = torch.cat([part.borders for part in parts], dim=1).float()
         own = [part.video for part in parts if part.video is not None]
         sigmoid = self.config.probabilities == "sigmoid"
@@ -254,70 +214,23 @@ class Model(nn.Module):
         mask = videos.mask
         clips = torch.stack([videos.parts[f"clips/{name}"] for name in self.config.streams])
         clips = weighed(clips, queries.parts.get("stream_weights"))
-        aware = self.comparison(clips, queries.parts["tokens"], mask, queries.parts["mask"])
+        word_mask = queries.parts["mask"]
+        aware = self.comparison(
+            clips, queries.parts["tokens"], mask, word_mask, self._attended(mask, word_mask)
+        )
         context = self.context(aware, mask)
         both = torch.cat([aware, context], dim=2)
         start = self.start_features(both, mask)
         # The end is read from the start's features too: a moment does not end before it starts.
         end = self.end_features(torch.cat([context, start], dim=2), mask)
         logits = torch.stack([self.start(start), self.end(end)])
-        video = None if self.video_score is None else self.video_score(both, mask)
+        video = None if self.video_score is None else self.video_score(both, self._pooled(mask))
         return PairLogits(logits.masked_fill(~mask, MASKED), video)
-
-    def loss(self, batch: Batch) -> Losses:
-        """Terms `spans` and, with "moment_video", `videos`.
-
-        Raises UsageError for "moment_video" without negatives.
-        """
-        config = self.config
-        if config.measure == "moment_video" and batch.negatives is None:
-            raise UsageError(
-                'squidnet: measure = "moment_video" learns to tell a video from negatives, and this training '
-                'chooses none; take measure = "moment", or have negatives chosen'
-            )
-        queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
-        candidates = candidates_of(batch, positives_too=config.as_released)
-        query, place = candidates.pairs()
-        logits = self.pair_logits(queries.take(query), videos.take(candidates.rows[query, place]))
-        # Shared normalisation: one softmax over the clips of the own video and of the negatives.
-        spans = shared_entropies(logits.borders, candidates, batch.spans).sum(0)
-        terms = {"spans": config.lambda_tl * weighted_mean(spans, batch.weight)}
-        if logits.video is not None:
-            of_videos = video_entropies(logits.video, candidates)
-            terms["videos"] = config.lambda_video * weighted_mean(of_videos, batch.weight)
-        return terms
 
 
 def _longest(lengths: Tensor, padded: Tensor) -> int:
     """How many steps of some padded sequences (P, T, H) are compared; on a GPU all, without waiting."""
     return padded.shape[1] if padded.is_cuda else max(1, int(lengths.max()))
-
-
-def _stream_weights(config: Config) -> StreamWeights | None:
-    """What weighs the streams; nothing where there is one."""
-    if len(config.streams) == 1:
-        return None
-    return StreamWeights(
-        config.hidden,
-        config.clusters,
-        len(config.streams),
-        config.dropout,
-        as_released=config.as_released,
-    )
-
-
-def _video_score(config: Config) -> VideoScore:
-    return VideoScore(4 * config.hidden, config.hidden, config.span_hidden, as_released=config.as_released)
-
-
-def _encoder(config: Config) -> BertEncoder:
-    return BertEncoder(config.layers, config.hidden, config.heads, config.inner, config.dropout)
-
-
-def _projected(features: int, config: Config) -> ProjectedEncoder:
-    return ProjectedEncoder(
-        features, config.layers, config.hidden, config.heads, config.inner, config.dropout
-    )
 
 
 def released_names(config: Config) -> Mapping[str, str]:

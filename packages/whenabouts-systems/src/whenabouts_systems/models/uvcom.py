@@ -127,7 +127,7 @@ class Model(ContrastedModel):
         self.neighbours = nn.ModuleList(
             nn.Conv1d(hidden, hidden, width, padding=width // 2) for width in (1, 3, 1)
         )
-        self.slot_attention = SlotAttention(hidden, _SLOT_ROUNDS, inner, as_released=config.as_released)
+        self.slot_attention = SlotAttention(hidden, _SLOT_ROUNDS, inner, share_padding=config.as_released)
         self.held = nn.Embedding(config.windows, hidden)
         self.compared_video, self.compared_text = perceptron(hidden, inner), perceptron(hidden, inner)
 

@@ -6,12 +6,8 @@ come from a convolution over the dot products with the clips after the last enco
 
 What differs from the released program by default: nothing depends on padding (the similarity of padded clips
 is zero before the convolution, cross-attention and convolutional encoders see real clips alone), and a video
-or query that is known to be positive is never drawn as a negative. `as_released` restores the program:
-padding is computed and convolved, only the diagonal counts as positive, and in the ranked setting (paper 004)
-the similarity of query and caption multiplies the span loss alone (the paper: the loss), and a known positive
-is drawn as a negative like others (the paper sums the positives of a query in the numerator of a contrast:
-`video_loss` = "contrast"). Left out: recurrent
-encoders and the stacked convolutions of the released options.
+or query that is known to be positive is never drawn as a negative. The program's way is in `released/xml.py`.
+Left out: recurrent encoders and the stacked convolutions of the released options.
 """
 
 from __future__ import annotations
@@ -43,7 +39,7 @@ from whenabouts_systems.models.parts.layers import (
     initialise,
     unit,
 )
-from whenabouts_systems.models.parts.packing import PackedBlock, Packing, compute_padding, in_turn
+from whenabouts_systems.models.parts.packing import PackedBlock, Packing, in_turn
 from whenabouts_systems.models.parts.ranking_loss import (
     Levels,
     Negatives,
@@ -77,6 +73,7 @@ from whenabouts_systems.models.protocol import (
 from whenabouts_systems.models.settings import (
     NotNegative,
     Positive,
+    ProgramSetting,
     Share,
     Size,
     UpToTwoStreams,
@@ -87,7 +84,7 @@ __all__ = ["Config", "Model", "released_names"]
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(ProgramSetting):
     """The settings of XML; defaults are the released ones, with all terms of paper 000 switched off.
 
     The rows of the paper's tables: "+PR" sets `lambda_rel_neg_vr`, `lambda_pos_rel_vr` and `lambda_nll_2` to
@@ -116,14 +113,14 @@ class Config:
     span_predictor: Literal["conv", "linear"] = "conv"
     span_kernel: Size = 5
     span_start: Literal["edges", "random"] = "edges"
-    """How the borders' convolutions begin; `as_released` draws them at random. See `parts/borders.py`."""
+    """How the borders' convolutions begin; the program draws them at random. See `_parts/borders.py`."""
     initializer_range: NotNegative = 0.02
     ranking: Literal["hinge", "lse"] = "hinge"
     margin: float = 0.1
     video_loss: Literal["ranking", "contrast", "contrast-of-scores", "relevant-content"] = "ranking"
     """What videos learn. "ranking": the own video above a drawn one that is no known positive (equation 10).
     "contrast": paper 004, C.1, all known positives in the numerator, all pairs of the batch below it;
-    "contrast-of-scores": the same with the numerator taken literally (see `parts/contrast.py`).
+    "contrast-of-scores": the same with the numerator taken literally (see `_parts/contrast.py`).
     "relevant-content": equations 7 and 8 of PREM (paper 003), with their own weights."""
     temperature: Positive = 0.01
     """t of PREM's equation 7."""
@@ -151,7 +148,6 @@ class Config:
     confidence_is_one: bool = False
     relevant_as_negatives: bool = False
     """Whether equation 10 may draw a relevant pair as a negative, as XML does, which knows of none."""
-    as_released: bool = False
 
     def __post_init__(self) -> None:
         """UsageError where a setting makes no model."""
@@ -204,13 +200,13 @@ class ConvolutionBlock(PackedBlock):
 class Stream(nn.Module):
     """What one stream has of its own: projection, encoders, and the query's map into its space."""
 
-    def __init__(self, width: int, config: Config, *, crossed: bool) -> None:
+    def __init__(self, width: int, config: Config, *, crossed: bool, product_mask: bool) -> None:
         super().__init__()
         hidden = config.hidden
         self.projection = InputProjection(width, hidden, config.input_dropout)
         self.encoders = nn.ModuleList(_encoder(config) for _ in range(2 if crossed else 3))
         self.cross = (
-            CrossAttentionBlock(hidden, config.heads, config.dropout, as_released=config.as_released)
+            CrossAttentionBlock(hidden, config.heads, config.dropout, product_mask=product_mask)
             if crossed
             else None
         )
@@ -219,6 +215,9 @@ class Stream(nn.Module):
 
 class Model(nn.Module):
     """XML with fresh weights: retriever and localizer (see `protocol`)."""
+
+    counts_padding = False
+    """Whether what is computed for padded clips reaches real ones: it does in the program."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -230,16 +229,16 @@ class Model(nn.Module):
         self.clip_positions = PositionEmbedding(config.max_clips, hidden, config.input_dropout, "clips")
         crossed = two and config.cross_attention
         self.streams = nn.ModuleDict(
-            {name: Stream(width, config, crossed=crossed) for name, width in config.streams.items()}
+            {
+                name: Stream(width, config, crossed=crossed, product_mask=self.counts_padding)
+                for name, width in config.streams.items()
+            }
         )
         pooling = ModularPooling(hidden, len(config.streams)) if config.modular else None
         self.pooling = pooling or MaxPooling(len(config.streams))
-        self.borders = nn.ModuleDict({name: _borders(config) for name in _groups(config)})
+        self.borders = nn.ModuleDict({name: self._borders() for name in _groups(config)})
         initialise(self, config.initializer_range)
-        if config.as_released:
-            compute_padding(self)
-        elif config.span_start == "edges":
-            begin_at_edges(self)
+        self._begin()
 
     @property
     def video_weight(self) -> float:
@@ -352,9 +351,9 @@ class Model(nn.Module):
             return self._contrast_terms(batch, scores)
         # (Q, Q): what is compared is the pair of a query with the video of another query ...
         square = scores[:, own]
-        # ... but negative videos are drawn among all V, each once; the released program draws among the Q.
-        candidates, allowed = (square, _others(batch)) if config.as_released else (scores, ~batch.positives)
-        places = (pairs.query, pairs.moment if config.as_released else own[pairs.moment])
+        # ... but negative videos are drawn among all V, each once.
+        candidates, allowed, columns = self._videos_against(batch, scores)
+        places = (pairs.query, columns[pairs.moment])
         # A pair within a query's own video says nothing of videos: its score is the positive's.
         apart = pairs.those(~batch.positives[pairs.query, own[pairs.moment]])
         levels = self._levels(batch, (candidates, allowed, places), (square, apart))
@@ -365,11 +364,8 @@ class Model(nn.Module):
     def _contrast_terms(self, batch: Batch, scores: Tensor) -> Losses:
         """Paper 004, appendix C.1: a query's positive videos among all, its video's queries among all."""
         config, own = self.config, batch.video_of
-        positives = batch.positives.scatter(1, own[:, None], True)
-        if config.as_released:
-            # The released program knows the diagonal alone, and a column for each query.
-            scores, positives = scores[:, own], ~_others(batch)
-            own = torch.arange(len(batch), device=scores.device)
+        scores, allowed, own = self._videos_against(batch, scores)
+        positives = (~allowed).scatter(1, own[:, None], True)
         numerator: Numerator = "scores" if config.video_loss == "contrast-of-scores" else "exponentials"
         weight = self._ranking_weight(batch)
         sides = {
@@ -397,7 +393,7 @@ class Model(nn.Module):
             config.alpha,
             as_printed=config.moment_scores == "log",
         )
-        allowed = _others(batch) if config.as_released else ~batch.positives[:, batch.video_of]
+        allowed = self._moments_allowed(batch)
         places = (pairs.query, pairs.moment)
         levels = self._levels(batch, (relevance, allowed, places), (relevance, pairs))
         rule = Rule(config.margin, config.ranking, config.lambda_rel_neg_vcmr, config.lambda_pos_rel_vcmr)
@@ -464,7 +460,25 @@ class Model(nn.Module):
         )
 
     def _ranking_weight(self, batch: Batch) -> Tensor | None:
-        return None if self.config.as_released else batch.weight
+        return batch.weight
+
+    def _begin(self) -> None:
+        """After fresh weights are drawn."""
+        if self.config.span_start == "edges":
+            begin_at_edges(self)
+
+    def _borders(self) -> Borders:
+        if self.config.span_predictor == "linear":
+            return BorderLinear(self.config.hidden)
+        return BorderConvolution(self.config.span_kernel, convolve_padding=self.counts_padding)
+
+    def _videos_against(self, batch: Batch, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores (Q, C) among which negative videos are drawn, those allowed, each query's column (Q,)."""
+        return scores, ~batch.positives, batch.video_of
+
+    def _moments_allowed(self, batch: Batch) -> Tensor:
+        """(Q, Q): the queries whose moments may be negatives of a query."""
+        return ~batch.positives[:, batch.video_of]
 
 
 def released_names(config: Config) -> Mapping[str, str]:
@@ -502,18 +516,7 @@ def _encoder(config: Config) -> PackedBlock:
     return AttentionBlock(config.hidden, config.heads, config.dropout)
 
 
-def _borders(config: Config) -> Borders:
-    if config.span_predictor == "linear":
-        return BorderLinear(config.hidden)
-    return BorderConvolution(config.span_kernel, as_released=config.as_released)
-
-
 def _groups(config: Config) -> Mapping[str, list[str]]:
     """Predictors of borders by name, with the streams each serves."""
     names = list(config.streams)
     return {"merged": names} if config.merge and len(names) == 2 else {name: [name] for name in names}
-
-
-def _others(batch: Batch) -> Tensor:
-    """(Q, Q) true off the diagonal: what the released program takes for negatives."""
-    return ~torch.eye(len(batch), dtype=torch.bool, device=batch.spans.device)

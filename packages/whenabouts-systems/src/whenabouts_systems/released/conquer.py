@@ -12,7 +12,9 @@ import re
 from typing import Any
 
 from whenabouts.intake.files import FormatError
+from whenabouts_systems.models.conquer import Model
 from whenabouts_systems.models.decoding import Decoding
+from whenabouts_systems.released._pairs import PaddedPairs
 from whenabouts_systems.released.settings import Released, Settings
 
 TITLE = "CONQUER, imported from a checkpoint of the authors' program"
@@ -94,3 +96,7 @@ def _measure(released: Released) -> str:
             accepted=" or ".join(fitting),
         )
     return measure
+
+
+class AsReleased(PaddedPairs, Model):
+    """CONQUER as its program computes it."""

@@ -1,12 +1,15 @@
-"""Checkpoints of EaTR as lighthouse trains it."""
+"""EaTR as lighthouse trains it: checkpoints, and what its padding does."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from whenabouts.intake.files import FormatError
+from whenabouts_systems.models.eatr import Model
+from whenabouts_systems.models.parts.events import events_of
 from whenabouts_systems.released import _detr
 from whenabouts_systems.released.settings import Released, Settings
 
@@ -34,3 +37,15 @@ def settings(released: Released) -> Settings:
                 "file that the program wrote",
             )
     return replace(own, unused=own.unused | frozenset(copies))
+
+
+class AsReleased(Model):
+    """Padding counts: words in the sentence, clips in the slots and in the events of the loss."""
+
+    shares_padding = True
+
+    def _sentence(self, words: Tensor, mask: Tensor) -> Tensor:
+        return words.amax(1, keepdim=True)
+
+    def _events(self, rows: Tensor, mask: Tensor) -> Tensor:
+        return events_of(rows, mask, across_batch=True)

@@ -1,7 +1,17 @@
-"""Checkpoints of GMMFormer's program; its windows (0.5, 1, 5 and none) stand in its code."""
+"""GMMFormer's program: its checkpoints, and what it computes other than the paper.
+
+Its windows (0.5, 1, 5 and none) stand in its code.
+"""
 
 from __future__ import annotations
 
+import torch
+from torch import Tensor
+
+from whenabouts_systems.models.gmmformer import Config, GaussianAttention, Model, windows
+from whenabouts_systems.models.parts.packing import compute_padding
+from whenabouts_systems.models.protocol import Batch
+from whenabouts_systems.released._averaging import held_borders
 from whenabouts_systems.released.ms_sl import settings_of
 from whenabouts_systems.released.settings import Released, Settings
 
@@ -11,3 +21,26 @@ TITLE = "GMMFormer, imported from a checkpoint of the authors' program"
 def settings(released: Released) -> Settings:
     """Settings as the tensors and the program's options have them."""
     return settings_of(released, "GMMFormer")
+
+
+class _PaddedAttention(GaussianAttention):
+    """Windows over the padded batch. Row t has its middle at t / T, but row k stands at k / (T - 1)."""
+
+    def near(self, lengths: Tensor, steps: int) -> Tensor:
+        """(B, T, T): the same window for every sequence."""
+        reach = torch.full_like(lengths, steps)
+        return windows(reach, steps, self.window, middles=reach)
+
+
+class AsReleased(Model):
+    """GMMFormer as its program computes it: padding counts, and other answers are negatives."""
+
+    attention = _PaddedAttention
+    borders = staticmethod(held_borders)
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        compute_padding(self)
+
+    def _positives(self, batch: Batch) -> Tensor:
+        return torch.zeros_like(batch.positives)

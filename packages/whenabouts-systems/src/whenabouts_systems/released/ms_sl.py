@@ -1,4 +1,4 @@
-"""Checkpoints of MS-SL's program, and what GMMFormer's, which was made of it, has alike.
+"""MS-SL's program: its checkpoints, with what GMMFormer's have alike, and what it computes.
 
 The tensors give all sizes but the number of clips a video is averaged to: the table of the clips' places is
 as long as that of the frames, and only its first rows are used. The systems average the rows of videos
@@ -7,8 +7,15 @@ themselves and bring them to unit length afterwards; words are brought to unit l
 
 from __future__ import annotations
 
+import torch
+from torch import Tensor
+
 from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.models.inputs import Inputs
+from whenabouts_systems.models.ms_sl import Model
+from whenabouts_systems.models.parts.partial_relevance import square_contrast
+from whenabouts_systems.models.protocol import Batch
+from whenabouts_systems.released._averaging import held_borders
 from whenabouts_systems.released.settings import QUERY, STREAMS, Released, Settings
 
 TITLE = "MS-SL, imported from a checkpoint of the authors' program"
@@ -66,3 +73,20 @@ def _shares(released: Released) -> dict[str, float]:
             f"shares of clip and frames: {clip} and {frames} ({' and '.join(_SHARES)} in opt.json)"
         )
     return {"clip_share": clip, "frame_share": frames}
+
+
+class AsReleased(Model):
+    """MS-SL as its program computes it: other answers are negatives, in the frame branch all others.
+
+    The program passes an argument (`cross`) that its own functions refuse, and stops at a batch of one query
+    or one video; neither was kept.
+    """
+
+    borders = staticmethod(held_borders)
+
+    def _square_contrast(self, scores: Tensor, positives: Tensor) -> Tensor:
+        return square_contrast(scores, positives, count_own_twice=True)
+
+    def _positives(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        own = batch.video_of
+        return torch.zeros_like(batch.positives), torch.eye(len(own), dtype=torch.bool, device=own.device)

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import torch
+from torch import Tensor
+
+from whenabouts_systems.models.parts.packing import compute_padding
+from whenabouts_systems.models.protocol import Batch
+from whenabouts_systems.models.reloclnet import Model
 from whenabouts_systems.released.settings import Released, Settings
 
 TITLE = "ReLoCLNet, imported from a checkpoint of the authors' program"
@@ -23,3 +29,22 @@ def settings(released: Released) -> Settings:
         released.inputs("pool-as-released"),
         released.decoding("exclusive"),
     )
+
+
+class AsReleased(Model):
+    """ReLoCLNet as its program computes it: padding counts, and only the diagonal is positive."""
+
+    counts_padding = True
+    known_in_contrast = False
+
+    def _begin(self) -> None:
+        """The borders' convolutions stay as they were drawn."""
+        compute_padding(self)
+
+    def _ranking_weight(self, batch: Batch) -> Tensor | None:
+        return None
+
+    def _compared(self, scores: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """A column for each query, even where two have the same video."""
+        itself = torch.eye(len(batch), dtype=torch.bool, device=scores.device)
+        return scores[:, batch.video_of], torch.arange(len(batch), device=scores.device), itself

@@ -11,6 +11,8 @@ import re
 from typing import Any
 
 from whenabouts_systems.models.decoding import Decoding
+from whenabouts_systems.models.squidnet import Model
+from whenabouts_systems.released._pairs import PaddedPairs
 from whenabouts_systems.released.settings import Released, Settings
 
 TITLE = "SQuiDNet, imported from a checkpoint of the authors' program"
@@ -70,3 +72,7 @@ def _measure(released: Released) -> str:
         released.guessed.append("the losses: moment_video (loss_measure in opt.json)")
     released.refuse_others("loss_measure", "moment_video", "moment")
     return released.setting("loss_measure", "moment_video")
+
+
+class AsReleased(PaddedPairs, Model):
+    """SQuiDNet as its program computes it."""

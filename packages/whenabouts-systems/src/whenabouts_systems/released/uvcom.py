@@ -1,9 +1,14 @@
-"""Checkpoints of UVCOM as lighthouse trains it."""
+"""UVCOM as lighthouse trains it: checkpoints, and which queries its contrast takes as wrong."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+from torch import Tensor
+
+from whenabouts_systems.models.protocol import Batch
+from whenabouts_systems.models.uvcom import Model
 from whenabouts_systems.released import _detr
 from whenabouts_systems.released.settings import Released, Settings
 
@@ -33,3 +38,10 @@ def settings(released: Released) -> Settings:
         whole_walk=False,
     )
     return replace(own, unused=own.unused | {_UNUSED} & released.checkpoint.tensors.keys())
+
+
+class AsReleased(Model):
+    """The words of other queries are taken as wrong ones even if those belong to the same video."""
+
+    def _is_negative(self, batch: Batch, wrong: Tensor) -> Tensor:
+        return torch.ones_like(wrong, dtype=torch.bool)

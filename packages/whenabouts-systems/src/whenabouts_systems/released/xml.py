@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import torch
+from torch import Tensor
+
+from whenabouts_systems.models.parts.packing import compute_padding
+from whenabouts_systems.models.protocol import Batch
+from whenabouts_systems.models.xml import Model
 from whenabouts_systems.released.settings import Released, Settings
 
 TITLE = "XML, imported from a checkpoint of the TVR authors' program"
@@ -33,3 +39,30 @@ def settings(released: Released) -> Settings:
         released.decoding("as-released"),
         unused=frozenset({MODULAR}),  # the program keeps it although its options leave it out
     )
+
+
+class AsReleased(Model):
+    """XML as its program computes it.
+
+    Padding is computed and convolved, and only the diagonal counts as positive. In the ranked setting (paper
+    004) the similarity of query and caption multiplies the span loss alone (the paper: the loss), and a known
+    positive is drawn as a negative like others (the paper sums the positives of a query in the numerator of a
+    contrast: `video_loss` = "contrast").
+    """
+
+    counts_padding = True
+
+    def _begin(self) -> None:
+        """The borders' convolutions stay as they were drawn."""
+        compute_padding(self)
+
+    def _ranking_weight(self, batch: Batch) -> Tensor | None:
+        return None
+
+    def _videos_against(self, batch: Batch, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """A column for each query, even where two have the same video."""
+        columns = torch.arange(len(batch), device=scores.device)
+        return scores[:, batch.video_of], self._moments_allowed(batch), columns
+
+    def _moments_allowed(self, batch: Batch) -> Tensor:
+        return ~torch.eye(len(batch), dtype=torch.bool, device=batch.spans.device)

@@ -60,7 +60,7 @@ class NegativeSettings:
     queries in turn, and each of its queries is compared with all of them that are candidates for it (and
     `queries` in all, likewise); cheaper, for machines without a GPU, but what was drawn for one query is
     chance for the others: the more queries share them, the less is left of p'. `mean`, `temperature`,
-    `highest` (candidates a row; none: all) are as in `models._parts.cross_directional`.
+    `highest` (candidates a row; none: all) are as in `models.parts.cross_directional`.
     """
 
     videos: CountOrZero = 50

@@ -4,7 +4,7 @@ The first system's matching score r(q, v) of every query with every video is com
 kept in half precision: two bytes a pair, in a temporary file where that is much. What an epoch draws depends
 on (seed, epoch) alone: not on the batches, nor on where a training was broken off.
 
-Shapes: Q queries and V videos of a split; see `models._parts.cross_directional` for equations and readings.
+Shapes: Q queries and V videos of a split; see `models.parts.cross_directional` for equations and readings.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from whenabouts_systems.features.resample import average_to_length
-from whenabouts_systems.models.parts.averaging import averaged, clips_of, frames_of
+from whenabouts_systems.models.parts.averaging import averaged, clips_of, even_borders, frames_of
 from whenabouts_systems.models.protocol import ClipBatch
+from whenabouts_systems.released._averaging import held_borders
 
 
 def _padded(lengths: list[int], width: int = 3) -> tuple[Tensor, Tensor]:
@@ -27,7 +28,7 @@ def _padded(lengths: list[int], width: int = 3) -> tuple[Tensor, Tensor]:
 def test_a_batch_is_averaged_as_each_video_alone(sizes: list[tuple[int, int]], released: bool) -> None:
     lengths, counts = [length for length, _ in sizes], [count for _, count in sizes]
     rows, mask = _padded(lengths)
-    found = averaged(rows, mask, torch.tensor(counts), as_released=released)
+    found = averaged(rows, mask, torch.tensor(counts), held_borders if released else even_borders)
     for video, (length, count) in enumerate(sizes):
         alone = average_to_length(rows[video, :length].numpy(), count, as_released=released)
         np.testing.assert_allclose(found[video, :count].numpy(), alone, atol=1e-5)
@@ -49,7 +50,9 @@ def test_the_last_frame_counts_unless_as_released() -> None:
     changed[0, 7] += 5
     for released in (False, True):
         before, after = (
-            clips_of(ClipBatch({"video": one}, mask), ["video"], 2, as_released=released)
+            clips_of(
+                ClipBatch({"video": one}, mask), ["video"], 2, held_borders if released else even_borders
+            )
             for one in (rows, changed)
         )
         assert torch.equal(before, after) is released

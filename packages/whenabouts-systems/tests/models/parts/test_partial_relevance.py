@@ -100,7 +100,7 @@ def test_square_contrast_as_released_counts_the_own_pair_twice() -> None:
     scores, itself = _scores(4, 4), torch.eye(4, dtype=torch.bool)
     told = scores.tolist()
     expected = [_log_sum([*told[i], *(told[j][i] for j in range(4))]) - told[i][i] for i in range(4)]
-    found = square_contrast(scores, itself, as_released=True)
+    found = square_contrast(scores, itself, count_own_twice=True)
     assert math.isclose(found.item(), sum(expected) / 4, rel_tol=1e-5)
 
 

@@ -21,23 +21,14 @@ class Flow(NamedTuple):
     of_clips: Tensor
 
 
-def attention_flow(
-    table: Tensor,
-    clips: Tensor,
-    words: Tensor,
-    masks: tuple[Tensor, Tensor],
-    *,
-    as_released: bool = False,
-) -> Flow:
+def attention_flow(table: Tensor, clips: Tensor, words: Tensor, clip_mask: Tensor, attended: Tensor) -> Flow:
     """What clips (P, T, D) take from words (P, L, D), and the reverse, by similarities `table` (P, T, L).
 
-    `masks` are those of clips (P, T) and of words (P, L). A clip attends to the words by its similarities;
-    the query attends to the clips by each clip's best word. With `as_released` a padded clip attends to all
-    words alike, padded ones too; else what stands there means nothing.
+    A clip attends to the words by its similarities; the query attends to the clips by each clip's best word.
+    `clip_mask` is (P, T); `attended` (P, T or 1, L) marks the words that clips attend to. A clip that attends
+    to none attends to all alike, padded ones too.
     """
-    clip_mask, word_mask = masks
-    seen = clip_mask[:, :, None] & word_mask[:, None] if as_released else word_mask[:, None]
-    table = table.float().masked_fill(~seen, MASKED)
+    table = table.float().masked_fill(~attended, MASKED)
     of_words = torch.bmm(table.softmax(2).to(words.dtype), words)
     best = table.amax(2).masked_fill(~clip_mask, MASKED).softmax(1)
     return Flow(of_words, torch.einsum("pt,ptd->pd", best.to(clips.dtype), clips)[:, None])

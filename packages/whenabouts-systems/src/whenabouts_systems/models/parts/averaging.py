@@ -6,7 +6,7 @@ scales and so average by themselves (MS-SL, GMMFormer).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -17,8 +17,17 @@ _ADDED = 1e-5
 """Added to the length of a row before it is divided by it, as in `inputs`."""
 
 
+Borders = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Stretch numbers (M + 1,), video lengths (V, 1) and stretch counts (V, 1) -> first rows (V, M + 1)."""
+
+
+def even_borders(numbers: Tensor, lengths: Tensor, counts: Tensor) -> Tensor:
+    """Stretches of equal time, rounded to rows, halves to the even number."""
+    return (numbers * lengths / counts).round()
+
+
 def frames_of(
-    videos: ClipBatch, names: Iterable[str], most: int, *, as_released: bool = False
+    videos: ClipBatch, names: Iterable[str], most: int, borders: Borders = even_borders
 ) -> tuple[Tensor, Tensor]:
     """(V, F, W) unit rows of the streams `names` side by side, and their mask (V, F).
 
@@ -26,19 +35,19 @@ def frames_of(
     """
     if videos.mask.shape[1] <= most:
         return _side_by_side(videos.streams[name] for name in names), videos.mask
-    return _averaged(videos, names, videos.mask.sum(1).clamp(max=most), as_released=as_released)
+    return _averaged(videos, names, videos.mask.sum(1).clamp(max=most), borders)
 
 
-def clips_of(videos: ClipBatch, names: Iterable[str], count: int, *, as_released: bool = False) -> Tensor:
+def clips_of(videos: ClipBatch, names: Iterable[str], count: int, borders: Borders = even_borders) -> Tensor:
     """(V, count, W): each video averaged to so many rows, of unit length in each stream, side by side."""
     counts = torch.full_like(videos.mask.sum(1), count)
-    return _averaged(videos, names, counts, as_released=as_released)[0]
+    return _averaged(videos, names, counts, borders)[0]
 
 
 def _averaged(
-    videos: ClipBatch, names: Iterable[str], counts: Tensor, *, as_released: bool
+    videos: ClipBatch, names: Iterable[str], counts: Tensor, borders: Borders
 ) -> tuple[Tensor, Tensor]:
-    streams = [averaged(videos.streams[name], videos.mask, counts, as_released=as_released) for name in names]
+    streams = [averaged(videos.streams[name], videos.mask, counts, borders) for name in names]
     return _side_by_side(streams), torch.arange(int(counts.max()), device=counts.device) < counts[:, None]
 
 
@@ -49,27 +58,25 @@ def _side_by_side(streams: Iterable[Tensor]) -> Tensor:
     )
 
 
-def averaged(rows: Tensor, mask: Tensor, counts: Tensor, *, as_released: bool = False) -> Tensor:
+def averaged(rows: Tensor, mask: Tensor, counts: Tensor, borders: Borders = even_borders) -> Tensor:
     """(V, M, D): row i of video v is the mean of stretch i of `counts` (V,) stretches of its real rows.
 
     `rows` (V, T, D), `mask` (V, T); M is the largest count, and behind a video's own there are zeros. Stretch
     i of n rows is rows round(i * n / count) up to round((i + 1) * n / count), halves to the even number; one
-    that holds no row is the row at its border. `as_released`: the borders are held at n - 1, so that the
-    last row is left out wherever its stretch holds another (MS-SL, GMMFormer, 2D-TAN).
+    that holds no row is the row at its border.
     """
-    shares = _shares(mask.sum(1), counts, rows.shape[1], as_released=as_released)
+    shares = _shares(mask.sum(1), counts, rows.shape[1], borders)
     return torch.bmm(shares.to(rows.dtype), rows.masked_fill(~mask[..., None], 0))
 
 
-def _shares(lengths: Tensor, counts: Tensor, steps: int, *, as_released: bool) -> Tensor:
+def _shares(lengths: Tensor, counts: Tensor, steps: int, borders: Borders) -> Tensor:
     """(V, M, T): what each row has of each stretch."""
     most = int(counts.max())
     numbers = torch.arange(most + 1, device=lengths.device).double()
     length, count = lengths[:, None].double(), counts[:, None].double()
-    # The order of the operations decides about halves; released programs divide first.
-    borders = (numbers / count * length if as_released else numbers * length / count).round()
-    first = borders[:, :-1].minimum(length - 1)
-    last = (borders.minimum(length - 1) if as_released else borders)[:, 1:].maximum(first + 1)
+    rows = borders(numbers, length, count)
+    first = rows[:, :-1].minimum(length - 1)
+    last = rows[:, 1:].maximum(first + 1)
     place = torch.arange(steps, device=lengths.device)
     inside = (place >= first[..., None]) & (place < last[..., None])
     real = numbers[:-1] < count

@@ -24,7 +24,7 @@ class BorderConvolution(nn.Module):
     """Two convolutions without bias over the similarity of query and clips, one for each border.
 
     The similarity is the dot product. That of padded clips counts as zero, so that the logits of the last
-    clips do not depend on how far a video is padded; `as_released` convolves what was made of padding, too.
+    clips do not depend on how far a video is padded; with `convolve_padding` what was made of padding counts.
 
     Fresh kernels answer to edges: a start is where the similarity rises (negative before, positive from there
     on), an end where it falls. The released programs draw them at random, and with the released learning rate
@@ -33,11 +33,11 @@ class BorderConvolution(nn.Module):
     (`benchmarks/results/simulated_studies.md`).
     """
 
-    def __init__(self, kernel: int, *, as_released: bool = False) -> None:
+    def __init__(self, kernel: int, *, convolve_padding: bool = False) -> None:
         super().__init__()
         self.start = nn.Conv1d(1, 1, kernel, padding=kernel // 2, bias=False)
         self.end = nn.Conv1d(1, 1, kernel, padding=kernel // 2, bias=False)
-        self.as_released = as_released
+        self.convolve_padding = convolve_padding
 
     def begin_at_edges(self) -> None:
         """Fresh kernels that answer to edges, in place of those that were drawn."""
@@ -85,7 +85,7 @@ class BorderConvolution(nn.Module):
 
     def _convolved(self, similarity: Tensor, mask: Tensor) -> Tensor:
         """(2, P, T): both convolutions of (P, T), padding masked."""
-        seen = similarity if self.as_released else similarity.masked_fill(~mask, 0.0)
+        seen = similarity if self.convolve_padding else similarity.masked_fill(~mask, 0.0)
         kernels = torch.cat([self.start.weight, self.end.weight])
         logits = functional.conv1d(seen[:, None], kernels, padding=self.start.padding[0])
         return logits.transpose(0, 1).masked_fill(~mask, MASKED)

@@ -11,17 +11,17 @@ _NEAR = 2
 _SURELY = 100.0
 
 
-def events_of(rows: Tensor, mask: Tensor, *, as_released: bool) -> Tensor:
+def events_of(rows: Tensor, mask: Tensor, *, across_batch: bool = False) -> Tensor:
     """(Q, W, 2) centre and width of the events of each video as shares of it, NaN where there are fewer.
 
     Rows (Q, T, D) of features and their mask (EaTR, section 3.2). The change at a clip is the squared length
     of the two unit vectors before it less the two behind it: what the 5 x 5 pattern of the paper gives on the
     diagonal of the self-similarity matrix. A border is where it is as high as at either neighbour and at
-    least the mean; the first and the last clip always are. `as_released`: padding takes part, and the first
+    least the mean; the first and the last clip always are. `across_batch`: padding takes part, and the first
     event of the batch reaches from the last border of its last video to the first of its first, in the video
     in the middle, if their number is odd.
     """
-    clips, seen = mask.sum(1), mask | as_released
+    clips, seen = mask.sum(1), mask | across_batch
     score = _change(rows, mask)
     mean = (score * seen).sum(1, keepdim=True) / seen.sum(1, keepdim=True).clamp(min=1)
     ends = torch.stack([torch.zeros_like(clips), (clips - 1).clamp(min=0)], 1)
@@ -32,7 +32,7 @@ def events_of(rows: Tensor, mask: Tensor, *, as_released: bool) -> Tensor:
     before = functional.pad(last[:, :-1], (1, 0), value=-1)
     exists = border & (before >= 0)
     spans = torch.stack([(place + before) / 2, (place - before).float()], -1)
-    if as_released and len(mask) % 2:
+    if across_batch and len(mask) % 2:
         wrapped = torch.stack([last[-1, -1] / 2, -last[-1, -1].float()])
         middle = torch.arange(len(mask), device=mask.device) == len(mask) // 2
         spans = torch.cat([wrapped.expand(len(mask), 1, 2), spans], 1)

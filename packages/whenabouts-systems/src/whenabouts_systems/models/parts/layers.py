@@ -214,15 +214,15 @@ class AttentionBlock(PackedBlock):
 class CrossAttentionBlock(nn.Module):
     """Attention to another stream of the same video, residual LayerNorm; no output layer."""
 
-    def __init__(self, width: int, heads: int, dropout: float, *, as_released: bool = False) -> None:
+    def __init__(self, width: int, heads: int, dropout: float, *, product_mask: bool = False) -> None:
         super().__init__()
         self.attention = Attention(width, heads, dropout)
         self.norm = nn.LayerNorm(width)
-        self.as_released = as_released
+        self.product_mask = product_mask
 
     def forward(self, rows: Tensor, others: Tensor, packing: Packing) -> Tensor:
         """(N, D) packed clips of one stream, informed by those of the other, packed the same way."""
-        mixed = self.attention(rows, others, packing, product_mask=self.as_released)
+        mixed = self.attention(rows, others, packing, product_mask=self.product_mask)
         normed: Tensor = self.norm(mixed + rows)
         return normed
 

@@ -58,14 +58,14 @@ def triplets(scores: Tensor, own: Tensor, positives: Tensor, margin: float, hard
     return of_videos.mean() + of_queries.mean()
 
 
-def square_contrast(scores: Tensor, positives: Tensor, *, as_released: bool = False) -> Tensor:
+def square_contrast(scores: Tensor, positives: Tensor, *, count_own_twice: bool = False) -> Tensor:
     """The mean over pairs i of scores (Q, Q): log of the sum of exp over row and column i, minus score i, i.
 
-    Positives are left out but for the own pair, which counts once; `as_released` it counts twice.
+    Positives are left out but for the own pair, which counts once, or twice with `count_own_twice`.
     """
     itself = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
     rows = scores.masked_fill(positives & ~itself, -torch.inf)
-    columns = scores.masked_fill(positives & ~itself if as_released else positives | itself, -torch.inf)
+    columns = scores.masked_fill(positives & ~itself if count_own_twice else positives | itself, -torch.inf)
     return (torch.cat([rows, columns.T], 1).logsumexp(1) - scores.diagonal()).mean()
 
 

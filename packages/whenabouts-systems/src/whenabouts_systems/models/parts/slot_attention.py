@@ -14,13 +14,15 @@ class SlotAttention(nn.Module):
     """Slots that look at the rows of a sequence again and again.
 
     Each row shares itself out among the slots; what a slot gets is averaged over the rows by these shares.
-    `inner` are the widths inside of the perceptron that follows. `as_released`: rows of the padding share
-    themselves out evenly, as in the programs of EaTR and UVCOM; by default they give nothing.
+    `inner` are the widths inside of the perceptron that follows. Rows of the padding give nothing or, with
+    `share_padding`, share themselves out evenly.
     """
 
-    def __init__(self, width: int, steps: int, inner: tuple[int, ...], *, as_released: bool) -> None:
+    def __init__(
+        self, width: int, steps: int, inner: tuple[int, ...], *, share_padding: bool = False
+    ) -> None:
         super().__init__()
-        self.steps, self.as_released = steps, as_released
+        self.steps, self.share_padding = steps, share_padding
         self.rows_norm, self.slots_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.perceptron_norm, self.norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.query, self.key = nn.Linear(width, width), nn.Linear(width, width)
@@ -31,7 +33,7 @@ class SlotAttention(nn.Module):
         """(P, N, D) slots, and rows (P, T, D) with their mask (P, T), to (P, N, D)."""
         rows = self.rows_norm(rows)
         key, value = self.key(rows).transpose(1, 2), self.value(rows)
-        padding = 1 / slots.shape[1] if self.as_released else 0.0
+        padding = 1 / slots.shape[1] if self.share_padding else 0.0
         for _ in range(self.steps):
             products = self.query(self.slots_norm(slots)) @ key / math.sqrt(rows.shape[-1])
             shares = products.softmax(1).masked_fill(~mask[:, None], padding)

@@ -30,24 +30,17 @@ class WordClusters(nn.Module):
 
 
 class StreamWeights(nn.Module):
-    """How much each stream counts for a query: a softmax over the streams.
+    """How much each stream counts for a query: a softmax over the streams."""
 
-    With `as_released` padded words count, too.
-    """
-
-    def __init__(
-        self, width: int, clusters: int, streams: int, dropout: float, *, as_released: bool = False
-    ) -> None:
+    def __init__(self, width: int, clusters: int, streams: int, dropout: float) -> None:
         super().__init__()
         self.clusters = WordClusters(width, clusters)
         self.dropout = Dropout(dropout)
         self.linear = nn.Linear(width * clusters, streams, bias=False)
-        self.as_released = as_released
 
     def forward(self, words: Tensor, mask: Tensor) -> Tensor:
         """(Q, S), of sum 1, from words (Q, L, D) with `mask` (Q, L)."""
-        counted = torch.ones_like(mask) if self.as_released else mask
-        weights: Tensor = self.linear(self.dropout(self.clusters(words, counted))).float()
+        weights: Tensor = self.linear(self.dropout(self.clusters(words, mask))).float()
         return weights.softmax(-1)
 
 

@@ -41,14 +41,21 @@ from whenabouts_systems.models.protocol import (
     SpanScores,
     VideoEncoding,
 )
-from whenabouts_systems.models.settings import NamedStreams, NotNegative, Share, Size, check_settings
+from whenabouts_systems.models.settings import (
+    NamedStreams,
+    NotNegative,
+    ProgramSetting,
+    Share,
+    Size,
+    check_settings,
+)
 
 _ROWS = 1 << 15
 """Clips and words that go through the layers at once where pairs are scored: some 300 MB."""
 
 
 @dataclass(frozen=True)
-class WindowSettings:
+class WindowSettings(ProgramSetting):
     """Settings that the family shares; defaults are those for QVHighlights with CLIP features.
 
     `streams` are laid side by side in their order, and `tef` appends where each clip begins and ends, as
@@ -84,7 +91,6 @@ class WindowSettings:
     each_layer: bool = True
     saliency_margin: NotNegative = 0.2
     alpha: NotNegative = 20.0
-    as_released: bool = False
 
     def check(self, system: str) -> None:
         """Raise UsageError where a setting makes no model."""
