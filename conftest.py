@@ -272,7 +272,11 @@ def thumbnail(image: NDArray[np.uint8]) -> NDArray[np.float32]:
 @pytest.fixture(scope="session")
 def sample_queries(samples: Path) -> list[dict[str, Any]]:
     """Queries about the pictures of the sample videos, written by people who looked at them."""
-    lines = (ROOT / "tests" / "sample_queries.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (
+        (ROOT / "packages" / "whenabouts" / "tests" / "sample_queries.jsonl")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    )
     return [json.loads(line) for line in lines]
 
 
