@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
+SOURCES = sorted((ROOT / "packages").glob("*/src"))
 _STORE = {"object_store_memory": 100_000_000}
 
 
@@ -39,7 +40,7 @@ def nodes(cluster: Any, *places: Path | None, **environment: str) -> Iterator[li
     made: list[Any] = []
     try:
         for place in places:
-            path = [str(folder) for folder in (place, ROOT / "src", ROOT) if folder is not None]
+            path = [str(folder) for folder in (place, *SOURCES, ROOT) if folder is not None]
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("PYTHONPATH", os.pathsep.join(path))
                 for name, value in environment.items():
@@ -53,15 +54,15 @@ def nodes(cluster: Any, *places: Path | None, **environment: str) -> Iterator[li
 
 
 def overlay(place: Path, behind: Mapping[str, str]) -> Path:
-    """A copy of the package in which code comes behind that of some modules (`product/__init__.py`: …)."""
-    real = ROOT / "src" / "whenabouts"
+    """A copy of packages in which code comes behind that of some modules (`whenabouts/__init__.py`: …)."""
     for name, code in behind.items():
-        module = place / "whenabouts" / name
+        module = place / name
+        real = next(source for source in SOURCES if (source / name).exists())
         module.parent.mkdir(parents=True, exist_ok=True)
         module.write_text((real / name).read_text(encoding="utf-8") + "\n" + code + "\n", encoding="utf-8")
         for folder in module.relative_to(place).parents:
             if folder.parts:
-                _with_the_rest(place / folder, real.parent / folder)
+                _with_the_rest(place / folder, real / folder)
     return place
 
 
@@ -71,4 +72,6 @@ def _with_the_rest(package: Path, real: Path) -> None:
     text = file.read_text(encoding="utf-8") if file.exists() else (real / "__init__.py").read_text("utf-8")
     line = f"__path__.append({str(real)!r})\n"
     if line not in text:
-        file.write_text(f"{text}\n{line}", encoding="utf-8")
+        # Before the first import of a module that lies in the real package only.
+        head, future, rest = text.rpartition("from __future__ import annotations\n")
+        file.write_text(f"{head}{future}{line}{rest}", encoding="utf-8")

@@ -133,7 +133,7 @@ def head() -> Iterator[Any]:
 def cluster(head: Any, tmp_path: Path) -> Iterator[Any]:
     """Two nodes with two cores each; the clock of the second is an hour ahead."""
     clock = "import time as _time\n_now = _time.time\n_time.time = lambda: _now() + 3600"
-    with nodes(head, None, overlay(tmp_path / "ahead", {"__init__.py": clock})) as head.nodes:
+    with nodes(head, None, overlay(tmp_path / "ahead", {"whenabouts/__init__.py": clock})) as head.nodes:
         yield head
 
 
@@ -338,7 +338,7 @@ def test_speech_is_recognised_by_the_workers_and_goes_on_where_one_died(
             os.kill(killed[0], signal.SIGKILL)
 
     other = Corpus(corpus_dir.with_name("other.corpus"), create=True)
-    slow = overlay(tmp_path / "slow", {"video/speech.py": HEARD.format(log=str(log))})
+    slow = overlay(tmp_path / "slow", {"whenabouts/video/speech.py": HEARD.format(log=str(log))})
     with nodes(head, slow):
         summary = other.add(folder / "nasa_audio_only.mp3", transcribe=True, ray=head.address, progress=kill)
     assert (summary.added, summary.failed, len(killed)) == (1, [], 1)

@@ -68,7 +68,7 @@ def test_what_listens_and_is_no_cluster_is_told(monkeypatch: pytest.MonkeyPatch)
 def test_a_node_with_another_version_is_named_and_nothing_is_written(
     cluster: Any, corpus_dir: Path, talks: Path, tmp_path: Path
 ) -> None:
-    older = overlay(tmp_path / "older", {"__init__.py": "__version__ = '0.0.1'"})
+    older = overlay(tmp_path / "older", {"whenabouts/version.py": "__version__ = '0.0.1'"})
     corpus = Corpus(corpus_dir, create=True)
     told = r"node .* has whenabouts 0\.0\.1 on Python .*, this machine .*install the same versions"
     with nodes(cluster, None, older), pytest.raises(ClusterError, match=told):
@@ -117,7 +117,7 @@ def test_files_that_kill_their_workers_are_listed_after_three_times_and_the_othe
 ) -> None:
     write_talk(talks / "poison.vtt")
     write_talk(talks / "venom.vtt")
-    deadly = overlay(tmp_path / "deadly", {"product/index/ray_workers.py": DEADLY})
+    deadly = overlay(tmp_path / "deadly", {"whenabouts_cluster/ray_workers.py": DEADLY})
     corpus = Corpus(corpus_dir, create=True)
     with nodes(cluster, deadly, deadly):
         summary = corpus.add(talks, ray=cluster.address)

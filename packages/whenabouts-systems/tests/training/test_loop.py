@@ -162,7 +162,7 @@ import os, signal, sys
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-from whenabouts_bench.cli import train as command
+from whenabouts_systems.cli import train as command
 from whenabouts_systems.training import loop
 import argparse
 moment, arguments = sys.argv[1], sys.argv[2:]
