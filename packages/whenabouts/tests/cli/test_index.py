@@ -55,7 +55,7 @@ def test_files_are_chosen_by_pattern_by_links_and_by_their_pixels(
         (("--sound-seconds", "5"), "give --sound MODEL as well"),
         (("--likeness-seconds", "5"), "give --likeness as well"),
         (("--faces", "nowhere"), "holds 0 ONNX files"),
-        (("--ray", "nowhere:1"), "--ray nowhere:1: "),
+        (("--ray", "nowhere:1"), "--ray nowhere:1"),
     ],
 )
 def test_a_stream_that_cannot_be_made_is_refused(
