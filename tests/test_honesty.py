@@ -187,10 +187,10 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def _explained_methods(trees: Iterable[ast.Module]) -> set[str]:
-    """Names of the methods that protocols and base classes explain."""
+    """Names of the methods that protocols and base classes explain, those of paths and files included."""
     classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     bases = {ast.unparse(base).split("[")[0] for node in classes for base in node.bases}
-    return {
+    return {*dir(Path), *dir(io.RawIOBase)} | {
         method.name
         for node in classes
         if node.name in bases or any(ast.unparse(base).startswith("Protocol") for base in node.bases)

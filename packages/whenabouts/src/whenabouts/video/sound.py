@@ -109,7 +109,7 @@ class Resampler:
     own."""
 
     def __init__(self, sample_format: str, layout: str, rate: int) -> None:
-        self._target = {"format": sample_format, "layout": layout, "rate": rate}
+        self._target: dict[str, Any] = {"format": sample_format, "layout": layout, "rate": rate}
         self._kind: tuple[Any, ...] | None = None
         self._resampler: AudioResampler | None = None
 
