@@ -187,7 +187,7 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def _explained_methods(trees: Iterable[ast.Module]) -> set[str]:
-    """Names of the methods that protocols and base classes explain, those of paths and files included."""
+    """Names of the methods that protocols and base classes explain, those of paths and streams among them."""
     classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     bases = {ast.unparse(base).split("[")[0] for node in classes for base in node.bases}
     return {*dir(Path), *dir(io.RawIOBase)} | {
