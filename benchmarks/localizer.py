@@ -38,7 +38,6 @@ from whenabouts.moments.zero_shot import (
     ZeroShotLocalizer,
     _blocks,
     _lined_up,
-    measure_background,
 )
 
 Floats = NDArray[np.float64]
@@ -178,8 +177,18 @@ def read_charades(folder: Path, clip_seconds: float) -> Charades:
 def charades_backgrounds(data: Charades) -> Floats:
     """Level and spread of every query over 2,000 clips of the corpus, (Q, 2)."""
     sample = np.random.default_rng(0).choice(len(data.clips), min(2000, len(data.clips)), replace=False)
-    pairs = [measure_background(row) for row in data.predicted @ data.clips[sample].T]
-    return np.array([(pair.level, pair.spread) for pair in pairs])
+    return np.array([_background(row) for row in data.predicted @ data.clips[sample].T])
+
+
+def _background(scores: Floats) -> tuple[float, float]:
+    """Median of one query's scores and their spread (1.4826 times the median absolute deviation)."""
+    level = float(np.median(scores))
+    spread = 1.4826 * float(np.median(np.abs(scores - level)))
+    # Equal numbers may differ by rounding.
+    least = 1e-12 * max(1.0, float(np.abs(scores).max()))
+    if spread <= least:
+        spread = float(np.std(scores))
+    return level, spread if spread > least else 1.0
 
 
 def charades_task(data: Charades, half: int) -> Task:

@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 
 from whenabouts.moments.segments import maximal_segments
 from whenabouts.moments.zero_shot import (
-    Background,
     Config,
     Curves,
     Moments,
     ZeroShotLocalizer,
-    measure_background,
     snap,
 )
 from whenabouts.types import UsageError
@@ -342,27 +340,6 @@ def test_curves_that_make_no_sense_are_refused(change: dict[str, object], words:
 def test_settings_that_make_no_sense_are_refused(setting: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=next(iter(setting))):
         Config(**setting)  # type: ignore[arg-type]
-
-
-# ------------------------------------------------------------------------------ background
-
-
-def test_the_background_is_the_median_and_its_spread() -> None:
-    scores = np.random.default_rng(0).normal(0.2, 0.05, 20_000)
-    background = measure_background(scores)
-    assert background.level == pytest.approx(0.2, abs=0.002)
-    assert background.spread == pytest.approx(0.05, abs=0.002)
-
-
-def test_equal_background_scores_have_a_spread_that_can_be_divided_by() -> None:
-    assert measure_background([0.3] * 9) == Background(0.3, 1.0)
-    assert measure_background([0.0] * 9 + [1.0]).spread == pytest.approx(0.3)
-
-
-@pytest.mark.parametrize("scores", [[], [0.1, np.nan]])
-def test_a_background_of_nothing_or_nan_is_refused(scores: list[float]) -> None:
-    with pytest.raises(UsageError, match="background"):
-        measure_background(scores)
 
 
 # ------------------------------------------------------------------------------------ snap

@@ -16,10 +16,9 @@ from whenabouts.video.cues import (
     SubtitleError,
     last_time,
     read_cue_file,
-    read_embedded_cues,
     words_of,
 )
-from whenabouts.video.probe import SubtitleTrack, probe
+from whenabouts.video.probe import Probe, SubtitleTrack, probe
 
 
 def read(folder: Path, text: str, name: str = "a.srt", encoding: str = "utf-8") -> CueTrack:
@@ -256,15 +255,14 @@ def test_any_text_is_read_or_refused_with_a_reason(
 
 def test_embedded_tracks_are_read_like_their_sidecar(samples: Path) -> None:
     video = samples / "nasa_13013.mp4"
-    track = read_embedded_cues(video, probe(video).subtitle_tracks[0])
+    track = words_of(video, (), probe(video))[0]
     assert track.source == "embedded:2" and track.language == "eng"
     assert lines(track) == lines(read_cue_file(samples / "nasa_13013.srt"))
 
 
-def test_a_track_of_pictures_is_refused_with_a_remedy(samples: Path) -> None:
+def test_a_track_of_pictures_is_not_read(samples: Path) -> None:
     bitmap = SubtitleTrack(2, "dvdsub", "eng", None, False, True, False)
-    with pytest.raises(SubtitleError, match="optical character recognition"):
-        read_embedded_cues(samples / "nasa_13013.mp4", bitmap)
+    assert words_of(samples / "nasa_13013.mp4", (), Probe("", None, None, False, (bitmap,))) == []
 
 
 @pytest.mark.parametrize(
@@ -291,7 +289,8 @@ def test_every_kind_of_embedded_text_is_read(tmp_path: Path, samples: Path, name
             container.mux(packet)
     with av.open(str(path)) as container:
         (index,) = [one.index for one in container.streams.subtitles]
-    track = read_embedded_cues(path, SubtitleTrack(index, codec, None, None, True, True, False))
+    probed = Probe("", None, None, False, (SubtitleTrack(index, codec, None, None, True, True, False),))
+    (track,) = words_of(path, (), probed)
     assert lines(track) == [(1, 2.5, "Hello & you"), (3, 4.5, "Two lines")]
 
 

@@ -19,7 +19,6 @@ from whenabouts.video.timecode import (
     parse_rate,
     snapped_rate,
     timecode,
-    uniform_times,
 )
 
 NTSC, FILM = Fraction(30000, 1001), Fraction(24000, 1001)
@@ -40,6 +39,10 @@ GOLDEN = [
     (90001, Fraction(25), False, "01:00:00:01"),
     (119, Fraction(120), False, "00:00:00:119"),
 ]
+
+
+def uniform_times(rate: Fraction, frames: int) -> FrameTimes:
+    return FrameTimes(np.arange(frames, dtype=np.int64), 1 / rate, frames)
 
 
 @pytest.mark.parametrize(("frame", "rate", "drop", "code"), GOLDEN)

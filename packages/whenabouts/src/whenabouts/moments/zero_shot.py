@@ -96,40 +96,6 @@ class Config:
             raise UsageError(f"moments_per_video is {self.moments_per_video!r}; it must be 1 or more")
 
 
-@dataclass(frozen=True)
-class Background:
-    """Scores of a query where it means nothing: typical score and spread (> 0)."""
-
-    level: float
-    spread: float
-
-
-def measure_background(scores: ArrayLike) -> Background:
-    """Median and spread (1.4826 times the median absolute deviation) of a query's scores in background
-    clips.
-
-    `scores` (N,): clips drawn from the whole corpus, or all clips of the candidates; true moments among them
-    do little harm. If more than half are equal, the standard deviation is used, if all are equal, a spread of
-    1. Raises UsageError for no scores or NaN.
-
-    >>> measure_background([0.1, 0.2, 0.3, 9.0]).level
-    0.25
-    """
-    values = np.asarray(scores, dtype=np.float64)
-    if not values.size or not np.isfinite(values).all():
-        raise UsageError(
-            f"a background needs one or more finite scores, not {values.size} with "
-            f"{int((~np.isfinite(values)).sum())} that are NaN or infinite"
-        )
-    level = float(np.median(values))
-    spread = 1.4826 * float(np.median(np.abs(values - level)))
-    # Equal numbers may differ by rounding.
-    least = 1e-12 * max(1.0, float(np.abs(values).max()))
-    if spread <= least:
-        spread = float(np.std(values))
-    return Background(level, spread if spread > least else 1.0)
-
-
 @dataclass(frozen=True, eq=False)
 class Curves:
     """Clip scores of one query in V candidate videos with N clips together.
@@ -137,7 +103,7 @@ class Curves:
     `score`, `start`, `end` (N,): video after video; times in seconds, half-open, starts never decreasing
     within a video. Clips may differ in length, overlap and leave gaps. Video v has the clips `offsets[v]` to
     `offsets[v + 1]` (V + 1,); a video without clips yields no moment. `level`, `spread`: background of the
-    query (`measure_background`), one number or one per video.
+    query, one number or one per video.
 
     Raises UsageError for arrays that do not fit together, non-finite values, and clips that are empty,
     reversed, or out of order.
@@ -162,9 +128,7 @@ class Curves:
         for name in ("level", "spread"):
             object.__setattr__(self, name, self._per_video(name))
         if not np.all(np.asarray(self.spread) > 0):
-            raise UsageError(
-                "a spread is 0 or negative; measure_background always gives one that is positive"
-            )
+            raise UsageError("a spread is 0 or negative; it must be positive")
         self._check_times()
 
     def __len__(self) -> int:

@@ -156,20 +156,6 @@ def last_time(path: Path) -> float:
     return min(latest, _LATEST_SECONDS)
 
 
-def read_embedded_cues(path: Path, track: SubtitleTrack) -> CueTrack:
-    """The cues of a subtitle track in a video, by reading packets only: no picture is decoded.
-
-    Times are seconds since the start of the file, as for frames. Raises SubtitleError for a track of pictures
-    (DVD, Blu-ray) and MediaError for a file that cannot be opened.
-    """
-    if not track.is_text:
-        raise SubtitleError(
-            f"{printable(path)}: subtitle track {track.index} ({track.codec}) is made of pictures, not text; "
-            "convert it to srt by optical character recognition, and put that beside the video"
-        )
-    return _embedded(path, [track])[0]
-
-
 @dataclass(slots=True)
 class _RawCue:
     """A cue as stored: seconds (None: unreadable times), lines with their tags."""

@@ -173,12 +173,3 @@ class FrameTimes:
         slack = max(1.01, min(float(HALF_MILLISECOND / self.time_base), float(step) / 4))
         off = self.ticks - self.ticks[0] - places if len(self.ticks) else places
         return bool(np.all(np.abs(off) <= slack))
-
-
-def uniform_times(rate: Fraction, frames: int) -> FrameTimes:
-    """The times of evenly spaced frames.
-
-    >>> uniform_times(Fraction(25), 100).span(1.0, 2.0)
-    (25, 50)
-    """
-    return FrameTimes(np.arange(frames, dtype=np.int64), 1 / rate, frames)
