@@ -3,13 +3,14 @@
 import { exampleOf, pictureIn } from "./example.js";
 import { ask } from "./server.js";
 import { Player } from "./player.js";
-import { keyOf, momentCard, videoCard, waiting } from "./results.js";
+import { previewOn, toggleLook } from "./preview.js";
+import { folded, keyOf, momentCard, videoCard, waiting } from "./results.js";
 import { counted, length, make, noTime, readClock, sentence, streamName } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
 // Most results of a search, results a page, and the closest shown where there is no match.
 const MOST = 100;
-const PAGE = 12;
+const PAGE = 24;
 // Every place: as many on a page as the server gives.
 const PLACES = 50;
 const CLOSEST = 3;
@@ -17,16 +18,19 @@ const FILTERS = ["within", "stream", "model", "min", "after", "before", "where",
 const EXAMPLES = ["like", "picture"];
 
 /**
- * The query and what is open; `v`, `s`, `e` are the open video and moment, `vs` two systems compared. `like` is the
+ * The query and what is open; `v`, `s`, `e` are the open video and moment, `vs` two systems compared, `by` is "video"
+ * where results are grouped by their videos. `like` is the
  * moment that results are to be like, `picture` the key of the picture: the address does not hold the picture itself.
  */
-let state = { q: "", like: "", picture: "", v: "", s: null, e: null, vs: null };
+let state = { q: "", like: "", picture: "", v: "", s: null, e: null, vs: null, by: "" };
 /** The pictures that were chosen since the page was opened, by their keys. */
 const pictures = new Map();
 /** The answer on the page: its first page's fields, with `data` of all pages read so far. */
 let shown = null;
 let pending = new AbortController();
 let waitsUntilAnswer = null;
+/** Whether the first result takes the focus once it is there: after Enter in the box. */
+let wantsFocus = false;
 
 const player = new Player({
   changed: (start, end) => go({ s: start, e: end }, { replace: true, quiet: true }),
@@ -46,6 +50,7 @@ function readAddress() {
   const seconds = (name) => readClock(given.get(name) ?? "");
   const read = { q: given.get("q") ?? "", v: given.get("v") ?? "", s: seconds("s"), e: seconds("e") };
   for (const name of [...EXAMPLES, ...FILTERS]) read[name] = given.get(name) ?? "";
+  read.by = given.get("by") === "video" ? "video" : "";
   if (!(Number(read.min) > 0)) read.min = "";
   const vs = given.getAll("vs");
   read.vs = read.q.trim() && vs.length === 2 && vs[0] !== vs[1] ? vs : null;
@@ -58,7 +63,7 @@ function readAddress() {
 
 function addressOf(target) {
   const given = new URLSearchParams();
-  for (const name of ["q", ...EXAMPLES, ...FILTERS, "v"]) if (target[name]) given.set(name, target[name]);
+  for (const name of ["q", ...EXAMPLES, ...FILTERS, "by", "v"]) if (target[name]) given.set(name, target[name]);
   if (target.v && target.s !== null) {
     given.set("s", target.s.toFixed(3));
     given.set("e", target.e.toFixed(3));
@@ -153,13 +158,17 @@ async function search() {
   pending = new AbortController();
   const { signal } = pending;
   const mine = state;
+  const before = shown;
   shown = { question: questionOf(mine), isSearch: Boolean(mine.q.trim() || mine.like || mine.picture), data: [] };
   showWaiting();
   try {
     await (shown.isSearch ? searchMoments(mine, signal) : listVideos(signal));
+    if (wantsFocus && document.activeElement === byId("query")) (links()[0] ?? byId("results")).focus({ preventScroll: true });
   } catch (error) {
     if (error.name !== "AbortError") showFault(error);
+    if (error.status === 0) keep(before);
   } finally {
+    if (!signal.aborted) wantsFocus = false;
     if (!signal.aborted) byId("results").removeAttribute("aria-busy");
   }
 }
@@ -175,6 +184,16 @@ async function searchMoments(mine, signal) {
   showAnswer();
   void offerComparison();
   if (state.v) bindOpen();
+}
+
+/** A server that is gone takes nothing away: the results of before stay, and say what they are of. */
+function keep(before) {
+  if (!before?.data.length) return;
+  const { question } = shown;
+  shown = { ...before, question };
+  if (before.isSearch) showCards();
+  else showVideos();
+  line(before.query ? `These are still the results for “${before.query}”.` : "These are the videos as they were listed before.");
 }
 
 /** Numbers of this corpus; none where the server does not tell them. */
@@ -218,6 +237,21 @@ function bindOpen() {
 function showNotes(notes) {
   byId("notes").hidden = notes.length === 0;
   byId("notes").replaceChildren(...notes.map((note) => make("li", {}, note)));
+  showReasons();
+}
+
+/** The line beside the answer. */
+function line(text) {
+  byId("line").textContent = text;
+}
+
+/** The paragraphs behind the line are offered where there are any. */
+function showReasons() {
+  const some = [...byId("reasons").children].some((paragraph) => !paragraph.hidden && paragraph.textContent);
+  const notes = byId("notes").hidden ? 0 : byId("notes").children.length;
+  byId("reasons-open").hidden = !some;
+  byId("reasons-open").textContent = notes ? `why? ${counted(notes, "note")}` : "why?";
+  byId("reasons").hidden = !some || byId("reasons-open").getAttribute("aria-expanded") !== "true";
 }
 
 async function listVideos(signal, pageToken = "") {
@@ -231,10 +265,14 @@ async function listVideos(signal, pageToken = "") {
     head("Nothing is in this corpus yet.", "Put videos in with `whenabouts index FOLDER --corpus DIR`, then reload this page.");
   } else {
     const titles = Object.values(reply.stream_titles ?? {}).join(" and ");
-    head(`Search ${counted(total, "video")}`, `Describe a moment in a few words${titles && `: ${titles} are searched`}. Or open a video.`);
+    head(`Search ${counted(total, "video")}`, titles ? `${sentence(titles).slice(0, -1)} are searched.` : "");
   }
   showNotes(Object.values((await statsOnce()).choices ?? {}));
   if (signal.aborted) return;
+  showVideos();
+}
+
+function showVideos() {
   const cards = shown.data.map((video) => videoCard(video, addressOf({ ...state, v: video.video_id, s: null, e: null })));
   byId("cards").replaceChildren(...cards);
   byId("more").hidden = !shown.page_info?.next_page_token;
@@ -267,19 +305,24 @@ async function more() {
 
 // Showing
 
-function head(answer, beneath = "") {
+/** The answer, the line beside it, and the paragraph behind the line. */
+function head(answer, beside = "", beneath = "") {
   byId("answer").textContent = answer;
+  line(beside);
   byId("beneath").textContent = beneath;
   byId("fault").hidden = true;
-  if (!state.vs) say([answer, beneath].filter(Boolean).join(" "));
+  showReasons();
+  if (!state.vs) say([answer, beside, beneath].filter(Boolean).join(" "));
 }
 
 function showWaiting() {
   byId("results").setAttribute("aria-busy", "true");
   byId("results").dataset.answer = "";
-  byId("fault").hidden = byId("rates").hidden = byId("checked").hidden = byId("notes").hidden = byId("tail").hidden = byId("more").hidden = true;
+  for (const id of ["fault", "rates", "checked", "notes", "tail", "more", "by-video"]) byId(id).hidden = true;
   byId("answer").textContent = shown.isSearch ? "Searching…" : "";
   byId("beneath").textContent = "";
+  line("");
+  showReasons();
   if (!shown.isSearch) byId("compare").hidden = true;
   // Grey cards only where the answer takes long enough to be waited for.
   clearTimeout(waitsUntilAnswer);
@@ -298,29 +341,39 @@ function showAnswer() {
     ? `${counted(pool.total_count, "video")}${pool.total_duration ? ` (${length(pool.total_duration)})` : ""}` : "";
   const looked = shown.searched ? sentence(shown.searched.text) : "";
   const leftOut = Object.values(shown.searched?.not_searched ?? {}).some(Boolean);
+  const coverage = coverageOf(shown.searched, searched);
   if (pool.total_count === 0) {
     head("Nothing is in this corpus yet.", "Put videos in with `whenabouts index FOLDER --corpus DIR`, then search again.");
   } else if (shown.like && data.length) {
     const told = { match: "The first is likely to show the same video.", no_match: "None is likely to show the same video." }[answer] ?? sentence(doubt);
-    head([state.q.trim(), `${state.q.trim() ? "like" : "Like"} ${nameOfExample()}`].filter(Boolean).join(", "), `${looked} ${told}`.trim());
+    head([state.q.trim(), `${state.q.trim() ? "like" : "Like"} ${nameOfExample()}`].filter(Boolean).join(", "), told, looked);
   } else if (answer === "match" && shown.places) {
-    head(`Said in ${counted(shown.places.total, "place")}`, `In order of time. ${looked}`);
+    head(`Said in ${counted(shown.places.total, "place")}`, `In order of time. ${coverage}`, looked);
   } else if (answer === "match") {
-    head(sentence(shown.word).slice(0, -1), looked || (searched && `Searched ${searched}.`));
+    head(sentence(shown.word).slice(0, -1), coverage, looked);
   } else if (answer === "unsure") {
-    head("Maybe", `${sentence(doubt || "how sure it is has not been measured")} These come closest${leftOut || !searched ? "" : ` in ${searched}`}. ${leftOut ? looked : ""}`.trim());
+    head("Maybe", `${sentence(doubt || "how sure it is has not been measured")} ${coverage}`.trim(),
+      `These moments come closest${leftOut || !searched ? "" : ` in ${searched}`}. ${looked}`.trim());
   } else {
     const where = filtered(state) ? "what the filters leave" : searched || "this corpus";
     const titles = Object.keys(shown.searched?.streams ?? {}).map(streamName).join(" and ");
-    head(leftOut && titles ? `Nothing like it in the ${titles}` : "Nothing like it", (leftOut ? `${looked} ` : "") + (data.length
+    head(leftOut && titles ? `Nothing like it in the ${titles}` : "Nothing like it", data.length
       ? `Nothing in ${where} is likely to be right. The closest moments:`
-      : `Nothing was found in ${where}.`));
+      : `Nothing was found in ${where}.`, looked);
   }
   const notes = (shown.notes ?? []).filter((note) => note !== doubt);
   showNotes(notes);
   byId("checked").hidden = !shown.check?.moments;
   byId("checked").textContent = shown.check?.moments ? `Looked at twice: ${shown.check.line}.` : "";
+  showReasons();
   showCards();
+}
+
+/** How many videos an answer speaks for: "3 of 8 videos searched". */
+function coverageOf(coverage, all) {
+  if (!coverage) return all && `${all} searched`;
+  const without = coverage.nothing_to_find ?? 0;
+  return without ? `${coverage.videos - without} of ${counted(coverage.videos, "video")} searched` : `${all || counted(coverage.videos, "video")} searched`;
 }
 
 /** What changes when more is looked for that is like a moment: words and what an example cannot have go. */
@@ -337,18 +390,22 @@ function showCards() {
     if (answer === "no_match") return row >= CLOSEST;
     return answer === "match" && result.word === "unlikely";
   };
-  const cardOf = (result, row) => momentCard(result, {
-    query: state.q, isPlace: Boolean(shown.places || shown.like), dim: answer === "no_match" || isTail(result, row),
-    href: addressOf({ ...state, vs: null, v: result.video_id, s: result.start, e: result.end }),
-    likeHref: addressOf({ ...state, ...alike(keyOf(result)) }),
-  });
-  const cards = data.map(cardOf);
-  const tail = data.map(isTail);
-  byId("cards").replaceChildren(...cards.filter((_, row) => !tail[row]));
-  byId("tail-cards").replaceChildren(...cards.filter((_, row) => tail[row]));
+  const hrefOf = (result) => addressOf({ ...state, vs: null, v: result.video_id, s: result.start, e: result.end });
+  const linkTo = (row) => ({ ...data[row], title: data[row].title || data[row].video_id, key: keyOf(data[row]), href: hrefOf(data[row]) });
+  const rows = folded(data, state.by === "video");
+  const cards = rows.map(({ row, doubles, others }, place) => momentCard(data[row], {
+    query: state.q, isPlace: Boolean(shown.places || shown.like), dim: answer === "no_match" || data[row].word === "unlikely",
+    place: place + 1, doubles: doubles.map(linkTo), others: others.map(linkTo), href: hrefOf(data[row]),
+    likeHref: addressOf({ ...state, ...alike(keyOf(data[row])) }),
+  }));
+  const tail = rows.map(({ row }) => isTail(data[row], row));
+  byId("by-video").hidden = new Set(data.map((result) => result.video_id)).size === data.length && state.by !== "video";
+  byId("by-video").setAttribute("aria-pressed", String(state.by === "video"));
+  byId("cards").replaceChildren(...cards.filter((_, place) => !tail[place]));
+  byId("tail-cards").replaceChildren(...cards.filter((_, place) => tail[place]));
   const behind = tail.filter(Boolean).length;
   byId("tail").hidden = behind === 0;
-  const total = shown.page_info.total_results - (data.length - behind);
+  const total = shown.page_info.total_results - data.length + behind;
   byId("tail-label").textContent = `${total} more that are hardly ever right`;
   showMore();
 }
@@ -364,6 +421,7 @@ function showFault(fault, again = search) {
   byId("results").dataset.answer = "fault";
   if (again === search) {
     byId("cards").replaceChildren();
+    line("");
     byId("answer").textContent = fault.status === 0 ? "No answer" : fault.status === 429 ? "Too busy" : "That did not work";
     byId("beneath").textContent = "";
   }
@@ -379,7 +437,7 @@ function sayBusy(seconds, why) {
   const tell = () => {
     const left = Math.ceil((until - Date.now()) / 1000);
     if (left <= 0 || !byId("results").hasAttribute("aria-busy")) clearInterval(countdown);
-    else byId("beneath").textContent = `${why} Trying again in ${left} s.`;
+    else line(`${why} Trying again in ${left} s.`);
   };
   tell();
   say(`${why} Trying again in ${seconds} seconds.`);
@@ -510,7 +568,10 @@ function submit(event) {
   if (changes.min === "0") changes.min = "";
   if (!changes.q) changes.vs = null;
   const same = questionOf({ ...state, ...changes }) === shown?.question;
+  // Enter leads to the results: from there keys go from one to the next.
+  wantsFocus = Boolean(event) && document.activeElement === byId("query");
   go(changes);
+  if (wantsFocus && same) links()[0]?.focus();
   if (same && byId("results").dataset.answer === "fault") void search();
 }
 
@@ -540,16 +601,25 @@ function closeTop() {
   return true;
 }
 
+function groupByVideo() {
+  go({ by: state.by ? "" : "video" }, { replace: true, quiet: true });
+  showCards();
+  markOpen();
+}
+
 const KEYS = {
   "/": () => { byId("query").focus(); byId("query").select(); },
   "?": () => byId("keys").showModal(),
   j: () => step(1),
   k: () => step(-1),
+  g: () => byId("by-video").hidden ? false : groupByVideo(),
   Escape: closeTop,
 };
 const PLAYER_KEYS = {
   " ": () => player.toggle(),
   l: () => player.toggleLoop(),
+  i: () => player.setBorder("start", player.at),
+  o: () => player.setBorder("end", player.at),
   "[": () => player.setBorder("start", player.at),
   "]": () => player.setBorder("end", player.at),
   ",": () => player.frame(-1),
@@ -572,6 +642,11 @@ function key(event) {
   }
   if (types && event.key !== "Escape") return;
   if (event.key === " " && at.matches?.("button, summary, input")) return;
+  if (event.key === " " && !player.isOpen && at.matches?.(".card-link")) {
+    event.preventDefault();
+    toggleLook(at);
+    return;
+  }
   const inList = at === document.body || byId("results").contains(at);
   const arrows = inList ? { ArrowDown: KEYS.j, ArrowUp: KEYS.k } : {};
   const act = KEYS[event.key] ?? arrows[event.key] ?? (player.isOpen ? PLAYER_KEYS[event.key] : undefined);
@@ -610,6 +685,13 @@ function listen() {
   byId("more").addEventListener("click", () => void more());
   byId("tail").addEventListener("toggle", showMore);
   byId("compare").addEventListener("click", () => void openComparison());
+  byId("by-video").addEventListener("click", groupByVideo);
+  byId("reasons-open").addEventListener("click", () => {
+    const isOpen = byId("reasons-open").getAttribute("aria-expanded") === "true";
+    byId("reasons-open").setAttribute("aria-expanded", String(!isOpen));
+    showReasons();
+  });
+  previewOn(byId("results"));
   byId("close").addEventListener("click", () => go({ v: "", s: null, e: null }));
   byId("previous").addEventListener("click", () => step(-1));
   byId("next").addEventListener("click", () => step(1));

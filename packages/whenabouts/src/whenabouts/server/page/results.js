@@ -3,17 +3,20 @@
 import { badge, clock, length, make, marker, span, streamName } from "./words.js";
 
 /** The link of a card is a real one: it can be opened elsewhere and copied. */
-function card({ href, key, picture, places = [], caption, children, dim, beside = null }) {
-  const link = make("a", { class: "card-link", href, "data-key": key },
-    make("span", { class: "thumb" }, picture, ...places, make("span", { class: "time" }, caption)),
+function card({ href, key, thumb, places = [], caption, children, dim, preview, beside = [] }) {
+  const link = make("a", { class: "card-link", href, "data-key": key, "data-preview": preview },
+    make("span", { class: "thumb" }, thumb, ...places, make("span", { class: "time" }, caption)),
     make("span", { class: "card-body" }, ...children));
-  return make("li", { class: dim ? "card dim" : "card" }, link, beside);
+  const foot = beside.length ? make("div", { class: "card-foot" }, ...beside) : null;
+  return make("li", { class: dim ? "card dim" : "card" }, link, foot);
 }
 
-/** The server's picture of a video or a moment; a note where there is only sound, or only words. */
-function picture(address) {
+/** The server's picture of a video or a moment; where there is none, the words, or a note where there is only sound. */
+function picture(address, words = null) {
   // Addresses of this server only, and relative to the page.
-  if (!address?.startsWith("/api/")) return make("span", { class: "note", "aria-hidden": "true" }, "♪");
+  if (!address?.startsWith("/api/")) {
+    return words ? make("span", { class: "quote" }, ...words) : make("span", { class: "note", "aria-hidden": "true" }, "♪");
+  }
   const image = make("img", { src: address.slice(1), alt: "", loading: "lazy", decoding: "async", width: 320, height: 180 });
   image.addEventListener("error", () => image.parentElement?.classList.add("bare"), { once: true });
   return image;
@@ -39,31 +42,75 @@ function placed(image, pieces) {
   return frames.map(([, frame]) => frame);
 }
 
-/** A moment. */
-export function momentCard(result, { query, href, likeHref, dim, isPlace }) {
+/**
+ * A moment. `doubles` are the same moment in copies of the same material, `others` further moments of its video; each
+ * is a link to open. Where no picture is, the words that answer stand in its place.
+ */
+export function momentCard(result, { query, href, likeHref, dim, isPlace, place, doubles = [], others = [] }) {
   const mark = marker(query);
-  const pieces = Object.entries(result.evidence ?? {}).map(([stream, piece]) =>
+  const evidence = Object.entries(result.evidence ?? {});
+  const text = evidence.find(([, piece]) => piece.text)?.[1];
+  const hasWords = !result.thumbnail_url && text;
+  const pieces = evidence.filter(([, piece]) => !(hasWords && piece === text)).map(([stream, piece]) =>
     make("span", { class: "evidence" },
       make("span", { class: "stream" }, streamName(stream)), " ",
       ...(piece.text ? mark(piece.text) : [[result.labels?.[stream], "at", clock(piece.start)].filter(Boolean).join(" ")]),
-      Number.isFinite(piece.recognised) ? ` (recognised, ${Math.floor(100 * piece.recognised)} % sure of its words)` : null));
+      sureness(piece)));
   const title = result.title || result.video_id;
-  const image = picture(result.thumbnail_url);
+  const image = picture(result.thumbnail_url, hasWords ? [...mark(text.text), sureness(text)].filter(Boolean) : null);
   return card({
     href, dim,
-    beside: likeHref ? make("a", { class: "like-link", href: likeHref, "aria-label": `More like this: ${title}, ${span(result.start, result.end)}` }, "More like this") : null,
+    beside: [
+      doubles.length ? make("p", { class: "beside" }, "also in ", ...doubles.map((link) => chip(link, link.title))) : null,
+      others.length ? make("p", { class: "beside" }, ...others.map((link) => chip(link, clock(link.start), link.word))) : null,
+      likeHref ? make("a", { class: "like-link", href: likeHref, "aria-label": `More like this: ${title}, ${span(result.start, result.end)}` }, "More like this") : null,
+    ].filter(Boolean),
     key: keyOf(result),
-    picture: image,
+    thumb: image,
+    preview: result.thumbnail_url ? `${result.video_url.slice(1)}#t=${result.start},${result.end}` : null,
     places: placed(image, result.evidence ?? {}),
     caption: span(result.start, result.end),
     children: [
       make("span", { class: "card-head" },
-        make("span", { class: "rank" }, `${result.rank}.`), make("span", { class: "card-title", title }, title)),
+        make("span", { class: "rank" }, `${place}.`), make("span", { class: "card-title", title }, title)),
       isPlace ? null : badge(result.word, result.percent),
       ...pieces,
       ...verdictOf(result.verdict),
     ],
   });
+}
+
+const sureness = (piece) => (Number.isFinite(piece.recognised) ? ` (recognised, ${Math.floor(100 * piece.recognised)} % sure of its words)` : null);
+
+const chip = ({ href, key, word }, text) =>
+  make("a", { class: `chip card-link${word === "unlikely" ? " dim" : ""}`, href, "data-key": key, title: word }, text);
+
+/**
+ * Rows of results for cards: [first, doubles, others], each a row number or a list of them. The same words at the same
+ * times in another file are a copy of the same material; with `byVideo` further moments of a video stand under its best.
+ */
+export function folded(results, byVideo) {
+  const rows = [];
+  const materials = new Map();
+  const videos = new Map();
+  results.forEach((result, row) => {
+    const material = result.text ? `${result.start.toFixed(1)} ${result.end.toFixed(1)} ${result.text}` : "";
+    const same = material && materials.get(material);
+    if (same && results[same.row].video_id !== result.video_id) {
+      same.doubles.push(row);
+      return;
+    }
+    const best = byVideo && videos.get(result.video_id);
+    const made = best || { row, doubles: [], others: [] };
+    if (material) materials.set(material, made);
+    if (best) {
+      best.others.push(row);
+    } else {
+      videos.set(result.video_id, made);
+      rows.push(made);
+    }
+  });
+  return rows;
 }
 
 /** What the checker said of a moment, in its own words; it is often wrong, and the line above says how often. */
@@ -79,7 +126,7 @@ export function videoCard(video, href) {
   return card({
     href,
     key: video.video_id,
-    picture: picture(video.gone ? null : video.thumbnail_url),
+    thumb: picture(video.gone ? null : video.thumbnail_url, video.kind === "transcript" ? ["words"] : null),
     caption: Number.isFinite(video.duration) ? clock(video.duration, 0) : "?",
     children: [
       make("span", { class: "card-head" }, make("span", { class: "card-title", title: video.title || video.video_id }, video.title || video.video_id)),

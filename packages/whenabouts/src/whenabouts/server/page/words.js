@@ -99,8 +99,17 @@ export function badge(word, percent) {
   return make("span", { class: `badge ${kind}`, title }, sign, percent === null ? word : `${word} · ${percent} %`);
 }
 
-// Too short and too common to be worth a mark.
-const SMALL = new Set("a an and are as at be by for from how in is it its of on or s t that the this to was what who with".split(" "));
+// Too common to be worth a mark: function words of the languages that people ask in.
+const SMALL = new Set([
+  "a about after all also an and any are as at be because been before being but by can could did do does doing for from",
+  "had has have having he her here him his how i if in into is it its just me more most my no not of off on one only or",
+  "our out over own s she so some somebody someone something such t than that the their them then there these they this",
+  "those through to too under until up us very was we were what when where which while who whom why will with would you your",
+  "aber als am auch auf aus bei das dass dem den der des die ein eine einem einen einer er es für ich ihr im in ist mit nach",
+  "nicht oder sich sie sind über um und von vor war was wenn wer wie wird wo zu zum zur",
+  "au aux avec ce ces dans de des du elle en est et il ils je la le les leur mais ne nous on ou où par pas pour qu que qui",
+  "sa se ses son sont sur un une vous como con da do dos e el em las los na no o os para por se su um uma una y",
+].join(" ").split(" "));
 const WORD = /[\p{L}\p{N}]+/gu;
 const DENSE = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u;
 
