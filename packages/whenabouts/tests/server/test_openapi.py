@@ -34,6 +34,7 @@ ROUTES = {
     "/api/videos/{video_id}/cues": {"get"},
     "/api/videos/{video_id}/file": {"get"},
     "/api/videos/{video_id}/thumbnail": {"get"},
+    "/api/videos/{video_id}/transcript": {"get"},
     "/api/videos/{video_id}/clip": {"get"},
     "/api/videos/{video_id}/curves": {"get"},
     "/api/stats": {"get"},

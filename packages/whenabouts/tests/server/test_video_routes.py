@@ -48,6 +48,22 @@ def test_cues_are_what_show_prints_and_may_be_narrowed(client: Client, indexed: 
     assert client.error(f"/api/videos/{friday}/cues", start="nan")[:2] == (400, "invalid_parameter")
 
 
+def test_the_words_are_a_file_in_three_formats(client: Client, friday: str) -> None:
+    cues = client.json(f"/api/videos/{friday}/cues")["data"]
+    answers = {
+        form: client.get(f"/api/videos/{friday}/transcript", params={"format": form})
+        for form in ("srt", "vtt", "txt")
+    }
+    assert answers["txt"].text.splitlines() == [cue["text"] for cue in cues]
+    assert answers["srt"].text.startswith(f"1\n00:00:00,000 --> 00:00:00,999\n{cues[0]['text']}\n\n2\n")
+    assert answers["vtt"].text.startswith("WEBVTT\n\n00:00:00.000 --> 00:00:00.999\n")
+    assert answers["vtt"].text.count(" --> ") == len(cues)
+    assert all(f"friday.{form}" in answer.headers["content-disposition"] for form, answer in answers.items())
+    assert client.error(f"/api/videos/{friday}/transcript", format="docx")[:2] == (400, "invalid_parameter")
+    flower = id_of(client, "flower.webm")
+    assert client.error(f"/api/videos/{flower}/transcript")[:2] == (404, "no_words")
+
+
 @pytest.mark.parametrize("name", ["friday.mp4", "flower.webm", "bottle-detection.mp4"])
 def test_a_thumbnail_shows_the_frame_of_its_instant(client: Client, samples: Path, name: str) -> None:
     url = f"/api/videos/{id_of(client, name)}/thumbnail"

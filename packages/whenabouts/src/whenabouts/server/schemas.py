@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Base64Bytes, BaseModel, ConfigDict, Field
 
+from whenabouts.export.transcript import TranscriptFormat
 from whenabouts.index.filters import Condition
 from whenabouts.people.naming import LONGEST_NAME
 from whenabouts.search.options import MOST_K
@@ -200,6 +201,12 @@ class SpanParameters(Strict):
 
     start: Seconds | None = None
     end: Seconds | None = None
+
+
+class TranscriptParameters(Strict):
+    """How the words of a video are written down."""
+
+    format: TranscriptFormat = Field(default="vtt", description="subtitles (srt, vtt), or text without times")
 
 
 class ClipParameters(Strict):

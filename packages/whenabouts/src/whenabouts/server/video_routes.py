@@ -11,6 +11,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from whenabouts.corpus import Corpus
+from whenabouts.export.transcript import MEDIA_TYPES, transcript
 from whenabouts.index.absent import is_gone
 from whenabouts.index.filters import recorded
 from whenabouts.index.records import VideoRecord
@@ -28,6 +29,7 @@ from whenabouts.server.schemas import (
     PageParameters,
     SpanParameters,
     ThumbnailParameters,
+    TranscriptParameters,
     VideoBody,
     VideoDetails,
     VideosBody,
@@ -159,6 +161,37 @@ async def cues(
         )
 
     return await service.read(service.reads, request, read)
+
+
+@router.get(
+    "/{video_id}/transcript",
+    responses=problems(404)
+    | {
+        200: {
+            "description": "The words",
+            "content": {kind.partition(";")[0]: {} for kind in MEDIA_TYPES.values()},
+        }
+    },
+    response_class=Response,
+    summary="The words of a video as a file",
+)
+async def video_transcript(
+    request: Request, video_id: VideoId, parameters: Annotated[TranscriptParameters, Query()]
+) -> Response:
+    """Its spoken passages as subtitles or plain text, to be kept."""
+    service = service_of(request)
+
+    def read(corpus: Corpus) -> tuple[VideoRecord, bytes]:
+        record = record_of(corpus, video_id)
+        lines = corpus.words(record, None)
+        if not lines:
+            raise ServerError(404, "no_words", f"nothing that is said in {video_id} is known")
+        return record, transcript(lines, parameters.format)
+
+    record, content = await service.read(service.reads, request, read)
+    name = quote(f"{FilePath(name_of(record)).stem}.{parameters.format}", safe="")
+    headers = {"Content-Disposition": f"attachment; filename*=utf-8''{name}"}
+    return Response(content, media_type=MEDIA_TYPES[parameters.format], headers=headers)
 
 
 def _length(record: VideoRecord) -> float:

@@ -460,7 +460,7 @@ def test_a_file_that_the_browser_cannot_play_is_said_and_its_cut_moment_offered(
     search(page, address, "rabbits dig a burrow")
     page.locator(".card-link", has_text="rabbits").first.click()
     expect(page.locator("#unplayable")).to_contain_text("cannot play this file (avi)")
-    page.get_by_role("button", name="Play the moment as mp4").click()
+    page.get_by_role("button", name="Make it playable").click()
     expect(page.locator("#unplayable")).to_be_hidden()
     standing(page)
     assert "/clip?" in page.locator("#screen video").get_attribute("src")

@@ -1,4 +1,4 @@
-"""How results are laid out: a line of status, a grid, copies and videos joined; looked into by mouse and key."""
+"""How results are laid out: a line of status, a grid, copies and videos joined; played by mouse and key."""
 
 from __future__ import annotations
 

@@ -35,6 +35,7 @@ let wantsFocus = false;
 const player = new Player({
   changed: (start, end) => go({ s: start, e: end }, { replace: true, quiet: true }),
   linkTo: (moment) => addressOf({ ...state, v: moment.video_id, s: moment.start, e: moment.end }),
+  open: (result) => go({ s: result.start, e: result.end }),
   onlyThis: (id) => go({ within: id, v: "", s: null, e: null }),
   say,
   results: () => (shown?.isSearch ? shown.data : []),
@@ -103,7 +104,7 @@ async function follow(next, { focus = true } = {}) {
     const result = resultOf(next);
     void player.open({ id: next.v, start: next.s, end: next.e, result, query: next.q, model: next.model, title: result?.title, fault: next.fault });
     if (focus) byId("title").focus({ preventScroll: true });
-    if (focus && matchMedia("(max-width: 63rem)").matches) window.scrollTo(0, 0);
+    if (focus && matchMedia("(max-width: 75rem)").matches) window.scrollTo(0, 0);
   }
   markOpen();
   // The list is narrower beside the player: what was clicked moves.
@@ -267,8 +268,9 @@ async function listVideos(signal, pageToken = "") {
     const titles = Object.values(reply.stream_titles ?? {}).join(" and ");
     head(`Search ${counted(total, "video")}`, titles ? `${sentence(titles).slice(0, -1)} are searched.` : "");
   }
-  showNotes(Object.values((await statsOnce()).choices ?? {}));
+  const { choices = {} } = await statsOnce();
   if (signal.aborted) return;
+  showNotes(Object.values(choices));
   showVideos();
 }
 
@@ -624,6 +626,9 @@ const PLAYER_KEYS = {
   "]": () => player.setBorder("end", player.at),
   ",": () => player.frame(-1),
   ".": () => player.frame(1),
+  "<": () => player.faster(-1),
+  ">": () => player.faster(1),
+  f: () => byId("cues").hidden ? false : byId("cue-find").focus(),
   c: () => void player.copyLink(),
   x: () => void player.cut(),
   w: () => void player.why(),

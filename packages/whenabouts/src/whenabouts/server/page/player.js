@@ -2,27 +2,39 @@
 
 import { address, ask, clipOf, download, Fault, fetched, ofVideo } from "./server.js";
 import { Lanes } from "./lanes.js";
+import { Overview } from "./overview.js";
 import { Beat, Timeline, curvesOf } from "./timeline.js";
-import { clock, day, length, make, marker, noTime, readClock, span } from "./words.js";
+import { Transcript } from "./transcript.js";
+import { clock, day, length, make, noTime, readClock, span } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
-// Cues are read in pieces: a day of film has tens of thousands.
-const CUES_AROUND = 300;
+// A film that no browser plays is made playable in pieces of so many seconds, as they are reached.
+const PIECE_SECONDS = 60;
+const SPEEDS = [0.25, 0.5, 1, 1.25, 1.5, 2, 4];
 
 export class Player {
-  /** `hooks`: changed(start, end), linkTo(moment), onlyThis(id), say(text), results(), question(). */
+  /** `hooks`: changed(start, end), linkTo(moment), open(result), onlyThis(id), say(text), results(), question(). */
   constructor(hooks) {
     this.hooks = hooks;
     this.root = byId("player");
     this.beat = new Beat(() => this.#tick());
     this.lanes = new Lanes(byId("lanes"), (seconds) => this.seek(seconds), (name) => void this.#who(name));
+    this.overview = new Overview(byId("overview"), {
+      seek: (seconds) => { this.timeline.reach(seconds); this.seek(seconds); },
+      open: (result) => this.hooks.open(result),
+    });
+    this.transcript = new Transcript({
+      seek: (seconds) => this.seek(seconds),
+      picked: (start, end) => this.#pick(start, end),
+      failed: (message) => this.#tell(message, true),
+    });
     this.timeline = new Timeline(byId("timeline"), {
       seek: (seconds) => this.seek(seconds),
-      viewed: (from, to) => this.lanes.view(from, to),
+      viewed: (from, to) => this.#viewed(from, to),
       changed: (start, end, isFinal, side) => this.#moved(start, end, isFinal, side),
     });
     this.loops = true;
-    this.cues = [];
+    this.speed = 1;
     this.opened = null;
     this.#listen();
   }
@@ -66,7 +78,10 @@ export class Player {
     if (signal.aborted) return;
     this.#describe();
     this.#load(same);
-    await Promise.all([same ? this.timeline.setCurves(this.curves) : this.#curves(signal), this.#words(from, signal, same), same ? null : this.#people(signal)]);
+    await Promise.all([
+      same ? this.timeline.setCurves(this.curves) : this.#curves(signal), this.#words(from, signal),
+      same ? null : this.#people(signal), same ? null : this.#hits(signal),
+    ]);
     this.isWhole ||= !signal.aborted;
   }
 
@@ -86,12 +101,10 @@ export class Player {
   #forget() {
     this.#drop();
     this.curves = {};
-    this.cues = [];
+    this.transcript.forget();
     this.isWhole = false;
     byId("subtitle").textContent = "";
     byId("unplayable").hidden = true;
-    byId("cues").hidden = true;
-    byId("cue-list").replaceChildren();
     this.lanes.show([]);
   }
 
@@ -121,7 +134,17 @@ export class Player {
       duration: this.length ?? Math.max(this.end * 1.5, 10),
       rate: this.rate, start: this.start, end: this.end, shots: this.info.shots ?? [],
     });
+    if (this.overview.shown !== this.opened.id) {
+      this.overview.shown = this.opened.id;
+      this.overview.show(this.info, this.timeline.duration);
+    }
+    this.#viewed(this.timeline.from, this.timeline.to);
     this.#showBorders();
+  }
+
+  #viewed(from, to) {
+    this.lanes.view(from, to);
+    if (this.overview.duration) this.overview.view(from, to);
   }
 
   // Playing
@@ -163,11 +186,13 @@ export class Player {
     on("error", () => this.#unplayable());
     on("timeupdate", () => this.#tick());
     on("seeked", () => this.#tick());
+    media.defaultPlaybackRate = media.playbackRate = this.speed;
     on("play", () => this.#playing(true));
     on("pause", () => this.#playing(false));
     on("ended", () => this.#ended());
     media.src = source;
     this.media = media;
+    this.sought = null;
     for (const id of ["play", "cut"]) byId(id).disabled = false;
     byId("screen").className = `screen ${kind}`;
     byId("screen").replaceChildren(media);
@@ -193,7 +218,10 @@ export class Player {
       this.length = media.duration;
       this.timeline.setDuration(media.duration);
     }
-    if (Math.abs(this.at - this.start) > 0.02) this.seek(this.start);
+    const wanted = this.sought ?? this.clip?.at ?? this.start;
+    this.sought = null;
+    if (Math.abs(this.at - wanted) > 0.02) this.seek(wanted);
+    if (this.clip?.plays) this.media.play().catch(() => { /* the error event says why */ });
     this.#tick();
   }
 
@@ -213,20 +241,22 @@ export class Player {
     this.hooks.say(byId("unplayable-text").textContent);
   }
 
-  /** Play the moment as the server cuts it, for files that a browser cannot play. */
-  async playClip() {
-    const { start, end } = this;
+  /** Play a file that no browser plays: the server makes the piece around a time playable, and keeps it. */
+  async playPiece(at = this.start, plays = false) {
+    const most = this.length ?? Infinity;
+    const start = Math.min(Math.floor(at / PIECE_SECONDS) * PIECE_SECONDS, Math.max(0, most - 1));
+    const end = Math.min(start + PIECE_SECONDS, most);
     const url = clipOf(this.opened.id, start, end);
-    this.#tell("Cutting the moment…");
+    this.#tell(`Making ${span(start, end)} playable…`);
     try {
-      const response = await fetched(url);
+      const response = await fetched(url, this.opening.signal);
       await response.body?.cancel();
     } catch (error) {
-      this.#tell(error.message, true);
+      if (error.name !== "AbortError") this.#tell(error.message, true);
       return;
     }
     this.#tell("");
-    this.clip = { start, end };
+    this.clip = { start, end, at, plays };
     byId("unplayable").hidden = true;
     this.#mount(!this.info.has_picture ? "audio" : "video", url);
     byId("screen").classList.add("clip");
@@ -240,7 +270,14 @@ export class Player {
   seek(seconds) {
     this.guarded = false;
     if (!this.media) return;
+    if (this.clip && (seconds < this.clip.start || seconds >= this.clip.end) && seconds < (this.length ?? Infinity)) {
+      void this.playPiece(Math.max(0, seconds), !this.media.paused);
+      this.timeline.setHead(seconds);
+      return;
+    }
     const most = this.clip ? this.clip.end - this.clip.start : (this.length ?? Infinity);
+    // Before the file is open there is nowhere to go yet.
+    if (this.media.readyState === 0) this.sought = seconds;
     this.media.currentTime = Math.min(most, Math.max(0, seconds - (this.clip?.start ?? 0)));
     this.timeline.setHead(seconds);
   }
@@ -261,6 +298,19 @@ export class Player {
     if (this.at < this.start - 0.02 || this.at >= this.end - 0.5 / this.rate) this.seek(this.start);
     this.guarded = true;
     media.play().catch(() => { /* the error event says why */ });
+  }
+
+  /** Play so many steps of speed faster, slower if below 0. */
+  faster(steps) {
+    const at = SPEEDS.indexOf(this.speed) + steps;
+    this.setSpeed(SPEEDS[Math.min(SPEEDS.length - 1, Math.max(0, at))]);
+    this.hooks.say(`${this.speed} times the speed`);
+  }
+
+  setSpeed(speed) {
+    this.speed = speed;
+    byId("speed").value = String(speed);
+    if (this.media) this.media.defaultPlaybackRate = this.media.playbackRate = speed;
   }
 
   toggleLoop() {
@@ -288,11 +338,16 @@ export class Player {
       return;
     }
     this.timeline.setHead(at);
+    this.overview.setHead(at);
     byId("readout").textContent = this.timeline.describe(at);
-    this.#follow(at);
+    this.transcript.follow(at, !this.media.paused);
   }
 
   #ended() {
+    if (this.clip && this.clip.end < (this.length ?? 0) && !(this.guarded && this.loops && this.end <= this.clip.end)) {
+      void this.playPiece(this.clip.end, true);
+      return;
+    }
     if (!this.guarded || !this.loops) return;
     this.seek(this.start);
     this.guarded = true;
@@ -320,7 +375,14 @@ export class Player {
     byId("reset").hidden = !result || !own;
     byId("why").textContent = result && !own ? "Why here?" : "Why not here?";
     byId("why").disabled = !this.opened.query;
-    this.#markInside();
+    this.transcript.mark(this.start, this.end);
+    this.overview.setMoment(this.start, this.end);
+  }
+
+  /** A moment that was chosen in the words. */
+  #pick(start, end) {
+    this.timeline.setMoment(start, end);
+    this.#moved(this.timeline.start, this.timeline.end, true, "start");
   }
 
   setBorder(side, seconds) {
@@ -369,74 +431,18 @@ export class Player {
     }
   }
 
-  async #words(around, signal, same) {
-    const { start = Infinity, end = -Infinity } = (same && this.cuesRead) || {};
-    if (start <= around && around < end) {
-      this.#markInside();
-      return;
-    }
-    const short = this.length !== null && this.length <= 4 * CUES_AROUND;
-    const read = short ? { start: 0, end: this.length + 1 } : { start: Math.max(0, around - CUES_AROUND), end: around + CUES_AROUND };
-    this.cuesRead = read;
+  async #words(around, signal) {
+    await this.transcript.open({ id: this.opened.id, query: this.opened.query, length: this.length, signal }, around);
+    this.transcript.mark(this.start, this.end);
+    this.transcript.follow(this.at, false);
+  }
+
+  async #hits(signal) {
+    const question = this.hooks.question();
+    if (!question.query) return;
     try {
-      const reply = await ask(ofVideo(this.opened.id, "/cues"), { start: read.start.toFixed(3), end: read.end.toFixed(3) }, { signal });
-      if (!signal.aborted) this.#showCues(reply.data);
-    } catch (error) {
-      if (error.name !== "AbortError") this.#tell(`No words: ${error.message}`, true);
-    }
-  }
-
-  #showCues(cues) {
-    const mark = marker(this.opened.query ?? "");
-    this.cues = cues.map((cue, row) => {
-      const button = make("button", { type: "button", class: "cue", tabindex: row ? -1 : 0, click: () => this.seek(cue.start) },
-        make("span", { class: "cue-time" }, clock(cue.start)), make("span", { class: "cue-text" }, ...mark(cue.text)));
-      return { ...cue, button };
-    });
-    byId("cue-list").replaceChildren(...this.cues.map((cue) => make("li", {}, cue.button)));
-    byId("cues").hidden = this.cues.length === 0;
-    this.current = null;
-    this.#markInside();
-    this.#scrollTo(this.cues.find((cue) => cue.end > this.start));
-    this.#follow(this.at);
-  }
-
-  #markInside() {
-    for (const cue of this.cues) {
-      cue.button.classList.toggle("inside", cue.start < this.end && cue.end > this.start);
-    }
-  }
-
-  #follow(at) {
-    const now = this.cues.find((cue) => cue.start <= at && at < cue.end) ?? null;
-    if (now === this.current) return;
-    this.current?.button.removeAttribute("aria-current");
-    this.current = now;
-    if (!now) return;
-    now.button.setAttribute("aria-current", "true");
-    if (!this.media?.paused) this.#scrollTo(now);
-    const read = this.cuesRead;
-    if (read && this.length !== null && at > read.end - 20 && read.end < this.length) void this.#words(at, this.opening.signal, false);
-  }
-
-  /** Scroll the list of words, never the page. */
-  #scrollTo(cue) {
-    if (!cue) return;
-    const list = byId("cue-list");
-    const from = cue.button.getBoundingClientRect().top - list.getBoundingClientRect().top;
-    list.scrollTop += from - list.clientHeight / 3;
-  }
-
-  #cueKey(event) {
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    const row = this.cues.findIndex((cue) => cue.button === event.target.closest(".cue"));
-    if (!step || row < 0) return;
-    event.preventDefault();
-    event.stopPropagation();
-    const next = this.cues[Math.min(this.cues.length - 1, Math.max(0, row + step))].button;
-    this.cues[row].button.tabIndex = -1;
-    next.tabIndex = 0;
-    next.focus();
+      await this.overview.hits({ query: question.query, model: question.model, stream: question.stream }, this.opened.id, signal);
+    } catch { /* the list of results says what is wrong with the search */ }
   }
 
   // Taking away
@@ -537,8 +543,10 @@ export class Player {
     on("cut", "click", () => this.cut());
     on("why", "click", () => this.why());
     on("only-this", "click", () => this.hooks.onlyThis(this.opened.id));
-    on("play-clip", "click", () => this.playClip());
-    on("cue-list", "keydown", (event) => this.#cueKey(event));
+    on("play-clip", "click", () => this.playPiece());
+    on("frame-less", "click", () => this.frame(-1));
+    on("frame-more", "click", () => this.frame(1));
+    on("speed", "change", () => this.setSpeed(Number(byId("speed").value)));
     on("export", "toggle", () => this.#scopes());
     on("export-form", "submit", (event) => {
       event.preventDefault();

@@ -75,6 +75,13 @@ export class Timeline {
     this.head.hidden = seconds < this.from || seconds > this.to;
   }
 
+  /** Bring a time into view. */
+  reach(seconds) {
+    if (seconds >= this.from && seconds <= this.to) return;
+    const half = (this.to - this.from) / 2;
+    this.#view(seconds - half, seconds + half);
+  }
+
   /** Halve or double what is in view, around the moment. */
   zoom(factor) {
     const middle = (this.start + this.end) / 2;
