@@ -251,7 +251,7 @@ function showReasons() {
   const some = [...byId("reasons").children].some((paragraph) => !paragraph.hidden && paragraph.textContent);
   const notes = byId("notes").hidden ? 0 : byId("notes").children.length;
   byId("reasons-open").hidden = !some;
-  byId("reasons-open").textContent = notes ? `why? ${counted(notes, "note")}` : "why?";
+  byId("reasons-open").textContent = notes ? counted(notes, "note") : "why?";
   byId("reasons").hidden = !some || byId("reasons-open").getAttribute("aria-expanded") !== "true";
 }
 
