@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from whenabouts import plugins
 from whenabouts.budget import check_budget
 from whenabouts.encoder_registry import EncoderRegistry, StreamCheck
+from whenabouts.export.moments import FileMoment, moment_of_record
 from whenabouts.index.absent import as_removed, remember_removed
 from whenabouts.index.filters import Filter, make_filter
 from whenabouts.index.records import VideoRecord, check_video_id
@@ -27,6 +28,9 @@ from whenabouts.index.transcripts import Transcripts
 from whenabouts.streams import stream as stream_named
 from whenabouts.times import parse_moment
 from whenabouts.types import Moment, UsageError, Video
+from whenabouts.workplace.collections import Collections, Item
+from whenabouts.workplace.database import Database
+from whenabouts.workplace.searches import SavedSearches
 
 if TYPE_CHECKING:
     from whenabouts.checkers.protocol import Checker
@@ -352,6 +356,31 @@ class Corpus:
         if self._people is None:
             self._people = People(self.store)
         return self._people
+
+    @property
+    def collections(self) -> Collections:
+        """Moments that people put together. Raises UsageError for a corpus on an object store."""
+        return Collections(Database(self.store.place))
+
+    @property
+    def saved_searches(self) -> SavedSearches:
+        """Questions that people keep. Raises UsageError for a corpus on an object store."""
+        return SavedSearches(Database(self.store.place))
+
+    def moments_of(self, items: Iterable[Item]) -> tuple[list[FileMoment], list[str]]:
+        """Items of a collection as moments of files with what is said in them, and a note on each that has
+        no video here any more."""
+        moments: list[FileMoment] = []
+        missing = []
+        for item in items:
+            record = self.record(item.video_id)
+            if record is None:
+                missing.append(f"{item.video_id} is not in the corpus any more, so its moment is left out")
+                continue
+            text = item.note or " ".join(line.text for line in self.words(record, item.moment))
+            moment = moment_of_record(record, item.start, item.end, len(moments) + 1)
+            moments.append(replace(moment, text=text, query=item.query))
+        return moments, missing
 
     def remove_stream(self, name: str, *, wait: bool = False) -> None:
         """Take a stream out with all its clips and vectors, and the files that hold them.

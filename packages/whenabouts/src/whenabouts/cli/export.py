@@ -85,7 +85,7 @@ def _options(options: argparse.Namespace, query: str) -> Any:
     from whenabouts.video.timecode import parse_rate
 
     return Options(
-        title=options.title or query or DEFAULT_TITLE,
+        title=options.title or options.collection or query or DEFAULT_TITLE,
         rate=parse_rate(options.rate) if options.rate else None,
         start_timecode=options.start_timecode,
         drop_frame=options.drop_frame,

@@ -45,6 +45,9 @@ def add_moments(parser: argparse.ArgumentParser, *, k: int) -> None:
         help="this moment of a video of the corpus or of a file (repeat for more)",
     )
     parser.add_argument(
+        "--collection", metavar="NAME", help="the moments of this collection of the corpus, in its order"
+    )
+    parser.add_argument(
         "--unsure", action="store_true", help="take the best moments also where the search is not sure of any"
     )
     parser.add_argument(
@@ -61,15 +64,19 @@ def chosen_moments(options: argparse.Namespace) -> Chosen:
         options.query is not None or options.like is not None,
         options.from_ is not None,
         bool(options.moment),
+        options.collection is not None,
     ]
     if sum(ways) != 1:
         raise UsageError(
-            'which moments? Give one of "QUERY" (or --like), --from FILE, or --moment VIDEO@START-END'
+            'which moments? Give one of "QUERY" (or --like), --from FILE, --moment VIDEO@START-END or '
+            "--collection NAME"
         )
     if options.from_ is not None:
         return _from_file(options)
     if options.moment:
         return Chosen(_named(options))
+    if options.collection is not None:
+        return _collected(options)
     return _searched(options)
 
 
@@ -113,6 +120,18 @@ def _from_file(options: argparse.Namespace) -> Chosen:
                 continue  # of another corpus, or of none
             check_unchanged(record)
     return Chosen(moments)
+
+
+def _collected(options: argparse.Namespace) -> Chosen:
+    from whenabouts.export.moments import check_unchanged
+
+    corpus = open_corpus(options)
+    items = corpus.collections.get(options.collection).items
+    moments, missing = corpus.moments_of(items)
+    for moment in moments:
+        check_unchanged(corpus.resolve(moment.video_id))
+    empty = () if moments else (f"{options.collection!r} has no moment that can be taken",)
+    return Chosen(moments, (*missing, *empty))
 
 
 def _named(options: argparse.Namespace) -> list[FileMoment]:

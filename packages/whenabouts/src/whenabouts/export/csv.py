@@ -7,10 +7,10 @@ import io
 from collections.abc import Sequence
 from typing import IO
 
-from whenabouts.export._text import clock, number, one_line, share
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.source import shown_path
+from whenabouts.export.text import clock, number, one_line, share
 from whenabouts.export.timeline import frame_numbers
 
 NAME = "csv"

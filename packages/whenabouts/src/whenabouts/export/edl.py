@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import IO
 
-from whenabouts.export._text import number, one_line, share
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.source import Source, shown_path
+from whenabouts.export.text import number, one_line, share
 from whenabouts.export.timeline import Event, Timeline, make_timeline
 from whenabouts.times import nominal
 from whenabouts.types import UsageError

@@ -9,10 +9,10 @@ from fractions import Fraction
 from typing import IO
 from xml.etree import ElementTree
 
-from whenabouts.export._text import number, one_line, share
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.source import Source
+from whenabouts.export.text import number, one_line, share
 from whenabouts.export.timeline import Event, Timeline, make_timeline
 from whenabouts.times import can_drop
 

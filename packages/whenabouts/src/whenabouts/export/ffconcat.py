@@ -11,10 +11,10 @@ import os
 from collections.abc import Sequence
 from typing import IO
 
-from whenabouts.export._text import one_line
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.source import shown_path
+from whenabouts.export.text import one_line
 from whenabouts.types import UsageError
 
 NAME = "ffconcat"

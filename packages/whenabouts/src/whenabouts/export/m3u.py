@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import IO
 
-from whenabouts.export._text import one_line
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.source import file_url
+from whenabouts.export.text import one_line
 
 NAME = "m3u"
 SUFFIXES = (".m3u", ".m3u8")

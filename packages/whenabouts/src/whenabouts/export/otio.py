@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import IO, Any
 
-from whenabouts.export._text import one_line
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
+from whenabouts.export.text import one_line
 from whenabouts.export.timeline import Event, Timeline, make_timeline
 
 NAME = "otio"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from whenabouts.export._text import clock, one_line
+from whenabouts.export.text import clock, one_line
 
 TranscriptFormat = Literal["srt", "vtt", "txt"]
 MEDIA_TYPES: dict[TranscriptFormat, str] = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import IO
 
-from whenabouts.export._text import clock, number, one_line, share
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.source import shown_path
+from whenabouts.export.text import clock, number, one_line, share
 
 NAME = "vtt"
 SUFFIXES = (".vtt",)

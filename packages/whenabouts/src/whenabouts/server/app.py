@@ -14,7 +14,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from whenabouts import plugins
 from whenabouts.corpus import Corpus
-from whenabouts.server import export_routes, people_routes, search_routes, service_routes, video_routes
+from whenabouts.server import (
+    collection_routes,
+    export_routes,
+    people_routes,
+    search_routes,
+    service_routes,
+    video_routes,
+)
 from whenabouts.server.errors import handle_errors
 from whenabouts.server.metrics import Metrics
 from whenabouts.server.security import Guard
@@ -121,7 +128,14 @@ def _routes(service: Service) -> FastAPI:
     api.add_middleware(GZipMiddleware, exclude_content_types=uncompressed)
     api.state.service = service
     handle_errors(api, service.paths)
-    own = (search_routes, export_routes, video_routes, people_routes, service_routes)
+    own = (
+        search_routes,
+        export_routes,
+        video_routes,
+        people_routes,
+        collection_routes,
+        service_routes,
+    )
     for router in (*plugins.loaded("routes").values(), *(routes.router for routes in own)):
         api.include_router(router)
     described = api.openapi

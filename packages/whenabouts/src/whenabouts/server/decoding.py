@@ -22,7 +22,7 @@ from whenabouts.export.source import Source, read_source
 from whenabouts.index.workers import BYTES_PER_PIXEL, Failed, Part, ReaderPool
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.video.aside import WriteError
-from whenabouts.video.cut import cut
+from whenabouts.video.cut import cut, join
 from whenabouts.video.objects import source_path
 from whenabouts.video.picture import decode_picture
 from whenabouts.video.probe import MediaError, Probe, probe
@@ -133,6 +133,25 @@ class ClipTask:
     def make(self) -> None:
         """Write it."""
         cut(self.path, self.start, self.end, self.out)
+
+
+@dataclass(frozen=True, slots=True)
+class FilmTask:
+    """Stretches of videos, (path, start, end) each, to be joined in one file `out`."""
+
+    parts: tuple[tuple[Path, float, float], ...]
+    out: Path
+    number: int = 0
+    quiet_seconds: float = 3600.0
+
+    @property
+    def path(self) -> Path:
+        """The first of the files."""
+        return self.parts[0][0]
+
+    def make(self) -> None:
+        """Write it."""
+        join(self.parts, self.out)
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,17 +67,16 @@ def _list(
         raise ServerError(
             404, "no_match", "no moment matched, so there is nothing to export; all_moments=true takes all"
         )
-    called, places = _as_shown(service, corpus, moments)
-    sources = Sources(places, lambda path: service.decoders.run(SourceTask(path)))
+    called, sources = listed_as_shown(service, corpus, moments)
     options = Options(title=parameters.query or DEFAULT_TITLE, sources=sources)
     data, _ = export.render(called, parameters.format, options)
     return moments, data
 
 
-def _as_shown(
+def listed_as_shown(
     service: Service, corpus: Corpus, moments: Sequence[FileMoment]
-) -> tuple[list[FileMoment], dict[str, str]]:
-    """The moments as the list may call their files, and where those lie that it may look into."""
+) -> tuple[list[FileMoment], Sources]:
+    """The moments as the list may call their files, and the files that it may look into."""
     records = {moment.video_id: record_of(corpus, moment.video_id) for moment in moments}
     names = {video_id: service.paths.of_file(record) for video_id, record in records.items()}
     places = {}
@@ -88,7 +87,8 @@ def _as_shown(
         with contextlib.suppress(ServerError):
             service.folders.open(record).close()
             places[names[video_id]] = record.path
-    return [replace(moment, path=names[moment.video_id]) for moment in moments], places
+    called = [replace(moment, path=names[moment.video_id]) for moment in moments]
+    return called, Sources(places, lambda path: service.decoders.run(SourceTask(path)))
 
 
 def _matching_moments(service: Service, corpus: Corpus, parameters: ExportParameters) -> Sequence[FileMoment]:

@@ -266,7 +266,7 @@ async def video_thumbnail(
     if parameters.at > _length(record) + _SLACK_SECONDS:
         raise _beyond(record, parameters.at, "at")
     at, width = round(parameters.at, 2), -(-parameters.width // 16) * 16
-    key = Cache.key("thumbnail", *_content(record), f"{at:.2f}", str(width)) + ".jpg"
+    key = Cache.key("thumbnail", *content_of(record), f"{at:.2f}", str(width)) + ".jpg"
     make = partial(_draw, service, record, at, width)
     opened = await service.made(service.thumbnails, "thumbnail", key, make)
     name = f"{record.video_id}-{at:.2f}.jpg"
@@ -288,7 +288,7 @@ async def clip(
     record = await service.record(request, video_id)
     service.folders.open(record).close()
     start, end = _clip_span(record, parameters.start, parameters.end)
-    key = Cache.key("clip", *_content(record), f"{start:.3f}", f"{end:.3f}") + ".mp4"
+    key = Cache.key("clip", *content_of(record), f"{start:.3f}", f"{end:.3f}") + ".mp4"
     make = partial(_cut, service, record, start, end)
     if (opened := service.cache.find(key)) is None:
         service.clip_rate.take()
@@ -325,7 +325,7 @@ def _beyond(record: VideoRecord, at: float, field: str) -> ServerError:
     )
 
 
-def _content(record: VideoRecord) -> tuple[str, ...]:
+def content_of(record: VideoRecord) -> tuple[str, ...]:
     """What tells the content that a file is made from."""
     return record.path, record.content_hash, str(record.size), str(record.modified_ns)
 

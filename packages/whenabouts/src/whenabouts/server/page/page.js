@@ -19,10 +19,11 @@ const EXAMPLES = ["like", "picture"];
 
 /**
  * The query and what is open; `v`, `s`, `e` are the open video and moment, `vs` two systems compared, `by` is "video"
- * where results are grouped by their videos. `like` is the
+ * where results are grouped by their videos, `c` is the id of the collection in their place ("all": the list of
+ * collections). `like` is the
  * moment that results are to be like, `picture` the key of the picture: the address does not hold the picture itself.
  */
-let state = { q: "", like: "", picture: "", v: "", s: null, e: null, vs: null, by: "" };
+let state = { q: "", like: "", picture: "", v: "", s: null, e: null, vs: null, by: "", c: "" };
 /** The pictures that were chosen since the page was opened, by their keys. */
 const pictures = new Map();
 /** The answer on the page: its first page's fields, with `data` of all pages read so far. */
@@ -51,6 +52,7 @@ function readAddress() {
   const seconds = (name) => readClock(given.get(name) ?? "");
   const read = { q: given.get("q") ?? "", v: given.get("v") ?? "", s: seconds("s"), e: seconds("e") };
   for (const name of [...EXAMPLES, ...FILTERS]) read[name] = given.get(name) ?? "";
+  read.c = given.get("c") ?? "";
   read.by = given.get("by") === "video" ? "video" : "";
   if (!(Number(read.min) > 0)) read.min = "";
   const vs = given.getAll("vs");
@@ -64,7 +66,7 @@ function readAddress() {
 
 function addressOf(target) {
   const given = new URLSearchParams();
-  for (const name of ["q", ...EXAMPLES, ...FILTERS, "by", "v"]) if (target[name]) given.set(name, target[name]);
+  for (const name of ["q", ...EXAMPLES, ...FILTERS, "by", "c", "v"]) if (target[name]) given.set(name, target[name]);
   if (target.v && target.s !== null) {
     given.set("s", target.s.toFixed(3));
     given.set("e", target.e.toFixed(3));
@@ -91,6 +93,7 @@ async function follow(next, { focus = true } = {}) {
   state = next;
   fillForm();
   document.title = next.q ? `${next.q} – whenabouts` : "whenabouts";
+  void showCollection(next, focus);
   document.body.classList.toggle("watching", Boolean(next.v));
   if (!next.v) {
     player.close();
@@ -99,7 +102,7 @@ async function follow(next, { focus = true } = {}) {
   if (next.vs || compared) void compare(focus && !next.v && !compared !== !next.vs);
   // The answer is not waited for: a link to a moment opens its video at once.
   // Nor is it searched for while a comparison stands in its place.
-  const answered = another && (!next.vs || next.v) ? search() : Promise.resolve();
+  const answered = another && !next.c && (!next.vs || next.v) ? search() : Promise.resolve();
   if (next.v) {
     const result = resultOf(next);
     void player.open({ id: next.v, start: next.s, end: next.e, result, query: next.q, model: next.model, title: result?.title, fault: next.fault });
@@ -110,6 +113,44 @@ async function follow(next, { focus = true } = {}) {
   // The list is narrower beside the player: what was clicked moves.
   if (next.v && focus) linkOf(next.v, next.s)?.scrollIntoView({ block: "nearest" });
   await answered;
+}
+
+/** Collections, in the place of results: a script of their own, fetched when they are first opened. */
+let collections = null;
+async function showCollection({ c, v }, focus) {
+  byId("collections").hidden = !c;
+  document.body.classList.toggle("collecting", Boolean(c));
+  if (!c) {
+    collections?.leave();
+    return;
+  }
+  const { Collections } = await import("./collections.js");
+  collections ??= new Collections({
+    go, say, linkTo: (to) => addressOf({ ...state, q: "", v: "", s: null, e: null, ...to }), copy,
+    blank: Object.fromEntries(["q", ...EXAMPLES, ...FILTERS].map((name) => [name, ""])),
+    search: async (question, signal) =>
+      ((await ask("search", listOf({ ...state, ...question }), { signal })).data ?? []).map(keyOf),
+  });
+  await collections.show(c);
+  if (focus && !v) byId("collections-title")?.focus();
+}
+
+async function copy(link) {
+  const whole = new URL(link, location.href).href;
+  await navigator.clipboard?.writeText(whole).then(() => say("Link copied."), () => say(`The link is ${whole}`));
+}
+
+/** Keep the question that is answered here, under its own words. */
+async function saveThis() {
+  const { saveSearch } = await import("./collections.js");
+  const question = Object.fromEntries(["q", ...FILTERS].filter((name) => state[name]).map((name) => [name, state[name]]));
+  try {
+    await saveSearch(state.q.trim().slice(0, 200), question, shown.data.map(keyOf));
+    byId("save-search").textContent = "Saved";
+    say("The search is saved; Collections lists it.");
+  } catch (error) {
+    showFault(error, saveThis);
+  }
 }
 
 /** Two systems side by side: a script of its own, fetched when it is first opened. */
@@ -320,7 +361,8 @@ function head(answer, beside = "", beneath = "") {
 function showWaiting() {
   byId("results").setAttribute("aria-busy", "true");
   byId("results").dataset.answer = "";
-  for (const id of ["fault", "rates", "checked", "notes", "tail", "more", "by-video"]) byId(id).hidden = true;
+  byId("save-search").textContent = "Save search";
+  for (const id of ["fault", "rates", "checked", "notes", "tail", "more", "by-video", "save-search"]) byId(id).hidden = true;
   byId("answer").textContent = shown.isSearch ? "Searching…" : "";
   byId("beneath").textContent = "";
   line("");
@@ -367,6 +409,7 @@ function showAnswer() {
   showNotes(notes);
   byId("checked").hidden = !shown.check?.moments;
   byId("checked").textContent = shown.check?.moments ? `Looked at twice: ${shown.check.line}.` : "";
+  byId("save-search").hidden = !state.q.trim();
   showReasons();
   showCards();
 }
@@ -514,7 +557,7 @@ function showMin() {
 
 // Results: which is open, and going from one to the next
 
-const links = () => [...document.querySelectorAll("#results .card-link")].filter((link) => link.offsetParent !== null || isWatchingNarrow());
+const links = () => [...document.querySelectorAll("#results .card-link:not(.double)")].filter((link) => link.offsetParent !== null || isWatchingNarrow());
 const isWatchingNarrow = () => document.body.classList.contains("watching") && byId("results").offsetParent === null;
 
 function linkOf(id, start) {
@@ -565,7 +608,7 @@ function openLink(link, options) {
 
 function submit(event) {
   event?.preventDefault();
-  const changes = { q: byId("query").value.trim(), v: "", s: null, e: null };
+  const changes = { q: byId("query").value.trim(), v: "", s: null, e: null, c: "" };
   for (const name of FILTERS) changes[name] = byId(name).value.trim();
   if (changes.min === "0") changes.min = "";
   if (!changes.q) changes.vs = null;
@@ -629,6 +672,7 @@ const PLAYER_KEYS = {
   "<": () => player.faster(-1),
   ">": () => player.faster(1),
   f: () => byId("cues").hidden ? false : byId("cue-find").focus(),
+  b: () => void player.collect(),
   c: () => void player.copyLink(),
   x: () => void player.cut(),
   w: () => void player.why(),
@@ -691,6 +735,12 @@ function listen() {
   byId("tail").addEventListener("toggle", showMore);
   byId("compare").addEventListener("click", () => void openComparison());
   byId("by-video").addEventListener("click", groupByVideo);
+  byId("save-search").addEventListener("click", () => void saveThis());
+  byId("to-collections").addEventListener("click", (event) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    go({ c: "all", v: "", s: null, e: null });
+  });
   byId("reasons-open").addEventListener("click", () => {
     const isOpen = byId("reasons-open").getAttribute("aria-expanded") === "true";
     byId("reasons-open").setAttribute("aria-expanded", String(!isOpen));

@@ -66,7 +66,7 @@ export class Player {
     byId("title").textContent = title || id;
     this.#tell(fault, Boolean(fault));
     byId("why-panel").hidden = true;
-    byId("export").open = false;
+    byId("export").open = byId("collect").open = false;
     if (!same) this.#forget();
     this.root.scrollTop = 0;
     try {
@@ -257,6 +257,8 @@ export class Player {
     }
     this.#tell("");
     this.clip = { start, end, at, plays };
+    // The button that was pressed goes, and with it the focus: keys go on to work.
+    if (byId("unplayable").contains(document.activeElement)) byId("title").focus({ preventScroll: true });
     byId("unplayable").hidden = true;
     this.#mount(!this.info.has_picture ? "audio" : "video", url);
     byId("screen").classList.add("clip");
@@ -457,6 +459,33 @@ export class Player {
     }
   }
 
+  /** Put the moment into a collection; without a name into the one used last. */
+  async collect(name = "") {
+    const { collect, lastUsed } = await import("./collections.js");
+    const moment = `${this.opened.id}@${this.start.toFixed(3)}-${this.end.toFixed(3)}`;
+    try {
+      const { name: into, items } = await collect(name || lastUsed(), [moment], this.opened.query ?? "");
+      this.#tell(`In “${into}”, which has ${items.length} ${items.length === 1 ? "moment" : "moments"} now.`);
+      this.hooks.say(byId("message").textContent);
+    } catch (error) {
+      this.#tell(`Not collected: ${error.message}`, true);
+    }
+  }
+
+  async #offerCollections() {
+    if (!byId("collect").open) return;
+    const field = byId("collect-name");
+    field.value = "";
+    field.focus();
+    const { lastUsed, listed } = await import("./collections.js");
+    if (!field.value) {
+      field.value = lastUsed();
+      field.select();
+    }
+    const all = await listed().catch(() => []);
+    byId("collect-names").replaceChildren(...all.map(({ name }) => make("option", { value: name })));
+  }
+
   async cut() {
     const { start, end } = this;
     const url = clipOf(this.opened.id, start, end);
@@ -542,6 +571,13 @@ export class Player {
     on("copy", "click", () => this.copyLink());
     on("cut", "click", () => this.cut());
     on("why", "click", () => this.why());
+    on("collect", "toggle", () => void this.#offerCollections());
+    on("collect-form", "submit", (event) => {
+      event.preventDefault();
+      byId("collect").open = false;
+      byId("collect").querySelector("summary").focus();
+      void this.collect(byId("collect-name").value.trim());
+    });
     on("only-this", "click", () => this.hooks.onlyThis(this.opened.id));
     on("play-clip", "click", () => this.playPiece());
     on("frame-less", "click", () => this.frame(-1));

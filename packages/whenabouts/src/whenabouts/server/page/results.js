@@ -61,7 +61,7 @@ export function momentCard(result, { query, href, likeHref, dim, isPlace, place,
   return card({
     href, dim,
     beside: [
-      doubles.length ? make("p", { class: "beside" }, "also in ", ...doubles.map((link) => chip(link, link.title))) : null,
+      doubles.length ? make("p", { class: "beside" }, "also in ", ...doubles.map((link) => chip(link, link.title, "double"))) : null,
       others.length ? make("p", { class: "beside" }, ...others.map((link) => chip(link, clock(link.start), link.word))) : null,
       likeHref ? make("a", { class: "like-link", href: likeHref, "aria-label": `More like this: ${title}, ${span(result.start, result.end)}` }, "More like this") : null,
     ].filter(Boolean),
@@ -82,8 +82,8 @@ export function momentCard(result, { query, href, likeHref, dim, isPlace, place,
 
 const sureness = (piece) => (Number.isFinite(piece.recognised) ? ` (recognised, ${Math.floor(100 * piece.recognised)} % sure of its words)` : null);
 
-const chip = ({ href, key, word }, text) =>
-  make("a", { class: `chip card-link${word === "unlikely" ? " dim" : ""}`, href, "data-key": key, title: word }, text);
+const chip = ({ href, key, word }, text, kind = "") =>
+  make("a", { class: `chip card-link ${kind}${word === "unlikely" ? " dim" : ""}`, href, "data-key": key, title: word }, text);
 
 /**
  * Rows of results for cards: [first, doubles, others], each a row number or a list of them. The same words at the same

@@ -48,6 +48,11 @@ export async function ask(path, parameters = {}, { signal, onWait } = {}) {
   }
 }
 
+/** The JSON of a route that changes something. Throws Fault. */
+export async function sent(method, path, body) {
+  return (await fetched(address(path), undefined, body === undefined ? undefined : JSON.stringify(body), method)).json();
+}
+
 /** The reply of a route; what brings a picture is sent as a body, because no address is so long. */
 function replied(path, parameters, signal) {
   if (!parameters.picture) return fetched(address(path, parameters), signal);
@@ -57,10 +62,10 @@ function replied(path, parameters, signal) {
 }
 
 /** A response that is well; Fault otherwise. With a body it is posted as JSON. */
-export async function fetched(url, signal, body) {
+export async function fetched(url, signal, body, method = body === undefined ? "GET" : "POST") {
   let response;
   try {
-    const posted = body === undefined ? {} : { method: "POST", body };
+    const posted = body === undefined ? { method } : { method, body };
     const headers = { Accept: "application/json, */*", ...(posted.body && { "Content-Type": "application/json" }) };
     response = await fetch(url, { signal, headers, ...posted });
   } catch (error) {

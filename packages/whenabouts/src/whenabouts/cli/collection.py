@@ -1,0 +1,140 @@
+"""`whenabouts collection`: moments put together, in order, with notes."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from whenabouts.cli.options import (
+    add_corpus,
+    add_format,
+    add_verb,
+    for_terminal,
+    open_corpus,
+    print_either,
+)
+from whenabouts.times import format_time, parse_seconds
+from whenabouts.types import UsageError, number_of
+
+if TYPE_CHECKING:
+    from whenabouts.corpus import Corpus
+    from whenabouts.workplace.collections import Collection, Collections
+
+_EPILOG = """\
+examples:
+  whenabouts collection --corpus my.corpus
+  whenabouts collection add "opening film" friday@0:01-0:03.5 talk@12:00-12:20 --corpus my.corpus
+  whenabouts collection show "opening film" --corpus my.corpus
+  whenabouts collection change "opening film" 2 --start 12:01 --note "the applause" --corpus my.corpus
+  whenabouts collection move "opening film" 2 1 --corpus my.corpus
+  whenabouts export --collection "opening film" --out film.edl --corpus my.corpus
+  whenabouts cut --collection "opening film" --join --out film.mp4 --corpus my.corpus"""
+
+
+_ACTIONS = {
+    "show": "NAME: list its moments",
+    "add": "NAME VIDEO@START-END…: put moments at its end; it is made if it is not there yet",
+    "remove": "NAME PLACE…: take moments out, by their numbers in the list",
+    "move": "NAME FROM TO: give a moment another number",
+    "change": "NAME PLACE: trim a moment (--start, --end), write a note or tags on it",
+    "rename": "NAME NEW: give it another name",
+    "delete": "NAME: delete it; the videos stay",
+}
+_VALUES = {"add": (1, None), "remove": (1, None), "move": (2, 2), "change": (1, 1), "rename": (1, 1)}
+"""How many values an action takes after the name, at least and at most."""
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb."""
+    actions = "\n".join(f"  {action:<8}{what}" for action, what in _ACTIONS.items())
+    parser = add_verb(
+        verbs,
+        "collection",
+        run,
+        description="Moments that you put together. They are kept with the corpus, for `export` and `cut` "
+        "(--collection NAME) and for the page. Several people may change them at once.",
+        epilog=f"actions:\n{actions}\n{_EPILOG}",
+    )
+    parser.add_argument("action", nargs="?", choices=tuple(_ACTIONS), metavar="ACTION", help="none: list all")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the collection")
+    parser.add_argument("values", nargs="*", metavar="VALUE", help="as below")
+    parser.add_argument("--start", metavar="TIME", help="change: where it begins, such as 12.5 or 0:12.5")
+    parser.add_argument("--end", metavar="TIME", help="change: where it ends")
+    parser.add_argument("--note", metavar="TEXT", help="change: a note; an empty one takes it away")
+    parser.add_argument(
+        "--tag", action="append", metavar="TEXT", help="change: a tag (repeat for more); replaces all"
+    )
+    add_corpus(parser)
+    add_format(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """List, or do what the action says and show the collection as it is then; 1 where there is nothing."""
+    corpus = open_corpus(options)
+    collections = corpus.collections
+    if options.action is None:
+        listed = collections.listed()
+        print_either(
+            options,
+            lambda: [each.to_json() for each in listed],
+            lambda: (
+                for_terminal(f"{each.name}: {number_of(each.count, 'moment')}, {format_time(each.seconds)}")
+                for each in listed
+            ),
+        )
+        return 0 if listed else 1
+    least, most = _VALUES.get(options.action, (0, 0))
+    if options.name is None or not least <= len(options.values) <= (most or len(options.values)):
+        raise UsageError(f"whenabouts collection {options.action} {_ACTIONS[options.action]}")
+    if options.action == "delete":
+        collections.delete(options.name)
+        return 0
+    if options.action == "add":
+        moments = [corpus.moment(moment) for moment in options.values]
+        collection = collections.add(options.name, moments, create=True)
+    elif options.action == "rename":
+        collection = collections.describe(options.name, new_name=options.values[0])
+    else:
+        collection = _changed(collections, options)
+    print_either(options, collection.to_json, lambda: _lines(corpus, collection))
+    return 0 if collection.items else 1
+
+
+def _changed(collections: Collections, options: argparse.Namespace) -> Collection:
+    """The collection after an action on its moments."""
+    collection = collections.get(options.name)
+    ids = [item.id for item in collection.items]
+
+    def at(place: str) -> str:
+        if not place.isdecimal() or not 1 <= int(place) <= len(ids):
+            count = number_of(len(ids), "moment")
+            raise UsageError(f"{collection.name!r} has {count}, no number {place}")
+        return ids[int(place) - 1]
+
+    places = [at(place) for place in options.values]
+    if options.action == "remove":
+        return collections.remove(collection.id, places)
+    if options.action == "move":
+        others = [item for item in ids if item != places[0]]
+        return collections.move(collection.id, places[0], [*others, None][ids.index(places[1])])
+    if options.action == "change":
+        times = {name: parse_seconds(text) for name in ("start", "end") if (text := getattr(options, name))}
+        return collections.change(collection.id, places[0], note=options.note, tags=options.tag, **times)
+    return collection
+
+
+def _lines(corpus: Corpus, collection: Collection) -> Iterator[str]:
+    yield for_terminal(
+        f"{collection.name}: {number_of(len(collection.items), 'moment')}, {format_time(collection.seconds)}"
+    )
+    for place, item in enumerate(collection.items, 1):
+        record = corpus.record(item.video_id)
+        words = (
+            " ".join(line.text for line in corpus.words(record, item.moment))
+            if record
+            else "(not here any more)"
+        )
+        span = f"{format_time(item.start)} - {format_time(item.end)}"
+        tags = "".join(f" #{tag}" for tag in item.tags)
+        yield for_terminal(f"{place:>3}. {item.video_id} {span}{tags}  {item.note or words}"[:200])

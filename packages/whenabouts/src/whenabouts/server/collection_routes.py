@@ -1,0 +1,440 @@
+"""Routes for what people keep while they work: collections of moments, and saved searches."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path as FilePath
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from whenabouts import export
+from whenabouts.corpus import Corpus
+from whenabouts.export.options import Options
+from whenabouts.server.cache import Cache
+from whenabouts.server.decoding import FilmTask
+from whenabouts.server.errors import ServerError, printable, problems, safe_errors
+from whenabouts.server.export_routes import listed_as_shown
+from whenabouts.server.files import respond
+from whenabouts.server.schemas import MOST_MOMENTS, MomentName, NoParameters, Seconds, Strict
+from whenabouts.server.service import Service, record_of, service_of
+from whenabouts.server.video_routes import content_of, title_of, urls_of
+from whenabouts.types import Moment
+from whenabouts.workplace.collections import (
+    LONGEST_NAME,
+    LONGEST_NOTE,
+    LONGEST_TAG,
+    MOST_TAGS,
+    Collection,
+    Item,
+    NameTaken,
+    NoSuchCollection,
+)
+
+router = APIRouter(prefix="/api")
+MOST_FILM_SECONDS = 3600.0
+_WORDS = 500
+CollectionId = Annotated[str, Path(max_length=LONGEST_NAME)]
+ItemId = Annotated[str, Path(max_length=40)]
+_Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
+_Note = Annotated[str, Field(max_length=LONGEST_NOTE)]
+
+
+class NewCollection(Strict):
+    """What a collection is called."""
+
+    name: _Name
+    note: _Note = ""
+
+
+class CollectionChange(Strict):
+    """What of a collection becomes another one; null: nothing."""
+
+    name: _Name | None = None
+    note: _Note | None = None
+
+
+class NewItems(Strict):
+    """Moments for the end of a collection, and the question that found them."""
+
+    moments: list[MomentName] = Field(min_length=1, max_length=MOST_MOMENTS)
+    query: str = Field(default="", max_length=2000)
+
+
+class ItemChange(Strict):
+    """What of a moment becomes another one; null: nothing."""
+
+    start: Seconds | None = None
+    end: Seconds | None = None
+    note: _Note | None = None
+    tags: list[Annotated[str, Field(max_length=LONGEST_TAG)]] | None = Field(
+        default=None, max_length=MOST_TAGS
+    )
+
+
+class ItemMove(Strict):
+    """Before which other moment it shall stand; null: at the end."""
+
+    before: str | None = Field(default=None, max_length=40)
+
+
+class ItemBody(BaseModel):
+    """A moment of a collection; `gone`: its video is not in the corpus any more."""
+
+    id: str
+    video_id: str
+    title: str
+    start: float
+    end: float
+    note: str
+    tags: list[str]
+    query: str
+    text: str
+    gone: bool
+    thumbnail_url: str | None
+    clip_url: str | None
+    video_url: str | None
+
+
+class CollectionLine(BaseModel):
+    """A collection in the list; `changed` is seconds since 1970, `seconds` the total length."""
+
+    id: str
+    name: str
+    note: str
+    changed: float
+    count: int
+    seconds: float
+
+
+class CollectionsBody(BaseModel):
+    """All collections, the one that was changed last first."""
+
+    data: list[CollectionLine]
+
+
+class CollectionBody(CollectionLine):
+    """A collection with its moments in order."""
+
+    items: list[ItemBody]
+
+
+class ListParameters(Strict):
+    """How a collection is written down."""
+
+    format: str = Field(default="edl", min_length=1, max_length=20, pattern=r"^[a-z0-9]+$")
+
+
+class NewSearch(Strict):
+    """A question to be kept, the page's parameters of it, and the moments that it gives now."""
+
+    name: _Name
+    question: dict[str, str] = Field(max_length=40)
+    moments: list[str] = Field(default_factory=list, max_length=MOST_MOMENTS)
+
+
+class SavedSearchBody(BaseModel):
+    """A saved search; `moments` are those that it gave when it was last looked at."""
+
+    name: str
+    question: dict[str, str]
+    saved: float
+    moments: list[str]
+
+
+class SavedSearchesBody(BaseModel):
+    """All saved searches, by name."""
+
+    data: list[SavedSearchBody]
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except NoSuchCollection as error:
+        raise ServerError(404, "no_such_collection", str(error)) from None
+    except NameTaken as error:
+        raise ServerError(409, "name_taken", str(error), field="name") from None
+
+
+async def _done(request: Request, change: Callable[[Corpus], Collection]) -> CollectionBody:
+    """The collection that `change` gives, as the page shows it."""
+    service = service_of(request)
+
+    def job(corpus: Corpus) -> CollectionBody:
+        with _refusals():
+            return _shown(service, corpus, change(corpus))
+
+    return await service.read(service.reads, request, job)
+
+
+def _shown(service: Service, corpus: Corpus, collection: Collection) -> CollectionBody:
+    return CollectionBody(**_line(collection), items=[_item(corpus, item) for item in collection.items])
+
+
+def _line(collection: Collection) -> dict[str, Any]:
+    facts = {name: getattr(collection, name) for name in ("id", "name", "note", "changed", "seconds")}
+    return facts | {"count": len(collection.items)}
+
+
+def _item(corpus: Corpus, item: Item) -> ItemBody:
+    record = corpus.record(item.video_id)
+    words = corpus.words(record, item.moment) if record else ()
+    video_url, thumbnail_url = urls_of(record, item.moment.middle) if record else (None, None)
+    base = f"/api/videos/{quote(item.video_id, safe='')}"
+    return ItemBody(
+        **item.to_json(),
+        title=title_of(record) if record else printable(item.video_id),
+        text=printable(" ".join(line.text for line in words))[:_WORDS],
+        gone=record is None,
+        thumbnail_url=thumbnail_url,
+        video_url=video_url,
+        clip_url=f"{base}/clip?start={item.start:.3f}&end={item.end:.3f}" if video_url else None,
+    )
+
+
+@router.get("/collections", responses=problems(), summary="All collections")
+async def collections(request: Request, _: Annotated[NoParameters, Query()]) -> CollectionsBody:
+    """The one that was changed last first."""
+    service = service_of(request)
+
+    def read(corpus: Corpus) -> CollectionsBody:
+        return CollectionsBody(
+            data=[CollectionLine(**each.to_json()) for each in corpus.collections.listed()]
+        )
+
+    return await service.read(service.reads, request, read)
+
+
+@router.post("/collections", responses=problems(409), summary="Make a collection")
+async def create(
+    request: Request, body: NewCollection, _: Annotated[NoParameters, Query()]
+) -> CollectionBody:
+    """A new, empty one."""
+    return await _done(request, lambda corpus: corpus.collections.create(body.name, body.note))
+
+
+@router.get("/collections/{collection}", responses=problems(404), summary="A collection")
+async def collection(
+    request: Request, collection: CollectionId, _: Annotated[NoParameters, Query()]
+) -> CollectionBody:
+    """By its id or its name, with its moments in order."""
+    return await _done(request, lambda corpus: corpus.collections.get(collection))
+
+
+@router.patch("/collections/{collection}", responses=problems(404, 409), summary="Rename a collection")
+async def describe(
+    request: Request, collection: CollectionId, body: CollectionChange, _: Annotated[NoParameters, Query()]
+) -> CollectionBody:
+    """Another name, another note, or both."""
+    return await _done(
+        request, lambda corpus: corpus.collections.describe(collection, new_name=body.name, note=body.note)
+    )
+
+
+@router.delete("/collections/{collection}", responses=problems(404), summary="Delete a collection")
+async def delete(
+    request: Request, collection: CollectionId, _: Annotated[NoParameters, Query()]
+) -> CollectionsBody:
+    """Its videos stay; the answer is the list without it."""
+    service = service_of(request)
+
+    def write(corpus: Corpus) -> CollectionsBody:
+        with _refusals():
+            corpus.collections.delete(collection)
+        return CollectionsBody(
+            data=[CollectionLine(**each.to_json()) for each in corpus.collections.listed()]
+        )
+
+    return await service.read(service.reads, request, write)
+
+
+@router.post("/collections/{collection}/items", responses=problems(404), summary="Put moments into it")
+async def add(
+    request: Request, collection: CollectionId, body: NewItems, _: Annotated[NoParameters, Query()]
+) -> CollectionBody:
+    """At its end, in the order in which they are given."""
+
+    def change(corpus: Corpus) -> Collection:
+        moments = [corpus.moment(name) for name in body.moments]
+        return corpus.collections.add(collection, moments, query=body.query)
+
+    return await _done(request, change)
+
+
+@router.patch("/collections/{collection}/items/{item}", responses=problems(404), summary="Change a moment")
+async def change(
+    request: Request,
+    collection: CollectionId,
+    item: ItemId,
+    body: ItemChange,
+    _: Annotated[NoParameters, Query()],
+) -> CollectionBody:
+    """Trim it, or give it another note or other tags."""
+    new = body.model_dump()
+    return await _done(request, lambda corpus: corpus.collections.change(collection, item, **new))
+
+
+@router.post("/collections/{collection}/items/{item}/move", responses=problems(404), summary="Move a moment")
+async def move(
+    request: Request,
+    collection: CollectionId,
+    item: ItemId,
+    body: ItemMove,
+    _: Annotated[NoParameters, Query()],
+) -> CollectionBody:
+    """Before another one, or to the end."""
+    return await _done(request, lambda corpus: corpus.collections.move(collection, item, body.before))
+
+
+@router.delete("/collections/{collection}/items/{item}", responses=problems(404), summary="Take a moment out")
+async def remove(
+    request: Request, collection: CollectionId, item: ItemId, _: Annotated[NoParameters, Query()]
+) -> CollectionBody:
+    """The others move up."""
+    return await _done(request, lambda corpus: corpus.collections.remove(collection, [item]))
+
+
+@router.get(
+    "/collections/{collection}/export",
+    responses=problems(404, 409, 410)
+    | {200: {"description": "The list, in the format asked for", "content": {"*/*": {}}}},
+    response_class=Response,
+    summary="A collection as a list for editors and players",
+)
+async def export_collection(
+    request: Request, collection: CollectionId, parameters: Annotated[ListParameters, Query()]
+) -> Response:
+    """What `whenabouts export --collection` writes, as a download."""
+    service = service_of(request)
+    if parameters.format not in export.format_names():
+        problem = f"{parameters.format!r} is no format; there are {', '.join(export.format_names())}"
+        raise ServerError(400, "unknown_format", problem, field="format")
+
+    def read(corpus: Corpus) -> tuple[str, bytes]:
+        kept = _filled(corpus, collection)
+        moments, _ = corpus.moments_of(kept.items)
+        called, sources = listed_as_shown(service, corpus, moments)
+        data, _ = export.render(called, parameters.format, Options(title=kept.name, sources=sources))
+        return kept.name, data
+
+    name, data = await service.read(service.searches, request, read)
+    format = export.format_of(parameters.format)
+    disposition = f"attachment; filename*=utf-8''{quote(name + format.SUFFIXES[0], safe='')}"
+    return Response(data, headers={"Content-Disposition": disposition, "Content-Type": format.MEDIA_TYPE})
+
+
+@router.get(
+    "/collections/{collection}/film",
+    responses=problems(404, 409, 410, 507)
+    | {
+        200: {
+            "description": "The film",
+            "content": {"video/mp4": {"schema": {"type": "string", "format": "binary"}}},
+        }
+    },
+    response_class=Response,
+    summary="A collection as one film",
+)
+async def film(request: Request, collection: CollectionId, _: Annotated[NoParameters, Query()]) -> Response:
+    """Its moments one after the other, encoded anew as MP4; at most an hour."""
+    service = service_of(request)
+
+    def read(corpus: Corpus) -> tuple[str, list[tuple[Any, Moment]]]:
+        kept = _filled(corpus, collection)
+        return kept.name, [
+            (record_of(corpus, item.video_id), item.moment)
+            for item in kept.items
+            if corpus.record(item.video_id) is not None
+        ]
+
+    name, parts = await service.read(service.reads, request, read)
+    if sum(part[1].duration for part in parts) > MOST_FILM_SECONDS:
+        raise ServerError(
+            400, "film_too_long", f"at most {MOST_FILM_SECONDS:g} s are joined at once; cut it here"
+        )
+    for record, _moment in parts:
+        service.folders.open(record).close()
+    facts = [
+        f"{'/'.join(content_of(record))} {moment.start:.3f} {moment.end:.3f}" for record, moment in parts
+    ]
+    key = Cache.key("film", *facts) + ".mp4"
+    if service.cache.find(key) is None:
+        service.clip_rate.take()
+    opened = await service.made(service.clips, "film", key, partial(_join, service, parts))
+    return respond(request, opened, media_type="video/mp4", name=f"{name}.mp4", tag=key[:32], max_age=3600)
+
+
+def _filled(corpus: Corpus, name: str) -> Collection:
+    """A collection with moments in it. Raises ServerError."""
+    with _refusals():
+        kept = corpus.collections.get(name)
+    if not any(corpus.record(item.video_id) for item in kept.items):
+        raise ServerError(404, "empty_collection", f"no moment in {kept.name!r} has a video here")
+    return kept
+
+
+def _join(service: Service, parts: Sequence[tuple[Any, Moment]], out: FilePath) -> None:
+    """Write a film."""
+    with contextlib.ExitStack() as held:
+        places = [held.enter_context(service.folders.held(record)) for record, _ in parts]
+        cuts = tuple(
+            (place, moment.start, moment.end) for place, (_, moment) in zip(places, parts, strict=True)
+        )
+        with safe_errors(places[0], out):
+            service.decoders.run(FilmTask(cuts, out))
+
+
+@router.get("/saved-searches", responses=problems(), summary="Questions that people keep")
+async def saved_searches(request: Request, _: Annotated[NoParameters, Query()]) -> SavedSearchesBody:
+    """By name."""
+    service = service_of(request)
+    return await service.read(service.reads, request, _saved)
+
+
+def _saved(corpus: Corpus) -> SavedSearchesBody:
+    return SavedSearchesBody(
+        data=[
+            SavedSearchBody(
+                name=each.name, question=dict(each.question), saved=each.saved, moments=sorted(each.moments)
+            )
+            for each in corpus.saved_searches.listed()
+        ]
+    )
+
+
+@router.post("/saved-searches", responses=problems(), summary="Keep a question")
+async def save_search(
+    request: Request, body: NewSearch, _: Annotated[NoParameters, Query()]
+) -> SavedSearchesBody:
+    """In place of one of the same name; the answer is the list with it."""
+    service = service_of(request)
+
+    def write(corpus: Corpus) -> SavedSearchesBody:
+        corpus.saved_searches.save(body.name, body.question, body.moments)
+        return _saved(corpus)
+
+    return await service.read(service.reads, request, write)
+
+
+@router.delete("/saved-searches/{name}", responses=problems(404), summary="Forget a question")
+async def delete_search(
+    request: Request,
+    name: Annotated[str, Path(max_length=LONGEST_NAME)],
+    _: Annotated[NoParameters, Query()],
+) -> SavedSearchesBody:
+    """The answer is the list without it."""
+    service = service_of(request)
+
+    def write(corpus: Corpus) -> SavedSearchesBody:
+        if name not in {each.name for each in corpus.saved_searches.listed()}:
+            raise ServerError(404, "no_such_search", f"no saved search is called {name!r}")
+        corpus.saved_searches.delete(name)
+        return _saved(corpus)
+
+    return await service.read(service.reads, request, write)

@@ -1,0 +1,338 @@
+"""Collections: moments that somebody puts together, in order, trimmed, with notes and tags.
+
+An item names a moment of a video by its id and times. Its words are read from the corpus when it is shown, so
+they are those of today, and those of a video that was taken out are gone.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from whenabouts.types import Moment, UsageError
+from whenabouts.workplace.database import Database
+
+LONGEST_NAME = 200
+LONGEST_NOTE = 10_000
+MOST_TAGS = 20
+LONGEST_TAG = 100
+MOST_ITEMS = 10_000
+MOST_COLLECTIONS = 1_000
+
+
+class NoSuchCollection(UsageError):
+    """No collection has that name, or no item that id."""
+
+
+class NameTaken(UsageError):
+    """Another collection has the name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A moment of a collection, [start, end) in seconds; `query` is the question that found it, or ""."""
+
+    id: str
+    video_id: str
+    start: float
+    end: float
+    note: str = ""
+    tags: tuple[str, ...] = ()
+    query: str = ""
+
+    @property
+    def moment(self) -> Moment:
+        return Moment(self.video_id, self.start, self.end)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "video_id": self.video_id,
+            "start": self.start,
+            "end": self.end,
+            "note": self.note,
+            "tags": list(self.tags),
+            "query": self.query,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A line of the list of collections; `seconds` is the total length, `changed` seconds since 1970."""
+
+    id: str
+    name: str
+    note: str
+    changed: float
+    count: int
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("id", "name", "note", "changed", "count", "seconds")}
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A collection with its items in order."""
+
+    id: str
+    name: str
+    note: str
+    changed: float
+    items: tuple[Item, ...]
+
+    @property
+    def seconds(self) -> float:
+        return sum(item.end - item.start for item in self.items)
+
+    def to_json(self) -> dict[str, Any]:
+        facts = {"id": self.id, "name": self.name, "note": self.note, "changed": self.changed}
+        return facts | {"seconds": self.seconds, "items": [item.to_json() for item in self.items]}
+
+
+class Collections:
+    """The collections of a corpus. Each method is one change, kept whole or not at all.
+
+    A collection is called by its name or its id. All raise StoreError if the file cannot be used.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def listed(self) -> list[Listed]:
+        """All, the one that was changed last first."""
+        with self._database.reading() as connection:
+            rows = (
+                []
+                if connection is None
+                else connection.execute(
+                    "SELECT c.id, c.name, c.note, c.changed, COUNT(i.id) AS count, "
+                    "COALESCE(SUM(i.end - i.start), 0.0) AS seconds FROM collections c LEFT JOIN items i "
+                    "ON i.collection = c.id GROUP BY c.id ORDER BY c.changed DESC, c.name"
+                ).fetchall()
+            )
+        return [Listed(**dict(row)) for row in rows]
+
+    def get(self, name: str) -> Collection:
+        """One collection. Raises NoSuchCollection."""
+        with self._database.reading() as connection:
+            if connection is None:
+                raise _unknown(name, [])
+            return _read(connection, name)
+
+    def create(self, name: str, note: str = "") -> Collection:
+        """A new, empty one. Raises NameTaken; UsageError for a name that is none."""
+        with self._database.changing() as connection:
+            return _read(connection, _create(connection, name, note))
+
+    def describe(self, name: str, *, new_name: str | None = None, note: str | None = None) -> Collection:
+        """Give it another name or note. Raises NoSuchCollection, NameTaken."""
+        with self._database.changing() as connection:
+            row = _row(connection, name)
+            if new_name is not None and checked_name(new_name) != row["name"]:
+                _check_free(connection, new_name)
+                connection.execute(
+                    "UPDATE collections SET name = ? WHERE id = ?", (new_name.strip(), row["id"])
+                )
+            if note is not None:
+                connection.execute("UPDATE collections SET note = ? WHERE id = ?", (_note(note), row["id"]))
+            return _changed(connection, row["id"])
+
+    def delete(self, name: str) -> None:
+        """Delete it with its items; the videos stay. Raises NoSuchCollection."""
+        with self._database.changing() as connection:
+            connection.execute("DELETE FROM collections WHERE id = ?", (_row(connection, name)["id"],))
+
+    def add(
+        self, name: str, moments: Iterable[Moment], *, query: str = "", create: bool = False
+    ) -> Collection:
+        """Put moments at the end; with `create` the collection is made if it is missing."""
+        with self._database.changing() as connection:
+            if create and _find(connection, name) is None:
+                _create(connection, name, "")
+            row = _row(connection, name)
+            place = _count(connection, row["id"])
+            new = list(moments)
+            if place + len(new) > MOST_ITEMS:
+                raise UsageError(
+                    f"{row['name']!r} would have {place + len(new)} moments; at most {MOST_ITEMS}"
+                )
+            connection.executemany(
+                "INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, '', '[]', ?)",
+                [
+                    (
+                        _new_id(),
+                        row["id"],
+                        place + at,
+                        each.video_id,
+                        each.start,
+                        each.end,
+                        query[:LONGEST_NOTE],
+                    )
+                    for at, each in enumerate(new)
+                ],
+            )
+            return _changed(connection, row["id"])
+
+    def change(
+        self,
+        name: str,
+        item: str,
+        *,
+        start: float | None = None,
+        end: float | None = None,
+        note: str | None = None,
+        tags: Sequence[str] | None = None,
+    ) -> Collection:
+        """Trim an item, or give it another note or other tags. Raises NoSuchCollection, UsageError."""
+        with self._database.changing() as connection:
+            row = _row(connection, name)
+            now = _item(connection, row["id"], item)
+            moment = Moment(
+                now.video_id, now.start if start is None else start, now.end if end is None else end
+            )
+            connection.execute(
+                "UPDATE items SET start = ?, end = ?, note = ?, tags = ? WHERE id = ?",
+                (
+                    moment.start,
+                    moment.end,
+                    now.note if note is None else _note(note),
+                    json.dumps(now.tags if tags is None else _tags(tags)),
+                    now.id,
+                ),
+            )
+            return _changed(connection, row["id"])
+
+    def move(self, name: str, item: str, before: str | None) -> Collection:
+        """Put an item before another one, or at the end (None). Raises NoSuchCollection."""
+        with self._database.changing() as connection:
+            row = _row(connection, name)
+            moved = _item(connection, row["id"], item).id
+            order = [each.id for each in _items(connection, row["id"]) if each.id != moved]
+            at = (
+                len(order)
+                if before is None or before == item
+                else order.index(_item(connection, row["id"], before).id)
+            )
+            if before != item:
+                _order(connection, [*order[:at], moved, *order[at:]])
+            return _changed(connection, row["id"])
+
+    def remove(self, name: str, items: Iterable[str]) -> Collection:
+        """Take items out. Raises NoSuchCollection if one is not there, and then all stay."""
+        with self._database.changing() as connection:
+            row = _row(connection, name)
+            gone = {_item(connection, row["id"], item).id for item in items}
+            connection.executemany("DELETE FROM items WHERE id = ?", [(item,) for item in gone])
+            _order(connection, [item.id for item in _items(connection, row["id"])])
+            return _changed(connection, row["id"])
+
+
+def checked_name(name: str) -> str:
+    """A name without spaces around it. Raises UsageError for one that is empty, too long or unprintable."""
+    name = name.strip()
+    if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+        raise UsageError(f"{name[:40]!r} is no name; write 1 to {LONGEST_NAME} printable characters")
+    return name
+
+
+def _note(text: str) -> str:
+    if len(text) > LONGEST_NOTE:
+        raise UsageError(f"the note has {len(text)} characters; at most {LONGEST_NOTE}")
+    return text
+
+
+def _tags(tags: Sequence[str]) -> list[str]:
+    plain = list(dict.fromkeys(filter(None, (tag.strip() for tag in tags))))
+    if len(plain) > MOST_TAGS or any(len(tag) > LONGEST_TAG or not tag.isprintable() for tag in plain):
+        raise UsageError(f"at most {MOST_TAGS} tags of at most {LONGEST_TAG} printable characters each")
+    return plain
+
+
+def _new_id() -> str:
+    return secrets.token_hex(6)
+
+
+def _find(connection: sqlite3.Connection, name: str) -> sqlite3.Row | None:
+    row: sqlite3.Row | None = connection.execute(
+        "SELECT * FROM collections WHERE name = ?1 OR id = ?1 ORDER BY name != ?1", (name.strip(),)
+    ).fetchone()
+    return row
+
+
+def _row(connection: sqlite3.Connection, name: str) -> sqlite3.Row:
+    row = _find(connection, name)
+    if row is None:
+        names = connection.execute("SELECT name FROM collections ORDER BY changed DESC LIMIT 20")
+        raise _unknown(name, [each["name"] for each in names])
+    return row
+
+
+def _unknown(name: str, names: Sequence[str]) -> NoSuchCollection:
+    present = f"there is {', '.join(map(repr, names))}" if names else "there is none yet"
+    return NoSuchCollection(f"no collection is called {name[:LONGEST_NAME]!r}; {present}")
+
+
+def _check_free(connection: sqlite3.Connection, name: str) -> None:
+    if connection.execute("SELECT 1 FROM collections WHERE name = ?", (checked_name(name),)).fetchone():
+        raise NameTaken(f"another collection is called {checked_name(name)!r}; choose another name")
+
+
+def _create(connection: sqlite3.Connection, name: str, note: str) -> str:
+    _check_free(connection, name)
+    if connection.execute("SELECT COUNT(*) FROM collections").fetchone()[0] >= MOST_COLLECTIONS:
+        raise UsageError(f"there are {MOST_COLLECTIONS} collections; delete one first")
+    new = _new_id()
+    connection.execute(
+        "INSERT INTO collections VALUES (?, ?, ?, ?)", (new, checked_name(name), _note(note), time.time())
+    )
+    return new
+
+
+def _count(connection: sqlite3.Connection, collection: str) -> int:
+    return int(
+        connection.execute("SELECT COUNT(*) FROM items WHERE collection = ?", (collection,)).fetchone()[0]
+    )
+
+
+def _items(connection: sqlite3.Connection, collection: str) -> list[Item]:
+    rows = connection.execute("SELECT * FROM items WHERE collection = ? ORDER BY place", (collection,))
+    return [_item_of(row) for row in rows]
+
+
+def _item(connection: sqlite3.Connection, collection: str, item: str) -> Item:
+    row = connection.execute(
+        "SELECT * FROM items WHERE collection = ? AND id = ?", (collection, item)
+    ).fetchone()
+    if row is None:
+        raise NoSuchCollection(
+            f"no moment {item[:40]!r} is in the collection; somebody may have taken it out"
+        )
+    return _item_of(row)
+
+
+def _item_of(row: sqlite3.Row) -> Item:
+    facts = {name: row[name] for name in ("id", "video_id", "start", "end", "note", "query")}
+    return Item(**facts, tags=tuple(map(str, json.loads(row["tags"]))))
+
+
+def _order(connection: sqlite3.Connection, items: Sequence[str]) -> None:
+    places = [(place, item) for place, item in enumerate(items)]
+    connection.executemany("UPDATE items SET place = ? WHERE id = ?", places)
+
+
+def _read(connection: sqlite3.Connection, name: str) -> Collection:
+    row = _row(connection, name)
+    return Collection(
+        row["id"], row["name"], row["note"], row["changed"], tuple(_items(connection, row["id"]))
+    )
+
+
+def _changed(connection: sqlite3.Connection, collection: str) -> Collection:
+    connection.execute("UPDATE collections SET changed = ? WHERE id = ?", (time.time(), collection))
+    return _read(connection, collection)

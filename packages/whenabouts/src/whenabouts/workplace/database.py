@@ -1,0 +1,124 @@
+"""The file `workplace.sqlite` of a corpus: opened with distrust, changed in transactions.
+
+SQLite decides between writers of several processes, and a writer that is killed leaves the state of before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+
+from whenabouts.index.lance import folder_of, is_remote
+from whenabouts.index.records import StoreError
+from whenabouts.types import UsageError
+
+FILE = "workplace.sqlite"
+_VERSION = 1
+# Another change is soon over.
+_WAIT_SECONDS = 10.0
+# No text that is kept is longer (bytes).
+_LONGEST = 1 << 20
+_SCHEMA = (
+    "CREATE TABLE collections (id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, note TEXT NOT NULL, "
+    "changed REAL NOT NULL) STRICT",
+    "CREATE TABLE items (id TEXT PRIMARY KEY, collection TEXT NOT NULL REFERENCES collections (id) "
+    "ON DELETE CASCADE, place INTEGER NOT NULL, video_id TEXT NOT NULL, start REAL NOT NULL, end REAL NOT "
+    "NULL, note TEXT NOT NULL, tags TEXT NOT NULL, query TEXT NOT NULL) STRICT",
+    "CREATE INDEX items_in_order ON items (collection, place)",
+    "CREATE TABLE searches (name TEXT PRIMARY KEY, question TEXT NOT NULL, saved REAL NOT NULL, "
+    "moments TEXT NOT NULL) STRICT",
+)
+
+
+class Database:
+    """The workplace of the corpus at `place`. Made with the first change."""
+
+    def __init__(self, place: str) -> None:
+        if is_remote(place):
+            raise UsageError(
+                f"{place} lies on an object store, which keeps no collections and no saved searches; "
+                "use a corpus in a folder"
+            )
+        if not folder_of(place).is_dir():
+            raise UsageError(f"{place} are searched side by side; open the one whose collections you want")
+        self.path = folder_of(place) / FILE
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection | None]:
+        """A connection that sees one state; None where nothing was kept yet. Raises StoreError."""
+        if not self.path.exists():
+            yield None
+            return
+        with self._opened("ro") as connection:
+            connection.execute("BEGIN")
+            yield connection
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[sqlite3.Connection]:
+        """A connection whose changes are all kept, or none if an error is raised. Raises StoreError."""
+        if not self.path.exists():
+            with self._explained():
+                os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        with self._opened("rw") as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            connection.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _opened(self, mode: str) -> Iterator[sqlite3.Connection]:
+        with self._explained():
+            # A corpus may come from a stranger: a link would lead out of it.
+            if not stat.S_ISREG(self.path.lstat().st_mode):
+                raise StoreError(f"{self.path} is no ordinary file; remove it")
+            connection = sqlite3.connect(
+                f"{self.path.as_uri()}?mode={mode}", uri=True, timeout=_WAIT_SECONDS, isolation_level=None
+            )
+            with contextlib.closing(connection):
+                connection.row_factory = sqlite3.Row
+                connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+                for pragma in ("trusted_schema = OFF", "foreign_keys = ON", "cell_size_check = ON"):
+                    connection.execute(f"PRAGMA {pragma}")
+                self._check(connection, mode)
+                yield connection
+
+    def _check(self, connection: sqlite3.Connection, mode: str) -> None:
+        """Make the tables of a new file; refuse a file with others, or with programs (triggers) inside."""
+        if mode == "rw":
+            connection.execute("BEGIN IMMEDIATE")
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0 and not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
+                for statement in _SCHEMA:
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {_VERSION}")
+            connection.execute("COMMIT")
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > _VERSION:
+            raise StoreError(
+                f"{self.path} was written by a newer version; upgrade: pip install -U whenabouts"
+            )
+        present = {
+            row["sql"] for row in connection.execute("SELECT sql FROM sqlite_schema WHERE sql NOT NULL")
+        }
+        if present != set(_SCHEMA):
+            raise StoreError(f"{self.path} does not hold collections; move it away, and a new one is made")
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Errors of SQLite and the disk as a StoreError that names the file."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            hint = "somebody else is changing it; try again" if busy else "check the disk and its permissions"
+            raise StoreError(f"{self.path} cannot be used ({error}); {hint}") from error
+        except sqlite3.DatabaseError as error:
+            raise StoreError(
+                f"{self.path} is damaged ({error}); restore it from a copy, or remove it"
+            ) from error
+        except OSError as error:
+            raise StoreError(
+                f"{self.path} cannot be used ({error.strerror}); check its permissions"
+            ) from error

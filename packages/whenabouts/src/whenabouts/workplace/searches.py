@@ -1,0 +1,77 @@
+"""Saved searches: a question with its filters, and which of its answers were seen."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from whenabouts.types import UsageError
+from whenabouts.workplace.collections import checked_name
+from whenabouts.workplace.database import Database
+
+MOST_SEARCHES = 1_000
+_MOST_MOMENTS = 1_000
+_LONGEST_QUESTION = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class SavedSearch:
+    """A question under a name; `moments` are those that it gave when somebody last looked."""
+
+    name: str
+    question: Mapping[str, Any]
+    saved: float
+    moments: frozenset[str]
+
+
+class SavedSearches:
+    """The saved searches of a corpus. All raise StoreError if their file cannot be used."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def listed(self) -> list[SavedSearch]:
+        """All, by name."""
+        with self._database.reading() as connection:
+            rows = (
+                []
+                if connection is None
+                else connection.execute("SELECT * FROM searches ORDER BY name").fetchall()
+            )
+        return [
+            SavedSearch(
+                row["name"], json.loads(row["question"]), row["saved"], frozenset(json.loads(row["moments"]))
+            )
+            for row in rows
+        ]
+
+    def get(self, name: str) -> SavedSearch:
+        """One of them. Raises UsageError."""
+        search = {each.name: each for each in self.listed()}.get(name.strip())
+        if search is None:
+            raise UsageError(f"no saved search is called {name[:200]!r}")
+        return search
+
+    def save(self, name: str, question: Mapping[str, Any], moments: Iterable[str]) -> None:
+        """Keep a question, in place of one of the same name, and what it gives now."""
+        text = json.dumps(dict(question))
+        if len(text) > _LONGEST_QUESTION:
+            raise UsageError(f"the question has {len(text)} characters; at most {_LONGEST_QUESTION}")
+        kept = json.dumps(list(moments)[:_MOST_MOMENTS])
+        with self._database.changing() as connection:
+            name = checked_name(name)
+            count = connection.execute("SELECT COUNT(*) FROM searches WHERE name != ?", (name,)).fetchone()[0]
+            if count >= MOST_SEARCHES:
+                raise UsageError(f"there are {MOST_SEARCHES} saved searches; delete one first")
+            connection.execute(
+                "INSERT OR REPLACE INTO searches VALUES (?, ?, ?, ?)", (name, text, time.time(), kept)
+            )
+
+    def delete(self, name: str) -> None:
+        """Delete one. Raises UsageError if it is not there."""
+        self.get(name)
+        with self._database.changing() as connection:
+            connection.execute("DELETE FROM searches WHERE name = ?", (name.strip(),))

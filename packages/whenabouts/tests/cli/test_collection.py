@@ -1,0 +1,71 @@
+"""`whenabouts collection`, and collections in `export` and `cut`."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.cli.commands import Whenabouts
+
+
+@pytest.fixture
+def place(samples_corpus: Path, tmp_path: Path) -> str:
+    shutil.copytree(samples_corpus, tmp_path / "c.corpus")
+    return str(tmp_path / "c.corpus")
+
+
+def test_a_collection_from_empty_to_a_list_for_editors(bare: Whenabouts, place: str, tmp_path: Path) -> None:
+    at = ("--corpus", place)
+    assert bare("collection", *at).code == 1
+    assert bare("collection", "show", "film", *at).code == 2
+    made = bare("collection", "add", "film", "friday@0:01-0:03.5", "flower@1-2", *at).json
+    assert [(item["start"], item["end"]) for item in made["items"]] == [(1.0, 3.5), (1.0, 2.0)]
+    moved = bare("collection", "move", "film", "2", "1", *at).json
+    assert [item["video_id"].split("-")[0] for item in moved["items"]] == ["flower", "friday"]
+    changed = bare("collection", "change", "film", "2", "--start", "1.5", "--note", "asks", "--tag", "x", *at)
+    assert changed.json["items"][1] | {"id": ""} == {
+        "id": "",
+        "video_id": made["items"][0]["video_id"],
+        "start": 1.5,
+        "end": 3.5,
+        "note": "asks",
+        "tags": ["x"],
+        "query": "",
+    }
+    assert bare("collection", "rename", "film", "opening", *at).json["name"] == "opening"
+    table = bare("collection", "show", "opening", *at, "--table").out
+    assert "opening: 2 moments" in table and "#x  asks" in table
+    exported = bare("export", "--collection", "opening", "--format", "edl", *at)
+    assert exported.code == 0
+    assert exported.out.startswith("TITLE: opening")
+    assert exported.out.index("flower.webm") < exported.out.index("friday.mp4")
+    film = tmp_path / "film.mp4"
+    assert bare("cut", "--collection", "opening", "--join", "--out", str(film), *at).code == 0
+    assert film.stat().st_size > 1000
+    assert bare("collection", "remove", "opening", "1", *at).json["seconds"] == 2.0
+    assert bare("collection", "delete", "opening", *at).code == 0
+    assert bare("collection", *at).code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("show", "nothing"), "no collection is called 'nothing'"),
+        (("add", "film", "nobody@0-1"), "nobody"),
+        (("add", "film", "friday@3-1"), "friday"),
+        (("remove", "film", "7"), "no number 7"),
+        (("change", "film", "1", "--start", "99"), "start < end"),
+        (("change", "film", "1", "--end", "0.5"), "start < end"),
+        (("move", "film", "1", "0"), "no number 0"),
+        (("move", "film", "1"), "NAME FROM TO"),
+        (("show",), "NAME: list its moments"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(
+    bare: Whenabouts, place: str, arguments: tuple[str, ...], said: str
+) -> None:
+    assert bare("collection", "add", "film", "friday@1-2", "--corpus", place).code == 0
+    done = bare("collection", *arguments, "--corpus", place)
+    assert done.code == 2
+    assert said in done.err

@@ -1,0 +1,113 @@
+"""Collections on the page: filled from a search, ordered, trimmed, played through and taken away."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from tests.server.page.test_page import expect, open_first, search
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def name() -> str:
+    """A collection of this test's own: others use the corpus at the same time."""
+    return f"film {uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def filled(page: Any, address: str, name: str) -> Iterator[Any]:
+    """The page of a collection of three moments; deleted afterwards."""
+    open_first(page, address, "space telescope")
+    page.locator("#collect summary").click()
+    page.get_by_label("Into the collection").fill(name)
+    page.get_by_role("button", name="Add the moment").click()
+    expect(page.locator("#message")).to_have_text(f"In “{name}”, which has 1 moment now.")
+    page.keyboard.press("j")
+    expect(page.locator("#message")).to_have_text("")
+    page.keyboard.press("b")
+    expect(page.locator("#message")).to_contain_text("2 moments now")
+    open_first(page, address, "crown jewels")
+    page.keyboard.press("b")
+    expect(page.locator("#message")).to_contain_text("3 moments now")
+    page.get_by_role("link", name="Collections").click()
+    page.locator(".shelf", has_text=name).click()
+    expect(page.locator(".clip")).to_have_count(3)
+    yield page
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Delete…").click()
+    expect(page.locator(".shelf", has_text=name)).to_have_count(0)
+
+
+def titles(page: Any) -> list[str]:
+    return [re.sub(r"^\d+\. ", "", text) for text in page.locator(".clip .card-title").all_inner_texts()]
+
+
+def test_moments_are_ordered_by_dragging_and_by_keys(filled: Any) -> None:
+    before = titles(filled)
+    assert before[2] == "friday"
+    filled.locator(".handle").nth(2).focus()
+    filled.keyboard.press("Alt+ArrowUp")
+    expect(filled.locator(".clip .card-title").nth(1)).to_have_text("2. friday")
+    expect(filled.locator(".handle").nth(1)).to_be_focused()
+    filled.locator(".clip").nth(1).drag_to(filled.locator(".clip").nth(0))
+    expect(filled.locator(".clip .card-title").first).to_have_text("1. friday")
+    filled.reload()
+    expect(filled.locator(".clip .card-title").first).to_have_text("1. friday")
+
+
+def test_moments_are_trimmed_noted_tagged_and_taken_out(filled: Any) -> None:
+    fields = filled.locator(".clip").nth(2)
+    fields.get_by_label("start of moment 3").fill("0:04.5")
+    fields.get_by_label("start of moment 3").press("Enter")
+    expect(filled.get_by_label("start of moment 3")).to_have_value("0:04.500")
+    filled.get_by_label("note on moment 3").fill("the theft")
+    filled.get_by_label("note on moment 3").press("Enter")
+    filled.get_by_label("tags of moment 3").fill("crime, 1940")
+    filled.get_by_label("tags of moment 3").press("Enter")
+    filled.wait_for_timeout(300)
+    filled.reload()
+    expect(filled.get_by_label("note on moment 3")).to_have_value("the theft")
+    expect(filled.get_by_label("tags of moment 3")).to_have_value("crime, 1940")
+    filled.watched.expected.append("400")
+    filled.get_by_label("end of moment 3").fill("0:01")
+    filled.get_by_label("end of moment 3").press("Enter")
+    expect(filled.locator("#collection-message")).to_contain_text("start < end")
+    filled.get_by_role("button", name="Take moment 1 out").click()
+    expect(filled.locator(".clip")).to_have_count(2)
+
+
+@pytest.mark.parametrize(("button", "suffix"), [("Export", ".edl"), ("One film (mp4)", ".mp4")])
+def test_a_collection_is_taken_away(filled: Any, name: str, button: str, suffix: str) -> None:
+    with filled.expect_download() as given:
+        filled.get_by_role("button", name=button, exact=True).click()
+    assert given.value.suggested_filename == f"{name}{suffix}"
+    expect(filled.locator("#collection-message")).to_have_text(f"Saved {name}{suffix}.")
+
+
+def test_a_collection_plays_through(filled: Any) -> None:
+    filled.get_by_role("button", name="Play through").click()
+    dialog = filled.get_by_role("dialog", name="Play through")
+    dialog.locator("video").evaluate(
+        "(video) => { video.muted = true; video.playbackRate = 8; video.play(); }"
+    )
+    expect(dialog).to_contain_text("3 of 3")
+    expect(dialog).to_have_count(0, timeout=60_000)
+
+
+def test_a_saved_search_says_what_is_new(page: Any, address: str) -> None:
+    search(page, address, "space telescope")
+    page.get_by_role("button", name="Save search").click()
+    expect(page.get_by_role("button", name="Saved", exact=True)).to_be_visible()
+    page.get_by_role("link", name="Collections").click()
+    shelf = page.locator(".shelf", has_text="space telescope")
+    expect(shelf).to_contain_text("nothing new")
+    shelf.click()
+    expect(page.locator(".card-link").first).to_contain_text("nasa 13013")
+    page.go_back()
+    page.get_by_role("button", name="Forget the search space telescope").click()
+    expect(shelf).to_have_count(0)

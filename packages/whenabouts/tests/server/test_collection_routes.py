@@ -1,0 +1,100 @@
+"""Collections and saved searches over HTTP."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+from tests.server.conftest import Client, Open, error_of, id_of
+
+
+@pytest.fixture
+def desk(opened: Open, samples_corpus: Path, tmp_path: Path) -> Client:
+    """A server on a corpus of its own."""
+    shutil.copytree(samples_corpus, tmp_path / "c.corpus")
+    return opened(tmp_path / "c.corpus")
+
+
+def post(client: Client, path: str, body: Any, method: str = "POST") -> Any:
+    answer = client(method, path, json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_a_collection_is_made_filled_ordered_and_taken_away(desk: Client) -> None:
+    assert desk.json("/api/collections") == {"data": []}
+    friday, flower = id_of(desk, "friday.mp4"), id_of(desk, "flower.webm")
+    made = post(desk, "/api/collections", {"name": "film", "note": "for Monday"})
+    place = f"/api/collections/{made['id']}"
+    moments = [f"{friday}@1.0-3.5", f"{flower}@1.0-2.0"]
+    filled = post(desk, f"{place}/items", {"moments": moments, "query": "how are you"})
+    first, second = filled["items"]
+    assert (first["title"], first["gone"], first["query"]) == ("friday", False, "how are you")
+    assert "How are you?" in first["text"]
+    assert desk.get(first["thumbnail_url"]).headers["content-type"] == "image/jpeg"
+    moved = post(desk, f"{place}/items/{second['id']}/move", {"before": first["id"]})
+    assert [item["video_id"] for item in moved["items"]] == [flower, friday]
+    change = {"start": 1.5, "note": "asks", "tags": ["x"]}
+    changed = post(desk, f"{place}/items/{first['id']}", change, "PATCH")["items"][1]
+    assert {name: changed[name] for name in change} == change
+    assert post(desk, place, {"name": "opening"}, "PATCH")["name"] == "opening"
+    assert desk.json("/api/collections/opening")["seconds"] == pytest.approx(3.0)
+    listed = desk.get(f"{place}/export", params={"format": "json"})
+    assert [moment["start"] for moment in json.loads(listed.content)["moments"]] == [1.0, 1.5]
+    assert "opening.json" in listed.headers["content-disposition"]
+    film = desk.get(f"{place}/film")
+    assert film.headers["content-type"] == "video/mp4"
+    with av.open(io.BytesIO(film.content), "r") as container:
+        assert float(container.duration or 0) / av.time_base == pytest.approx(3.0, abs=0.2)
+    assert len(desk("DELETE", f"{place}/items/{first['id']}").json()["items"]) == 1
+    assert desk("DELETE", place).json() == {"data": []}
+    assert desk.error(place) == (404, "no_such_collection", None)
+
+
+def test_what_cannot_be_done_is_refused(desk: Client) -> None:
+    post(desk, "/api/collections", {"name": "film"})
+    friday = id_of(desk, "friday.mp4")
+    item = post(desk, "/api/collections/film/items", {"moments": [f"{friday}@1-2"]})["items"][0]["id"]
+    place = "/api/collections/film"
+    refusals = [
+        ("POST", "/api/collections", {"name": "film"}, (409, "name_taken")),
+        ("POST", "/api/collections", {"name": " "}, (400, "invalid")),
+        ("POST", "/api/collections", {"name": "x", "extra": 1}, (400, "unknown_parameter")),
+        ("POST", f"{place}/items", {"moments": []}, (400, "invalid_parameter")),
+        ("POST", f"{place}/items", {"moments": ["nobody@1-2"]}, (400, "invalid")),
+        ("POST", "/api/collections/other/items", {"moments": [f"{friday}@1-2"]}, (404, "no_such_collection")),
+        ("PATCH", f"{place}/items/{item}", {"start": 9.0}, (400, "invalid")),
+        ("PATCH", f"{place}/items/{item}", {"tags": ["x"] * 21}, (400, "invalid_parameter")),
+        ("POST", f"{place}/items/{item}/move", {"before": "nobody"}, (404, "no_such_collection")),
+        ("DELETE", f"{place}/items/nobody", None, (404, "no_such_collection")),
+        ("GET", f"{place}/export?format=docx", None, (400, "unknown_format")),
+        ("DELETE", "/api/saved-searches/none", None, (404, "no_such_search")),
+    ]
+    for method, path, body, expected in refusals:
+        answer = desk(method, path, **({} if body is None else {"json": body}))
+        assert error_of(answer)[:2] == expected, (method, path, answer.text)
+    assert len(desk.json(place)["items"]) == 1
+    assert desk.json("/api/collections")["data"][0]["count"] == 1
+
+
+def test_an_empty_collection_makes_no_film_and_no_list(desk: Client) -> None:
+    post(desk, "/api/collections", {"name": "film"})
+    for part in ("film", "export"):
+        assert desk.error(f"/api/collections/film/{part}")[:2] == (404, "empty_collection")
+
+
+def test_saved_searches_are_kept(desk: Client) -> None:
+    question = {"q": "how are you", "within": "friday"}
+    kept = post(
+        desk, "/api/saved-searches", {"name": "greetings", "question": question, "moments": ["a@0-1"]}
+    )
+    assert [(each["name"], each["question"], each["moments"]) for each in kept["data"]] == [
+        ("greetings", question, ["a@0-1"])
+    ]
+    assert desk.json("/api/saved-searches")["data"][0]["saved"] > 1e9
+    assert desk("DELETE", "/api/saved-searches/greetings").json() == {"data": []}

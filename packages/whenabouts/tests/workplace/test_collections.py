@@ -1,0 +1,211 @@
+"""Collections: every change whole or not at all, by several at once, on a file that may be a stranger's."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from whenabouts.corpus import Corpus
+from whenabouts.index.records import StoreError
+from whenabouts.types import Moment, UsageError
+from whenabouts.workplace.collections import MOST_ITEMS, Collections, NameTaken, NoSuchCollection
+from whenabouts.workplace.database import FILE, Database
+from whenabouts.workplace.searches import SavedSearches
+
+
+@pytest.fixture
+def collections(tmp_path: Path) -> Collections:
+    return Collections(Database(str(tmp_path)))
+
+
+def moments(count: int) -> list[Moment]:
+    return [Moment(f"video-{at}", float(at), at + 1.5) for at in range(count)]
+
+
+def videos(collections: Collections, name: str = "film") -> list[str]:
+    return [item.video_id for item in collections.get(name).items]
+
+
+def test_nothing_is_written_until_something_is_kept(collections: Collections, tmp_path: Path) -> None:
+    assert collections.listed() == []
+    with pytest.raises(NoSuchCollection, match="there is none yet"):
+        collections.get("film")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_moments_are_added_ordered_trimmed_noted_and_taken_out(collections: Collections) -> None:
+    collections.add("film", moments(3), query="a flower", create=True)
+    first, second, third = collections.get("film").items
+    assert (first.query, second.moment) == ("a flower", Moment("video-1", 1.0, 2.5))
+    collections.move("film", third.id, first.id)
+    assert videos(collections) == ["video-2", "video-0", "video-1"]
+    collections.move("film", third.id, None)
+    assert videos(collections) == ["video-0", "video-1", "video-2"]
+    collections.move("film", first.id, first.id)
+    assert videos(collections) == ["video-0", "video-1", "video-2"]
+    changed = collections.change("film", second.id, start=1.25, note="shorter", tags=["b", " a ", "b"])
+    assert changed.items[1].moment == Moment("video-1", 1.25, 2.5)
+    assert (changed.items[1].note, changed.items[1].tags) == ("shorter", ("b", "a"))
+    assert collections.remove("film", [first.id]).seconds == pytest.approx(1.25 + 1.5)
+    assert videos(collections) == ["video-1", "video-2"]
+    listed = collections.listed()
+    assert [(each.name, each.count) for each in listed] == [("film", 2)]
+    assert listed[0].seconds == pytest.approx(2.75)
+
+
+def test_a_collection_is_called_by_name_or_id_renamed_and_deleted(collections: Collections) -> None:
+    film = collections.create(" film ", "for Monday")
+    other = collections.create("other")
+    assert collections.get(film.id).name == "film"
+    with pytest.raises(NameTaken):
+        collections.create("film")
+    with pytest.raises(NameTaken):
+        collections.describe("other", new_name="film")
+    assert collections.describe(other.id, new_name="second", note="n").note == "n"
+    with pytest.raises(NoSuchCollection, match="there is 'second', 'film'"):
+        collections.get("other")
+    collections.add("second", moments(2))
+    collections.delete("second")
+    assert [each.name for each in collections.listed()] == ["film"]
+    with pytest.raises(NoSuchCollection):
+        collections.delete("second")
+
+
+@pytest.mark.parametrize("name", ["", "  ", "x" * 201, "two\nlines", "\x1b[31m"])
+def test_what_is_no_name_is_refused(collections: Collections, name: str) -> None:
+    with pytest.raises(UsageError, match="is no name"):
+        collections.create(name)
+
+
+def test_a_change_that_fails_leaves_everything_as_it_was(collections: Collections) -> None:
+    collections.add("film", moments(3), create=True)
+    item = collections.get("film").items[0]
+    before = collections.get("film")
+    changes: tuple[Callable[[], object], ...] = (
+        lambda: collections.change("film", item.id, start=9.0),
+        lambda: collections.change("film", item.id, note="x" * 10_001),
+        lambda: collections.change("film", item.id, tags=["x"] * 1 + [str(at) for at in range(20)]),
+        lambda: collections.remove("film", [item.id, "nobody"]),
+        lambda: collections.move("film", item.id, "nobody"),
+        lambda: collections.add("film", moments(MOST_ITEMS)),
+    )
+    for fails in changes:
+        with pytest.raises(UsageError):
+            fails()
+        assert collections.get("film") == before
+
+
+def test_many_people_add_at_once_and_nothing_is_lost(collections: Collections, tmp_path: Path) -> None:
+    collections.create("film")
+    faults: list[Exception] = []
+
+    def add(who: int) -> None:
+        mine = Collections(Database(str(tmp_path)))
+        try:
+            for at in range(20):
+                mine.add("film", [Moment(f"video-{who}-{at}", 0.0, 1.0)])
+        except Exception as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=add, args=(who,)) for who in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults
+    assert len(set(videos(collections))) == 80
+    assert [item.video_id for item in collections.get("film").items if "-0-" in item.video_id] == [
+        f"video-0-{at}" for at in range(20)
+    ]
+
+
+def test_a_writer_that_is_killed_leaves_the_state_of_before(collections: Collections, tmp_path: Path) -> None:
+    collections.add("film", moments(2), create=True)
+    before = collections.get("film")
+    script = (
+        "import os, signal, sys\n"
+        "from whenabouts.workplace.database import Database\n"
+        "with Database(sys.argv[1]).changing() as connection:\n"
+        "    connection.execute('DELETE FROM items')\n"
+        "    connection.execute('PRAGMA cache_spill = 1')\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False).returncode == -9
+    assert collections.get("film") == before
+
+
+def test_files_of_a_stranger_are_refused_with_their_name(collections: Collections, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"mine")
+    (tmp_path / FILE).symlink_to(victim)
+    for use in (collections.listed, lambda: collections.create("film")):
+        with pytest.raises(StoreError, match="no ordinary file"):
+            use()
+    assert victim.read_bytes() == b"mine"
+    (tmp_path / FILE).unlink()
+    (tmp_path / FILE).write_bytes(b"SQLite format 3\x00" + b"\xff" * 5000)
+    with pytest.raises(StoreError, match="damaged"):
+        collections.listed()
+    (tmp_path / FILE).unlink()
+    collections.create("film")
+    with sqlite3.connect(tmp_path / FILE) as connection:
+        connection.execute("CREATE TRIGGER bad AFTER INSERT ON items BEGIN DELETE FROM collections; END")
+    connection.close()
+    with pytest.raises(StoreError, match="does not hold collections"):
+        collections.listed()
+
+
+def test_a_newer_file_and_a_folder_without_rights_say_so(collections: Collections, tmp_path: Path) -> None:
+    collections.create("film")
+    with sqlite3.connect(tmp_path / FILE) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(StoreError, match="newer version"):
+        collections.listed()
+    with pytest.raises(StoreError, match="cannot be used"):
+        Collections(Database("/proc/self")).create("film")
+
+
+def test_object_stores_and_corpora_side_by_side_say_that_they_keep_none(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="object store"):
+        Database("s3://bucket/corpus")
+    with pytest.raises(UsageError, match="side by side"):
+        Database(f"{tmp_path}/a, {tmp_path}/b")
+
+
+def test_an_index_run_does_not_hold_collections_up(samples_corpus: Path, tmp_path: Path) -> None:
+    shutil.copytree(samples_corpus, tmp_path / "c.corpus")
+    corpus = Corpus(tmp_path / "c.corpus")
+    with corpus.writing():
+        added = Corpus(tmp_path / "c.corpus")
+        added.collections.add("film", [added.moment("friday@1-3")], create=True)
+    reopened = Corpus(tmp_path / "c.corpus")
+    assert reopened.collections.get("film").seconds == 2.0
+    items = reopened.collections.add("film", [Moment("nobody-00000000", 0.0, 1.0)]).items
+    moments_, missing = reopened.moments_of(items)
+    assert [moment.start for moment in moments_] == [1.0]
+    assert "How are you?" in moments_[0].text
+    assert missing == ["nobody-00000000 is not in the corpus any more, so its moment is left out"]
+
+
+def test_saved_searches_are_kept_replaced_and_deleted(tmp_path: Path) -> None:
+    searches = SavedSearches(Database(str(tmp_path)))
+    assert searches.listed() == []
+    searches.save("rabbits", {"query": "rabbits"}, ["a@0-1"])
+    searches.save("rabbits", {"query": "hares"}, ["a@0-1", "b@2-3"])
+    kept = searches.get("rabbits")
+    assert dict(kept.question) == {"query": "hares"}
+    assert sorted(kept.moments) == ["a@0-1", "b@2-3"]
+    with pytest.raises(UsageError, match="no saved search"):
+        searches.delete("hares")
+    searches.delete("rabbits")
+    assert searches.listed() == []
+    with pytest.raises(UsageError, match="at most"):
+        searches.save("long", {"query": "x" * 20_001}, [])
