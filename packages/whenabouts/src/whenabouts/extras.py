@@ -38,6 +38,7 @@ EXTRAS = {
     "torchvision": "video",
     "transformers": "vision",
     "uvicorn": "server",
+    "watchfiles": "watch",
     "whenabouts_bench": "bench",
     "whenabouts_cluster": "cluster",
     "whenabouts_systems": "research",

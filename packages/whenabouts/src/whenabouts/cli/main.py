@@ -21,6 +21,7 @@ VERBS: dict[str, Verb] = {
     name: Verb(f"whenabouts.cli.{name}", summary, MY_VIDEOS)
     for name, summary in {
         "index": "put videos, sound files and transcripts into a corpus",
+        "watch": "follow folders: index what appears, changes or goes there",
         "search": "find moments for a sentence",
         "show": "the facts and words of a video or a moment",
         "export": "write moments as a list: edl, otio, fcpxml, csv, json, vtt, ...",

@@ -18,7 +18,7 @@ from whenabouts.types import Moment, UsageError
 from whenabouts.workplace.database import Database
 
 LONGEST_NAME = 200
-LONGEST_NOTE = 10_000
+LONGEST_NOTE = 2_000
 MOST_TAGS = 20
 LONGEST_TAG = 100
 MOST_ITEMS = 10_000

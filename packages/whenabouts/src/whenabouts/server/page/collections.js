@@ -167,7 +167,7 @@ export class Collections {
         } });
       return field;
     };
-    const note = make("input", { class: "note-field", value: item.note, maxlength: 10000, placeholder: "note", "aria-label": `note on moment ${place + 1}`, change: () => change({ note: note.value }) });
+    const note = make("input", { class: "note-field", value: item.note, maxlength: 2000, placeholder: "note", "aria-label": `note on moment ${place + 1}`, change: () => change({ note: note.value }) });
     const tags = make("input", { class: "tags-field", value: item.tags.join(", "), placeholder: "tags", "aria-label": `tags of moment ${place + 1}, with commas between`,
       change: () => change({ tags: tags.value.split(",").map((tag) => tag.trim()).filter(Boolean) }) });
     const handle = make("button", { type: "button", class: "handle", "aria-label": `Moment ${place + 1}: move with Alt and the arrow keys, or drag`, keydown: (event) => {

@@ -1,0 +1,138 @@
+"""Folders that a corpus follows: what appears, changes, moves or goes is known within seconds."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("watchfiles", reason="the extra watch is not installed")
+
+from whenabouts.corpus import Corpus
+from whenabouts.types import UsageError
+from whenabouts.watching import watch
+
+WORDS = "WEBVTT\n\n00:00.000 --> 00:04.000\n{}\n"
+Files = Callable[[set[str]], None]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "films"
+    folder.mkdir()
+    (folder / "first.vtt").write_text(WORDS.format("the first film"))
+    return folder
+
+
+@pytest.fixture
+def known(folder: Path, tmp_path: Path) -> Iterator[Files]:
+    """Waits until the watched corpus has exactly these files."""
+    corpus = Corpus(tmp_path / "c.corpus", create=True)
+    stop = threading.Event()
+    faults: list[BaseException] = []
+
+    def follow() -> None:
+        try:
+            for _ in watch(Corpus(tmp_path / "c.corpus"), [folder], stop=stop, settled=0.3, processes=1):
+                pass
+        except BaseException as error:
+            faults.append(error)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+
+    def wait(names: set[str]) -> None:
+        until = time.monotonic() + 60
+        while {Path(record.path).name for record in corpus.records()} != names:
+            corpus.refresh()
+            assert not faults, faults
+            assert time.monotonic() < until, [record.path for record in corpus.records()]
+            time.sleep(0.1)
+
+    yield wait
+    stop.set()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert not faults
+
+
+def test_files_that_appear_change_move_and_go_are_followed(
+    folder: Path, known: Files, tmp_path: Path
+) -> None:
+    known({"first.vtt"})
+    (folder / "second.vtt").write_text(WORDS.format("the second film"))
+    known({"first.vtt", "second.vtt"})
+    (folder / "first.vtt").write_text(WORDS.format("a lighthouse at dawn"))
+    corpus = Corpus(tmp_path / "c.corpus")
+    until = time.monotonic() + 60
+    while "lighthouse" not in corpus.words(corpus.resolve("first.vtt"))[0].text:
+        corpus.refresh()
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    (folder / "below").mkdir()
+    (folder / "second.vtt").rename(folder / "below" / "third.vtt")
+    known({"first.vtt", "third.vtt"})
+    (folder / "first.vtt").unlink()
+    known({"third.vtt"})
+
+
+def test_a_folder_that_is_gone_takes_nothing_out(folder: Path, known: Files, tmp_path: Path) -> None:
+    known({"first.vtt"})
+    (folder / "first.vtt").rename(tmp_path / "elsewhere.vtt")
+    time.sleep(3)
+    known({"first.vtt"})
+
+
+def test_a_half_copied_film_is_waited_for(folder: Path, known: Files, samples: Path, tmp_path: Path) -> None:
+    known({"first.vtt"})
+    whole = (samples / "friday.mp4").read_bytes()
+    with (folder / "friday.mp4").open("wb") as copy:
+        for start in range(0, len(whole), len(whole) // 8):
+            copy.write(whole[start : start + len(whole) // 8])
+            copy.flush()
+            time.sleep(0.15)
+    known({"first.vtt", "friday.mp4"})
+    record = Corpus(tmp_path / "c.corpus").resolve("friday.mp4")
+    assert (record.state, record.damage) == ("done", "") or record.duration == pytest.approx(6.166, abs=0.01)
+
+
+def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
+    corpus = Corpus(tmp_path / "c.corpus", create=True)
+    with pytest.raises(UsageError, match="no such folder"):
+        next(watch(corpus, [tmp_path / "nowhere"]))
+
+
+@pytest.mark.slow
+def test_the_verb_says_what_came_and_ends_with_ctrl_c(
+    folder: Path, samples_corpus: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(samples_corpus, tmp_path / "c.corpus")
+    command = [
+        sys.executable,
+        "-m",
+        "whenabouts",
+        "watch",
+        str(folder),
+        "--corpus",
+        str(tmp_path / "c.corpus"),
+    ]
+    with subprocess.Popen(
+        [*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as ran:
+        try:
+            assert ran.stdout is not None
+            assert json.loads(ran.stdout.readline())["added"] == 1
+            (folder / "second.vtt").write_text(WORDS.format("the second film"))
+            assert json.loads(ran.stdout.readline())["added"] == 1
+            ran.send_signal(signal.SIGINT)
+            assert ran.wait(30) == 0
+        finally:
+            ran.kill()
