@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from whenabouts.intake.files import line_containing
 from whenabouts.types import Qrels, Run, UsageError, number_of
+from whenabouts_bench import formats
 from whenabouts_bench.evaluation.highlights import highlights_of
 from whenabouts_bench.evaluation.matching import Mask, Rows, Truth, rows_of, truth_of
 from whenabouts_bench.evaluation.metrics import (
@@ -25,7 +27,6 @@ from whenabouts_bench.evaluation.metrics import (
 )
 from whenabouts_bench.evaluation.protocols import Protocol, find_protocol, protocol_for
 from whenabouts_bench.evaluation.unjudged import JUDGED_IOU, Unjudged
-from whenabouts_bench.formats import open_run, read_annotations
 from whenabouts_bench.formats.annotations import Annotations, Floats
 from whenabouts_bench.formats.runs import MemoryRun, RunBlock, RunSource, Task, answered_by
 
@@ -196,7 +197,7 @@ def evaluate(
     annotations = annotations_of(truth, chosen, truth_format)
     chosen = chosen or protocol_for(annotations)
     if isinstance(run, str | Path):
-        run = open_run(run, run_format)
+        run = formats.open_run(run, run_format)
     elif isinstance(run, Mapping):
         run = MemoryRun.from_run(run)
     lists = answered_by(run, _given_videos(annotations))
@@ -236,8 +237,8 @@ def annotations_of(
     if isinstance(truth, Annotations):
         return truth
     if isinstance(truth, str | Path):
-        wrong = protocol is not None and protocol.truth_as_released
-        return read_annotations(truth, format, as_released=wrong)
+        reader = formats if protocol is None else importlib.import_module(protocol.truth_reader)
+        return cast(Annotations, reader.read_annotations(truth, format))
     return Annotations.from_qrels(truth)
 
 

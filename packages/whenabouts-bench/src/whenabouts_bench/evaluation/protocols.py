@@ -46,10 +46,8 @@ class Protocol:
     marks (the query's metadata, `annotated`) instead of what they agree on."""
     by_score: bool = False
     """Whether mAP reads the list by score; else in the order of the list."""
-    truth_as_released: bool = False
-    """Whether the file of judgements is read with the faults of the released program."""
-    as_released: str = ""
-    """The protocol that reproduces a released program where this one is right instead."""
+    truth_reader: str = "whenabouts_bench.formats"
+    """The module whose `read_annotations` reads files of judgements."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -111,7 +109,6 @@ _PROTOCOLS = (
         single=True,
         full_pools=True,
         given_video=True,
-        as_released="mvmr-as-released",
         notes=(
             "A hit is any positive of the query. Moments of videos outside the query's pool are set aside, "
             "queries whose pool is not full are left out.",
@@ -127,7 +124,7 @@ _PROTOCOLS = (
         full_pools=True,
         given_video=True,
         missing="left out",
-        truth_as_released=True,
+        truth_reader="whenabouts_bench.released.mvmr",
         notes=("Extra positives of a file in frames are compared as if they were seconds.",),
     ),
     Protocol(
@@ -135,7 +132,6 @@ _PROTOCOLS = (
         version=1,
         summary="nDCG@K,IoU>=m as the paper of TVR-Ranking has it: linear gain, IoU at least the threshold",
         metrics=_RVMR,
-        as_released="rvmr-as-released",
     ),
     Protocol(
         name="rvmr-as-released",
@@ -153,7 +149,6 @@ _PROTOCOLS = (
         metrics=_RVMR,
         gain="exponential",
         zero_grades=False,
-        as_released="rvmr-spr-as-released",
         notes=("Moments of grade 0 do not take part, queries without a higher grade are left out.",),
     ),
     Protocol(
@@ -197,9 +192,9 @@ _TASKS = {"vr": "VR R@1", "svmr": "SVMR R@1,IoU=0.5"}
 
 
 def find_protocol(name: str, *, as_released: bool = False) -> Protocol:
-    """The protocol of that name, or name@version; with `as_released` the one that keeps a program's faults.
+    """The protocol of that name, or name@version; with `as_released` its twin `NAME-as-released`.
 
-    Raises UsageError for an unknown name or version.
+    Raises UsageError for an unknown name or version, or without a twin.
     """
     bare, at, version = name.partition("@")
     protocol = PROTOCOLS.get(bare)
@@ -216,11 +211,11 @@ def find_protocol(name: str, *, as_released: bool = False) -> Protocol:
         raise UsageError(f"{name!r}: version {version} is not here, {protocol.label} is")
     if not as_released or bare.endswith("-as-released"):
         return protocol
-    if not protocol.as_released:
+    if f"{bare}-as-released" not in PROTOCOLS:
         raise UsageError(
             f"{bare}: no released program differs from it, so there is nothing to do as released"
         )
-    return PROTOCOLS[protocol.as_released]
+    return PROTOCOLS[f"{bare}-as-released"]
 
 
 def protocol_for(annotations: Annotations) -> Protocol:
