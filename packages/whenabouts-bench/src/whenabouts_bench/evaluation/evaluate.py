@@ -79,9 +79,7 @@ class Evaluation:
     """Metrics of tasks that the run does not answer; their values are NaN."""
 
     def means(self, queries: Mask | None = None) -> dict[str, float]:
-        """Metric -> mean over the queries that it applies to (of a mask (Q,)), unrounded; NaN if there are
-        none.
-        """
+        """Metric -> mean over the queries (of a mask (Q,)) that it applies to, unrounded; NaN without any."""
         means = means_of(self.values if queries is None else self.values[queries])
         return dict(zip(self.metrics, means.tolist(), strict=True))
 
@@ -243,10 +241,7 @@ def annotations_of(
 
 
 def _has_what(metric: Metric, lists: Lists, annotations: Annotations, source: RunSource) -> bool:
-    """Whether a metric of the protocol is shown by default.
-
-    A ranking of the corpus shows all of them, without values for tasks that it does not answer.
-    """
+    """Whether a metric is shown by default: those of the run's tasks, and all if it ranked a corpus."""
     if metric.task == "HL":
         first = annotations.queries[0].metadata if annotations.queries else {}
         return "saliency_scores" in first and bool(_saliency(source))
@@ -357,10 +352,7 @@ def _columns_by_list(metrics: tuple[Metric, ...], lists: Lists, source: RunSourc
 def _checked_rows(
     block: RunBlock, truth: Truth, source: RunSource, seen: Mask, strict: bool, tally: _Tally | None
 ) -> Rows:
-    """The rows of queries that count; counts unknown queries and videos, and refuses a duplicate query.
-
-    Updates `seen` (Q,), the queries answered so far.
-    """
+    """The rows of queries that count. Updates `seen` (Q,) and `tally`; refuses a duplicate query."""
     codes = truth.codes_of(block.query_ids)
     unknown = np.flatnonzero(codes < 0)
     if strict and len(unknown):

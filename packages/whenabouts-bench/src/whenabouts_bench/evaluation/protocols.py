@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from whenabouts.types import UsageError, did_you_mean
@@ -69,6 +69,30 @@ _TVR = (
 _RVMR = tuple(f"nDCG@{k},IoU={iou}" for k in (10, 20, 40) for iou in (0.3, 0.5, 0.7))
 _MVMR = _recalls("", (1, 5, 20, 50), (0.3, 0.5, 0.7))
 
+_POOLS = Protocol(
+    name="mvmr",
+    version=1,
+    summary="pools with several positives: Rank n@m, seconds everywhere",
+    metrics=_MVMR,
+    over="hull",
+    single=True,
+    full_pools=True,
+    given_video=True,
+    notes=(
+        "A hit is any positive of the query. Moments of videos outside the query's pool are set aside, "
+        "queries whose pool is not full are left out.",
+    ),
+)
+_SPR = Protocol(
+    name="rvmr-spr",
+    version=1,
+    summary="as SPR's program: gain 2^grade - 1, IoU at least the threshold, grade 0 dropped",
+    metrics=_RVMR,
+    gain="exponential",
+    zero_grades=False,
+    notes=("Moments of grade 0 do not take part, queries without a higher grade are left out.",),
+)
+
 _PROTOCOLS = (
     Protocol(
         name="tvr",
@@ -100,29 +124,11 @@ _PROTOCOLS = (
         list_depth=100,
         notes=("A hit overlaps the spans of two annotators enough; these need not be alike.",),
     ),
-    Protocol(
-        name="mvmr",
-        version=1,
-        summary="pools with several positives: Rank n@m, seconds everywhere",
-        metrics=_MVMR,
-        over="hull",
-        single=True,
-        full_pools=True,
-        given_video=True,
-        notes=(
-            "A hit is any positive of the query. Moments of videos outside the query's pool are set aside, "
-            "queries whose pool is not full are left out.",
-        ),
-    ),
-    Protocol(
+    _POOLS,
+    replace(
+        _POOLS,
         name="mvmr-as-released",
-        version=1,
         summary="as the released program: further positives of TACoS stay frames that are taken for seconds",
-        metrics=_MVMR,
-        over="hull",
-        single=True,
-        full_pools=True,
-        given_video=True,
         missing="left out",
         truth_reader="whenabouts_bench.released.mvmr",
         notes=("Extra positives of a file in frames are compared as if they were seconds.",),
@@ -142,23 +148,13 @@ _PROTOCOLS = (
         gain="exponential",
         missing="left out",
     ),
-    Protocol(
-        name="rvmr-spr",
-        version=1,
-        summary="as SPR's program: gain 2^grade - 1, IoU at least the threshold, grade 0 dropped",
-        metrics=_RVMR,
-        gain="exponential",
-        zero_grades=False,
-        notes=("Moments of grade 0 do not take part, queries without a higher grade are left out.",),
-    ),
-    Protocol(
+    _SPR,
+    replace(
+        _SPR,
         name="rvmr-spr-as-released",
-        version=1,
         summary="rvmr-spr, and queries missing from the run are left out",
-        metrics=_RVMR,
-        gain="exponential",
-        zero_grades=False,
         missing="left out",
+        notes=(),
     ),
     Protocol(
         name="qvh",
@@ -185,7 +181,6 @@ _PROTOCOLS = (
 )
 
 PROTOCOLS = {protocol.name: protocol for protocol in _PROTOCOLS}
-
 
 _TASKS = {"vr": "VR R@1", "svmr": "SVMR R@1,IoU=0.5"}
 """Tasks that users mistake for protocols -> one of their metrics."""

@@ -58,7 +58,6 @@ class _Video(msgspec.Struct):
 
     @property
     def seconds(self) -> float | None:
-        """Its length, if known."""
         if self.duration is not None or self.num_frames is None:
             return self.duration
         return self.num_frames / self.rate
@@ -126,10 +125,7 @@ def read_annotations(path: Path) -> Annotations:
 
 
 def write_annotations(annotations: Annotations, path: Path) -> None:
-    """Write a pool file in seconds; the first judgement of a query is its own moment.
-
-    Query ids become `video#i`, as readers of this format count them.
-    """
+    """Write a pool file in seconds. A query becomes `video#i`, with its first judgement as its own moment."""
     losses = Losses(path)
     judged: dict[int, list[tuple[str, float, float]]] = {}
     for number, video, start, end, _ in judgement_rows(annotations):

@@ -190,9 +190,7 @@ class TaskSet:
         )  # fmt: skip
 
     def write(self, sources: Mapping[str, Source] | None = None, guideline: str = GUIDELINE) -> None:
-        """Write the folder. Raises UsageError if it is a task set already, whose judgements would lose their
-        tasks.
-        """
+        """Write the folder. Raises UsageError if it is a task set already, whose tasks would be lost."""
         if (self.folder / SETTINGS).exists():
             raise UsageError(f"{self.folder}: is a task set already; name a folder that is not there yet")
         if not self.tasks:
@@ -243,7 +241,6 @@ class TaskSet:
 
     @cached_property
     def exam_ids(self) -> frozenset[str]:
-        """Ids of the exam's tasks."""
         return frozenset(item.task.id for item in self.exam)
 
     def guideline(self) -> Guideline:

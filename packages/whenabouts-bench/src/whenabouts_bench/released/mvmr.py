@@ -18,7 +18,6 @@ class AsReleased(mvmr.PoolFile):
     cut = False
 
     def own(self, video_id: str, times: tuple[float, float]) -> tuple[float, float]:
-        """Seconds of a query's own moment, its end cut."""
         start, end = super().own(video_id, times)
         seconds = self.videos[video_id].seconds
         return start, end if seconds is None else min(end, seconds)

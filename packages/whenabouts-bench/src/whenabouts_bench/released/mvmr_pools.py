@@ -43,11 +43,9 @@ class BeyondThresholds(Thresholds):
     """Departure 5."""
 
     def reached(self, similarity: Floats) -> NDArray[np.bool_]:
-        """Which similarities allow a positive."""
         return similarity > np.float32(self.positive)
 
     def avoided(self, similarity: Floats) -> NDArray[np.bool_]:
-        """Which similarities allow a negative; NaN does not."""
         return similarity < np.float32(self.negative)
 
 
@@ -55,11 +53,9 @@ class ReleasedCheck(VisualCheck):
     """Departure 3; scores must lie beyond the means."""
 
     def positive(self, queries: Indices, videos: Indices) -> NDArray[np.bool_]:
-        """Which pairs pass as positives."""
         return self.scorer.score(queries, videos, idf=False).full_f > self.least_positive
 
     def negative(self, queries: Indices, videos: Indices) -> NDArray[np.bool_]:
-        """Which pairs pass as negatives."""
         return self.scorer.score(queries, videos).full_f < self.most_negative
 
 
@@ -104,12 +100,10 @@ class AsReleased(PoolSettings):
 
     @property
     def construction(self) -> type[Construction]:
-        """The program's steps."""
         return ReleasedConstruction
 
     @property
     def thresholds(self) -> Thresholds:
-        """The thresholds of the query check."""
         return BeyondThresholds(self.positive, self.negative)
 
     def rate_of(self, video: Video) -> float | None:

@@ -146,19 +146,16 @@ class Scores:
 
     @property
     def fine_f(self) -> Floats:
-        """Harmonic mean of precision and recall; 0 if both are 0."""
         total = self.fine_p + self.fine_r
         safe = np.where(total == 0, np.float32(1), total)
         return np.asarray(2 * self.fine_p * self.fine_r / safe, np.float32)
 
     @property
     def full_p(self) -> Floats:
-        """Mean of coarse and precision."""
         return np.asarray((self.fine_p + self.coarse) / 2, np.float32)
 
     @property
     def full_r(self) -> Floats:
-        """Mean of coarse and recall."""
         return np.asarray((self.fine_r + self.coarse) / 2, np.float32)
 
     @property

@@ -117,10 +117,7 @@ def _finite(rows: NDArray[Any], video_id: str, path: Path) -> NDArray[Any]:
 
 
 def _made_by(source: FeatureSource, path: Path, clip: WordVectors) -> str:
-    """The features' encoder fingerprint, "" if unknown.
-
-    Raises UsageError if the features carry the hash of other weights.
-    """
+    """The features' encoder fingerprint, "" if unknown. Raises UsageError for the hash of other weights."""
     made_by = source.fingerprint
     weights = made_by.weights_sha256
     if weights is not None and weights not in clip.fingerprint:

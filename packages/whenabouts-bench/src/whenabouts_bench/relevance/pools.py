@@ -90,7 +90,6 @@ class PoolSettings:
 
     @property
     def thresholds(self) -> Thresholds:
-        """The thresholds of the query check."""
         return Thresholds(self.positive, self.negative)
 
     @property
@@ -438,10 +437,7 @@ class Construction:
         return Pool(query, videos, rows, values, len(beside) - len(kept))
 
     def beside(self, query: int) -> list[tuple[int, float]]:
-        """(judgement, similarity) of other moments of the own videos whose sentence is near, each span once.
-
-        The nearest first.
-        """
+        """(judgement, similarity) of near moments beside the own ones in the own videos, nearest first."""
         return sorted(self._near_in_own(query), key=lambda pair: -pair[1])
 
     def _near_in_own(self, query: int) -> Iterator[tuple[int, float]]:

@@ -52,7 +52,6 @@ class VectorSimilarity:
         return cls(encoded(captions, encoder), caption_of, encoder.fingerprint)
 
     def between(self, queries: Indices, sentences: Indices) -> Floats:
-        """(n, S) cosines."""
         rows, columns = self.caption_of[queries], self.caption_of[sentences]
         return np.asarray(self.vectors[rows] @ self.vectors[columns].T, np.float32)
 

@@ -47,7 +47,6 @@ class Row:
 
     @property
     def has_span(self) -> bool:
-        """Whether it names a moment."""
         return self.start < self.end
 
     @property
