@@ -168,20 +168,18 @@ def evaluate(
 ) -> Evaluation:
     """Values per query and their means of a run against judgements.
 
-    `truth` and `run` are files in any format of `whenabouts_bench.formats` (the formats may be
-    named), what its readers gave, or plain mappings: query id -> judgements, query id -> scored moments of
-    a corpus (of given videos: `MemoryRun.from_run(run, task="SVMR")`). `metrics` are names such as
-    "R@10,IoU=0.5", "nDCG@20,IoU=0.7", "mAP" or "VR R@100"; none means the protocol's own. One of a task that
-    the run does not answer has NaN for its values (`Evaluation.untold`), and a note says why.
+    `truth` and `run` are files in any format of `whenabouts_bench.formats`, `Annotations` and `RunSource`, or
+    mappings: query id -> judgements, query id -> scored moments of a corpus (of given videos:
+    `MemoryRun.from_run(run, task="SVMR")`). `metrics` are names such as "R@10,IoU=0.5", "nDCG@20,IoU=0.7",
+    "mAP" or "VR R@100"; none means the protocol's. A metric of a task that the run does not answer has NaN
+    values (`Evaluation.untold`), and a note.
 
-    Without a protocol the judgements choose (`protocol_for`); with `as_released` the twin of the named one
-    that keeps the faults of its released program. With `strict`, a query or a video that the judgements do
-    not name is an error.
+    Without a protocol the judgements choose (`protocol_for`); `as_released` takes the protocol's twin with
+    the faults of its released program. With `strict`, unjudged queries and unknown videos are errors.
 
-    Judgements from pools (`Annotations.most_grade`, a folder with pooled.json) say nothing of what they do
-    not name: `Evaluation.unjudged` then tells how much that is and how far it could move each value. A
-    `judged_iou` says of any judgements that they come from pools, and how much of a judged moment an answer
-    must share to be a judged one.
+    Judgements from pools (`Annotations.most_grade`, or a `judged_iou`) leave other moments unjudged.
+    `Evaluation.unjudged` says how many answers are unjudged, and how far they could move each value. An
+    answer is judged if its IoU with a judged moment is at least `judged_iou`.
 
     >>> from whenabouts.types import Judgement, Moment, ScoredMoment
     >>> qrels = {"q": [Judgement(Moment("v", 0.0, 10.0))]}

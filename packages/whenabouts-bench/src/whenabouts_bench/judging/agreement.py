@@ -1,12 +1,9 @@
-"""How well annotators agree: Cohen's kappa of each pair, and of each annotator with the final grades; figure
-5.
+"""Cohen's kappa of each pair of annotators, and of each with the final grades; figure 5 of paper 004.
 
-Kappa (Cohen, 1960; weighted: 1968) is 1 - observed / expected disagreement; the expected one assumes two
+Kappa (Cohen, 1960; weighted: 1968) is 1 - observed / expected disagreement. The expected one assumes two
 independent annotators with the same distributions of grades. Unweighted, all differences count alike; linear
-weights count the difference in grades, quadratic weights its square.
-
-Intervals come from a bootstrap over queries, because tasks of one query are not independent
-(`evaluation.significance`). Annotators are held fixed.
+weights count the difference in grades, quadratic weights its square. Intervals come from a bootstrap over
+queries, because tasks of one query are not independent (`evaluation.significance`).
 """
 
 from __future__ import annotations

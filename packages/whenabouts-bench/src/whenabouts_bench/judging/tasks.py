@@ -1,20 +1,7 @@
-"""Task sets: folders that define what annotators judge.
+"""Task sets: folders with the queries and moments that annotators judge.
 
-    from whenabouts_bench.judging.tasks import TaskSet
-
-    tasks = TaskSet.open(folder)    # raises FormatError, with file, line and remedy
-    tasks.tasks                     # Task, in the order of presentation
-    tasks.exam                      # ExamTask: a Task with its reference grade; may be empty
-    tasks.task(task_id)             # task or exam task; raises UsageError
-    tasks.lowest, tasks.highest     # the scale: 0 and 4
-    tasks.annotators                # annotators per task before consensus is computed: 2, or 1
-    tasks.guideline()               # Guideline(text, version): the current guideline.md
-    tasks.fingerprint               # of tasks.jsonl: stored with each event of the journal
-    tasks.video(video_id)           # path of the recording; raises UsageError if missing
-    tasks.missing_videos()          # ids of videos without a recording on this machine
-    tasks.sources()                 # task id -> Source: hidden from annotators
-
-`docs/formats.md` describes the files. Only `judging.json`, `tasks.jsonl` and `videos.jsonl` are required.
+`TaskSet.open(folder)` reads one, `TaskSet.write` makes one. `docs/formats.md` describes the files. Only
+`judging.json`, `tasks.jsonl` and `videos.jsonl` are required.
 """
 
 from __future__ import annotations

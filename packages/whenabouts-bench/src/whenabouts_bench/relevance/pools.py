@@ -1,26 +1,21 @@
-"""MVMR pools: for each query of a data set some videos, a few of which answer it (paper 001 and 002, section
-4).
+"""Builds MVMR pools: for each query some videos, a few of which answer it (paper 001 and 002, section 4).
 
-Two checks say of a query and a video whether the one is a positive or a negative of the other:
+Two checks decide whether a video is a positive or a negative of a query:
 
-- the query check: s_te, the similarity of the query with the most similar sentence of the video
-  (`similarity.py`). A video may be a positive from t+ = 0.9 on, and a negative up to t- = 0.5; one in between
-  is in no pool;
-- the visual check: s_tv, the full EMScore F (`emscore.py`). A positive must reach the mean of all queries
-  with their own video, a negative must stay below the mean of queries with videos that the query check calls
-  negative.
+- The query check uses s_te, the query's similarity with the nearest sentence of the video (`similarity.py`).
+  A positive needs t+ = 0.9 or more, a negative t- = 0.5 or less; a video in between is in no pool.
+- The visual check uses s_tv, the full EMScore F (`emscore.py`). A positive reaches at least the mean over all
+  queries and their own videos, a negative at most the mean over queries and up to 16 far videos each.
 
-At most k = 5 moments answer a query: its own, then other moments of its own video that are described alike
-(those are in the pool anyway), then moments of other videos, drawn at random. The rest of a pool of n = 50
-are negatives, drawn likewise. A query whose pool cannot be filled is dropped and counted, as are moments of
-own videos that k has no room for: a system that finds one is counted wrong.
+At most k = 5 moments answer a query: its own, then near moments of its own video, then moments of other
+videos, drawn at random. Negatives, drawn likewise, fill the pool of n = 50 videos. Counted and left out are
+queries whose pool cannot be filled, and moments of own videos beyond k: a system that finds one is wrong.
+The own video counts in k: the paper's Table 1 has 5 positives and 49 "newly added videos".
 
-k counts the source video: the paper's Table 1 has at most 5 positives in a pool of 50, and 49 "newly added
-videos". The mean of negatives is over up to 16 videos a query. The released program differs from the paper in
-nine ways (`released/mvmr_pools.py`).
+A video without a sentence is in no pool, because nothing is known of it. A moment without length cannot be
+found, so its query is left out. A video whose only near sentence has such a moment is not in the pool.
 
-Videos that no sentence describes are in no pool: nothing is known of them. A moment without length cannot be
-found: its query is dropped and counted, and where it is the only near sentence its video is in no pool.
+The released program departs from the paper in nine ways (`released/mvmr_pools.py`).
 """
 
 from __future__ import annotations
