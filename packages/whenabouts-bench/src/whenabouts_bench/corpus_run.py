@@ -38,7 +38,6 @@ class CorpusRun:
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """Moments of the whole corpus."""
         return ("VCMR",)
 
     @property
@@ -47,7 +46,6 @@ class CorpusRun:
         return RANKED_CORPUS
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
-        """The answers, some queries at a time."""
         for first in range(0, len(self.queries), QUERIES_AT_ONCE):
             yield self._block(self.queries[first : first + QUERIES_AT_ONCE])
 

@@ -12,8 +12,8 @@ from tests.golden_folder import cases
 
 from whenabouts.intake.files import FormatError
 from whenabouts_bench import formats
-from whenabouts_bench.formats import mvmr
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts_bench.released import mvmr as released_mvmr
 
 
 def seconds(**changes: Any) -> dict[str, Any]:
@@ -113,8 +113,8 @@ def test_as_released_positives_of_other_videos_stay_in_frames(tmp_path: Path) ->
         ("s2.avi#0", "s2.avi", 0.0, 1.0),
         ("s2.avi#0", "s1.avi", 400.0, 600.0),
     ]
-    assert judgements(mvmr.read_annotations(path, as_released=True)) == expected
-    assert judgements(formats.read_annotations(path, as_released=True)) == expected
+    assert judgements(released_mvmr.read_annotations(path)) == expected
+    assert judgements(released_mvmr.read_annotations(path, "mvmr")) == expected
 
 
 def test_a_pool_file_comes_back(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tests.golden_folder import Settings
 
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts_bench.released.mvmr_pools import ReleasedFrames
 from whenabouts_bench.relevance.emscore import EMScore, Frames, Words
 
 Arrays = dict[str, NDArray[Any]]
@@ -64,7 +65,7 @@ def construction(path: Path) -> Construction:
     config = Settings(json.loads(str(arrays["config"])))
     size = config["pool"]
     borders = np.cumsum(arrays["frame_counts"])[:-1]
-    frames = Frames.of(np.split(arrays["frames_raw"], borders), config["nclips"], as_released=True)
+    frames = ReleasedFrames.of(np.split(arrays["frames_raw"], borders), config["nclips"])
     config.refuse_unread("V", "D", "topics", "simdim", "noise", "smin", "smax")  # of the made-up data
     return Construction(arrays, annotated(json.loads(str(arrays["annotations"]))), words, frames, size)
 

@@ -10,6 +10,7 @@ from tests.golden_folder import golden_folder
 from tests.relevance.made_pools import Construction, construction
 
 from whenabouts.types import UsageError
+from whenabouts_bench.released.mvmr_pools import ReleasedFrames
 from whenabouts_bench.relevance.emscore import (
     EMScore,
     Frames,
@@ -158,7 +159,7 @@ def test_long_videos_are_pooled_to_unit_length_and_short_ones_stay_as_they_are()
     frames = Frames.of([short, long], 8)
     assert np.diff(frames.starts).tolist() == [3, 8]
     assert np.linalg.norm(frames.vectors, axis=1) == pytest.approx(np.ones(11))
-    released = Frames.of([short, long], 8, as_released=True)
+    released = ReleasedFrames.of([short, long], 8)
     assert np.diff(released.starts).tolist() == [8, 8]
     assert not np.allclose(np.linalg.norm(released.vectors, axis=1), 1)
 

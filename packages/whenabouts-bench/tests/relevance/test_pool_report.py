@@ -18,6 +18,7 @@ from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError
 from whenabouts_bench.formats import read_annotations
 from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.released.mvmr_pools import AsReleased
 from whenabouts_bench.relevance.pool_examples import examples
 from whenabouts_bench.relevance.pool_files import write_judgements, write_released
 from whenabouts_bench.relevance.pool_report import (
@@ -44,13 +45,17 @@ pytest.importorskip("matplotlib", reason="the report's pictures need matplotlib"
 
 
 def made(
-    annotations: Annotations | None = None, *, visual: bool = False, **settings: Any
+    annotations: Annotations | None = None,
+    *,
+    visual: bool = False,
+    rules: Any = PoolSettings,
+    **settings: Any,
 ) -> tuple[Pools, VectorSimilarity]:
     annotations = household() if annotations is None else annotations
     similarity = VectorSimilarity.of(annotations.queries, WordEncoder())
     wanted = {"size": 6, "most_positives": 3, "negative": 0.8, **settings}
     scorer = Brightness(annotations) if visual else None
-    return build_pools(annotations, similarity, PoolSettings(**wanted), scorer), similarity
+    return build_pools(annotations, similarity, rules(**wanted), scorer), similarity
 
 
 @pytest.fixture(scope="module")
@@ -281,13 +286,13 @@ def test_kitchen_videos_are_written_in_seconds_and_as_released_in_frames(tmp_pat
     }  # fmt: skip
     (tmp_path / "test.json").write_text(json.dumps(kitchen))
     source = read_annotations(tmp_path / "test.json")
-    for as_released in (False, True):
-        pools, _ = made(source, size=4, most_positives=2, as_released=as_released)
+    for rules in (PoolSettings, AsReleased):
+        pools, _ = made(source, size=4, most_positives=2, rules=rules)
         write_released(pools, tmp_path / "pools.json")
         document = json.loads((tmp_path / "pools.json").read_text())
         positive = document["s1"]["pos_moments"][1][0]
-        assert positive[2] == ([588, 1470] if as_released else [20.0, 50.0])
-        assert ("fps" in document["s1"]) == as_released
+        assert positive[2] == ([588, 1470] if rules is AsReleased else [20.0, 50.0])
+        assert ("fps" in document["s1"]) == (rules is AsReleased)
         back = read_annotations(tmp_path / "pools.json")
         assert back.qrels == pools.annotations.qrels
         assert max(back.end) <= 100.0

@@ -23,6 +23,13 @@ from tests.relevance.made_pools import (
 
 from whenabouts.types import UsageError
 from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.released.mvmr_pools import (
+    AsReleased,
+    BeyondThresholds,
+    ReleasedCheck,
+    ReleasedConstruction,
+    last_per_video,
+)
 from whenabouts_bench.relevance.emscore import Scores
 from whenabouts_bench.relevance.pool_report import count_pools
 from whenabouts_bench.relevance.pools import (
@@ -38,12 +45,12 @@ from whenabouts_bench.relevance.pools import (
 from whenabouts_bench.relevance.similarity import (
     Thresholds,
     VectorSimilarity,
+    most_similar_per_video,
     nearest_of,
-    one_per_video,
     query_distance,
 )
 
-RELEASED = Thresholds(strict=True)
+RELEASED = BeyondThresholds()
 _CUT = 20
 """The number of candidates that the program considers, source video included."""
 
@@ -56,10 +63,10 @@ def cases() -> list[Construction]:
     return [construction(file) for file in files]
 
 
-def released_check(case: Construction) -> VisualCheck:
+def released_check(case: Construction) -> ReleasedCheck:
     own = case.scorer.score(np.arange(len(case.words)), case.arrays["sentence_video"]).full_f
     drawn = case.arrays["sampled_negative.pairs_sentence_video"].T
-    return VisualCheck(case.scorer, own, case.scorer.score(drawn[0], drawn[1]).full_f, as_released=True)
+    return ReleasedCheck(case.scorer, own, case.scorer.score(drawn[0], drawn[1]).full_f)
 
 
 def test_the_query_check_finds_the_released_similarities_and_negatives(cases: list[Construction]) -> None:
@@ -75,19 +82,19 @@ def test_the_query_check_finds_the_released_similarities_and_negatives(cases: li
 
 
 @pytest.mark.parametrize(
-    ("last", "name"),
-    [(True, "pos_candidate_sentence_per_video"),
-     (False, "pos_candidate_most_similar_sentence_per_video_paper")],
+    ("one_per_video", "name"),
+    [(last_per_video, "pos_candidate_sentence_per_video"),
+     (most_similar_per_video, "pos_candidate_most_similar_sentence_per_video_paper")],
 )  # fmt: skip
 def test_one_sentence_stands_for_a_video_as_released_and_as_in_the_paper(
-    cases: list[Construction], last: bool, name: str
+    cases: list[Construction], one_per_video: Any, name: str
 ) -> None:
     for case in cases:
         described = described_by(case.annotations)
         distance = query_distance(case.similarity, described, len(case.words), RELEASED)
         found = np.full(case.arrays[name].shape, -1)
         for query in range(len(found)):
-            places, _ = one_per_video(*distance.near(query), described, last=last)
+            places, _ = one_per_video(*distance.near(query), described)
             found[query, described.video[places]] = described.sentence[places]
         found[np.arange(len(found)), case.arrays["sentence_video"]] = -1
         assert (found == case.arrays[name]).all()
@@ -109,7 +116,7 @@ def test_the_two_means_and_what_passes_are_the_released_ones(cases: list[Constru
             assert case.arrays[kept].sum() == case.arrays[kept][pairs].sum()
             score = case.scorer.score(*pairs, idf=idf).full_f
             assert score == pytest.approx(case.arrays[stored][pairs], abs=1e-5)
-        consistent = replace(check, as_released=False)
+        consistent = VisualCheck(check.scorer, check.own, check.drawn)
         assert (consistent.positive(*near) == case.arrays["pos_kept_if_idf_used_consistently"][near]).all()
 
 
@@ -118,8 +125,8 @@ def test_the_released_draw_and_ours_are_drawn_from_the_same_videos(
 ) -> None:
     for case in cases:
         check = released_check(case)
-        monkeypatch.setattr("whenabouts_bench.relevance.pools._Work.visual_check", lambda *_, it=check: it)
-        settings = PoolSettings(size=case.pool_size, as_released=True)
+        monkeypatch.setattr(ReleasedConstruction, "visual_check", lambda *_, it=check: it)
+        settings = AsReleased(size=case.pool_size)
         made = build_pools(case.annotations, case.similarity, settings, case.scorer)
         assert len(made.pools) == len(case.words)
         released = case.arrays["released_run.final_pool_video"]
@@ -144,11 +151,11 @@ def test_the_released_draw_and_ours_are_drawn_from_the_same_videos(
 # A data set with known pools: eight paraphrases of one thing, and as many of others.
 
 
-def built(annotations: Annotations | None = None, **settings: object) -> Pools:
+def built(annotations: Annotations | None = None, *, rules: Any = PoolSettings, **settings: object) -> Pools:
     annotations = household() if annotations is None else annotations
     similarity = VectorSimilarity.of(annotations.queries, WordEncoder())
     wanted: dict[str, object] = {"size": 8, "most_positives": 3, "positive": 0.9, "negative": 0.8, **settings}
-    return build_pools(annotations, similarity, PoolSettings(**wanted))  # type: ignore[arg-type]
+    return build_pools(annotations, similarity, rules(**wanted))
 
 
 def thing_of(pools: Pools, video: int) -> int:
@@ -176,7 +183,7 @@ def test_another_moment_of_the_own_video_is_a_positive_within_k_and_not_as_relea
         (pools.source.videos[int(pools.source.video[r])].id, float(pools.source.start[r])) for r in pool.rows
     ]
     assert spans[:2] == [("v06", 1.0), ("v06", 8.0)] and len(spans) == 3
-    released = built(as_released=True)
+    released = built(rules=AsReleased)
     pool = next(pool for pool in released.pools if pool.query == query)
     assert [released.source.video[row] for row in pool.rows].count(6) == 1
 
@@ -237,7 +244,7 @@ def test_queries_whose_pool_cannot_be_filled_are_dropped_and_counted() -> None:
     # A query of the crowd has 8 other videos; one of the three similar ones excludes 6.
     assert pools.dropped == {NOT_FULL: 3} and len(pools.pools) == 6
     assert set(pools.left_out) == {0, 1, 2}
-    kept = built(annotated({**lonely, **crowd}), size=8, most_positives=1, negative=0.5, as_released=True)
+    kept = built(annotated({**lonely, **crowd}), size=8, most_positives=1, negative=0.5, rules=AsReleased)
     assert [len(pool.videos) for pool in kept.pools] == [7, 7, 7, 8, 8, 8, 8, 8, 8]
     assert len(kept.full) == 6
 
@@ -403,7 +410,7 @@ def test_blocks_do_not_change_what_the_query_check_finds(monkeypatch: pytest.Mon
 
 def test_equality_passes_in_the_paper_and_not_as_released() -> None:
     values = np.array([0.9, 0.5, 0.7, np.nan], np.float32)
-    paper, released = Thresholds(), Thresholds(strict=True)
+    paper, released = Thresholds(), RELEASED
     assert paper.reached(values).tolist() == [True, False, False, False]
     assert paper.avoided(values).tolist() == [False, True, False, False]
     assert not released.reached(values).any() and not released.avoided(values).any()
@@ -416,7 +423,7 @@ def test_as_released_only_twenty_candidates_are_looked_at_the_own_video_among_th
     wanted = {"size": 60, "most_positives": 40}
     assert {sum(thing_of(p, v) == thing_of(p, pool.videos[0]) for v in pool.videos)
             for p in [built(crowd, **wanted)] for pool in p.pools} == {30}  # fmt: skip
-    released = built(crowd, **wanted, as_released=True)
+    released = built(crowd, **wanted, rules=AsReleased)
     found = {
         sum(thing_of(released, v) == thing_of(released, pool.videos[0]) for v in pool.videos)
         for pool in released.pools

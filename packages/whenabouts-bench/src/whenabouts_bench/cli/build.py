@@ -25,6 +25,7 @@ from whenabouts_bench.cli.build_queries import add_queries
 
 if TYPE_CHECKING:
     from whenabouts_bench.formats.annotations import Annotations
+    from whenabouts_bench.relevance.emscore import Frames
     from whenabouts_bench.relevance.pools import Pools
     from whenabouts_bench.relevance.similarity import VectorSimilarity
 
@@ -241,6 +242,7 @@ def _add_pools(parser: argparse.ArgumentParser) -> None:
 def run_mvmr(options: argparse.Namespace) -> int:
     """Build, write, count."""
     from whenabouts.encoders import open_text_encoder
+    from whenabouts_bench.released.mvmr_pools import AsReleased
     from whenabouts_bench.relevance.pool_files import write_judgements, write_released
     from whenabouts_bench.relevance.pool_frames import files_of_videos
     from whenabouts_bench.relevance.pool_report import target_query, write_report
@@ -248,12 +250,10 @@ def run_mvmr(options: argparse.Namespace) -> int:
     from whenabouts_bench.relevance.similarity import VectorSimilarity
 
     _check_outputs(options)
-    settings = PoolSettings(
-        options.pool_size, options.positives, options.positive, options.negative, options.seed,
-        options.as_released,
-    )  # fmt: skip
+    rules = AsReleased if options.as_released else PoolSettings
+    settings = rules(options.pool_size, options.positives, options.positive, options.negative, options.seed)
     annotations = _annotations(options)
-    scorer, frames = _scorer(options, annotations)
+    scorer, frames = _scorer(options, annotations, settings.frames)
     similarity = VectorSimilarity.of(annotations.queries, open_text_encoder(options.encoder))
     with _Progress() as progress:
         pools = build_pools(annotations, similarity, settings, scorer, frames=frames, progress=progress.tell)
@@ -307,7 +307,7 @@ def _annotations(options: argparse.Namespace) -> Annotations:
     return open_dataset(options.dataset, options.data).annotations(options.split)
 
 
-def _scorer(options: argparse.Namespace, annotations: Annotations) -> tuple[Any, str]:
+def _scorer(options: argparse.Namespace, annotations: Annotations, kind: type[Frames]) -> tuple[Any, str]:
     """(EMScore over the frames that were named, what made them); (None, "") without the visual check."""
     from whenabouts_bench.relevance.pool_frames import corpus_scorer, feature_scorer, video_scorer
 
@@ -320,19 +320,15 @@ def _scorer(options: argparse.Namespace, annotations: Annotations) -> tuple[Any,
     if options.features:
         if not options.clip:
             raise UsageError("--features: which model made them? Give --clip MODEL, or --no-visual")
-        return feature_scorer(
-            annotations, Path(options.features), options.clip, options.frames, options.as_released
-        )
+        return feature_scorer(annotations, Path(options.features), options.clip, options.frames, kind)
     if options.videos and options.clip:
-        return video_scorer(
-            annotations, Path(options.videos), options.clip, options.frames, options.as_released
-        )
+        return video_scorer(annotations, Path(options.videos), options.clip, options.frames, kind)
     if not options.corpus:
         raise UsageError(
             "the visual check needs frames: give --videos DIR or --features PATH with --clip MODEL, or "
             "--corpus DIR, or leave it out with --no-visual"
         )
-    return corpus_scorer(annotations, options.corpus, options.frames, options.as_released)
+    return corpus_scorer(annotations, options.corpus, options.frames, kind)
 
 
 def _show_pools(

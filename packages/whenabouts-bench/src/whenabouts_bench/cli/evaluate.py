@@ -138,12 +138,13 @@ def run(options: argparse.Namespace) -> int:
 def _run_drop(options: argparse.Namespace, truth_format: str | None, run_format: str | None) -> int:
     """Evaluate with the video given and in the pool, and show the drop."""
     from whenabouts_bench import formats
+    from whenabouts_bench.evaluation.evaluate import annotations_of
     from whenabouts_bench.evaluation.overconfidence import drop_of
     from whenabouts_bench.evaluation.protocols import find_protocol
 
     _check_drop(options)
     protocol = find_protocol(options.protocol, as_released=options.as_released)
-    truth = formats.read_annotations(options.truth, truth_format, as_released=protocol.truth_as_released)
+    truth = annotations_of(options.truth, protocol, truth_format)
     drops = [
         drop_of(
             truth, formats.open_run(pool, run_format), formats.open_run(given, run_format), protocol=protocol

@@ -71,12 +71,10 @@ class Dataset:
 
     @property
     def name(self) -> str:
-        """The name in `--help` and tables."""
         return self.declaration.name
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The available splits."""
         return tuple(dict.fromkeys(located.split for located in self._files))
 
     def file(self, split: str) -> LocatedFile:

@@ -19,10 +19,7 @@ def check_name(path: Path) -> None:
 
 
 def write_drop(drops: Sequence[Drop], path: Path) -> list[Path]:
-    """Figure 6 of paper 002 as SVG and PNG: the mean of R@1 and R@5 at IoU 0.5.
-
-    Raises UsageError as `check_name` does, FormatError if the file cannot be written.
-    """
+    """Figure 6 of paper 002 as SVG and PNG: the mean of R@1 and R@5 at IoU 0.5. Raises as `check_name`."""
     check_name(path)
     places = np.arange(len(drops))
     with new_figure(max(4.6, 1.0 + 1.1 * len(drops)), 3.6) as figure:

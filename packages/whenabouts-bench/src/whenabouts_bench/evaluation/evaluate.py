@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from whenabouts.intake.files import line_containing
 from whenabouts.types import Qrels, Run, UsageError, number_of
+from whenabouts_bench import formats
 from whenabouts_bench.evaluation.highlights import highlights_of
 from whenabouts_bench.evaluation.matching import Mask, Rows, Truth, rows_of, truth_of
 from whenabouts_bench.evaluation.metrics import (
@@ -25,7 +27,6 @@ from whenabouts_bench.evaluation.metrics import (
 )
 from whenabouts_bench.evaluation.protocols import Protocol, find_protocol, protocol_for
 from whenabouts_bench.evaluation.unjudged import JUDGED_IOU, Unjudged
-from whenabouts_bench.formats import open_run, read_annotations
 from whenabouts_bench.formats.annotations import Annotations, Floats
 from whenabouts_bench.formats.runs import MemoryRun, RunBlock, RunSource, Task, answered_by
 
@@ -78,9 +79,7 @@ class Evaluation:
     """Metrics of tasks that the run does not answer; their values are NaN."""
 
     def means(self, queries: Mask | None = None) -> dict[str, float]:
-        """Metric -> mean over the queries that it applies to (of a mask (Q,)), unrounded; NaN if there are
-        none.
-        """
+        """Metric -> mean over the queries (of a mask (Q,)) that it applies to, unrounded; NaN without any."""
         means = means_of(self.values if queries is None else self.values[queries])
         return dict(zip(self.metrics, means.tolist(), strict=True))
 
@@ -169,20 +168,18 @@ def evaluate(
 ) -> Evaluation:
     """Values per query and their means of a run against judgements.
 
-    `truth` and `run` are files in any format of `whenabouts_bench.formats` (the formats may be
-    named), what its readers gave, or plain mappings: query id -> judgements, query id -> scored moments of
-    a corpus (of given videos: `MemoryRun.from_run(run, task="SVMR")`). `metrics` are names such as
-    "R@10,IoU=0.5", "nDCG@20,IoU=0.7", "mAP" or "VR R@100"; none means the protocol's own. One of a task that
-    the run does not answer has NaN for its values (`Evaluation.untold`), and a note says why.
+    `truth` and `run` are files in any format of `whenabouts_bench.formats`, `Annotations` and `RunSource`, or
+    mappings: query id -> judgements, query id -> scored moments of a corpus (of given videos:
+    `MemoryRun.from_run(run, task="SVMR")`). `metrics` are names such as "R@10,IoU=0.5", "nDCG@20,IoU=0.7",
+    "mAP" or "VR R@100"; none means the protocol's. A metric of a task that the run does not answer has NaN
+    values (`Evaluation.untold`), and a note.
 
-    Without a protocol the judgements choose (`protocol_for`); with `as_released` the twin of the named one
-    that keeps the faults of its released program. With `strict`, a query or a video that the judgements do
-    not name is an error.
+    Without a protocol the judgements choose (`protocol_for`); `as_released` takes the protocol's twin with
+    the faults of its released program. With `strict`, unjudged queries and unknown videos are errors.
 
-    Judgements from pools (`Annotations.most_grade`, a folder with pooled.json) say nothing of what they do
-    not name: `Evaluation.unjudged` then tells how much that is and how far it could move each value. A
-    `judged_iou` says of any judgements that they come from pools, and how much of a judged moment an answer
-    must share to be a judged one.
+    Judgements from pools (`Annotations.most_grade`, or a `judged_iou`) leave other moments unjudged.
+    `Evaluation.unjudged` says how many answers are unjudged, and how far they could move each value. An
+    answer is judged if its IoU with a judged moment is at least `judged_iou`.
 
     >>> from whenabouts.types import Judgement, Moment, ScoredMoment
     >>> qrels = {"q": [Judgement(Moment("v", 0.0, 10.0))]}
@@ -196,7 +193,7 @@ def evaluate(
     annotations = annotations_of(truth, chosen, truth_format)
     chosen = chosen or protocol_for(annotations)
     if isinstance(run, str | Path):
-        run = open_run(run, run_format)
+        run = formats.open_run(run, run_format)
     elif isinstance(run, Mapping):
         run = MemoryRun.from_run(run)
     lists = answered_by(run, _given_videos(annotations))
@@ -236,16 +233,13 @@ def annotations_of(
     if isinstance(truth, Annotations):
         return truth
     if isinstance(truth, str | Path):
-        wrong = protocol is not None and protocol.truth_as_released
-        return read_annotations(truth, format, as_released=wrong)
+        reader = formats if protocol is None else importlib.import_module(protocol.truth_reader)
+        return cast(Annotations, reader.read_annotations(truth, format))
     return Annotations.from_qrels(truth)
 
 
 def _has_what(metric: Metric, lists: Lists, annotations: Annotations, source: RunSource) -> bool:
-    """Whether a metric of the protocol is shown by default.
-
-    A ranking of the corpus shows all of them, without values for tasks that it does not answer.
-    """
+    """Whether a metric is shown by default: those of the run's tasks, and all if it ranked a corpus."""
     if metric.task == "HL":
         first = annotations.queries[0].metadata if annotations.queries else {}
         return "saliency_scores" in first and bool(_saliency(source))
@@ -356,10 +350,7 @@ def _columns_by_list(metrics: tuple[Metric, ...], lists: Lists, source: RunSourc
 def _checked_rows(
     block: RunBlock, truth: Truth, source: RunSource, seen: Mask, strict: bool, tally: _Tally | None
 ) -> Rows:
-    """The rows of queries that count; counts unknown queries and videos, and refuses a duplicate query.
-
-    Updates `seen` (Q,), the queries answered so far.
-    """
+    """The rows of queries that count. Updates `seen` (Q,) and `tally`; refuses a duplicate query."""
     codes = truth.codes_of(block.query_ids)
     unknown = np.flatnonzero(codes < 0)
     if strict and len(unknown):

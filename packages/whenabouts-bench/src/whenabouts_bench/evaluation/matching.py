@@ -311,10 +311,7 @@ def pairs_of(rows: Rows, truth: Truth, protocol: Protocol) -> Pairs:
 
 
 def passes(iou: NDArray[Any], threshold: float, protocol: Protocol) -> Mask:
-    """Whether an IoU reaches a threshold by the protocol's comparison.
-
-    The threshold has the IoU's type: in float32 an IoU of 7/10 reaches 0.7.
-    """
+    """Whether an IoU reaches a threshold, both in the IoU's type: in float32 an IoU of 7/10 reaches 0.7."""
     level = np.asarray(threshold, iou.dtype)
     with_slack = iou + np.asarray(protocol.slack, iou.dtype) if protocol.slack else iou
     enough: Mask = with_slack > level if protocol.strict else with_slack >= level

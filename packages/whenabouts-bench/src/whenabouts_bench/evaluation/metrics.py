@@ -71,7 +71,6 @@ class Metric:
 
     @property
     def name(self) -> str:
-        """The name on the command line, in Python and in tables."""
         task = "" if self.task == "VCMR" else f"{self.task} "
         depth = "" if self.k is None else f"@{self.k}"
         settings = {"IoU": self.iou, "length": self.length, "saliency": self.saliency}
@@ -85,7 +84,6 @@ class Metric:
 
     @property
     def row(self) -> Measure:
-        """Its row of `MEASURES`."""
         return next(row for row in MEASURES if row.name == self.measure and self.task in row.tasks)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from whenabouts.types import UsageError, did_you_mean
@@ -46,10 +46,8 @@ class Protocol:
     marks (the query's metadata, `annotated`) instead of what they agree on."""
     by_score: bool = False
     """Whether mAP reads the list by score; else in the order of the list."""
-    truth_as_released: bool = False
-    """Whether the file of judgements is read with the faults of the released program."""
-    as_released: str = ""
-    """The protocol that reproduces a released program where this one is right instead."""
+    truth_reader: str = "whenabouts_bench.formats"
+    """The module whose `read_annotations` reads files of judgements."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -70,6 +68,30 @@ _TVR = (
 )
 _RVMR = tuple(f"nDCG@{k},IoU={iou}" for k in (10, 20, 40) for iou in (0.3, 0.5, 0.7))
 _MVMR = _recalls("", (1, 5, 20, 50), (0.3, 0.5, 0.7))
+
+_POOLS = Protocol(
+    name="mvmr",
+    version=1,
+    summary="pools with several positives: Rank n@m, seconds everywhere",
+    metrics=_MVMR,
+    over="hull",
+    single=True,
+    full_pools=True,
+    given_video=True,
+    notes=(
+        "A hit is any positive of the query. Moments of videos outside the query's pool are set aside, "
+        "queries whose pool is not full are left out.",
+    ),
+)
+_SPR = Protocol(
+    name="rvmr-spr",
+    version=1,
+    summary="as SPR's program: gain 2^grade - 1, IoU at least the threshold, grade 0 dropped",
+    metrics=_RVMR,
+    gain="exponential",
+    zero_grades=False,
+    notes=("Moments of grade 0 do not take part, queries without a higher grade are left out.",),
+)
 
 _PROTOCOLS = (
     Protocol(
@@ -102,32 +124,13 @@ _PROTOCOLS = (
         list_depth=100,
         notes=("A hit overlaps the spans of two annotators enough; these need not be alike.",),
     ),
-    Protocol(
-        name="mvmr",
-        version=1,
-        summary="pools with several positives: Rank n@m, seconds everywhere",
-        metrics=_MVMR,
-        over="hull",
-        single=True,
-        full_pools=True,
-        given_video=True,
-        as_released="mvmr-as-released",
-        notes=(
-            "A hit is any positive of the query. Moments of videos outside the query's pool are set aside, "
-            "queries whose pool is not full are left out.",
-        ),
-    ),
-    Protocol(
+    _POOLS,
+    replace(
+        _POOLS,
         name="mvmr-as-released",
-        version=1,
         summary="as the released program: further positives of TACoS stay frames that are taken for seconds",
-        metrics=_MVMR,
-        over="hull",
-        single=True,
-        full_pools=True,
-        given_video=True,
         missing="left out",
-        truth_as_released=True,
+        truth_reader="whenabouts_bench.released.mvmr",
         notes=("Extra positives of a file in frames are compared as if they were seconds.",),
     ),
     Protocol(
@@ -135,7 +138,6 @@ _PROTOCOLS = (
         version=1,
         summary="nDCG@K,IoU>=m as the paper of TVR-Ranking has it: linear gain, IoU at least the threshold",
         metrics=_RVMR,
-        as_released="rvmr-as-released",
     ),
     Protocol(
         name="rvmr-as-released",
@@ -146,24 +148,13 @@ _PROTOCOLS = (
         gain="exponential",
         missing="left out",
     ),
-    Protocol(
-        name="rvmr-spr",
-        version=1,
-        summary="as SPR's program: gain 2^grade - 1, IoU at least the threshold, grade 0 dropped",
-        metrics=_RVMR,
-        gain="exponential",
-        zero_grades=False,
-        as_released="rvmr-spr-as-released",
-        notes=("Moments of grade 0 do not take part, queries without a higher grade are left out.",),
-    ),
-    Protocol(
+    _SPR,
+    replace(
+        _SPR,
         name="rvmr-spr-as-released",
-        version=1,
         summary="rvmr-spr, and queries missing from the run are left out",
-        metrics=_RVMR,
-        gain="exponential",
-        zero_grades=False,
         missing="left out",
+        notes=(),
     ),
     Protocol(
         name="qvh",
@@ -191,15 +182,14 @@ _PROTOCOLS = (
 
 PROTOCOLS = {protocol.name: protocol for protocol in _PROTOCOLS}
 
-
 _TASKS = {"vr": "VR R@1", "svmr": "SVMR R@1,IoU=0.5"}
 """Tasks that users mistake for protocols -> one of their metrics."""
 
 
 def find_protocol(name: str, *, as_released: bool = False) -> Protocol:
-    """The protocol of that name, or name@version; with `as_released` the one that keeps a program's faults.
+    """The protocol of that name, or name@version; with `as_released` its twin `NAME-as-released`.
 
-    Raises UsageError for an unknown name or version.
+    Raises UsageError for an unknown name or version, or without a twin.
     """
     bare, at, version = name.partition("@")
     protocol = PROTOCOLS.get(bare)
@@ -216,11 +206,11 @@ def find_protocol(name: str, *, as_released: bool = False) -> Protocol:
         raise UsageError(f"{name!r}: version {version} is not here, {protocol.label} is")
     if not as_released or bare.endswith("-as-released"):
         return protocol
-    if not protocol.as_released:
+    if f"{bare}-as-released" not in PROTOCOLS:
         raise UsageError(
             f"{bare}: no released program differs from it, so there is nothing to do as released"
         )
-    return PROTOCOLS[protocol.as_released]
+    return PROTOCOLS[f"{bare}-as-released"]
 
 
 def protocol_for(annotations: Annotations) -> Protocol:

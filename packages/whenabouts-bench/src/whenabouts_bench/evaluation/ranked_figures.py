@@ -318,10 +318,7 @@ def _moment(video: str, start: float, end: float) -> str:
 
 
 def draw_cases(cases: Sequence[Case], metric: str, stem: Path, shown: int = 10) -> list[Path]:
-    """Figure 7: judged moments beside the first answers of queries, with grades; SVG and PNG.
-
-    Unmatched judged moments are grey, and unmatched answers are marked.
-    """
+    """Figure 7: judged moments beside the first answers, unmatched ones marked; SVG and PNG."""
     with new_figure(9.6, 0.5 + (0.55 + 0.17 * shown) * len(cases)) as figure:
         panels = figure.subplots(len(cases), 2, squeeze=False)
         for (left, right), case in zip(panels, cases, strict=True):

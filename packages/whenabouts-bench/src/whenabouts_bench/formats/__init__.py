@@ -78,23 +78,22 @@ def format_names(way: str) -> tuple[str, ...]:
     return tuple(module.NAME for module in all_formats() if hasattr(module, way))
 
 
-def read_annotations(
-    path: str | Path, format: str | None = None, *, as_released: bool = False
-) -> Annotations:
+def read_annotations(path: str | Path, format: str | None = None) -> Annotations:
     """Videos, queries and judgements of a file, in any known format, or of a folder with qrels.jsonl.
-
-    With `as_released` a format whose released reader has a fault reads as that one does (such a format
-    has a function `read_annotations_as_released`); the others read as ever.
 
     Raises FormatError, naming file, line, field and value; UsageError where no format recognises the file.
     """
+    module, file = reader_for(path, format)
+    annotations: Annotations = module.read_annotations(file)
+    return annotations
+
+
+def reader_for(path: str | Path, format: str | None = None) -> tuple[Any, Path]:
+    """(the format that reads a file's judgements, the file); of a folder, its qrels.jsonl."""
     from whenabouts_bench.formats.jsonl import judgements_in  # msgspec is loaded where a file is read
 
     path = judgements_in(Path(path))
-    module = _module_for(path, "read_annotations", format)
-    read = getattr(module, "read_annotations_as_released", None) if as_released else None
-    annotations: Annotations = (read or module.read_annotations)(path)
-    return annotations
+    return _module_for(path, "read_annotations", format), path
 
 
 def open_run(path: str | Path, format: str | None = None) -> RunSource:

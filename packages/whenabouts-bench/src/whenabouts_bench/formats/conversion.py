@@ -135,7 +135,6 @@ class _Counted:
         return getattr(self._source, name)
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
-        """The blocks of the run."""
         queries = rows = 0
         for block in self._source.blocks(task):
             queries, rows = queries + len(block), rows + len(block.video)

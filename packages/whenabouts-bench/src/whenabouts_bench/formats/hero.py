@@ -64,10 +64,7 @@ _COPIED = 1 << 24
 
 
 def open_run(path: Path) -> RunSource:
-    """The lists, in blocks of about 250,000 entries; a folder stands for its `data.mdb`.
-
-    Raises FormatError if the file is not LMDB, or no file beside it defines its numbers.
-    """
+    """The lists, in blocks of about 250,000 entries, of an LMDB file or its folder. Raises FormatError."""
     file = lmdb_file_in(path) or path
     if not is_lmdb(read_head(file).head):
         raise FormatError(file, "is not an LMDB file", accepted=f"LMDB, query id -> {_ENTRY}")

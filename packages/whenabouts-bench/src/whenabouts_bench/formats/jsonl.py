@@ -430,10 +430,7 @@ def _judgement_lines(annotations: Annotations) -> Iterator[dict[str, Any]]:
 
 
 def write_run(source: RunSource, path: Path, annotations: Annotations | None = None) -> None:
-    """Write run.jsonl, best first. Of several lists the moments of the corpus are written (VCMR).
-
-    Each line names the task or tasks that its moments answer, if the source says it.
-    """
+    """Write run.jsonl, best first, with the tasks that it answers; of several lists VCMR is written."""
     losses = Losses(path)
     held, blocks = list_to_write(source, losses)
     tasks = [task for task, list_ in (source.answered or {}).items() if list_ == held]

@@ -1,4 +1,9 @@
-"""Exports of Label Studio, as JSON or JSON-MIN: tasks with their annotations."""
+"""Reads what annotators entered in Label Studio (https://labelstud.io), for `build answers` and `judgements`.
+
+An export is a JSON list of tasks. In format JSON each task has a list of annotations, one for each annotator,
+with a result for each control of the labelling interface. In JSON-MIN a task is one annotation, and the
+controls are its keys. Both become the same `Entered`.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +20,10 @@ ACCEPTED = "a JSON list of tasks, as Label Studio exports it (JSON or JSON-MIN)"
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """One person's annotation of a task.
+    """What one annotator entered for one task.
 
-    `person` is Label Studio's number, address or object for them. `values` maps controls to choices (a list,
-    or the only one), a number, or the object of a region.
+    `person` identifies the annotator: a number, an e-mail address, or an object with both. `values` maps the
+    name of each control to its choices (a list, or the only choice), its number, or the object of a region.
     """
 
     origin: Origin
@@ -27,7 +32,7 @@ class Entered:
 
 
 def read_export(path: Path) -> Iterator[tuple[Origin, dict[str, Any], Iterator[Entered]]]:
-    """(place, data, annotations that were not cancelled) of each task of an export.
+    """For each task: its place in the file, its data, and its annotations without cancelled ones.
 
     Raises FormatError, with the task, if the file is not an export.
     """
@@ -58,6 +63,6 @@ def _entered(place: Origin, fields: Mapping[str, Any]) -> Iterator[Entered]:
 
 
 def _plain(origin: Origin, value: Any) -> Any:
-    """The value of a control without its kind, as in JSON-MIN; regions unchanged."""
+    """{"choices": ["yes"]} -> ["yes"], likewise rating and number, as in JSON-MIN; regions unchanged."""
     value = origin.object(value)
     return next((value[kind] for kind in ("choices", "rating", "number") if kind in value), value)

@@ -40,7 +40,6 @@ class LmdbRecords:
         return list(_split(self._reply(ALL_KEYS, b"")))
 
     def get(self, key: bytes) -> bytes:
-        """The value of a key."""
         return self._reply(len(key), key)
 
     def close(self) -> None:

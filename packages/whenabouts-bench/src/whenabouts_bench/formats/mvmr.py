@@ -10,9 +10,8 @@ There is no released format of answers; a run for these files is in one of the o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -59,69 +58,74 @@ class _Video(msgspec.Struct):
 
     @property
     def seconds(self) -> float | None:
-        """Its length, if known."""
         if self.duration is not None or self.num_frames is None:
             return self.duration
         return self.num_frames / self.rate
 
 
-def read_annotations(path: Path, as_released: bool = False) -> Annotations:
-    """Queries `video#i` with their own moment first, then those of other videos, and the pools. Seconds.
+class PoolFile:
+    """A pool file: queries `video#i` with their own moment first, then those of other videos, and the pools.
 
-    Frame numbers become seconds with the rate of the video in which a moment lies. With `as_released`
-    `pos_moments` stay as they are and are not cut at the end of their video: the released evaluation takes
-    the frame numbers of the TACoS file for seconds.
+    Frame numbers become seconds with the rate of the video in which a moment lies.
     """
-    whole = Origin(path)
-    document = whole.object(read_json(path), _ACCEPTED)
-    if not document:
-        raise FormatError(path, "holds no videos", accepted=_ACCEPTED)
-    videos = {}
-    for key, fields in document.items():
-        videos[whole.at("video").as_id(key)] = whole.at(key).convert(fields, _Video)
-    builder = AnnotationBuilder(str(path), cut=not as_released)
-    for video_id, video in videos.items():
-        builder.add_video(video_id, video.seconds)
-    for video_id in videos:
-        _read_video(builder, whole.at(video_id), videos, video_id, as_released)
-    return builder.annotations()
+
+    cut: ClassVar[bool] = True
+    """Whether moments are cut at the end of their video."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._whole = path, Origin(path)
+        document = self._whole.object(read_json(path), _ACCEPTED)
+        if not document:
+            raise FormatError(path, "holds no videos", accepted=_ACCEPTED)
+        self.videos = {
+            self._whole.at("video").as_id(key): self._whole.at(key).convert(fields, _Video)
+            for key, fields in document.items()
+        }
+
+    def own(self, video_id: str, times: tuple[float, float]) -> tuple[float, float]:
+        """Seconds of a query's own moment."""
+        rate = self.videos[video_id].rate
+        return times[0] / rate, times[1] / rate
+
+    def other(self, video_id: str, other: str, times: tuple[float, float]) -> tuple[float, float]:
+        """Seconds of a positive in another video; with the query's video's rate if that one's is unknown."""
+        return self.own(other if other in self.videos else video_id, times)
+
+    def annotations(self) -> Annotations:
+        """Raises FormatError, with file, video and field."""
+        builder = AnnotationBuilder(str(self.path), cut=self.cut)
+        for video_id, video in self.videos.items():
+            builder.add_video(video_id, video.seconds)
+        for video_id in self.videos:
+            self._add_queries(builder, video_id)
+        return builder.annotations()
+
+    def _add_queries(self, builder: AnnotationBuilder, video_id: str) -> None:
+        video, origin = self.videos[video_id], self._whole.at(video_id)
+        count = len(video.sentences)
+        positives = [None] * count if video.pos_moments is None else video.pos_moments
+        pools = [None] * count if video.retrieval_pool is None else video.retrieval_pool
+        check_length(origin, "timestamps", video.timestamps, "sentences", count)
+        check_length(origin, "pos_moments", positives, "sentences", count)
+        check_length(origin, "retrieval_pool", pools, "sentences", count)
+        for number, sentence in enumerate(video.sentences):
+            query_id = f"{video_id}#{number}"
+            builder.add_query(query_id, sentence.strip())
+            builder.judge(query_id, video_id, *self.own(video_id, video.timestamps[number]))
+            for positive in positives[number] or []:
+                other = str(positive.video)
+                builder.judge(query_id, other, *self.other(video_id, other, positive.times))
+            if pool := pools[number]:
+                builder.set_pool(query_id, [str(name) for name in pool])
 
 
-def read_annotations_as_released(path: Path) -> Annotations:
-    """The same, with the released reader's fault: times of `pos_moments` are taken as they stand."""
-    return read_annotations(path, as_released=True)
-
-
-def _read_video(
-    builder: AnnotationBuilder, origin: Origin, videos: Mapping[str, _Video], video_id: str, as_released: bool
-) -> None:
-    video = videos[video_id]
-    count = len(video.sentences)
-    positives = [None] * count if video.pos_moments is None else video.pos_moments
-    pools = [None] * count if video.retrieval_pool is None else video.retrieval_pool
-    check_length(origin, "timestamps", video.timestamps, "sentences", count)
-    check_length(origin, "pos_moments", positives, "sentences", count)
-    check_length(origin, "retrieval_pool", pools, "sentences", count)
-    for number, sentence in enumerate(video.sentences):
-        query_id = f"{video_id}#{number}"
-        builder.add_query(query_id, sentence.strip())
-        start, end = (time / video.rate for time in video.timestamps[number])
-        if as_released and video.seconds is not None:
-            end = min(end, video.seconds)  # the released program cuts a sentence's own moment, and no other
-        builder.judge(query_id, video_id, start, end)
-        for positive in positives[number] or []:
-            other = str(positive.video)
-            rate = 1.0 if as_released else videos.get(other, video).rate
-            builder.judge(query_id, other, *(time / rate for time in positive.times))
-        if pool := pools[number]:
-            builder.set_pool(query_id, [str(name) for name in pool])
+def read_annotations(path: Path) -> Annotations:
+    """Judgements of a pool file, in seconds."""
+    return PoolFile(path).annotations()
 
 
 def write_annotations(annotations: Annotations, path: Path) -> None:
-    """Write a pool file in seconds; the first judgement of a query is its own moment.
-
-    Query ids become `video#i`, as readers of this format count them.
-    """
+    """Write a pool file in seconds. A query becomes `video#i`, with its first judgement as its own moment."""
     losses = Losses(path)
     judged: dict[int, list[tuple[str, float, float]]] = {}
     for number, video, start, end, _ in judgement_rows(annotations):

@@ -157,16 +157,13 @@ class MemoryRun:
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """The lists it holds."""
         return tuple(self.lists)
 
     @property
     def answered(self) -> Mapping[Task, Task]:
-        """Task -> the list that answers it."""
         return own_lists(self.tasks) if self.own_answered is None else self.own_answered
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
-        """The answers of one list."""
         yield from self.lists[task]
 
     @classmethod
@@ -202,10 +199,7 @@ def _block_of(run: Run) -> RunBlock:
 
 
 def best_first(block: RunBlock) -> RunBlock:
-    """The rows sorted within each query by descending score, then video id, start and end.
-
-    Sorted blocks are returned unchanged, without a copy.
-    """
+    """The rows of each query by descending score, then video id, start and end; no copy if sorted."""
     query = query_of_rows(block)
     neighbours = query[1:] == query[:-1]
     rising = query[1:][neighbours & (block.score[1:] > block.score[:-1])]

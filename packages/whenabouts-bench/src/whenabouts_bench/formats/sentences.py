@@ -73,10 +73,7 @@ def in_order(sentences: Iterable[Sentence]) -> tuple[Sentence, ...]:
 
 
 def read_annotations(path: Path) -> Annotations:
-    """A query per non-empty sentence, with its moment; videos have no duration.
-
-    Raises FormatError as `read_sentences` does.
-    """
+    """A query per non-empty sentence, with its moment, without durations. Raises as `read_sentences`."""
     builder = AnnotationBuilder(str(path))
     for video, sentences in read_sentences(path).items():
         builder.add_video(video, None)

@@ -33,6 +33,7 @@ from whenabouts_bench.formats.json_writing import (
     query_texts,
     video_durations,
     write_json_value,
+    write_lines,
 )
 from whenabouts_bench.formats.runs import (
     NO_TIMES,
@@ -170,10 +171,7 @@ def _read_line(builder: AnnotationBuilder, line: _AnnotationLine) -> None:
 
 
 def open_run(path: Path) -> RunSource:
-    """A submission. The rows of a list are decoded when its blocks are iterated.
-
-    Empty spans are accepted, but hit nothing; rows of VR have no times.
-    """
+    """A submission, decoded while its blocks are read. Empty spans hit nothing; rows of VR have no times."""
     data = read_document(path)
     try:
         data.isascii() or data.decode()
@@ -229,12 +227,10 @@ class Submission:
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """The lists it holds."""
         return tuple(self.lists)
 
     @property
     def answered(self) -> Mapping[Task, Task]:
-        """Each list answers its own task."""
         return own_lists(self.tasks)
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
@@ -294,15 +290,12 @@ def write_annotations(annotations: Annotations, path: Path) -> None:
     seconds, given = video_durations(annotations), given_videos(annotations)
     unjudged = np.setdiff1d(np.arange(len(annotations.queries)), annotations.query).tolist()
     queries, videos = annotations.queries, annotations.videos
-    with write_atomically(path) as stream:
-        lines = (
-            _line(queries[number], videos[video].id, seconds, {"ts": times})
-            for number, video, *times, _ in judgement_rows(annotations)
-        )
-        without = (_line(queries[n], given.get(queries[n].id), seconds, {}) for n in unjudged)
-        for line in chain(lines, without):
-            write_json_value(stream, line)
-            stream.write(b"\n")
+    lines = (
+        _line(queries[number], videos[video].id, seconds, {"ts": times})
+        for number, video, *times, _ in judgement_rows(annotations)
+    )
+    without = (_line(queries[n], given.get(queries[n].id), seconds, {}) for n in unjudged)
+    write_lines(path, chain(lines, without))
     losses.log()
 
 

@@ -1,12 +1,9 @@
-"""How well annotators agree: Cohen's kappa of each pair, and of each annotator with the final grades; figure
-5.
+"""Cohen's kappa of each pair of annotators, and of each with the final grades; figure 5 of paper 004.
 
-Kappa (Cohen, 1960; weighted: 1968) is 1 - observed / expected disagreement; the expected one assumes two
+Kappa (Cohen, 1960; weighted: 1968) is 1 - observed / expected disagreement. The expected one assumes two
 independent annotators with the same distributions of grades. Unweighted, all differences count alike; linear
-weights count the difference in grades, quadratic weights its square.
-
-Intervals come from a bootstrap over queries, because tasks of one query are not independent
-(`evaluation.significance`). Annotators are held fixed.
+weights count the difference in grades, quadratic weights its square. Intervals come from a bootstrap over
+queries, because tasks of one query are not independent (`evaluation.significance`).
 """
 
 from __future__ import annotations
@@ -51,9 +48,7 @@ def kappa(first: Sequence[int], second: Sequence[int], weights: Weights = "none"
 
 
 def _tables(first: Sequence[int], second: Sequence[int], cluster: Indices, clusters: int) -> Floats:
-    """(C, 25) contingency tables of the two annotators' grades, one per cluster; `cluster` (T,) is that of
-    each task.
-    """
+    """(C, 25) contingency tables of two annotators' grades, one per cluster; `cluster` (T,) of each task."""
     tables = np.zeros((clusters, _GRADES, _GRADES))
     np.add.at(tables, (cluster, np.asarray(first, np.int64), np.asarray(second, np.int64)), 1)
     return tables.reshape(clusters, -1)
@@ -205,10 +200,7 @@ def raw_grades(judged: Judged) -> RawGrades | None:
 
 
 def write_agreement(judged: Judged, folder: Path) -> list[Path]:
-    """Write figure 5 as agreement.svg and agreement.png, and the raw grades as grades.csv.
-
-    Raises UsageError if nothing is settled yet, or without matplotlib.
-    """
+    """Write agreement.svg, .png (figure 5) and grades.csv. Raises UsageError if nothing is settled."""
     if not len(judged.annotations.query):
         raise UsageError(f"{judged.task_set.folder}: nothing is agreed on yet, so there is nothing to draw")
     folder.mkdir(parents=True, exist_ok=True)

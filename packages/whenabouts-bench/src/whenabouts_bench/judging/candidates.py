@@ -51,10 +51,7 @@ def by_caption(
     batch: int = BATCH,
     batches: int = BATCHES,
 ) -> list[Candidate]:
-    """The `batch * batches` moments whose captions are most similar to each query.
-
-    Raises UsageError for a query that the annotations lack (`build queries` samples from them).
-    """
+    """The `batch * batches` moments with the nearest captions. Raises UsageError for an unknown query."""
     if batch < 1 or batches < 1:
         raise UsageError(f"{batches} batches of {batch}: give 1 or more of both")
     annotated = {query.id: query for query in annotations.queries}

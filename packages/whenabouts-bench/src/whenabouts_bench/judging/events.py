@@ -83,7 +83,6 @@ class State:
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> Self:
-        """The state after some events."""
         state = cls()
         for event in events:
             state.apply(event)

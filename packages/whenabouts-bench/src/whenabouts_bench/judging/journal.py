@@ -1,18 +1,10 @@
 """The journal of a task set: an append-only log of all judging events.
 
-    from whenabouts_bench.judging.events import Event
-    from whenabouts_bench.judging.journal import Journal
-
     journal = Journal.open(task_set)
-    task = journal.next_task("ann")         # Task or None; exam tasks first
-    event = journal.append(Event("grade", "ann", task.id, grade=3))
-    journal.append(Event("borders", "ann", task.id, start=2.0, end=9.5))
-    journal.append(Event("exam", "ann", task.id, grade=3))      # then exam.feedback(task_set, task.id, 3)
-    journal.undo("ann")                     # takes back the last grade or borders
-    journal.state().answer("ann", task.id)  # Answer(grade, start, end, ...) or None
-    journal.progress("ann")                 # Progress(judged, left, exam_right, exam_tasks, passed, ...)
-    journal.state(at=17)                    # after event 17; or at="2026-11-23T10:00:00Z"
-    journal.notes                           # warnings: a torn line, a clock set back
+    task = journal.next_task("ann")                                # Task or None; exam tasks first
+    journal.append(Event("grade", "ann", task.id, grade=3))
+    journal.undo("ann")                                            # takes back the last grade or borders
+    journal.state().answer("ann", task.id)                         # Answer(grade, start, end, ...) or None
 
 `append` returns after fsync, so acknowledged events survive kill -9. Any number of processes and threads may
 append: each holds the folder's lock while it writes, and first reads what others wrote.

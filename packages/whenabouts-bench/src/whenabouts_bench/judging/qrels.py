@@ -87,10 +87,7 @@ class Judged:
 
 
 def joined(rounds: Sequence[Annotations]) -> Annotations:
-    """The judgements of several rounds; equal judgements are merged.
-
-    Raises UsageError if rounds give a query different texts, or a moment different grades.
-    """
+    """The merged judgements of several rounds. Raises UsageError if their texts or grades contradict."""
     builder = AnnotationBuilder("+".join(each.name for each in rounds))
     builder.most_grade = max(
         (each.most_grade for each in rounds if each.most_grade is not None), default=None

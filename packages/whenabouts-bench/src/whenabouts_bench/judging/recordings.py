@@ -32,10 +32,7 @@ def in_folder(videos: Mapping[str, Video], folder: Path) -> dict[str, Video]:
 
 
 def in_corpus(videos: Mapping[str, Video], corpus: str) -> dict[str, Video]:
-    """The videos with paths and durations from a corpus; raises as `in_folder` does.
-
-    A video that the corpus knows only by its transcript gets no path.
-    """
+    """As `in_folder`, from a corpus; a video known only by its transcript gets no path."""
     records = Store.open(corpus, create=False).videos()
     called = names_of(records, list(videos.values()), corpus)
     by_name = {called[record.video_id]: record for record in records if record.video_id in called}

@@ -43,7 +43,6 @@ class People:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All who judge here."""
         return (*self.tokens.values(), *([self.lead] if self.lead else []))
 
     def judging(self, user: str) -> str:

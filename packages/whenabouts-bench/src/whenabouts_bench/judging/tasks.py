@@ -1,20 +1,7 @@
-"""Task sets: folders that define what annotators judge.
+"""Task sets: folders with the queries and moments that annotators judge.
 
-    from whenabouts_bench.judging.tasks import TaskSet
-
-    tasks = TaskSet.open(folder)    # raises FormatError, with file, line and remedy
-    tasks.tasks                     # Task, in the order of presentation
-    tasks.exam                      # ExamTask: a Task with its reference grade; may be empty
-    tasks.task(task_id)             # task or exam task; raises UsageError
-    tasks.lowest, tasks.highest     # the scale: 0 and 4
-    tasks.annotators                # annotators per task before consensus is computed: 2, or 1
-    tasks.guideline()               # Guideline(text, version): the current guideline.md
-    tasks.fingerprint               # of tasks.jsonl: stored with each event of the journal
-    tasks.video(video_id)           # path of the recording; raises UsageError if missing
-    tasks.missing_videos()          # ids of videos without a recording on this machine
-    tasks.sources()                 # task id -> Source: hidden from annotators
-
-`docs/formats.md` describes the files. Only `judging.json`, `tasks.jsonl` and `videos.jsonl` are required.
+`TaskSet.open(folder)` reads one, `TaskSet.write` makes one. `docs/formats.md` describes the files. Only
+`judging.json`, `tasks.jsonl` and `videos.jsonl` are required.
 """
 
 from __future__ import annotations
@@ -190,9 +177,7 @@ class TaskSet:
         )  # fmt: skip
 
     def write(self, sources: Mapping[str, Source] | None = None, guideline: str = GUIDELINE) -> None:
-        """Write the folder. Raises UsageError if it is a task set already, whose judgements would lose their
-        tasks.
-        """
+        """Write the folder. Raises UsageError if it is a task set already, whose tasks would be lost."""
         if (self.folder / SETTINGS).exists():
             raise UsageError(f"{self.folder}: is a task set already; name a folder that is not there yet")
         if not self.tasks:
@@ -243,7 +228,6 @@ class TaskSet:
 
     @cached_property
     def exam_ids(self) -> frozenset[str]:
-        """Ids of the exam's tasks."""
         return frozenset(item.task.id for item in self.exam)
 
     def guideline(self) -> Guideline:

@@ -10,11 +10,9 @@ space:
 - fine, F: 2PR / (P + R);
 - full: the mean of coarse and fine, for P, R and F each. `full_f` is what MVMR calls s_tv.
 
-Frames may be pooled to at most some number of stretches of equal length. We bring what is pooled to unit
-length again, so that all similarities are cosines; `as_released` leaves it as it is and pools short videos
-too (each of its rows then comes several times), as the construction program of MVMR does. In that program
-words that pad a short sentence in a batch count with similarity 0, a floor for recall that depends on the
-sentence's batch mates; that is not reproduced (it changes nothing where similarities are positive).
+The frames of a long video are averaged to at most a given number, and normalised again, so that all
+similarities are cosines. In MVMR's program, words that pad a short sentence in a batch count with similarity
+0; this is not reproduced, and changes nothing where similarities are positive.
 """
 
 from __future__ import annotations
@@ -78,18 +76,22 @@ class Frames:
         return len(self.starts) - 1
 
     @classmethod
-    def of(
-        cls, videos: Iterable[NDArray[Any]], most: int, made_by: str = "", *, as_released: bool = False
-    ) -> Self:
-        """Frames of (T, D) rows each, pooled to at most `most` (with `as_released` to exactly so many)."""
+    def of(cls, videos: Iterable[NDArray[Any]], most: int, made_by: str = "") -> Self:
+        """Frames of (T, D) rows for each video, averaged to at most `most`."""
         if most < 1:
             raise UsageError(f"frames {most}: a video needs at least 1")
-        pooled = [_prepared(rows, most, as_released) for rows in videos]
+        pooled = [cls.pooled(np.asarray(rows, np.float32), most) for rows in videos]
         if not pooled:
             raise UsageError("there are no videos")
         sums = np.stack([rows.sum(axis=0, dtype=np.float64) for rows in pooled])
         starts, vectors = _joined(pooled)
         return cls(starts, vectors, unit_length(sums), made_by)
+
+    @staticmethod
+    def pooled(rows: Floats, most: int) -> Floats:
+        """Unit vectors of one video, at most `most`."""
+        unit = unit_length(rows)
+        return unit if len(unit) <= most else unit_length(pooled_evenly(unit, most))
 
 
 def _joined(parts: list[Floats]) -> tuple[Indices, Floats]:
@@ -99,14 +101,6 @@ def _joined(parts: list[Floats]) -> tuple[Indices, Floats]:
     for number in reversed(range(len(parts))):
         rows[starts[number] : starts[number + 1]] = parts.pop()
     return starts, rows
-
-
-def _prepared(rows: NDArray[Any], most: int, as_released: bool) -> Floats:
-    wide = np.asarray(rows, np.float32)
-    if as_released:
-        return pooled_evenly(wide, most)
-    wide = unit_length(wide)
-    return wide if len(wide) <= most else unit_length(pooled_evenly(wide, most))
 
 
 def pooled_evenly(rows: Floats, count: int) -> Floats:
@@ -152,19 +146,16 @@ class Scores:
 
     @property
     def fine_f(self) -> Floats:
-        """Harmonic mean of precision and recall; 0 if both are 0."""
         total = self.fine_p + self.fine_r
         safe = np.where(total == 0, np.float32(1), total)
         return np.asarray(2 * self.fine_p * self.fine_r / safe, np.float32)
 
     @property
     def full_p(self) -> Floats:
-        """Mean of coarse and precision."""
         return np.asarray((self.fine_p + self.coarse) / 2, np.float32)
 
     @property
     def full_r(self) -> Floats:
-        """Mean of coarse and recall."""
         return np.asarray((self.fine_r + self.coarse) / 2, np.float32)
 
     @property

@@ -52,10 +52,7 @@ def listed_pairs(
     most_pairs: int = MOST_PAIRS,
     progress: Progress = lambda share: None,
 ) -> RelevantPairs:
-    """All relevant pairs of captions as a list.
-
-    Raises UsageError for too many captions or pairs; use `vector_pairs` for those.
-    """
+    """All relevant pairs of captions as a list. Raises UsageError for too many: see `vector_pairs`."""
     if len(units.captions) > MOST_CAPTIONS:
         raise UsageError(
             f"{len(units.captions)} captions are too many to compare all with all (at most {MOST_CAPTIONS}); "

@@ -104,7 +104,6 @@ class ListedPairs:
         return others, values.astype(np.float32)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """See `PairsOfCaptions`."""
         return {"starts": self.starts, "columns": self.columns, "confidence": self.confidence}
 
 
@@ -140,7 +139,6 @@ class VectorPairs:
         return np.asarray(confidence, np.float32)
 
     def of(self, caption: int) -> tuple[Indices, Floats]:
-        """See `PairsOfCaptions`."""
         units = self.units[self.starts[caption] : self.starts[caption + 1]]
         cosines = self.vectors @ self.vectors[units].T
         best = np.maximum.reduceat(cosines.max(1)[self.units], self.starts[:-1])
@@ -151,16 +149,12 @@ class VectorPairs:
         return others[kept], np.clip(values[kept], 0, 1).astype(np.float32)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """See `PairsOfCaptions`."""
         return {"starts": self.starts, "units": self.units, "vectors": self.vectors}
 
 
 @dataclass(frozen=True)
 class RelevantPairs:
-    """The queries of a split that are potentially relevant to one another's moments.
-
-    `caption_of` (Q,) int32 is the index in `captions` of each of `query_ids`.
-    """
+    """Queries that are potentially relevant to one another; `caption_of` (Q,) int32 indexes `captions`."""
 
     query_ids: tuple[str, ...]
     caption_of: NDArray[np.int32]
@@ -286,9 +280,7 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[
 
 
 def read_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    """(arrays, metadata), memory-mapped. Raises FormatError if the file is missing, truncated or of another
-    kind.
-    """
+    """(arrays, metadata), memory-mapped. Raises FormatError if the file is missing or unreadable."""
     from safetensors import SafetensorError, safe_open
 
     try:

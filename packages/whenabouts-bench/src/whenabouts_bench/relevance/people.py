@@ -103,10 +103,7 @@ class Answer:
 
 
 def read_answers(path: Path) -> list[Answer]:
-    """The answers of a Label Studio export; cancelled and empty ones are skipped.
-
-    Raises FormatError, with the task, if the file is not an export of our tasks.
-    """
+    """The answers of a Label Studio export, without empty ones. Raises FormatError, with the task."""
     answers: list[Answer] = []
     for place, data, entered in read_export(path):
         names = [data.get(key) for key in ("query_id", "video_id")]
@@ -182,10 +179,7 @@ class Verdict:
 
 
 def judge_answers(annotations: Annotations, answers: Sequence[Answer]) -> Verdict:
-    """Evaluate the answers; the majority decides if several annotators answered.
-
-    Raises UsageError if no answer concerns a video added to one of the pools.
-    """
+    """The verdict; the majority of annotators decides. Raises UsageError if no answer concerns the pools."""
     moments = _positive_moments(annotations)
     added = {
         (query.id, video) for number, query in enumerate(annotations.queries)

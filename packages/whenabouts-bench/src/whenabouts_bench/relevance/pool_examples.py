@@ -30,9 +30,7 @@ _FRAMES, _SHORT_SIDE = 6, 72
 
 @dataclass(frozen=True)
 class Described:
-    """A video of a pool: its sentence nearest to the query, the similarity, and the sentence's moment in
-    seconds.
-    """
+    """A video of a pool: the sentence nearest to the query, its similarity and moment in seconds."""
 
     video: str
     sentence: str
@@ -42,7 +40,6 @@ class Described:
 
     @property
     def line(self) -> str:
-        """One line of text."""
         times = f"{format_time(self.start)}-{format_time(self.end)}"
         return f"{self.similarity:.2f} {self.sentence}  ({self.video} {times})"
 

@@ -26,12 +26,12 @@ def write_released(pools: Pools, path: Path) -> None:
     """Write the JSON that `formats/mvmr.py` and the released evaluation read.
 
     Query ids become `video#i`, i being the place among all sentences of the video: a query that was dropped
-    keeps its place, with an empty pool. Times are seconds; with `as_released` those of videos that have a
-    frame rate (TACoS) are frame numbers, as in the released file.
+    keeps its place, with an empty pool. Times are in seconds, or in frames where `PoolSettings.rate_of`
+    gives a rate.
     """
     source, made = pools.source, {pool.query: pool for pool in pools.pools}
     document: dict[str, dict[str, Any]] = {
-        video.id: {**{key: [] for key in _LISTS}, **_length(video, pools.settings.as_released)}
+        video.id: {**{key: [] for key in _LISTS}, **_length(video, pools.settings.rate_of(video))}
         for video in source.videos
     }
     document[source.videos[0].id]["about"] = pools.about()
@@ -68,16 +68,16 @@ def _video(pools: Pools, row: int) -> Video:
     return pools.source.videos[int(pools.source.video[row])]
 
 
-def _length(video: Video, as_released: bool) -> dict[str, Any]:
-    if as_released and "fps" in video.metadata:
-        return {"fps": video.metadata["fps"], "num_frames": video.metadata["num_frames"]}
+def _length(video: Video, rate: float | None) -> dict[str, Any]:
+    if rate is not None:
+        return {"fps": rate, "num_frames": video.metadata["num_frames"]}
     return {} if video.duration is None else {"duration": video.duration}
 
 
 def _span(pools: Pools, row: int) -> list[float]:
     """A moment's times, in the unit of its video."""
     times = [float(pools.source.start[row]), float(pools.source.end[row])]
-    rate = _video(pools, row).metadata.get("fps") if pools.settings.as_released else None
+    rate = pools.settings.rate_of(_video(pools, row))
     return times if rate is None else [_whole(seconds * rate) for seconds in times]
 
 

@@ -55,7 +55,7 @@ def files_of_videos(annotations: Annotations, folder: Path) -> Mapping[str, Path
 
 
 def video_scorer(
-    annotations: Annotations, folder: Path, model: str, most: int, as_released: bool = False
+    annotations: Annotations, folder: Path, model: str, most: int, kind: type[Frames] = Frames
 ) -> tuple[EMScore, str]:
     """(EMScore of the queries on frames of the recordings in a folder, what made their vectors).
 
@@ -67,7 +67,7 @@ def video_scorer(
     _require_all(annotations, set(files), str(folder))
     encoder, words = open_image_encoder(model), open_words(model)
     rows = (_encoded_frames(files[video.id], encoder, most) for video in annotations.videos)
-    frames = Frames.of(rows, most, encoder.fingerprint, as_released=as_released)
+    frames = kind.of(rows, most, encoder.fingerprint)
     return _scorer(annotations, words, frames), _with_words(encoder.fingerprint, words)
 
 
@@ -91,7 +91,7 @@ def _with_words(made_by: str, words: WordVectors) -> str:
 
 
 def feature_scorer(
-    annotations: Annotations, path: Path, model: str, most: int, as_released: bool = False
+    annotations: Annotations, path: Path, model: str, most: int, kind: type[Frames] = Frames
 ) -> tuple[EMScore, str]:
     """(EMScore of the queries on features under the videos' ids, what made these).
 
@@ -104,7 +104,7 @@ def feature_scorer(
         _require_width(str(path), source.width, clip)
         _require_all(annotations, set(source.ids()), str(path))
         rows = (_finite(source.get(video.id), video.id, path) for video in annotations.videos)
-        frames = Frames.of(rows, most, made_by, as_released=as_released)
+        frames = kind.of(rows, most, made_by)
     return _scorer(annotations, clip, frames), _with_words(made_by or f"unknown, {source.width} wide", clip)
 
 
@@ -117,10 +117,7 @@ def _finite(rows: NDArray[Any], video_id: str, path: Path) -> NDArray[Any]:
 
 
 def _made_by(source: FeatureSource, path: Path, clip: WordVectors) -> str:
-    """The features' encoder fingerprint, "" if unknown.
-
-    Raises UsageError if the features carry the hash of other weights.
-    """
+    """The features' encoder fingerprint, "" if unknown. Raises UsageError for the hash of other weights."""
     made_by = source.fingerprint
     weights = made_by.weights_sha256
     if weights is not None and weights not in clip.fingerprint:
@@ -150,7 +147,7 @@ def _require_all(annotations: Annotations, present: set[str], place: str) -> Non
 
 
 def corpus_scorer(
-    annotations: Annotations, corpus: str, most: int, as_released: bool = False
+    annotations: Annotations, corpus: str, most: int, kind: type[Frames] = Frames
 ) -> tuple[EMScore, str]:
     """(EMScore of the queries on a corpus's pictures, the fingerprint of what made these).
 
@@ -171,7 +168,7 @@ def corpus_scorer(
     clip = open_words(info.encoder)
     store.check_stream(stream, clip.fingerprint, clip.name)
     rows = _clips(store, stream, [names[video.id] for video in annotations.videos])
-    frames = Frames.of(rows, most, info.fingerprint, as_released=as_released)
+    frames = kind.of(rows, most, info.fingerprint)
     return _scorer(annotations, clip, frames), _with_words(info.fingerprint, clip)
 
 

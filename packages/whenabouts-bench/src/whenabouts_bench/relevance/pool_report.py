@@ -150,10 +150,7 @@ def _same_texts(annotations: Annotations, numbers: Indices) -> tuple[int, int, i
 
 
 def target_query(pools: Pools, named: str | None) -> int:
-    """The query that figures show: by text or id, by default the one with the most near sentences.
-
-    Raises UsageError for an unknown query.
-    """
+    """The query of the figures: by text or id (else UsageError), or with the most near sentences."""
     if named is None:
         return int(np.diff(pools.distance.starts).argmax())
     text = named.strip().rstrip(".").lower()

@@ -1,41 +1,21 @@
-"""MVMR pools: for each query of a data set some videos, a few of which answer it (paper 001 and 002, section
-4).
+"""Builds MVMR pools: for each query some videos, a few of which answer it (paper 001 and 002, section 4).
 
-Two checks say of a query and a video whether the one is a positive or a negative of the other:
+Two checks decide whether a video is a positive or a negative of a query:
 
-- the query check: s_te, the similarity of the query with the most similar sentence of the video
-  (`similarity.py`). A video may be a positive from t+ = 0.9 on, and a negative up to t- = 0.5; one in between
-  is in no pool;
-- the visual check: s_tv, the full EMScore F (`emscore.py`). A positive must reach the mean of all queries
-  with their own video, a negative must stay below the mean of queries with videos that the query check calls
-  negative.
+- The query check uses s_te, the query's similarity with the nearest sentence of the video (`similarity.py`).
+  A positive needs t+ = 0.9 or more, a negative t- = 0.5 or less; a video in between is in no pool.
+- The visual check uses s_tv, the full EMScore F (`emscore.py`). A positive reaches at least the mean over all
+  queries and their own videos, a negative at most the mean over queries and up to 16 far videos each.
 
-At most k = 5 moments answer a query: its own, then other moments of its own video that are described alike
-(those are in the pool anyway), then moments of other videos, drawn at random. The rest of a pool of n = 50
-are negatives, drawn likewise. A query whose pool cannot be filled is dropped and counted, as are moments of
-own videos that k has no room for: a system that finds one is counted wrong.
+At most k = 5 moments answer a query: its own, then near moments of its own video, then moments of other
+videos, drawn at random. Negatives, drawn likewise, fill the pool of n = 50 videos. Counted and left out are
+queries whose pool cannot be filled, and moments of own videos beyond k: a system that finds one is wrong.
+The own video counts in k: the paper's Table 1 has 5 positives and 49 "newly added videos".
 
-The released construction program differs from the paper; `PoolSettings.as_released` does as it does:
+A video without a sentence is in no pool, because nothing is known of it. A moment without length cannot be
+found, so its query is left out. A video whose only near sentence has such a moment is not in the pool.
 
-1. Of several near sentences of a video, the last one in the file represents it, not the most similar: the
-   moment of the positive is that sentence's (paper: max aggregation).
-2. Positive candidates, the own video among them, are shuffled and cut to 20 before the visual check (paper:
-   none).
-3. Positives are scored without idf, and compared with a mean that was scored with it (paper: one EMScore).
-4. The mean of negatives is over one video drawn a query; here it is over up to 16 a query, and over all where
-   there are no more.
-5. Similarities must lie beyond the thresholds (paper: candidates exclude what is below t+ and above t-).
-6. Other moments of the own video that are described alike never become positives; a system that finds them is
-   counted wrong. Here they are positives, as far as k has room.
-7. Pooled frames are not brought to unit length again (`Frames.of`).
-8. Queries whose pool stays short are kept in the file and left out by the evaluation. Here the released
-   format keeps their sentence with an empty pool, so that query ids `video#i` stay those of the data set.
-9. Positives of TACoS are written in frames, with the frame rate beside them; here all times are seconds.
-10. There was no seed. k = 5 counts the own video in both: Table 1 has at most 5 positives in a pool of 50,
-    and 49 "newly added videos".
-
-Videos that no sentence describes are in no pool: nothing is known of them. A moment without length cannot be
-found: its query is dropped and counted, and where it is the only near sentence its video is in no pool.
+The released program departs from the paper in nine ways (`released/mvmr_pools.py`).
 """
 
 from __future__ import annotations
@@ -45,20 +25,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, Video
 from whenabouts_bench.formats.annotations import Annotations
-from whenabouts_bench.relevance.emscore import Scores
+from whenabouts_bench.relevance.emscore import Frames, Scores
 from whenabouts_bench.relevance.similarity import (
     Described,
     QueryDistance,
     SentenceSimilarity,
     Thresholds,
-    one_per_video,
+    most_similar_per_video,
     query_distance,
 )
 
@@ -73,7 +53,6 @@ _POSITIVES, _NEGATIVES, _SAMPLE = 1, 2, 3
 """Random streams per decision, so that they are independent."""
 _DRAWN = 16
 """Sampled negatives per query: with 3,720 queries the mean's standard error is below 0.0005."""
-_CUT = 20
 _QUERIES_AT_ONCE = 2048
 _LATE = 0.1
 
@@ -87,7 +66,10 @@ class PoolSettings:
     positive: float = 0.9
     negative: float = 0.5
     seed: int = 0
-    as_released: bool = False
+
+    released: ClassVar[bool] = False
+    """Whether pools are made as the released program makes them."""
+    frames: ClassVar[type[Frames]] = Frames
 
     def __post_init__(self) -> None:
         if self.size < 2:
@@ -103,8 +85,16 @@ class PoolSettings:
 
     @property
     def thresholds(self) -> Thresholds:
-        """The thresholds of the query check."""
-        return Thresholds(self.positive, self.negative, strict=self.as_released)
+        return Thresholds(self.positive, self.negative)
+
+    @property
+    def construction(self) -> type[Construction]:
+        """The steps by which pools are made."""
+        return Construction
+
+    def rate_of(self, video: Video) -> float | None:
+        """Frames per second if a file has the video's times in frames; None for seconds."""
+        return None
 
 
 class PairScorer(Protocol):
@@ -125,7 +115,6 @@ class VisualCheck:
     scorer: PairScorer
     own: Floats
     drawn: Floats
-    as_released: bool = False
 
     @cached_property
     def least_positive(self) -> float:
@@ -139,13 +128,11 @@ class VisualCheck:
 
     def positive(self, queries: Indices, videos: Indices) -> NDArray[np.bool_]:
         """Which pairs pass as positives."""
-        scores = self.scorer.score(queries, videos, idf=not self.as_released).full_f
-        return scores > self.least_positive if self.as_released else scores >= self.least_positive
+        return self.scorer.score(queries, videos).full_f >= self.least_positive
 
     def negative(self, queries: Indices, videos: Indices) -> NDArray[np.bool_]:
         """Which pairs pass as negatives."""
-        scores = self.scorer.score(queries, videos).full_f
-        return scores < self.most_negative if self.as_released else scores <= self.most_negative
+        return self.scorer.score(queries, videos).full_f <= self.most_negative
 
 
 @dataclass(frozen=True)
@@ -189,7 +176,7 @@ class Pools:
 
     @property
     def full(self) -> tuple[Pool, ...]:
-        """The pools of full size: with `as_released` there are others."""
+        """The pools of full size; the released program keeps smaller ones, too."""
         return tuple(pool for pool in self.pools if len(pool.videos) == self.settings.size)
 
     @cached_property
@@ -238,7 +225,7 @@ class Pools:
             },
             "visual check": visual,
             "seed": settings.seed,
-            "as released": settings.as_released,
+            "as released": settings.released,
             "queries": len(self.full),
             "left out": self.dropped,
             "own moments beyond the most positives": sum(pool.no_room for pool in self.full),
@@ -304,7 +291,7 @@ def build_pools(
         settings.thresholds,
         progress=lambda share: progress("query check", share),
     )
-    work = _Work(annotations, described, distance, settings)
+    work = settings.construction(annotations, described, distance, settings)
     visual = None if scorer is None else work.visual_check(scorer)
     pools, left_out = work.pools(visual, lambda share: progress("pools", share))
     made = Pools(
@@ -320,8 +307,12 @@ def build_pools(
 
 
 @dataclass(frozen=True)
-class _Work:
-    """The inputs of the construction."""
+class Construction:
+    """The steps of `build_pools`; the released program's differ."""
+
+    drawn: ClassVar[int] = _DRAWN
+    """Sampled negatives per query for the visual check's mean."""
+    check: ClassVar[type[VisualCheck]] = VisualCheck
 
     annotations: Annotations
     described: Described
@@ -344,15 +335,16 @@ class _Work:
 
     def candidates(self, query: int) -> tuple[Indices, Floats]:
         """(places, similarities) of one near sentence per video, source videos included."""
-        column, similarity = self.distance.near(query)
-        return one_per_video(column, similarity, self.described, last=self.settings.as_released)
+        return most_similar_per_video(*self.distance.near(query), self.described)
+
+    def shuffled_candidates(self, query: int) -> Indices:
+        """Videos of the candidates, in random order."""
+        chance = np.random.default_rng([self.settings.seed, _POSITIVES, query])
+        return chance.permutation(self.described.video[self.candidates(query)[0]])
 
     def drawn_positives(self, query: int) -> Indices:
         """Candidate positives in random order, without source videos."""
-        videos = self.described.video[self.candidates(query)[0]]
-        chance = np.random.default_rng([self.settings.seed, _POSITIVES, query])
-        order = chance.permutation(videos)
-        order = order[:_CUT] if self.settings.as_released else order
+        order = self.shuffled_candidates(query)
         return order[~np.isin(order, self.own_videos(query))]
 
     def drawn_negatives(self, query: int, decision: int = _NEGATIVES) -> Indices:
@@ -362,12 +354,11 @@ class _Work:
         return chance.permutation(videos[~np.isin(videos, self.own_videos(query))])
 
     def visual_check(self, scorer: PairScorer) -> VisualCheck:
-        """The visual check with its two means: over source pairs, and over far pairs (`_DRAWN`)."""
-        released = self.settings.as_released
+        """The visual check with its two means: over source pairs, and over far pairs (`drawn`)."""
         queries = np.array(sorted(self.own), np.int64)
         pairs = [(q, video) for q in queries.tolist() for video in self.own_videos(q)]
         own = scorer.score(*_columns(pairs)).full_f
-        drawn = [self.drawn_negatives(q, _SAMPLE)[: 1 if released else _DRAWN] for q in queries.tolist()]
+        drawn = [self.drawn_negatives(q, _SAMPLE)[: self.drawn] for q in queries.tolist()]
         counts = [len(videos) for videos in drawn]
         if not sum(counts):
             raise UsageError(
@@ -375,7 +366,7 @@ class _Work:
                 f"higher --negative than {self.settings.negative:g}"
             )
         far = scorer.score(np.repeat(queries, counts), np.concatenate(drawn)).full_f
-        return VisualCheck(scorer, own, far, released)
+        return self.check(scorer, own, far)
 
     def pools(
         self, visual: VisualCheck | None, progress: Callable[[float], None]
@@ -388,7 +379,7 @@ class _Work:
         for begin in range(0, len(queries), _QUERIES_AT_ONCE):
             block = queries[begin : begin + _QUERIES_AT_ONCE]
             for pool in self._pools_of(block.tolist(), visual):
-                if len(pool.videos) == self.settings.size or self.settings.as_released:
+                if self.keeps(pool):
                     made.append(pool)
                 else:
                     left_out[pool.query] = NOT_FULL
@@ -398,9 +389,8 @@ class _Work:
     def _pools_of(self, queries: list[int], visual: VisualCheck | None) -> Iterator[Pool]:
         settings = self.settings
         sources = [self.own_videos(query) for query in queries]
-        beside = [self._beside(query) for query in queries]
-        # As released k counts videos; in the paper "the maximum number of positive moments per query".
-        counts = map(len, sources) if settings.as_released else map(self._in_own, queries, beside)
+        beside = [self.beside(query) for query in queries]
+        counts = map(self.count_own, queries, beside)
         room = np.array([max(0, settings.most_positives - count) for count in counts])
         positives = first_passing(
             queries, [self.drawn_positives(q) for q in queries], room, visual.positive if visual else None
@@ -416,9 +406,13 @@ class _Work:
         ):
             yield self._pool(query, others, near, (*first, *near, *far))
 
-    def _in_own(self, query: int, beside: Sequence[tuple[int, float]]) -> int:
-        """The number of moments in the source videos that answer a query."""
+    def count_own(self, query: int, beside: Sequence[tuple[int, float]]) -> int:
+        """How many of k the source videos take: one for each of their moments that answer the query."""
         return len(self.own[query]) + len(beside)
+
+    def keeps(self, pool: Pool) -> bool:
+        """Whether a pool is kept: if it is full."""
+        return len(pool.videos) == self.settings.size
 
     def _pool(
         self,
@@ -437,13 +431,8 @@ class _Work:
         values = (*(1.0 for _ in own), *(value for _, value in kept), *similarity[chosen].tolist())
         return Pool(query, videos, rows, values, len(beside) - len(kept))
 
-    def _beside(self, query: int) -> list[tuple[int, float]]:
-        """(judgement, similarity) of other moments of the own videos whose sentence is near, each span once.
-
-        The nearest first; none as released.
-        """
-        if self.settings.as_released:
-            return []
+    def beside(self, query: int) -> list[tuple[int, float]]:
+        """(judgement, similarity) of near moments beside the own ones in the own videos, nearest first."""
         return sorted(self._near_in_own(query), key=lambda pair: -pair[1])
 
     def _near_in_own(self, query: int) -> Iterator[tuple[int, float]]:

@@ -52,7 +52,6 @@ class VectorSimilarity:
         return cls(encoded(captions, encoder), caption_of, encoder.fingerprint)
 
     def between(self, queries: Indices, sentences: Indices) -> Floats:
-        """(n, S) cosines."""
         rows, columns = self.caption_of[queries], self.caption_of[sentences]
         return np.asarray(self.vectors[rows] @ self.vectors[columns].T, np.float32)
 
@@ -81,13 +80,11 @@ class Described:
 class Thresholds:
     """From which similarity on a video may be a positive, and up to which it may be a negative.
 
-    With `strict` similarities must lie beyond them, as in the released program; the paper excludes what is
-    below t+ and above t-, so that equality stays in.
+    The paper excludes what is below t+ and above t-, so equality stays in.
     """
 
     positive: float = 0.9
     negative: float = 0.5
-    strict: bool = False
 
     def __post_init__(self) -> None:
         if not -1 <= self.negative < self.positive <= 1:
@@ -98,14 +95,10 @@ class Thresholds:
 
     def reached(self, similarity: Floats) -> NDArray[np.bool_]:
         """Which similarities allow a positive. Equal texts reach a threshold of 1."""
-        if self.strict:
-            return similarity > np.float32(self.positive)
         return similarity >= np.float32(self.positive - ROUNDING)
 
     def avoided(self, similarity: Floats) -> NDArray[np.bool_]:
         """Which similarities allow a negative; NaN (undescribed video) does not."""
-        if self.strict:
-            return similarity < np.float32(self.negative)
         return similarity <= np.float32(self.negative + ROUNDING)
 
 
@@ -180,17 +173,12 @@ def _counted(cosines: Floats) -> Indices:
     return np.bincount(np.clip(places, 0, BINS - 1), minlength=BINS)
 
 
-def one_per_video(
-    column: Indices, similarity: Floats, described: Described, *, last: bool = False
+def most_similar_per_video(
+    column: Indices, similarity: Floats, described: Described
 ) -> tuple[Indices, Floats]:
-    """Of the sentences near to a query, one a video: the most similar, the first of equals.
-
-    With `last` the last one in the order of the file, whatever its similarity: the released program's rule.
-    """
+    """(places, similarities) of the most similar near sentence of each video, the first of equals."""
     video = described.video[column]
-    order = np.lexsort(
-        (column if not last else -column, np.zeros(len(column)) if last else -similarity, video)
-    )
+    order = np.lexsort((column, -similarity, video))
     first = order[np.flatnonzero(np.diff(video[order], prepend=-1))]
     return column[first], similarity[first]
 

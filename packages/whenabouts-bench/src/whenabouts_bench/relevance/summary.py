@@ -56,7 +56,6 @@ class Summary:
     examples: tuple[Example, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """All but `degrees`, which has an entry per caption."""
         return {key: value for key, value in asdict(self).items() if key != "degrees"}
 
     def lines(self) -> Iterator[str]:

@@ -206,10 +206,7 @@ def study_thresholds(pairs: RatedPairs, encoder: TextEncoder) -> tuple[Threshold
 
 
 def _counted(cells: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """(R, T) pairs above each of T thresholds, similar pairs above, and F1.
-
-    `cells` (R, 2, T + 1) counts pairs by similarity and by the number of thresholds reached.
-    """
+    """(R, T) pairs and similar pairs above, and F1; `cells` (R, 2, T + 1) count thresholds reached."""
     reaching = cells[..., ::-1].cumsum(-1)[..., ::-1][..., 1:]
     above, hits = reaching.sum(1), reaching[:, 1]
     return above, hits, 2 * hits / np.maximum(above + cells[:, 1].sum(-1, keepdims=True), 1)

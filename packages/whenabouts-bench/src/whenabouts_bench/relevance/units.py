@@ -70,10 +70,7 @@ class Units:
 def units_of(
     queries: Iterable[Query], detector: Detector, extractor: PhraseExtractor | None, encoder: TextEncoder
 ) -> Units:
-    """The parts of queries' captions, stripped of surrounding blanks.
-
-    Raises UsageError for a query without text or a duplicate id.
-    """
+    """The parts of queries' captions. Raises UsageError for a query without text or a duplicate id."""
     all_queries = list(queries)
     captions, caption_of = distinct_captions(all_queries)
     parts = parts_of(captions, detector, extractor)

@@ -62,7 +62,6 @@ class SingleWords:
         self.name, self.fingerprint, self.width = encoder.name, encoder.fingerprint, encoder.dimension
 
     def encode(self, texts: Sequence[str]) -> Iterator[tuple[Indices, Floats]]:
-        """(ids, (L, D) vectors) of each text; a text without words is one word."""
         split = [_WORD.findall(text.lower()) or [text] for text in texts]
         numbers = {word: place for place, word in enumerate(dict.fromkeys(chain.from_iterable(split)))}
         vectors = encoded(list(numbers), self._encoder)

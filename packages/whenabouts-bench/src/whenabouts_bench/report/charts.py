@@ -143,10 +143,7 @@ def _for_page(drawn: str, chart: Chart) -> str:
 
 
 def thinned(values: Floats, most: int = 300) -> tuple[Floats, Floats]:
-    """(share of queries from 0 to 1, value at that share), values descending, at most `most` points.
-
-    The ends are kept, and every point is one of the values.
-    """
+    """At most `most` (share of queries, value) points of descending values, both ends among them."""
     ordered = np.sort(values)[::-1]
     if not len(ordered):
         return np.zeros(0), np.zeros(0)

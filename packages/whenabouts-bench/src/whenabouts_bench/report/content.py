@@ -101,12 +101,10 @@ class Report:
 
     @property
     def two(self) -> bool:
-        """Whether two runs are shown."""
         return len(self.runs) == 2
 
     @property
     def names_moments(self) -> bool:
-        """Whether any of the runs names moments."""
         return any(run.diagnosis.names_moments for run in self.runs)
 
 

@@ -127,10 +127,7 @@ class Diagnosis:
         return np.bincount(np.searchsorted(starts, ranks, "right") - 1, minlength=len(BANDS)).astype(np.int64)
 
     def recall_by_depth(self, depths: Indices, level: float | None = None) -> Floats:
-        """(K,) share of queries with a row that reaches `level` among the first K rows, for each K.
-
-        Without a level, with a row in a right video.
-        """
+        """(K,) share of queries with a row in a right video, or that reaches `level`, in the first K."""
         ranks = np.sort(self.video_rank if level is None else self.rank_at(level))
         return np.asarray(np.searchsorted(ranks, depths, "left") / max(len(ranks), 1))
 

@@ -1,4 +1,8 @@
-"""Example queries with truth and predictions on the videos' time lines."""
+"""The report's example queries: each with its judged moments and the runs' answers on time lines.
+
+`worst` and `won_and_lost` choose queries, `examples_of` collects what the page (`page.html.j2`) draws. A good
+answer overlaps a judged moment with an IoU of at least `GOOD`.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +30,23 @@ from whenabouts_bench.report.diagnosis import (
 )
 
 MOST_OF_A_SIDE: Final = 12
-"""Limit of queries that a run wins over the other."""
+"""At most this many queries that one run answers better than the other."""
 MOST_OF_A_CLASS: Final = 6
-"""Limit of queries per failure class of a single run."""
+"""At most this many queries of each failure class of a single run."""
 FIRST_ROWS: Final = 3
+"""Rows of a run's list that the page names for a query."""
 MOST_TIMELINES: Final = 3
+"""Right videos that are drawn for a query."""
 MOST_BARS: Final = 6
+"""Answers of a run, or graded moments, that are drawn on a time line."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a run's list, rank from 1; `iou` is the best with a positive. Without span, `start` is NaN."""
+    """A row of a run's list. `rank` counts from 1; `iou` is the best one with a judged moment.
+
+    `start` and `end` are seconds, NaN if the run names only the video.
+    """
 
     rank: int
     video_id: str
@@ -47,18 +57,17 @@ class Row:
 
     @property
     def has_span(self) -> bool:
-        """Whether it names a moment."""
         return self.start < self.end
 
     @property
     def is_good(self) -> bool:
-        """Whether it overlaps a positive enough; without span, whether its video is right."""
+        """Whether the row overlaps a judged moment enough; without times, whether its video is right."""
         return self.iou >= GOOD
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A span on a time line; `at` and `width` in percent of the axis."""
+    """A coloured bar on a time line. It begins at `at` and is `width` wide, in percent of the axis."""
 
     at: float
     width: float
@@ -69,13 +78,13 @@ class Bar:
 
 @dataclass(frozen=True)
 class Timeline:
-    """A video's time line: judged spans, and each run's rows as bars."""
+    """The time line of one video of `seconds`: bars for judged moments, and for each run's answers."""
 
     video_id: str
     seconds: float
     duration_known: bool
     truths: tuple[tuple[Bar, ...], ...]
-    """Rows of judged spans: one for all, or one per span if graded."""
+    """Rows of bars: one row for all judged moments, or one for each if they have grades."""
     answers: tuple[tuple[Bar, ...], ...]
 
     @property
@@ -92,7 +101,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Answer:
-    """A run's answer to the query."""
+    """How one run answers the query: its failure class, in words, and its first rows."""
 
     failure: FailureClass
     description: str
@@ -101,18 +110,18 @@ class Answer:
 
 @dataclass(frozen=True)
 class Example:
-    """An example query."""
+    """A query of the page, with an answer of each run and the time lines of its right videos."""
 
     query_id: str
     text: str
     answers: tuple[Answer, ...]
     timelines: tuple[Timeline, ...]
     more_videos: int
-    """The number of right videos that are not drawn."""
+    """Right videos without a time line."""
 
 
 def worst(diagnosis: Diagnosis) -> dict[int, Indices]:
-    """Failure class -> positions of its worst queries: lowest rank, then smallest overlap."""
+    """Index of a failure class -> positions of its worst queries, the lowest rank first."""
     rank = np.where(diagnosis.good_rank < NEVER, diagnosis.good_rank, diagnosis.video_rank)
     order = np.lexsort((diagnosis.best_iou, -rank))
     chosen = {}
@@ -126,9 +135,10 @@ def worst(diagnosis: Diagnosis) -> dict[int, Indices]:
 def won_and_lost(
     before: Floats, after: Floats, best_before: Floats, best_after: Floats
 ) -> tuple[Indices, Indices]:
-    """Positions of the queries that the second run wins and loses, largest differences first.
+    """(positions of queries that the second run answers better, and worse), largest differences first.
 
-    `before` and `after` (Q,) are answer qualities; ties are ordered by the difference of the best overlap.
+    `before` and `after` (Q,) are the quality of each run's answers. Ties are ordered by the difference of the
+    best IoU, `best_before` and `best_after` (Q,).
     """
     gain = after - before
     overlap = best_after - best_before
@@ -144,7 +154,7 @@ def examples_of(
     runs: Sequence[tuple[RunSource, Diagnosis]],
     positions: Indices,
 ) -> list[Example]:
-    """The queries at some positions of the diagnoses, with their rows; reads each run once more."""
+    """The examples at some positions of the diagnoses. Reads the blocks of each run again."""
     positives = truth.positives()
     numbers = runs[0][1].queries[positions]
     rows = [_rows_of(source, positives, protocol, diagnosis, positions) for source, diagnosis in runs]
@@ -179,7 +189,7 @@ def _describe(diagnosis: Diagnosis, position: int) -> str:
 def _rows_of(
     source: RunSource, positives: Truth, protocol: Protocol, diagnosis: Diagnosis, positions: Indices
 ) -> list[tuple[Row, ...]]:
-    """The rows to show of each chosen query: the first, those in right videos, and the first good one."""
+    """For each position the rows to show: the first, those in right videos, and the first good one."""
     place_of = {int(diagnosis.queries[at]): place for place, at in enumerate(positions.tolist())}
     shown: list[tuple[Row, ...]] = [()] * len(positions)
     for block in source.blocks(moments_task(source)):
@@ -204,7 +214,7 @@ def _rows_of(
 
 
 def _worth_showing(right: Mask, best: Floats) -> Indices:
-    """Positions worth showing in a query's list, ascending."""
+    """Indices of the rows to show of one query's list, ascending; `right` and `best` (N,) are by row."""
     first, good = np.arange(min(FIRST_ROWS, len(best))), np.flatnonzero(best >= GOOD)
     nearest = [best.argmax()] if len(best) and best.max() > 0 else []
     chosen = (first, np.flatnonzero(right)[:FIRST_ROWS], good[:1], nearest)
@@ -244,7 +254,7 @@ def _timeline(video: Video, judged: Truth, graded: bool, rows: Sequence[tuple[Ro
 def _judged(
     spans: Sequence[tuple[float, float, float]], seconds: float, graded: bool
 ) -> tuple[tuple[Bar, ...], ...]:
-    """Rows of judged spans (start, end, grade); graded spans may overlap."""
+    """Rows of bars for (start, end, grade) spans; each graded span gets a row, because they may overlap."""
     if graded:
         labels = (f"grade {grade:g}" for *_, grade in spans)
         return tuple(

@@ -83,10 +83,7 @@ def properties_of(annotations: Annotations, truth: Truth, queries: Indices) -> Q
 
 
 def groupings(properties: QueryProperties, given: Mapping[str, Sequence[str]]) -> tuple[Grouping, ...]:
-    """All groupings of the queries, without empty labels.
-
-    `given` are labels from the data set, such as the type of query.
-    """
+    """All groupings of the queries without empty labels; `given` are labels from the data set."""
     return (
         *(by_label(name, labels) for name, labels in given.items()),
         by_moment_length(properties.length),

@@ -16,6 +16,7 @@ from whenabouts.intake.files import write_atomically
 from whenabouts.times import format_time
 from whenabouts.types import UsageError
 from whenabouts_bench import formats
+from whenabouts_bench.evaluation.evaluate import annotations_of
 from whenabouts_bench.evaluation.protocols import find_protocol
 from whenabouts_bench.report.diagnosis import CLASSES
 from whenabouts_bench.report.sentences import chance
@@ -78,8 +79,7 @@ def write_report(
     from whenabouts_bench.report.content import gather
 
     chosen = find_protocol(protocol) if protocol else None
-    as_released = chosen is not None and chosen.truth_as_released
-    annotations = formats.read_annotations(truth, truth_format, as_released=as_released)
+    annotations = annotations_of(truth, chosen, truth_format)
     sources = [formats.open_run(run, run_format) for run in runs]
     report = gather(annotations, sources, chosen, names)
     return Written(write_page(report, Path(folder)), report)

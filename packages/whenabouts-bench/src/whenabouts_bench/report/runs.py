@@ -32,7 +32,6 @@ class RunPart:
 
     @property
     def class_counts(self) -> list[int]:
-        """Queries per class."""
         return [int(number) for number in self.diagnosis.class_counts]
 
 
@@ -41,10 +40,7 @@ MOST_ROWS: Final = 5_000_000
 
 
 class KeptRun:
-    """A run whose blocks stay in memory once a list was read whole, unless it is too long.
-
-    Other attributes, such as saliency scores, come from the source.
-    """
+    """A run whose blocks stay in memory after the first reading, unless it is too long."""
 
     def __init__(self, source: RunSource, most_rows: int = MOST_ROWS) -> None:
         self.name: str = source.name
@@ -58,7 +54,6 @@ class KeptRun:
         return getattr(self._source, name)
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
-        """The answers of one list."""
         if task in self._kept:
             yield from self._kept[task]
             return

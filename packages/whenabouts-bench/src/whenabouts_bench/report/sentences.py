@@ -39,7 +39,6 @@ class Summary:
 
     @property
     def text(self) -> str:
-        """All sentences in one line."""
         return " ".join(part for part in (self.headline, self.verdict, *self.details) if part)
 
 
@@ -134,10 +133,7 @@ def _first_row(diagnosis: Diagnosis) -> list[str]:
 
 
 def weak_places(diagnosis: Diagnosis, groupings: Sequence[Grouping]) -> list[str]:
-    """The groups whose share of found queries is furthest below that of the other queries.
-
-    The difference must exceed two standard errors.
-    """
+    """The groups found less often than the others by over two standard errors, worst first."""
     first = (diagnosis.classes == GOOD_FIRST).astype(np.float64)
     total, hits = len(first), float(first.sum())
     weak = []

@@ -65,12 +65,10 @@ class ChatRewriter:
 
     @property
     def fingerprint(self) -> str:
-        """See `Rewriter`."""
         prompt = hashlib.sha256(INSTRUCTIONS.encode()).hexdigest()[:12]
         return f"chat prompt={prompt} {self._chat.endpoint.address}#{self._chat.endpoint.model}"
 
     def rewrite(self, texts: Sequence[str], temperature: float) -> list[str]:
-        """See `Rewriter`."""
         message = [{"number": number, "description": text} for number, text in enumerate(texts, 1)]
         tokens = 200 + 4 * sum(20 + len(text) // 2 for text in texts)
         try:

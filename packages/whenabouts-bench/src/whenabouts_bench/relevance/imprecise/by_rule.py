@@ -43,11 +43,9 @@ class RuleRewriter:
 
     @property
     def fingerprint(self) -> str:
-        """See `Rewriter`."""
         return f"rule rules={RULES} {self._names.fingerprint}"
 
     def rewrite(self, texts: Sequence[str], temperature: float) -> list[str]:
-        """See `Rewriter`; ignores the temperature."""
         return [self._rewritten(text) for text in texts]
 
     def _rewritten(self, text: str) -> str:

@@ -56,10 +56,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Caption:
-    """The result for a description: the last caption, its similarity and number of tries.
-
-    `fault` says why the caption is rejected; "" if it is not.
-    """
+    """A description's last caption, its similarity, the number of tries, and why it is rejected, or ""."""
 
     description: str
     caption: str

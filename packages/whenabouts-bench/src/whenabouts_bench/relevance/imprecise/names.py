@@ -77,7 +77,6 @@ class Token:
 
     @property
     def is_finite(self) -> bool:
-        """Whether it is a finite verb."""
         return self.tag in _FINITE
 
 
@@ -108,14 +107,12 @@ class SetNames:
 
     @cached_property
     def fingerprint(self) -> str:
-        """See `NameFinder`."""
         versions = " ".join(
             f"{name}={importlib.metadata.version(name)}" for name in ("gender-guesser", "HanTa")
         )
         return f"names of the set rules={RULES} {versions}"
 
     def names(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
-        """See `NameFinder`."""
         return [tuple(self._names(text, self.tokens(text))) for text in texts]
 
     def _names(self, text: str, tokens: Sequence[Token]) -> Iterator[str]:

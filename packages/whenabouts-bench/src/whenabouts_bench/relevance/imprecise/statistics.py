@@ -113,10 +113,7 @@ def _mean(values: NDArray[Any]) -> float | None:
 
 
 def replacements(captions: Mapping[str, str], descriptions: Sequence[str], most: int = 12) -> dict[str, Any]:
-    """Table 3: the `most` frequent words of captions that their descriptions lack, without articles.
-
-    `descriptions` are repeated as in the set.
-    """
+    """Table 3: the `most` frequent words that captions have and their `descriptions` (repeated) lack."""
     words: Counter[str] = Counter()
     removed = changed = 0
     for text in descriptions:

@@ -54,7 +54,6 @@ class TokenModelNames:
         self.fingerprint = f"token classes {name} least={LEAST}"
 
     def names(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
-        """See `NameFinder`."""
         spotted: list[tuple[str, ...]] = []
         for begin in range(0, len(texts), _TEXTS_AT_ONCE):
             spotted += self._names(list(texts[begin : begin + _TEXTS_AT_ONCE]))

@@ -23,10 +23,7 @@ DEFAULT_PHRASES = "chunks"
 
 
 def open_phrases(name: str | None = None) -> PhraseExtractor:
-    """The extractor of that name (`chunks`, `benepar`, `benepar:MODEL`); by default the one without download.
-
-    Raises PhrasesUnavailable, with the remedy.
-    """
+    """The extractor `chunks` (default), `benepar` or `benepar:MODEL`. Raises PhrasesUnavailable."""
     way, _, model = (DEFAULT_PHRASES if name is None else name).partition(":")
     for family in _families():
         if way == family.NAME:

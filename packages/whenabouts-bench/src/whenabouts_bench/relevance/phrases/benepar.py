@@ -47,12 +47,10 @@ class ConstituencyExtractor:
 
     @property
     def fingerprint(self) -> str:
-        """See `PhraseExtractor`."""
         versions = " ".join(f"{name}={importlib.metadata.version(name)}" for name in ("benepar", "spacy"))
         return f"{self.name} {versions}"
 
     def phrases(self, texts: Sequence[str]) -> list[Phrases]:
-        """See `PhraseExtractor`."""
         documents = self._nlp.pipe([" ".join(text.split()) for text in texts], batch_size=_BATCH)
         return [
             phrases_of([read_tree(sentence._.parse_string) for sentence in document.sents])

@@ -85,11 +85,9 @@ class ChunkExtractor:
 
     @cached_property
     def fingerprint(self) -> str:
-        """See `PhraseExtractor`."""
         return f"{NAME} grammar={GRAMMAR} hanta={importlib.metadata.version('HanTa')}"
 
     def phrases(self, texts: Sequence[str]) -> list[Phrases]:
-        """See `PhraseExtractor`."""
         return [self._phrases(text) for text in texts]
 
     def tags(self, words: Sequence[str]) -> list[str]:
@@ -137,9 +135,7 @@ class ChunkExtractor:
 
 @dataclass(frozen=True)
 class Group:
-    """A group of adjacent verbs: `starts` of its verb phrases, their common `stop`, and the noun phrases of
-    its `subject`.
-    """
+    """Adjacent verbs: `starts` of their phrases, their common `stop`, the noun phrases of the `subject`."""
 
     starts: tuple[int, ...]
     stop: int
