@@ -44,7 +44,6 @@ from scipy.optimize import minimize
 
 from whenabouts import Corpus
 from whenabouts.calibration.measuring import calibrate
-from whenabouts.confidence.chance import answer_for, stands_out
 from whenabouts.confidence.common_words import is_term
 from whenabouts.confidence.outcomes import TAKEN_OUT_WORTH
 from whenabouts.confidence.probability import (
@@ -54,8 +53,10 @@ from whenabouts.confidence.probability import (
     RISING,
     Features,
     Probability,
+    answer_for,
     from_json,
     learned,
+    stands_out,
 )
 from whenabouts.encoders import TextEncoder, encode_passages, open_text_encoder
 from whenabouts.index.filters import Filter

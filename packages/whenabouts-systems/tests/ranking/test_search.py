@@ -26,7 +26,7 @@ from tests.small_systems import (
 )
 
 from whenabouts import Corpus
-from whenabouts.confidence.chance import Thresholds
+from whenabouts.confidence.probability import Thresholds
 from whenabouts.encoders import EncoderUnavailable
 from whenabouts.index.keys import Keys, known_systems, remove_keys
 from whenabouts.index.lock import CorpusBusy

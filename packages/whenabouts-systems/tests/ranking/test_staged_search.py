@@ -15,7 +15,7 @@ from tests.small_pairs import save_pair, small_localizer, small_retriever
 from tests.small_systems import DEEDS, WIDTH, Letters, Pairs, inputs, small_xml
 
 from whenabouts import Corpus
-from whenabouts.confidence.chance import Thresholds
+from whenabouts.confidence.probability import Thresholds
 from whenabouts.index.keys import known_systems
 from whenabouts.types import UsageError
 from whenabouts_systems.explain.answer import explain

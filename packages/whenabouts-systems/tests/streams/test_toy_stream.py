@@ -18,7 +18,7 @@ from whenabouts import Corpus
 from whenabouts.calibration.measuring import measure
 from whenabouts.cli.main import main
 from whenabouts.confidence.background import SENTENCES
-from whenabouts.confidence.chance import FEWEST_SCORES
+from whenabouts.confidence.probability import FEWEST_SCORES
 from whenabouts.index.reading import FrameBatch, ReadTask, read_file
 from whenabouts.index.sampling import FrameSettings
 from whenabouts.indexing import plan_index

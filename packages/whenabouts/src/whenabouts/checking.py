@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from whenabouts.budget import check_budget
 from whenabouts.checkers.protocol import Checker, CheckerError, CheckerUnavailable, View, look
-from whenabouts.confidence.chance import answer_for
-from whenabouts.confidence.probability import PROBABLE
+from whenabouts.confidence.probability import PROBABLE, answer_for
 from whenabouts.confidence.rates import Rate
 from whenabouts.index.lookup import query_words, says
 from whenabouts.index.records import VideoRecord

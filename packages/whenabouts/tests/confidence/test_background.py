@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from whenabouts.confidence.background import SENTENCES, language_of, languages
-from whenabouts.confidence.chance import FEWEST_SCORES
+from whenabouts.confidence.probability import FEWEST_SCORES
 
 SPOKEN = {
     "en": "So this is what we have seen in the last part, and you can ask me if it is not clear.",

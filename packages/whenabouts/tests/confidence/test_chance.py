@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whenabouts.confidence.chance import (
+from whenabouts.confidence.probability import (
     MATCH_AT,
     NO_MATCH_BELOW,
     Chance,

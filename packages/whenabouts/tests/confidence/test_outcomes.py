@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from whenabouts.confidence.chance import Thresholds, fit_chance
 from whenabouts.confidence.outcomes import (
     Kind,
     Outcome,
@@ -17,7 +16,7 @@ from whenabouts.confidence.outcomes import (
     reliability_of,
     risk_coverage,
 )
-from whenabouts.confidence.probability import UNADJUSTED, general
+from whenabouts.confidence.probability import UNADJUSTED, Thresholds, fit_chance, general
 
 PLACE, SCALE = 3.0, 0.7
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whenabouts.confidence.chance import LEAST_IN_FIVE
 from whenabouts.confidence.probability import (
+    LEAST_IN_FIVE,
     NAMES,
     PROBABLE,
     RISING,

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from whenabouts import Corpus, Moment, SearchResult
-from whenabouts.confidence.chance import Chance
+from whenabouts.confidence.probability import Chance
 from whenabouts.indexing import plan_index
 from whenabouts.search.searcher import Searcher
 from whenabouts.search.stored_calibration import Calibration, GroupMeasures, StreamMeasures

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.confidence.chance import Thresholds
 from whenabouts.confidence.outcomes import Outcome, risk_coverage
+from whenabouts.confidence.probability import Thresholds
 from whenabouts.types import UsageError
 from whenabouts_systems.ranking.answerability import Answerability
 from whenabouts_systems.ranking.calibrators import (

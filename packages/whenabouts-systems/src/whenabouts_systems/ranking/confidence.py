@@ -23,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from whenabouts.confidence.chance import Thresholds
+from whenabouts.confidence.probability import Thresholds
 from whenabouts.intake.files import FormatError, json_error, read_json, write_atomically
 from whenabouts.types import UsageError
 from whenabouts_systems.models.trained import CALIBRATION

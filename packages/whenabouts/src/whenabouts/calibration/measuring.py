@@ -29,7 +29,6 @@ import numpy as np
 
 from whenabouts.calibration.banks import LEANING, Bank, Banks, banks_of, note_of
 from whenabouts.calibration.questions import CalibrationQuestion, made_from, read_questions
-from whenabouts.confidence.chance import LEAST_IN_FIVE, fit_chance, stands_out
 from whenabouts.confidence.outcomes import (
     Kind,
     Outcome,
@@ -41,7 +40,14 @@ from whenabouts.confidence.outcomes import (
     reliability_of,
     risk_coverage,
 )
-from whenabouts.confidence.probability import PROBABLE, Features, general
+from whenabouts.confidence.probability import (
+    LEAST_IN_FIVE,
+    PROBABLE,
+    Features,
+    fit_chance,
+    general,
+    stands_out,
+)
 from whenabouts.index.store import Store
 from whenabouts.index.stream import QueryEncoder
 from whenabouts.moments.fusion import Scale, measure_scale

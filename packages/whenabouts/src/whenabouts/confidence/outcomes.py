@@ -17,12 +17,14 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.confidence.chance import FIXED, Thresholds, answer_for
 from whenabouts.confidence.probability import (
+    FIXED,
     PROBABLE,
     Adjustment,
     Probability,
+    Thresholds,
     adjusted,
+    answer_for,
     log_odds,
     with_adjustment,
 )

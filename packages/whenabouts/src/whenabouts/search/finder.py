@@ -7,7 +7,7 @@ from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from whenabouts.confidence.chance import Thresholds
+from whenabouts.confidence.probability import Thresholds
 from whenabouts.types import ScoredMoment
 
 if TYPE_CHECKING:

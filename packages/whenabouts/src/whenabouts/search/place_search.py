@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from whenabouts.confidence.chance import answer_for
-from whenabouts.confidence.probability import MOST, PROBABLE
+from whenabouts.confidence.probability import MOST, PROBABLE, answer_for
 from whenabouts.index.filters import Filter
 from whenabouts.index.records import natural_key, unambiguous
 from whenabouts.moments.zero_shot import Moments

@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from whenabouts.confidence.chance import Chance
-from whenabouts.confidence.probability import Probability, general
+from whenabouts.confidence.probability import Chance, Probability, general
 from whenabouts.index.store import Store
 from whenabouts.search.answer_probability import ProbableMoments, with_probabilities
 from whenabouts.search.moments import Localization, StreamAnswer

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from whenabouts.confidence.chance import Chance
-from whenabouts.confidence.probability import UNADJUSTED, Adjustment
+from whenabouts.confidence.probability import UNADJUSTED, Adjustment, Chance
 from whenabouts.index.records import ClipBlock, VideoRecord
 from whenabouts.index.store import Store
 from whenabouts.moments.fusion import Scale

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from whenabouts.confidence.chance import FIXED, answer_for, stands_out
-from whenabouts.confidence.probability import PROBABLE
+from whenabouts.confidence.probability import FIXED, PROBABLE, answer_for, stands_out
 from whenabouts.index.lookup import query_words
 from whenabouts.index.records import unambiguous
 from whenabouts.types import Answer, ScoredMoment
