@@ -21,7 +21,6 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from whenabouts_bench.relevance.pairs import ListedPairs, PairSettings, RelevantPairs
-from whenabouts_systems.models.crocs import drawn_sentences, filtered_matching, negative_cross_entropy
 from whenabouts_systems.models.parts.cross_directional import draw_logits, golden_means
 from whenabouts_systems.models.parts.moment_map import iou
 from whenabouts_systems.models.parts.mutual_matching import (
@@ -32,6 +31,8 @@ from whenabouts_systems.models.parts.mutual_matching import (
     positive_cells,
     scaled_bce,
 )
+from whenabouts_systems.released.crocs import drawn_sentences, filtered_matching, negative_cross_entropy
+from whenabouts_systems.released.mmn import ReleasedRule
 from whenabouts_systems.training.positives import joined_by, similar_captions
 
 _SETTINGS = (
@@ -77,9 +78,7 @@ class Case:
     @property
     def rule(self) -> Rule:
         config = self.config
-        return Rule(
-            config["margin"], config["tau"], config["tau"], positives=config["topk"], as_released=True
-        )
+        return ReleasedRule(config["margin"], config["tau"], config["tau"], positives=config["topk"])
 
     def tensor(self, name: str) -> Tensor:
         return torch.from_numpy(np.asarray(self.arrays[name]))
@@ -210,7 +209,7 @@ def test_the_loss_of_drawn_videos_is_that_of_the_program(path: Path) -> None:
     case.near(scaled_bce(logits[:, 0], found, truth.cells[own], lowest, highest), "q2v.loss_iou_positive")
     pairs = torch.ones(logits.shape[:2], dtype=torch.bool)
     pairs[:, 0] = False
-    case.near(negative_cross_entropy(logits, pairs, truth.cells, as_released=True), "q2v.loss_iou_negative")
+    case.near(negative_cross_entropy(logits, pairs, truth.cells), "q2v.loss_iou_negative")
 
 
 @pytest.mark.parametrize("path", cases("hard_negative_loss"), ids=lambda path: path.stem)
@@ -237,7 +236,7 @@ def test_the_loss_of_drawn_sentences_is_that_of_the_program(path: Path) -> None:
     case.near(scaled_bce(logits[:1, 0], found, truth.cells, lowest, highest), "v2q.loss_iou_positive")
     pairs = torch.ones(logits.shape[:2], dtype=torch.bool)
     pairs[0] = False
-    case.near(negative_cross_entropy(logits, pairs, truth.cells, as_released=True), "v2q.loss_iou_negative")
+    case.near(negative_cross_entropy(logits, pairs, truth.cells), "v2q.loss_iou_negative")
 
 
 def test_a_row_that_is_not_there_adds_nothing_to_the_loss_of_drawn_sentences() -> None:

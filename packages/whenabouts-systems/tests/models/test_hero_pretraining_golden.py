@@ -14,6 +14,7 @@ from whenabouts_systems.models.hero import Model, released_names
 from whenabouts_systems.models.parts.cross_modal import Sequences, sequences_of
 from whenabouts_systems.models.parts.pretraining import TASKS, Hidden, Pretraining
 from whenabouts_systems.models.protocol import ClipBatch
+from whenabouts_systems.released.hero import ReleasedPretraining
 
 EVERY: dict[str, float] = dict.fromkeys(TASKS, 1.0)
 
@@ -38,7 +39,7 @@ def _model(case: Golden) -> Model:
 
 def _learned(model: Model) -> Pretraining:
     assert model.encoder is not None and model.pretraining_heads is not None
-    return Pretraining(model.encoder, model.pretraining_heads, as_released=True)
+    return ReleasedPretraining(model.encoder, model.pretraining_heads)
 
 
 def test_all_released_parameters_have_a_name_but_those_that_nothing_uses(case: Golden) -> None:

@@ -22,7 +22,6 @@ from whenabouts_systems.models.mmn import (
     Encoded,
     Model,
     released_names,
-    rule_of,
     span_score,
     truth_of,
 )
@@ -205,11 +204,11 @@ def test_places_are_divided_by_what_the_program_divides_by(cases: list[Case]) ->
             present = weight > 0
 
 
-@pytest.mark.parametrize("as_released", [True, False])
-def test_joint_features_of_cells_are_those_of_the_program(cases: list[Case], as_released: bool) -> None:
+@pytest.mark.parametrize("whole", [True, False])
+def test_joint_features_of_cells_are_those_of_the_program(cases: list[Case], whole: bool) -> None:
     for case in cases:
         model = case.model()
-        model.convolution.as_released = as_released
+        model.convolution.whole_square = whole
         with torch.no_grad():
             found = encoded(model, case)
             for name, ours in (("map2d_contrastive", found.contrast), ("map2d_iou", found.iou)):
@@ -356,7 +355,7 @@ def test_sentences_of_one_video_are_left_out_where_the_program_does(cases: list[
         model, batch = case.model(), case.batch()
         truth = truth_of(batch, encoded(model, case))
         near(truth.iou, case.cells("in.iou2d"))
-        there = allowed_sentences(truth, rule_of(model.config), Keep(), len(batch))
+        there = allowed_sentences(truth, model.rule, Keep(), len(batch))
         removed = case.tensor("sent_removed_same_video").bool()
         at = torch.arange(len(batch))
         assert removed[at, at].all()

@@ -28,7 +28,7 @@ from whenabouts_systems.models.ms_sl import (
 )
 from whenabouts_systems.models.parts.averaging import clips_of, frames_of
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch
-from whenabouts_systems.released._averaging import held_borders
+from whenabouts_systems.released.ms_sl import held_borders
 
 SUMMED = "out.infer.score_sum_"
 """Arrays whose names go on with the shares of clips and frames."""

@@ -57,10 +57,6 @@ class Config(BorderSettings):
     scale: Positive = 10.0
     """r of the paper: what cosines are multiplied by."""
 
-    def __post_init__(self) -> None:
-        """UsageError where a setting makes no model."""
-        self.check("bet")
-
 
 class Model(BorderModel):
     """BET with fresh weights: a localizer (see `protocol`)."""

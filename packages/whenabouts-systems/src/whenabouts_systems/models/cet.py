@@ -58,10 +58,6 @@ class Config(BorderSettings):
 
     max_tokens: Size = 40
 
-    def __post_init__(self) -> None:
-        """UsageError where a setting makes no model."""
-        self.check("cet")
-
 
 class Model(BorderModel):
     """CET with fresh weights: a localizer (see `protocol`)."""

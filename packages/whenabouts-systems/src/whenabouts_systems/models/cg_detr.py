@@ -1,27 +1,23 @@
 """CG-DETR (Moon et al., arXiv 2311.08835, 2023): clips attend to words as much as the words fit.
 
-Clips look at the words beside dummy tokens, which take up the attention of clips that no word describes:
-only what falls on words is passed on. A query's dummies know its words. The share of its attention that a
-clip gives to words is itself learned to be its saliency. The token of the whole video is made of its mean
-clip and of the prompts that are most like the clips which attend to words. In training, moments (the
-relevant clips) and sentences get a vector each from encoders of their own, which teach what word belongs to
-which clip. Encoder over clips, decoder and heads are those of `qd_detr`.
+Clips attend to words and to dummy tokens. Dummies take up the attention of clips that no word describes;
+only attention to words passes anything on. The dummies of a query are encoded together with its words. The
+share of a clip's attention that goes to words is trained to be its saliency. The token of the whole video is
+the mean clip plus the prompts that are most like the clips that attend to words. In training, separate
+encoders give moments (the relevant clips) and sentences a vector each; these teach which words belong to
+which clips. The encoder over clips, the decoder and the heads are those of `qd_detr`.
 
-Readings, and what the released program does:
+Readings:
 
-- A clip belongs to the moment where its saliency label is above 0; the alignment of moments, the
-  distillation and the attention are learned from these. Queries of one video (in QVHighlights, of segments
-  cut from one recording: `labels["source"]`) are no wrong words for each other.
-- The paper has the moment's vector fit no dummy sentence of its own; the loss here is minus the logarithm of
-  what the softmax over all moments' dummy sentences leaves to the others. The token of the whole goes
-  through the layers in which clips look at words, but looks at none: there attention adds its bias alone.
-- Dummies and sentences have encoders of `text_heads` heads, 8 in the program whatever its other layers have.
+- A clip belongs to the moment if its saliency label is above 0. Alignment, distillation and attention are
+  trained with these clips. Queries of one recording are not wrong for each other's videos (in QVHighlights
+  videos are segments of a recording, `labels["source"]`).
+- In the paper a moment's vector must not fit its own dummy sentence. The loss here is -log of the probability
+  of all other dummy sentences, in a softmax over the dummy sentences of all moments. The token of the whole
+  passes through the layers in which clips attend to words, but attends to nothing: attention adds its bias.
+- The encoders of dummies and sentences have `text_heads` heads, 8 in the program.
 
-`as_released` restores what the program does instead: a wrong query's pairs and the others are averaged apart,
-so that a single query among a batch without wrong words would count as much as all others together, but for
-a slip that makes its contrast vanish; in the contrast of attention those queries never count. The class of
-dummies is the first that is not the own, for all queries 0 and for the first 1. Padded clips count in the
-means of cross-entropies, padded words in the distillation. See `moment_detr` and `qd_detr` for the rest.
+See `moment_detr` and `qd_detr` for the rest, `released/cg_detr.py` for the program's departures.
 """
 
 from __future__ import annotations
@@ -35,16 +31,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from whenabouts.types import UsageError
-from whenabouts_systems.models.parts.detr_layers import SelfLayer, Summing, padding_of_others, places_of
-from whenabouts_systems.models.parts.detr_names import (
-    OF_ANCHOR_DECODER,
-    OF_SELF_LAYERS,
-    perceptron_names,
-    projection_names,
-)
+from whenabouts_systems.models.parts.contrasted_model import ContrastedSettings
+from whenabouts_systems.models.parts.detr_layers import SelfLayer, Summing, places_of
+from whenabouts_systems.models.parts.detr_names import OF_CONTRASTED, projection_names
 from whenabouts_systems.models.parts.layers import drop, in_heads
 from whenabouts_systems.models.parts.renaming import renamed_parameters
-from whenabouts_systems.models.parts.window_model import AnchoredModel, Detected, WindowSettings
+from whenabouts_systems.models.parts.window_model import AnchoredModel, Detected
 from whenabouts_systems.models.parts.window_targets import (
     rating_contrast,
     saliency_hinge,
@@ -53,7 +45,7 @@ from whenabouts_systems.models.parts.window_targets import (
     true_windows,
 )
 from whenabouts_systems.models.protocol import Batch, Losses, QueryBatch, QueryEncoding, VideoEncoding
-from whenabouts_systems.models.settings import NotNegative, Positive, Size
+from whenabouts_systems.models.settings import NotNegative, Size
 
 __all__ = ["Config", "Model", "released_names"]
 
@@ -61,13 +53,11 @@ _TINY = 1e-12
 
 
 @dataclass(frozen=True)
-class Config(WindowSettings):
-    """Settings of CG-DETR: those of the family, and its own."""
+class Config(ContrastedSettings):
+    """Settings of CG-DETR: those of QD-DETR, and more."""
 
     encoder_layers: Size = 3
     decoder_layers: Size = 3
-    text_layers: Size = 2
-    """Layers in which clips look at words and dummies."""
     dummies: Size = 45
     dummy_layers: Size = 2
     sentence_layers: Size = 1
@@ -75,16 +65,14 @@ class Config(WindowSettings):
     text_heads: Size = 8
     prompts: Size = 10
     prompts_taken: Size = 2
-    temperature: Positive = 0.5
     weight_attention: NotNegative = 1.0
-    """Of the terms by which attention is learned to be saliency, within `weight_saliency`."""
+    """Weight of the losses of attention within `weight_saliency`."""
     weight_align: NotNegative = 1.0
     weight_distill: NotNegative = 1.0
     weight_orthogonal: NotNegative = 1.0
 
     def __post_init__(self) -> None:
-        """UsageError where a setting makes no model."""
-        self.check("cg_detr")
+        super().__post_init__()
         if self.hidden % self.text_heads:
             raise UsageError(
                 f"cg_detr: hidden = {self.hidden} is no multiple of text_heads = {self.text_heads}"
@@ -96,7 +84,7 @@ class Config(WindowSettings):
 
 
 class GuidedLayer(Summing):
-    """Clips look at dummies and words as they are, without linear maps; what falls on dummies is lost."""
+    """Clips attend to dummies and words without linear maps; attention to dummies passes nothing on."""
 
     def __init__(self, width: int, heads: int, inner: int, dropout: float) -> None:
         super().__init__(width, inner, dropout, learned=True, path=True)
@@ -106,10 +94,10 @@ class GuidedLayer(Summing):
     def forward(
         self, clips: Tensor, places: Tensor, keys: Tensor, words: Tensor, seen: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """(P, T, D) clips that know the words, and (P, T, K + L) their attention, the mean of all heads.
+        """(P, T, D) clips informed by words, and (P, T, K + L) their attention, averaged over heads.
 
-        `keys` (P, K + L, D) are dummies and words with their places, `words` (P, L, D) those that are
-        passed on; `seen` (P, 1 or heads, 1 or T, K + L) bool.
+        `keys` (P, K + L, D): dummies and words with places. `words` (P, L, D). `seen` (P, 1 or heads, 1 or T,
+        K + L) bool.
         """
         queries, sought = in_heads(clips + places, self.heads), in_heads(keys, self.heads)
         scores = queries @ sought.transpose(2, 3) / math.sqrt(queries.shape[-1])
@@ -119,13 +107,13 @@ class GuidedLayer(Summing):
         return self.informed(clips, mixed), shares.mean(1)
 
     def of_whole(self, token: Tensor) -> Tensor:
-        """(P, 1, D) of a token that looks at nothing."""
+        """(P, 1, D) of a token that attends to nothing."""
         return self.informed(token, self.output.bias.expand_as(token))
 
 
 @dataclass(frozen=True)
 class Guided:
-    """P pairs: `clips` (P, T, D) that know the query, `places` (P, T, D), the token `whole` (P, D).
+    """P pairs: `clips` (P, T, D) informed by the query, `places` (P, T, D), the token `whole` (P, D).
 
     `attention` (P, T, K + L) of clips to the K dummies and L words.
     """
@@ -170,7 +158,7 @@ class Model(AnchoredModel):
         self.moment_encoder = encoder(config.moment_layers, heads)
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
-        """Parts `words` (Q, L, D), `mask` (Q, L), and `dummies` (Q, K, D) that know the words."""
+        """Parts `words` (Q, L, D), `mask` (Q, L), and `dummies` (Q, K, D) encoded with the words."""
         parts = dict(super().encode_queries(queries).parts)
         words = parts["words"] + self.kinds.weight[0]
         rows = torch.cat([self.dummies.expand(len(words), -1, -1), words], 1)
@@ -181,16 +169,15 @@ class Model(AnchoredModel):
         return QueryEncoding({}, {**parts, "words": words, "dummies": rows[:, : self.config.dummies]})
 
     def clips_of(self, videos: VideoEncoding) -> Tensor:
-        """See `WindowModel`; clips are told from words."""
+        """See `WindowModel`; a learned vector marks clips."""
         return super().clips_of(videos) + self.kinds.weight[1]
 
     def detect(self, queries: QueryEncoding, videos: VideoEncoding) -> Detected:
-        """See `WindowModel`."""
         guided = self.guided(queries, self.clips_of(videos), videos.mask)
         return Detected(self.windows_in(guided.clips, guided.places, videos.mask), self.salience(guided))
 
     def guided(self, queries: QueryEncoding, projected: Tensor, mask: Tensor) -> Guided:
-        """What clips (P, T, D) with their mask and places become beside the words of their pair."""
+        """Encode clips (P, T, D) with the words of their pair."""
         places, words = places_of(mask, self.config.hidden), queries.parts["words"]
         keys = torch.cat([queries.parts["dummies"], words], 1) + self._with_dummy_places(words)
         seen = self._seen(mask, self._with_dummies(queries.parts["mask"]))
@@ -210,10 +197,10 @@ class Model(AnchoredModel):
         return Guided(rows[:, 1:] + rows[:, :1], places, rows[:, 0], attention)
 
     def whole_of(self, clips: Tensor, mask: Tensor, importance: Tensor) -> Tensor:
-        """(P, 1, D) the mean clip, and the prompts most like the clips' distances from it.
+        """(P, 1, D) the mean clip plus the prompts most like the clips' differences from it.
 
-        Clips count as much as `importance` (P, T), their attention to words, says. Neither it nor the mean
-        clip is learned by this.
+        Clips are weighted by `importance` (P, T), their attention to words. Neither the weights nor the mean
+        clip has a gradient.
         """
         context = ((clips * mask[..., None]).sum(1, keepdim=True) / mask.sum(1)[:, None, None]).detach()
         distances = functional.normalize(clips - context, dim=-1)
@@ -224,7 +211,7 @@ class Model(AnchoredModel):
         return (value[..., None] * self.prompts[prompt]).sum(1, keepdim=True) + context
 
     def salience(self, guided: Guided) -> Tensor:
-        """(P, T): the product of each clip with the token, over the square root of the width."""
+        """(P, T): the product of each clip with the token, over the square root of D."""
         clips = self.salient_clip(guided.clips)
         products: Tensor = (clips * self.salient_whole(guided.whole)[:, None]).sum(-1)
         return products / math.sqrt(self.config.hidden)
@@ -252,7 +239,7 @@ class Model(AnchoredModel):
     def _saliency(
         self, batch: Batch, queries: QueryEncoding, clips: Tensor, guided: Guided, mask: Tensor
     ) -> Tensor:
-        """What the saliency of clips lacks, and their attention to words as such."""
+        """The loss of saliency, and that of attention to words as saliency."""
         wrong = torch.arange(len(batch), device=mask.device).roll(-1)
         negative = self._is_negative(batch, wrong)
         rows = negative.nonzero()[:, 0]
@@ -271,8 +258,8 @@ class Model(AnchoredModel):
         fits = attention.where(labels > 0, self._to_dummies(guided.attention).float())
         of_attention = self._mean_of_clips(-fits.clamp(min=_TINY).log(), mask) + lost
         of_attention = of_attention + saliency_hinge(attention, *pairs, self.config.saliency_margin)
-        of_attention = of_attention + self._contrast(
-            attention, wrong_attention, labels, mask, negative, alone=False
+        of_attention = of_attention + self._contrast_of_attention(
+            attention, wrong_attention, labels, mask, negative
         )
         total = saliency_hinge(scores, *pairs, self.config.saliency_margin)
         total = total + self._contrast(scores, wrong_scores, labels, mask, negative)
@@ -281,44 +268,26 @@ class Model(AnchoredModel):
         return total + self.config.weight_attention * of_attention
 
     def _contrast(
-        self,
-        scores: Tensor,
-        others: Tensor | None,
-        labels: Tensor,
-        mask: Tensor,
-        negative: Tensor,
-        *,
-        alone: bool = True,
+        self, scores: Tensor, others: Tensor | None, labels: Tensor, mask: Tensor, negative: Tensor
     ) -> Tensor:
-        """The contrast of ratings, over both passes where a query has wrong words.
+        """The contrast of ratings, over both passes for queries with a wrong query (`negative` (P,) bool).
 
-        `others`: what wrong words get for the videos that are `negative`. As released, those that have none
-        are averaged by themselves; whether they count beside others is told by `alone`.
+        `others` (N, T) are the scores of the second pass for these.
         """
-        temperature = self.config.temperature
         both = scores.new_zeros(scores.shape)
         if others is not None:
             both = both.index_put((negative.nonzero()[:, 0],), others.float())
         joined = torch.cat([scores, both], 1)
         real = torch.cat([mask, mask & negative[:, None]], 1)
         padded = functional.pad(labels, (0, labels.shape[1]))
-        if not self.config.as_released:
-            return rating_contrast(joined, padded, real, temperature)
-        total = scores.new_zeros(())
-        if others is not None:
-            total = rating_contrast(joined[negative], padded[negative], real[negative], temperature)
-        lone = ~negative
-        if others is None or (alone and lone.sum() > 1):
-            total = total + rating_contrast(scores[lone], labels[lone], mask[lone], temperature)
-        return total
+        return rating_contrast(joined, padded, real, self.config.temperature)
+
+    _contrast_of_attention = _contrast
 
     def alignment_losses(
         self, queries: QueryEncoding, clips: Tensor, guided: Guided, mask: Tensor, relevant: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """What lacks for moments to fit their sentences, and for attention to be what moments learn.
-
-        `relevant` (P, T) bool.
-        """
+        """The losses of alignment and distillation; `relevant` (P, T) bool are the clips of moments."""
         words, dummies = queries.parts["words"], queries.parts["dummies"]
         first = torch.ones_like(relevant[:, :1])
         sentence, word_rows = self._summarised(
@@ -342,7 +311,7 @@ class Model(AnchoredModel):
         return align, distill
 
     def _summarised(self, rows: Tensor, places: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """The vector (P, D) of the whole of words or dummies (P, L, D), and what each of them becomes."""
+        """(P, D) the vector of all words or dummies (P, L, D), and (P, L, D) these, encoded."""
         rows = torch.cat([self.sentence.expand(len(rows), 1, -1), rows], 1)
         places = torch.cat([self.sentence_place.expand(len(rows), 1, -1), places], 1)
         for layer in self.sentence_encoder:
@@ -350,78 +319,68 @@ class Model(AnchoredModel):
         return rows[:, 0], rows[:, 1:]
 
     def _align(self, inside: Tensor, outside: Tensor, sentence: Tensor, nothing: Tensor) -> Tensor:
-        """Moments (P, D) fit their sentences, and no dummy sentence of their own."""
+        """Moments (P, D) fit their own sentences, but not their own dummy sentences."""
         inside, outside, sentence, nothing = (
             functional.normalize(rows.float(), dim=1) for rows in (inside, outside, sentence, nothing)
         )
         own = torch.arange(len(inside), device=inside.device)
         fits = torch.cat([inside @ sentence.T, outside @ sentence.T], 1)
         empty = torch.cat([inside @ nothing.T, outside @ nothing.T], 1)
-        align = functional.cross_entropy(fits, own)
-        if self.config.as_released:
-            return align + functional.cross_entropy(empty, (own == 0).long())
-        others = empty.masked_fill(functional.one_hot(own, empty.shape[1]).bool(), -torch.inf)
-        return align + (empty.logsumexp(1) - others.logsumexp(1)).mean()
+        return functional.cross_entropy(fits, own) + self._misfit(empty, own)
+
+    def _misfit(self, logits: Tensor, own: Tensor) -> Tensor:
+        """The loss of moments that fit their `own` (P,) dummy sentence, from logits (P, 2 P)."""
+        others = logits.masked_fill(functional.one_hot(own, logits.shape[1]).bool(), -torch.inf)
+        return (logits.logsumexp(1) - others.logsumexp(1)).mean()
 
     def _membership(self, logits: Tensor, relevant: Tensor) -> Tensor:
-        """(P, T) the cross-entropy of whether clips belong to the moment; as released it ends at 100."""
-        labels = relevant.float()
-        if self.config.as_released:
-            return functional.binary_cross_entropy(logits.sigmoid(), labels, reduction="none")
-        return functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
+        """(P, T) the cross-entropy of whether clips belong to the moment."""
+        return functional.binary_cross_entropy_with_logits(logits, relevant.float(), reduction="none")
 
     def _distill(self, attention: Tensor, similar: Tensor, words: Tensor, relevant: Tensor) -> Tensor:
-        """How far attention (P, T, K + L) of a moment's clips is from the softmax of similarities.
+        """The divergence of the attention (P, T, K + L) of a moment's clips from the softmax of similarities.
 
-        The divergence is divided by how many dummies and words there are.
+        It is divided by the number of dummies and words.
         """
         seen = self._with_dummies(words)[:, None].expand_as(similar)
-        if self.config.as_released:
-            seen = torch.ones_like(seen)
         target = similar.detach().masked_fill(~seen, -torch.inf).softmax(-1)
         divergence = torch.xlogy(target, target) - target * (attention + 1e-6).log()
         means = divergence.sum(-1) / seen.sum(-1)
         return (means * relevant).sum() / relevant.sum().clamp(min=1)
 
-    def _mean_of_clips(self, values: Tensor, mask: Tensor) -> Tensor:
-        """The mean of (P, T) over all clips, as released over padding as well."""
-        return values.mean() if self.config.as_released else (values * mask).sum() / mask.sum()
-
     def _is_negative(self, batch: Batch, wrong: Tensor) -> Tensor:
-        """(Q,) bool: whether the other query's words are wrong for the query's video."""
+        """(Q,) bool: whether query `wrong` (Q,) is wrong for the video of each query."""
         source = batch.labels.get("source", batch.video_of)
-        apart = source[wrong] != source
-        return apart if self.config.as_released else apart & ~batch.positives[wrong, batch.video_of]
+        answering = self._answering(batch)[wrong, torch.arange(len(batch), device=wrong.device)]
+        return (source[wrong] != source) & ~answering
 
     def _to_dummies(self, attention: Tensor) -> Tensor:
-        """(P, T) the share of attention that falls on dummies; the rest falls on words."""
+        """(P, T) the share of attention to dummies."""
         return attention[..., : self.config.dummies].sum(-1)
 
     def _to_words(self, attention: Tensor) -> Tensor:
         return attention[..., self.config.dummies :].sum(-1).clamp(0, 1)
 
     def _with_dummies(self, mask: Tensor) -> Tensor:
-        """(Q, K + L) of a mask (Q, L) of words."""
+        """(Q, K + L) from a mask (Q, L) of words."""
         return functional.pad(mask, (self.config.dummies, 0), value=True)
 
     def _with_dummy_places(self, words: Tensor) -> Tensor:
-        """(Q, K + L, D): dummies have places, words have none."""
+        """(Q, K + L, D): learned places of dummies, zeros for words."""
         return torch.cat([self.dummy_places.expand(len(words), -1, -1), torch.zeros_like(words)], 1)
 
     def _seen(self, clips: Tensor, keys: Tensor) -> Tensor:
-        """(P, 1 or heads, 1 or T, K + L) which keys clips see."""
-        seen = keys[:, None, None]
-        if not self.config.as_released:
+        """(P, 1 or heads, 1 or T, K + L) bool: the keys that clips attend to."""
+        seen, padding = keys[:, None, None], self._unseen(clips, keys)
+        if padding is None:
             return seen
-        heads = self.config.heads
-        padding = padding_of_others(clips, keys, heads)
-        return seen & ~padding.view(len(clips), heads, *padding.shape[1:])
+        return seen & ~padding.view(len(clips), self.config.heads, *padding.shape[1:])
 
 
 def unlike_each_other(tokens: Tensor) -> Tensor:
-    """How alike vectors (..., K, D) are: the mean absolute cosine, counting 0 for a vector with itself.
+    """The mean absolute cosine of vectors (..., K, D), with 0 for a vector and itself.
 
-    Each is pushed away from the others, which do not move by this.
+    Only one of the two vectors of a cosine has a gradient.
     """
     unit = functional.normalize(tokens.float(), dim=-1)
     alike = unit @ unit.detach().transpose(-1, -2)
@@ -434,25 +393,17 @@ def released_names(config: Config) -> Mapping[str, str]:
 
 
 _RELEASED = (
-    *perceptron_names("span", "span_embed", 3),
-    (r"^classes\.", "class_embed."),
     (r"^kinds\.", "token_type_embeddings."),
     (r"^dummies$", "dummy_rep_token"),
     (r"^dummy_places$", "dummy_rep_pos"),
     (r"^prompts$", "global_rep_token"),
-    (r"^whole_place$", "global_rep_pos"),
     (r"^(sent)ence$", r"\1_rep_token"),
     (r"^(sent)ence_place$", r"\1_rep_pos"),
     (r"^moment$", "moment_rep_token"),
     (r"^moment_place$", "moment_rep_pos"),
-    (r"^salient_clip\.", "saliency_proj1."),
-    (r"^salient_whole\.", "saliency_proj2."),
     (r"^dummy_encoder\.", "txtproj_encoder.layers."),
     (r"^sentence_encoder\.", "scls_encoder.layers."),
     (r"^moment_encoder\.", "transformer.mcls_encoder.layers."),
     (r"^text_to_video\.(\d+)\.output\.", r"text_to_video.\1.self_attn.out_proj."),
-    (r"^text_to_video\.", "transformer.t2v_encoder.layers."),
-    (r"^encoder\.", "transformer.encoder.layers."),
-    *OF_ANCHOR_DECODER,
-    *OF_SELF_LAYERS,
+    *OF_CONTRASTED,
 )

@@ -55,10 +55,6 @@ class Config(WindowSettings):
 
     weight_event: NotNegative = 3.0
 
-    def __post_init__(self) -> None:
-        """UsageError where a setting makes no model."""
-        self.check("eatr")
-
 
 class SentenceGate(nn.Module):
     """The sentence gates what windows hold (equations 6 and 7)."""
@@ -156,7 +152,6 @@ class Model(WindowModel):
         self.salient = nn.Linear(hidden, 1)
 
     def detect(self, queries: QueryEncoding, videos: VideoEncoding) -> WithEvents:
-        """See `WindowModel`."""
         words, clips = queries.parts["words"], self.clips_of(videos)
         mask = torch.cat([videos.mask, queries.parts["mask"]], 1)
         clip_places = places_of(videos.mask, self.config.hidden)

@@ -1,32 +1,28 @@
 """G2L, geodesic and game localization (Li et al., ICCV 2023): MMN, with contrast guided by meaning.
 
-The network, the search vectors and the score of a moment are MMN's; the losses differ. A moment that is near
-the true one in meaning is hardly pushed away from the sentence, wherever in the video it lies
-(geodesic-guided contrast). Among the moments most similar to the true one, the sentence has to gain most by
-joining the true one (semantic Shapley interaction).
+Network, search vectors and scores are MMN's; the losses differ. Moments that mean nearly the same as the true
+one are hardly pushed away from the sentence, wherever they are in the video (geodesic-guided contrast). Among
+the moments most similar to the true one, the sentence must gain most from the true one (semantic Shapley
+interaction).
 
-Written from the published description; the authors' program was not used. The description leaves these open,
-which matters for comparing numbers of this G2L with the authors':
+Written from the paper; the authors' program was not used. The paper leaves open the following, so numbers may
+differ from the authors':
 
-- geodesic distance: the length of the shortest way over a graph of each moment's `neighbours` nearest ones in
-  the same video, by the distance of their vectors in the contrastive space, as in Isomap. The number of
-  neighbours is ours. No gradient goes through a distance;
-- geodesic-guided contrast: MMN's two contrastive terms, in which a negative of the same video counts by its
-  distance from the true moment, as a share of the farthest one's; negatives of other videos count wholly.
-  Whether the authors weigh, choose or both is open; weighing needs no threshold;
-- what is no negative stays as in MMN: the positive cells, and cells of the same video with an IoU of
-  `negative_iou` or more;
-- the game: its players are the sentence, the true moment and the moments geodesically nearest to it that are
-  no positives (`players` moments in all; the number is ours). A coalition is worth the cosine of the sentence
-  with the sum of its moments, and nothing without the sentence. With so few players all coalitions are
-  counted and nothing is estimated;
-- the loss of the game: cross-entropy of the moments' interactions with the sentence, divided by the
-  temperature of sentences; the true moment is to have the largest;
-- the whole: MMN's cross-entropy of the IoU + `lambda_contrast` * (contrast + `lambda_interaction` *
-  interaction), with MMN's schedule of the contrastive terms. The weight of the interaction is ours.
-
-`as_released` is MMN's, in what the two share: the statistics of batch normalisation. Nothing of G2L's own
-depends on it.
+- Geodesic distance: the length of the shortest path in a graph that joins each moment with the `neighbours`
+  nearest ones of its video, by distance in the contrastive space, as in Isomap. The number of neighbours is
+  ours. Distances have no gradient.
+- Geodesic-guided contrast: MMN's two terms, in which a negative of the same video is weighted by its distance
+  from the true moment, as a share of the largest distance. Negatives of other videos have weight 1. The
+  authors may weight negatives, select them or both; weights need no threshold.
+- Positive cells, and cells of the same video with an IoU of at least `negative_iou`, are no negatives, as in
+  MMN.
+- The game: players are the sentence, the true moment and the nearest moments that are not positive
+  (`players` moments in all; the number is ours). The value of a coalition is the cosine of the sentence with
+  the sum of its moments, 0 without the sentence. All coalitions are computed; nothing is sampled.
+- The loss of the game: cross-entropy of the moments' interactions with the sentence, divided by the
+  temperature of sentences; the true moment should have the largest.
+- The total: MMN's cross-entropy of the IoU + `lambda_contrast` * (contrast + `lambda_interaction` *
+  interaction), with MMN's schedule. The weight of the interaction is ours.
 
 Shapes as in `parts/mutual_matching.py`; k neighbours, G games, M moments of a game, C = 2^M coalitions.
 """
@@ -60,37 +56,33 @@ from whenabouts_systems.models.settings import NotNegative, Size
 __all__ = ["Config", "Model"]
 
 MOST_PLAYERS = 10
-"""Moments of a game at most: its coalitions are counted out, and there are 2^10."""
+"""The most moments in a game, which has 2^10 coalitions then."""
 _ROUNDS_BETWEEN_CHECKS = 4
-"""Rounds between checks whether a distance still changes: a check makes a GPU wait."""
+"""Rounds between checks for changed distances: each check makes a GPU wait."""
 
 
 @dataclass(frozen=True)
 class Config(mmn.Config):
-    """The settings of MMN, and G2L's own."""
+    """The settings of MMN and of G2L."""
 
     neighbours: Size = 8
-    """Of each moment, how many nearest ones the graph joins it with."""
+    """How many nearest moments the graph joins each moment with."""
     players: Annotated[int, Meta(ge=2, le=MOST_PLAYERS)] = 6
-    """Moments of a game, the true one included."""
+    """Moments in a game, the true one included."""
     lambda_interaction: NotNegative = 0.5
-    """Weight of the interaction, beside the contrast."""
-
-    def __post_init__(self) -> None:
-        """UsageError where a setting makes no model."""
-        self.check("g2l")
+    """Weight of the interaction relative to the contrast."""
 
 
 class Model(mmn.Model):
-    """G2L with fresh weights: retriever and localizer, as MMN is."""
+    """G2L with fresh weights: retriever and localizer (see `protocol`)."""
 
     config: Config
 
     def terms(
         self, batch: Batch, queries: QueryEncoding, videos: mmn.Encoded, truth: Truth, keep: Keep
     ) -> Losses:
-        """Four terms, weights applied: IoU, guided contrast both ways, and interaction."""
-        config, rule = self.config, replace(mmn.rule_of(self.config), as_released=False)
+        """Four weighted terms: IoU, guided contrast both ways, and interaction."""
+        config, rule = self.config, self.rule
         sentences, cells = queries.search[mmn.KEYS], videos.contrast
         positives = guided_positives(cells, truth, rule.positives, config.neighbours)
         of_moments, of_sentences = mutual_matching(sentences, cells, truth, rule, keep, positives)
@@ -105,10 +97,9 @@ class Model(mmn.Model):
 
 
 def guided_positives(cells: Tensor, truth: Truth, count: int, neighbours: int) -> Positives:
-    """The positive cells, and the geodesic distance of the other cells of their video as their share.
+    """The positive cells, with relative geodesic distances as the weights of negatives in their video.
 
-    A negative that means nearly the same as the true moment is then hardly pushed away, a distant one wholly.
-    `cells` (V, P, D) are unit vectors; no gradient goes through distances.
+    `cells` (V, P, D) are unit vectors; distances have no gradient.
     """
     positives = positive_cells(truth, count)
     graph = nearest_neighbours(cells.detach(), truth.cells, neighbours)
@@ -119,9 +110,9 @@ def guided_positives(cells: Tensor, truth: Truth, count: int, neighbours: int) -
 
 @dataclass(frozen=True)
 class Neighbours:
-    """A graph over the moments of V videos: `other` (V, P, k) int64 the nearest of each, `length` (V, P, k).
+    """An undirected graph over the moments of V videos.
 
-    Lengths are infinite where there is no edge. An edge goes both ways.
+    `other` (V, P, k) int64 are the nearest moments of each; `length` (V, P, k) is infinite for missing edges.
     """
 
     other: Tensor
@@ -130,9 +121,9 @@ class Neighbours:
 
 @torch.no_grad()
 def nearest_neighbours(features: Tensor, there: Tensor, k: int) -> Neighbours:
-    """The graph of the k nearest moments of each, by the distance of their features (V, P, D).
+    """The graph of each moment's k nearest ones, by the distance of their features (V, P, D).
 
-    `there` (V, P) bool says which moments are real; others have no edge. Fewer than k real ones: fewer edges.
+    Moments that are not real (`there` (V, P) is false) have no edges.
     """
     count = features.shape[1]
     apart = torch.cdist(features.float(), features.float())
@@ -144,10 +135,10 @@ def nearest_neighbours(features: Tensor, there: Tensor, k: int) -> Neighbours:
 
 @torch.no_grad()
 def geodesic_distances(graph: Neighbours, video_of: Tensor, sources: Tensor) -> Tensor:
-    """(S, P): the shortest way from moment `sources` (S,) of video `video_of` (S,) to each moment of it.
+    """(S, P): the shortest path from moment `sources` (S,) of video `video_of` (S,) to all its moments.
 
-    Infinite where there is no way. All sources go one edge further in each round (Bellman and Ford), until
-    nothing changes: as many rounds as the longest shortest way has edges.
+    Infinite without a path. The algorithm is that of Bellman and Ford: all paths grow by one edge in each
+    round until no distance changes.
     """
     other, length = graph.other[video_of], graph.length[video_of]
     distances = length.new_full(other.shape[:2], torch.inf)
@@ -165,7 +156,7 @@ def geodesic_distances(graph: Neighbours, video_of: Tensor, sources: Tensor) -> 
 
 
 def relative(distances: Tensor) -> Tensor:
-    """(S, P) in [0, 1]: shares of the farthest moment that can be reached; 1 for those that cannot."""
+    """(S, P) in [0, 1]: distances over the largest finite one; 1 for infinite distances."""
     reached = distances.isfinite()
     farthest = distances.masked_fill(~reached, 0.0).amax(1, keepdim=True)
     shares = distances / farthest.clamp(min=torch.finfo(distances.dtype).tiny)
@@ -175,11 +166,10 @@ def relative(distances: Tensor) -> Tensor:
 def interaction_loss(
     sentences: Tensor, cells: Tensor, truth: Truth, positives: Positives, rule: Rule, players: int
 ) -> Tensor:
-    """How little the true moment gains with its sentence, beside the moments most similar to it.
+    """The cross-entropy of Shapley interactions with the sentence, over its temperature.
 
-    The players of a game are a positive cell and the cells of its video geodesically nearest to it that
-    overlap the truth too little to be positive. The loss is the cross-entropy of the Shapley interactions
-    with the sentence, divided by the sentence's temperature: the true moment's has to be the largest.
+    The players of a game are a positive cell, whose interaction should be the largest, and its geodesically
+    nearest negatives.
     """
     chosen, there = game_players(truth, positives, rule, players)
     moments = cells[truth.video_of[:, None, None], chosen].float()
@@ -192,7 +182,7 @@ def interaction_loss(
 
 
 def game_players(truth: Truth, positives: Positives, rule: Rule, players: int) -> tuple[Tensor, Tensor]:
-    """(S, K, M) int64 cells, the positive one first, then the nearest negatives; and which are there."""
+    """(S, K, M) int64 cells, the positive one first, then the nearest negatives; and (S, K, M) bool: real."""
     assert positives.share is not None
     negative = negatives_inside(truth, rule, positives)
     share = positives.share.masked_fill(~negative[:, None], torch.inf)
@@ -203,17 +193,17 @@ def game_players(truth: Truth, positives: Positives, rule: Rule, players: int) -
 
 
 def shapley_interactions(queries: Tensor, moments: Tensor, there: Tensor) -> Tensor:
-    """(G, M): the Shapley interaction of each moment with the query, exactly; 0 where there is no moment.
+    """(G, M): the exact Shapley interaction of each moment with the query; 0 for missing moments.
 
-    The interaction of two players is what they bring together beyond what each brings alone, averaged over
-    the coalitions of the others with Shapley's weights (Grabisch and Roubens, 1999):
+    The interaction of two players is the value of both beyond that of each alone, averaged over the
+    coalitions of the others with Shapley's weights (Grabisch and Roubens, 1999):
 
         I(m, q) = sum over C of c! (n - c)! / (n + 1)! (v(C + m + q) - v(C + m) - v(C + q) + v(C))
 
-    C runs over the subsets of the n other moments and has c of them. The value v of a coalition is the cosine
-    of the query with the sum of the coalition's moments. Coalitions without the query are worth 0, so
-    v(C + m + q) - v(C + q) is left: what the moment adds to each coalition that has the query. A moment that
-    is not there adds nothing (a null player), so the others' interactions are those of the game without it.
+    C runs over the subsets of the n other moments and has c members. The value v of a coalition is the cosine
+    of the query with the sum of its moments. Coalitions without the query have value 0, which leaves
+    v(C + m + q) - v(C + q). A missing moment adds nothing (a null player), so the others' interactions are
+    those of the game without it.
 
     `queries` (G, D) and `moments` (G, M, D) are unit vectors, `there` (G, M) bool.
     """
@@ -223,7 +213,7 @@ def shapley_interactions(queries: Tensor, moments: Tensor, there: Tensor) -> Ten
 
 
 def coalition_values(queries: Tensor, moments: Tensor, there: Tensor) -> Tensor:
-    """(G, C): the value of each coalition of moments with the query; bit i of C's number is moment i."""
+    """(G, C): the value of each coalition with the query; bit i of its number is moment i."""
     members = _members(moments.shape[1]).to(moments.device)
     present = torch.where(there[..., None], moments, 0.0)
     together = torch.einsum("cm,smd->scd", members.to(moments.dtype), present)
@@ -232,14 +222,14 @@ def coalition_values(queries: Tensor, moments: Tensor, there: Tensor) -> Tensor:
 
 @lru_cache
 def _members(count: int) -> Tensor:
-    """(2^M, M) bool: which moments each coalition has."""
+    """(2^M, M) bool: the moments of each coalition."""
     numbers = torch.arange(2**count)
     return (numbers[:, None] >> torch.arange(count)) & 1 == 1
 
 
 @lru_cache
 def _marginals(count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(M, 2^(M-1)) each: coalitions with a moment, the same ones without it, and Shapley's weights."""
+    """(M, 2^(M-1)) each: coalitions with a moment, the same without it, and Shapley's weights."""
     members = _members(count)
     numbers = torch.arange(2**count)
     without = torch.stack([numbers[~members[:, moment]] for moment in range(count)])

@@ -41,6 +41,7 @@ from whenabouts_systems.models.parts.layers import (
     unit,
 )
 from whenabouts_systems.models.parts.packing import PackedBlock, Packing
+from whenabouts_systems.models.parts.paper_model import PaperModel
 from whenabouts_systems.models.parts.partial_relevance import Hardness, contrast, query_diversity, triplets
 from whenabouts_systems.models.parts.renaming import OF_LAYERS, renamed_parameters
 from whenabouts_systems.models.protocol import (
@@ -197,7 +198,7 @@ class GaussianEncoder(PackedBlock):
         return rows
 
 
-class Model(nn.Module):
+class Model(PaperModel):
     """GMMFormer with fresh weights: a retriever (see `protocol`)."""
 
     attention = GaussianAttention

@@ -1,25 +1,19 @@
-"""HERO (Li et al., EMNLP 2020): videos and moments from what is seen while sentences are said.
+"""HERO (Li et al., EMNLP 2020): search by sentences together with the clips that are shown meanwhile.
 
-Whole, it reads the words of a video as they are, sentence by sentence (`ClipBatch.sentences`). A cross-modal
-transformer sees a sentence together with the clips that it covers, a temporal transformer all clips of the
-video (`parts/cross_modal.py`); queries pass through the cross-modal one alone. A setting decides:
-`text_encoder` is the tokenizer of words and queries. Without it ("") the system is HERO's head alone: it is
-given one vector for each clip, whatever made them, and words as features. `frames` of the width `hidden` are
-taken as they are; those of another width, or of several streams, are projected first (LayerNorm, linear
-layer, ReLU, and the sum over the streams).
+With `text_encoder` set, the whole system reads the subtitles of a video (`ClipBatch.sentences`). A
+cross-modal transformer reads each sentence with its clips, then a temporal transformer reads all clips of the
+video (`parts/cross_modal.py`). Queries pass through the cross-modal transformer only. `text_encoder` is the
+tokenizer of sentences and queries.
 
-What makes a retriever and a localizer of clips is small: one vector of the query is compared with all of
-them. A video scores its best clip's cosine, a moment's borders come from two convolutions over the dot
-products of its clips with a linear map of the query.
+Without it the system is HERO's head: it gets one vector for each clip, and words as features. One stream of
+the width `hidden` is used as it is; other streams are projected (LayerNorm, linear layer, ReLU) and added up.
 
-Where the released program differs, and `as_released` restores it: it convolves what lies in the padding, so
-that the last frames' logits depend on it; a video's queries must stand next to each other and be equally
-many; and of the batch only a query's own video is spared as a negative. Here every pair that is known to be
-positive is spared, whatever the order. Like XML's, the borders' convolutions begin as edges here, and at
-random there (`parts/borders.py`).
+The head compares one vector of the query with every clip. The score of a video is its best clip's cosine. The
+borders of a moment come from two convolutions over the dot products of the clips with a linear map of the
+query. As in XML the convolutions begin as edge detectors (`parts/borders.py`).
 
-HERO's program writes video scores as exp(20 * cosine). Here a video scores the cosine, and a moment the
-logarithm of that product: span + 20 * cosine.
+HERO's program writes video scores as exp(20 * cosine). Here a video scores the cosine and a moment the
+logarithm of that product: span + 20 * cosine. `released/hero.py` has the program's departures.
 """
 
 from __future__ import annotations
@@ -49,7 +43,8 @@ from whenabouts_systems.models.parts.layers import (
     initialise,
     unit,
 )
-from whenabouts_systems.models.parts.packing import compute_padding, in_turn
+from whenabouts_systems.models.parts.packing import in_turn
+from whenabouts_systems.models.parts.paper_model import PaperModel
 from whenabouts_systems.models.parts.pretraining import (
     Pretraining,
     PretrainingHeads,
@@ -69,7 +64,7 @@ from whenabouts_systems.models.parts.ranking_loss import (
 )
 from whenabouts_systems.models.parts.relevant_content import RelevantContent, VideoLoss
 from whenabouts_systems.models.parts.renaming import OF_BERT, renamed_by_place
-from whenabouts_systems.models.parts.roberta_start import begin_as_roberta
+from whenabouts_systems.models.parts.roberta_start import FIRST_PLACE, begin_as_roberta
 from whenabouts_systems.models.parts.text_encoder import tokens_of
 from whenabouts_systems.models.protocol import (
     Batch,
@@ -87,6 +82,7 @@ from whenabouts_systems.models.settings import (
     NamedStreams,
     NotNegative,
     Positive,
+    ProgramSetting,
     Share,
     Size,
     check_settings,
@@ -98,41 +94,39 @@ _KEYS = "frames"
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(ProgramSetting):
     """The settings of HERO; defaults are the released ones for TVR."""
 
     streams: NamedStreams = field(default_factory=lambda: {"frames": 768})
-    """Name and width of the given representations; the head takes one stream of the width `hidden` as it is.
-    The whole system reads all streams of a clip side by side, as one."""
+    """Name and width of the streams. The whole system reads them side by side; see above for the head."""
     query_width: Size = 768
-    """Width of words' features; not used where there is a `text_encoder`."""
+    """Width of words' features; unused with a `text_encoder`."""
     text_encoder: str = ""
-    """The tokenizer (RoBERTa's) of sentences and queries, by the name of a folder or of a hub's repository;
-    a training begins with the weights that lie beside it, if any. "": the head alone, which is given frames
-    and words as features."""
+    """Folder or hub repository of RoBERTa's tokenizer; a training begins with the weights beside it, if any.
+    "": the head alone."""
     hidden: Size = 768
     heads: Size = 12
-    """Those of the query's attention."""
+    """Heads of the query's attention."""
     cross_modal: Mapping[str, Size] = field(default_factory=dict)
-    """Sizes of the cross-modal transformer where they are not the released ones (`parts/cross_modal.py`)."""
+    """Sizes of the cross-modal transformer that differ from the released ones (`parts/cross_modal.py`)."""
     temporal: Mapping[str, Size] = field(default_factory=dict)
-    """The same of the temporal transformer."""
+    """The same for the temporal transformer."""
     max_tokens: Size = 100
     query_places: Size | None = None
-    """Places of the query's position table; None: `max_tokens`, and one for the token before the words."""
+    """Rows of the query's position table; None: `max_tokens`, plus one for the token before the words."""
     query_token: Count = 0
     """The token that begins a query ([CLS])."""
     sentence_token: Count = 2
     """The token that begins a sentence of a video ([SEP])."""
     context_sentences: Count = 0
-    """So many sentences before it are read in front of each sentence."""
+    """How many preceding sentences are read in front of each sentence."""
     input_dropout: Share = 0.1
     dropout: Share = 0.1
     span_kernel: Size = 5
     initializer_range: NotNegative = 0.02
     video_loss: VideoLoss = "ranking"
-    """What videos learn: to stand above negatives by a margin, or PREM's equations 7 and 8 (HERO* of its
-    paper), with their own weights."""
+    """"ranking": videos learn to beat negatives by a margin. "relevant-content": PREM's equations 7 and 8,
+    with weights of their own (HERO* in PREM's paper)."""
     temperature: Positive = 0.01
     """t of equation 7."""
     lambda_weak: NotNegative = 0.5
@@ -140,34 +134,32 @@ class Config:
     ranking: Kind = "hinge"
     margin: NotNegative = 0.1
     negatives: Literal["all", "drawn"] = "all"
-    """Each query and video is compared with all negatives of the batch, or with one that is drawn."""
+    """Compare each query and video with all negatives of the batch, or with one drawn at random."""
     weight_negative_videos: float = 8.0
     weight_negative_queries: float = 8.0
     lambda_tl: float = 0.01
     drop_spans: Share = 0.0
-    """The share of steps that learn no borders (released for TVR: 0.8)."""
+    """The share of steps without the loss of borders (released for TVR: 0.8)."""
     alpha: NotNegative = 20.0
-    """How often the video's cosine counts in a moment's score."""
+    """Weight of the video's cosine in a moment's score."""
     pool: Size | None = None
-    """So many of the hardest negatives of each query and video count `hard_weight` times, the others
-    `rest_weight` times; None: all count alike. Where one is drawn, it is one of these."""
+    """The `pool` hardest negatives of each query and video count `hard_weight` times, others `rest_weight`
+    times; None: all count once. With "drawn" negatives the one is drawn from the pool."""
     hard_weight: NotNegative = 10.0
     rest_weight: NotNegative = 0.1
     pool_from_epoch: int = 0
-    """The first epoch in which `pool` counts."""
+    """The first epoch, from 0, in which `pool` applies."""
     pretraining: Mapping[str, NotNegative] = field(default_factory=dict)
     """Pre-training tasks, each with its share of the steps (`parts/pretraining.py`; released: mlm 2, mfm 2,
-    fom 1, vsm 2); none: the system learns from queries."""
+    fom 1, vsm 2). Empty: the system learns from queries."""
     hidden_share: Share = 0.15
-    """How many of the words or clips a task hides or moves."""
+    """The share of words or clips that a task hides or moves."""
     mask_token: Count = 50264
-    """The token that stands for a hidden word."""
+    """The token that replaces a hidden word."""
     sentences_per_video: Size = 5
-    """Queries of video-subtitle matching."""
-    as_released: bool = False
+    """Queries that video-subtitle matching takes from a video."""
 
     def __post_init__(self) -> None:
-        """UsageError where a setting makes no model."""
         check_settings(self, "hero")
         if self.is_whole:
             _sizes(self)
@@ -176,30 +168,37 @@ class Config:
 
     @property
     def takes_frames(self) -> bool:
-        """Whether frames are taken as they are given."""
+        """Whether frames are used without a projection."""
         return list(self.streams.values()) == [self.hidden]
 
     @property
     def is_whole(self) -> bool:
-        """Whether words are read as they are; else the system is the head alone."""
+        """Whether the system reads subtitles; else it is the head alone."""
         return bool(self.text_encoder)
 
 
-class Model(nn.Module):
+class Model(PaperModel):
     """HERO with fresh weights: retriever and localizer (see `protocol`)."""
+
+    counts_padding = False
+    """Whether padding counts in the convolutions of borders."""
+    first_place = FIRST_PLACE
+    """The row of RoBERTa's table of places that a training takes first."""
+    losses_of_tasks = Pretraining
+    left_behind = ("pretraining_heads.",)
+    """Parameters that a training does not take over from a pre-trained HERO."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
         hidden, dropout = config.hidden, config.input_dropout
-        self.encoder = _encoder(config)
-        projected = not config.is_whole and not config.takes_frames
+        features, dropouts = sum(config.streams.values()), (dropout, config.dropout)
+        self.encoder = self.pretraining_heads = None
+        if config.is_whole:
+            self.encoder = HierarchicalEncoder(features, hidden, dropouts, *_sizes(config))
+        projected = {} if config.is_whole or config.takes_frames else config.streams
         self.frame_projections = nn.ModuleDict(
-            {
-                name: InputProjection(width, hidden, dropout)
-                for name, width in config.streams.items()
-                if projected
-            }
+            {name: InputProjection(width, hidden, dropout) for name, width in projected.items()}
         )
         width, places = (
             (hidden, config.max_tokens + 1) if config.is_whole else (config.query_width, config.max_tokens)
@@ -209,19 +208,18 @@ class Model(nn.Module):
         self.query_encoder = AttentionBlock(hidden, config.heads, config.dropout)
         self.pooling = ModularPooling(hidden, 1)
         self.span_query = nn.Linear(hidden, hidden)
-        self.borders = BorderConvolution(config.span_kernel, convolve_padding=config.as_released)
-        self.pretraining_heads = _heads(config)
+        self.borders = BorderConvolution(config.span_kernel, convolve_padding=self.counts_padding)
+        if config.pretraining:
+            self.pretraining_heads = PretrainingHeads(features, hidden, _sizes(config)[0]["vocabulary"])
         initialise(self, config.initializer_range)
-        if not config.as_released:
-            self.borders.begin_at_edges()
-        elif config.is_whole:
-            compute_padding(self)
+        self._begin()
 
-    left_behind = ("pretraining_heads.",)
-    """What a training that begins with a pre-trained HERO does not take over."""
+    def _begin(self) -> None:
+        """Set up what `initialise` does not."""
+        self.borders.begin_at_edges()
 
     def begin(self) -> None:
-        """Before the first step: take the weights of the RoBERTa beside the tokenizer, if any."""
+        """Before the first step: load the weights of the RoBERTa beside the tokenizer, if any."""
         config = self.config
         if self.encoder is None:
             return
@@ -232,10 +230,10 @@ class Model(nn.Module):
             if name.startswith("encoder.cross_modal.") and "clip_" not in name
         }
         layers = len(self.encoder.cross_modal.encoder.layers)
-        begin_as_roberta(of_words, config.text_encoder, layers, as_released=config.as_released)
+        begin_as_roberta(of_words, config.text_encoder, layers, self.first_place)
 
     def check_tokenizer(self) -> None:
-        """Before the first step: UsageError where there are words or tokens that the model does not know."""
+        """Before the first step: UsageError if the tokenizer has ids that the model does not know."""
         if self.encoder is None:
             return
         config, vocabulary = self.config, self.encoder.cross_modal.words.num_embeddings
@@ -261,26 +259,26 @@ class Model(nn.Module):
         return self.config.alpha
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
-        """A unit vector to search with; parts `span` (Q, D) and `words` (Q, L), what each word counts.
+        """A unit vector for search; parts `span` (Q, D) and `words` (Q, L), the weights of the words.
 
-        Raises UsageError for ids where features are expected, and the reverse.
+        Raises UsageError for ids in place of features, and the reverse.
         """
         features, mask = self._words(queries)
         words = in_turn(features, mask, self.query_projection, self.query_positions, self.query_encoder)
         vectors, weights = self.pooling(words, mask)
         pooled, counts = vectors[:, 0], weights[:, :, 0]
         if self.config.is_whole:
-            # Of the words alone: the token before them is none.
+            # Without the token before the words.
             counts = counts[:, 1:] / counts[:, 1:].sum(1, keepdim=True).clamp(min=1e-30)
         parts = {"span": self.span_query(pooled), "words": counts}
         return QueryEncoding({_KEYS: unit(pooled)}, parts)
 
     def word_weights(self, queries: QueryEncoding) -> Named:
-        """(Q, L) the same for every stream: how much each word counts in the query's vector."""
+        """(Q, L), the same for every stream: the weight of each word in the query's vector."""
         return dict.fromkeys(self.config.streams, queries.parts["words"])
 
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
-        """Keys `frames`: unit vectors (V, T, D); part `frames` (V, T, D), not normalised."""
+        """Keys `frames` (V, T, D), unit vectors; part `frames` (V, T, D), not normalised."""
         frames = self._frames(videos)
         return VideoEncoding(
             mask=videos.mask,
@@ -299,14 +297,14 @@ class Model(nn.Module):
         return SpanScores(start, end, videos.mask)
 
     def border_logits(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
-        """(2, P, T) logits of start and end, -1e10 where there is no frame."""
+        """(2, P, T) logits of start and end, -1e10 in the padding."""
         logits: Tensor = self.borders([queries.parts["span"]], [videos.parts[_KEYS]], videos.mask)
         return logits
 
     def loss(self, batch: Batch) -> Losses:
-        """Terms `negative_videos`, `negative_queries` and `spans`; one whose weight is 0 is 0.
+        """Terms `negative_videos`, `negative_queries` and `spans`, weighted.
 
-        Of a pre-training the terms of the task that is drawn.
+        In pre-training: the terms of a task drawn at random.
         """
         if self.config.pretraining:
             return self.task_terms(drawn_task(self.config.pretraining), batch)
@@ -324,15 +322,13 @@ class Model(nn.Module):
         return terms
 
     def task_terms(self, task: str, batch: Batch) -> Losses:
-        """The terms of one task of pre-training, of the videos of a batch; one with nothing to do is 0.
+        """The terms of one task of pre-training on the videos of a batch; 0 if the task has nothing to learn.
 
-        `mlm`, `mfm`, `mffr`, `fom`, or those of queries for "vsm", behind `vsm_`.
+        The term has the name of the task; "vsm" has the terms of queries, prefixed with `vsm_`.
         """
         config, videos = self.config, batch.videos
         if task == "vsm":
-            spoken = matched(
-                videos, config.sentences_per_video, config.max_tokens, as_released=config.as_released
-            )
+            spoken = self._matched(videos)
             if spoken is None:
                 return {"vsm": _nothing(videos)}
             spoken = replace(spoken, epoch=batch.epoch, progress=batch.progress)
@@ -340,7 +336,7 @@ class Model(nn.Module):
         assert (
             self.encoder is not None and self.pretraining_heads is not None and videos.sentences is not None
         )
-        learned = Pretraining(self.encoder, self.pretraining_heads, config.as_released)
+        learned = self.losses_of_tasks(self.encoder, self.pretraining_heads)
         features, mask = self._features(videos), videos.mask
         if task == "mlm":
             hidden = hidden_words(
@@ -357,8 +353,12 @@ class Model(nn.Module):
             return {task: loss(*drawn, some_of(mask, config.hidden_share)).mean()}
         return {task: learned.order_loss(*drawn, new_places(mask, config.hidden_share))}
 
+    def _matched(self, videos: ClipBatch) -> Batch | None:
+        """The queries of video-subtitle matching."""
+        return matched(videos, self.config.sentences_per_video, self.config.max_tokens)
+
     def _span_term(self, batch: Batch, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
-        """The negative log-probability of the true borders; 0 in a step that learns none."""
+        """The negative log-probability of the true borders; 0 in a step that drops this loss."""
         dropped = self.config.drop_spans
         if self.training and dropped and float(torch.rand(())) < dropped:
             return queries.parts["span"].new_zeros(())
@@ -368,15 +368,13 @@ class Model(nn.Module):
     def ranking_losses(
         self, batch: Batch, scores: Tensor, ranks: tuple[Tensor, Tensor] | None = None
     ) -> Mapping[str, Tensor]:
-        """(Q,) twice: how far each query's own video fails to stand above others, and against other queries.
+        """(Q,) twice: the shortfall of each query's own video against other videos, and other queries.
 
-        `scores` (Q, V). `ranks` name the negatives that are otherwise drawn, 0 the highest. Weights of the
-        terms are not applied.
+        `scores` (Q, V). `ranks` chooses the negatives that are otherwise drawn, 0 the highest. Weights are
+        not applied.
         """
-        own, answers = batch.video_of, batch.positives
+        own, answers = batch.video_of, self._answers(batch)
         positive = scores.gather(1, own[:, None])[:, 0]
-        if self.config.as_released:
-            answers = own[:, None] == torch.arange(scores.shape[1], device=own.device)
         sides = {
             "negative_videos": (scores, ~answers),
             "negative_queries": (scores[:, own].T, ~answers[:, own].T),
@@ -386,10 +384,14 @@ class Model(nn.Module):
             for at, (name, side) in enumerate(sides.items())
         }
 
+    def _answers(self, batch: Batch) -> Tensor:
+        """(Q, V) bool: the pairs that are no negatives."""
+        return batch.positives
+
     def _against(
         self, positive: Tensor, scores: Tensor, allowed: Tensor, epoch: int, ranks: Tensor | None
     ) -> Tensor:
-        """(Q,): how far positives (Q,) fail to stand above their allowed negatives among `scores` (Q, C)."""
+        """(Q,): the shortfall of positives (Q,) against their allowed negatives among `scores` (Q, C)."""
         config = self.config
         pool = config.pool if epoch >= config.pool_from_epoch else None
         if config.negatives == "drawn":
@@ -399,14 +401,13 @@ class Model(nn.Module):
         return against_all(positive, scores, allowed, config.margin, weights, config.ranking)
 
     def _words(self, queries: QueryBatch) -> tuple[Tensor, Tensor]:
-        """(Q, L, D) what the query's attention reads, and the mask."""
+        """(Q, L, D) the input of the query's attention, and its mask."""
         if (queries.tokens.dim() == 2) != self.config.is_whole:
-            raise UsageError(
-                "hero: the words of queries are "
-                + ("features; the whole system" if self.config.is_whole else "ids; HERO's head")
-                + " reads "
-                + ('ids: query = "tokenizer:NAME"' if self.config.is_whole else "features")
+            faults = (
+                "ids; HERO's head reads features",
+                'features; the whole system reads ids: query = "tokenizer:NAME"',
             )
+            raise UsageError(f"hero: the words of queries are {faults[self.config.is_whole]}")
         if self.encoder is None:
             return queries.tokens, queries.mask
         first = torch.full_like(queries.tokens[:, :1], self.config.query_token)
@@ -415,9 +416,9 @@ class Model(nn.Module):
         return self.encoder.cross_modal.read(ids, mask), mask
 
     def sequences(self, videos: ClipBatch, *, without_clips: bool = False) -> Sequences:
-        """The sentences of videos as the cross-modal transformer reads them.
+        """The input of the cross-modal transformer.
 
-        Raises UsageError where the videos come without sentences.
+        Raises UsageError for videos without sentences.
         """
         if videos.sentences is None:
             raise UsageError(
@@ -433,7 +434,7 @@ class Model(nn.Module):
         )
 
     def _frames(self, videos: ClipBatch) -> Tensor:
-        """(V, T, D) the clips that queries are compared with; zeros in the padding."""
+        """(V, T, D) the clips that queries are compared with, zeros in the padding."""
         config = self.config
         if self.encoder is not None:
             encoded: Tensor = self.encoder(self._features(videos), videos.mask, self.sequences(videos))
@@ -441,7 +442,7 @@ class Model(nn.Module):
         if config.takes_frames:
             (name,) = config.streams
             given = videos.streams[name]
-            return given if config.as_released else given.masked_fill(~videos.mask[..., None], 0.0)
+            return given if self.counts_padding else given.masked_fill(~videos.mask[..., None], 0.0)
         projected = [
             projection(videos.streams[name], videos.mask)
             for name, projection in self.frame_projections.items()
@@ -449,32 +450,17 @@ class Model(nn.Module):
         return torch.stack(projected).sum(0)
 
     def _features(self, videos: ClipBatch) -> Tensor:
-        """(V, T, F): all streams of a clip side by side."""
+        """(V, T, F): the streams side by side."""
         return torch.cat([videos.streams[name] for name in self.config.streams], 2)
 
 
 def _nothing(videos: ClipBatch) -> Tensor:
-    """0, for a task that a batch has nothing for."""
+    """0, for a batch that a task cannot learn from."""
     return torch.zeros((), device=videos.mask.device, requires_grad=True)
 
 
-def _heads(config: Config) -> PretrainingHeads | None:
-    if not config.pretraining:
-        return None
-    vocabulary = _sizes(config)[0]["vocabulary"]
-    return PretrainingHeads(sum(config.streams.values()), config.hidden, vocabulary)
-
-
-def _encoder(config: Config) -> HierarchicalEncoder | None:
-    if not config.is_whole:
-        return None
-    return HierarchicalEncoder(
-        sum(config.streams.values()), config.hidden, (config.input_dropout, config.dropout), *_sizes(config)
-    )
-
-
 def _sizes(config: Config) -> tuple[dict[str, int], dict[str, int]]:
-    """All sizes of the cross-modal and of the temporal transformer; UsageError for what makes none."""
+    """All sizes of the cross-modal and the temporal transformer; UsageError for wrong ones."""
     return (
         sizes_of(config.cross_modal, CROSS_MODAL, config.hidden, "hero: cross_modal"),
         sizes_of(config.temporal, TEMPORAL, config.hidden, "hero: temporal"),
@@ -483,7 +469,7 @@ def _sizes(config: Config) -> tuple[dict[str, int], dict[str, int]]:
 
 @dataclass(frozen=True)
 class HardWeights:
-    """The `pool` hardest negatives of each anchor count `hard` times, all others `rest` times."""
+    """The `pool` hardest negatives of each anchor count `hard` times, others `rest` times."""
 
     pool: int
     hard: float = 10.0
@@ -500,8 +486,8 @@ def against_all(
 ) -> Tensor:
     """(A,): the mean shortfall of each positive (A,) against its allowed negatives among `scores` (A, C).
 
-    `allowed` (A, C) bool. An anchor without a negative loses 0. With `weights` what each negative loses
-    counts by its place among the anchor's negatives, the highest score first (equal scores: the first one).
+    `allowed` (A, C) bool. An anchor without negatives has loss 0. With `weights` the loss of each negative is
+    weighted by its rank among the anchor's negatives, by score (ties: by column).
     """
     lacking = shortfall(positive[:, None], scores, margin=margin, kind=kind)
     if weights is not None:
@@ -510,14 +496,14 @@ def against_all(
 
 
 def _by_place(scores: Tensor, allowed: Tensor, weights: HardWeights) -> Tensor:
-    """(A, C): how much each negative counts."""
+    """(A, C): the weight of each negative."""
     order = scores.masked_fill(~allowed, -torch.inf).argsort(dim=1, descending=True, stable=True)
     counts = torch.full_like(scores, weights.rest)
     return counts.scatter(1, order[:, : weights.pool], weights.hard)
 
 
 def released_names(config: Config) -> Mapping[str, str]:
-    """Our name of each parameter -> its name in HERO's program; of the head for given frames alone."""
+    """Our name of each parameter -> its name in HERO's program."""
     return renamed_by_place(lambda: Model(config), _RELEASED, OF_BERT)
 
 

@@ -1,19 +1,15 @@
 """MMN, mutual matching (Wang et al., 2022): cells of a 2-D map and sentences in two joint spaces.
 
-A video's clips are averaged to the clips of a map; a cell (first, last) of the sparse map is the maximum of
-its clips, and convolutions over the map let moments see each other. Each cell and each sentence has a vector
-in an IoU space, trained to predict how far a moment overlaps the truth, and one in a contrastive space, where
-moments and sentences of the whole batch are contrasted. A moment scores (0.5 cos + 0.5)^p * sigmoid(10 cos):
-the contrastive cosine to the power p, times the IoU; `SpanScores.spans` holds its logarithm.
+A video's clips are averaged to the clips of a sparse map (`parts/moment_map.py`). A cell (first, last) is the
+maximum of its clips, and convolutions over the map let moments see each other. Each cell and each sentence
+has two vectors: in the IoU space, which learns the overlap of a moment with the truth, and in the contrastive
+space, where all moments and sentences of a batch are contrasted.
 
-What differs from the released program by default (`as_released` restores it): cells of the sentence's own
-video that overlap the truth are left out of the sentence's sum, as the paper says (the program adds 1 for
-each); a positive cell is never a negative of its own sentence (in the program it is, where its IoU is below
-0.5, as that of moments shorter than a cell); and batch normalisation in training takes its statistics from
-places that see something (the program: from the padded square as well). The program's batches are split over
-GPUs and negatives stay within a part; here they are the whole batch.
+A moment scores (0.5 c + 0.5)^p * sigmoid(10 o) with its contrastive cosine c and its IoU cosine o.
+`SpanScores.spans` holds the logarithm.
 
-The cells of a video of n clips are those of `parts/moment_map.py`; videos of a batch may differ in length.
+The program splits batches over GPUs and takes negatives within a part; here they come from the whole batch.
+`released/mmn.py` has the program's other departures.
 """
 
 from __future__ import annotations
@@ -41,6 +37,7 @@ from whenabouts_systems.models.parts.moment_map import (
     joint,
 )
 from whenabouts_systems.models.parts.mutual_matching import Keep, Rule, Truth, mutual_matching, scaled_bce
+from whenabouts_systems.models.parts.paper_model import PaperModel
 from whenabouts_systems.models.parts.renaming import renamed_parameters
 from whenabouts_systems.models.parts.text_encoder import Words, check_sizes, mean_of_words
 from whenabouts_systems.models.protocol import (
@@ -54,46 +51,52 @@ from whenabouts_systems.models.protocol import (
     max_over_keys,
     pair_products,
 )
-from whenabouts_systems.models.settings import NotNegative, Positive, Size, Streams, check_fields
+from whenabouts_systems.models.settings import (
+    NotNegative,
+    Positive,
+    ProgramSetting,
+    Size,
+    Streams,
+    check_fields,
+    name_of_system,
+)
 
 __all__ = ["Config", "Model", "released_names"]
 
 SHARPNESS = 10.0
-"""What a cosine of the IoU space is multiplied by before the sigmoid."""
+"""Factor of a cosine of the IoU space before the sigmoid."""
 _SMALLEST = 1e-6
-"""(0.5 cos + 0.5) is clamped to no less than this before its logarithm is taken."""
+"""(0.5 cos + 0.5) is clamped to this minimum before its logarithm is taken."""
 KEYS = "moments"
 """The stream of the cells' vectors that are searched."""
-
 
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(ProgramSetting):
     """The settings of MMN; defaults are those of Charades-STA."""
 
     streams: Streams = field(default_factory=lambda: {"video": 4096})
-    """Name and width of the streams; several are put side by side."""
+    """Name and width of the streams, which are read side by side."""
     query_width: Size = 768
-    """Width of words' features; not used where there is a `text_encoder`."""
+    """Width of words' features; unused with a `text_encoder`."""
     text_encoder: str = ""
-    """A DistilBERT by the name of a folder or of a hub's repository, from which a training begins ("": the
-    words come as features)."""
+    """Folder or hub repository of the DistilBERT that a training begins with; "": words come as features."""
     text: Mapping[str, Size] = field(default_factory=dict)
-    """Its sizes where they are not those of distilbert-base: vocab_size, dim, n_layers, n_heads, hidden_dim,
-    max_position_embeddings."""
+    """Sizes of the text encoder that differ from distilbert-base: vocab_size, dim, n_layers, n_heads,
+    hidden_dim, max_position_embeddings."""
     hidden: Size = 512
     map_hidden: Size | None = None
-    """Width of the map's convolutions (released: PREDICTOR; `hidden` is FEATPOOL); none: `hidden`."""
+    """Width of the map's convolutions (the program's PREDICTOR; `hidden` is FEATPOOL); None: `hidden`."""
     joint: Size | None = None
-    """Width of the joint spaces; none: half of `hidden`."""
+    """Width of the joint spaces; None: half of `hidden`."""
     clips_per_cell: Size = 1
-    """How many clips are averaged to one of the map's (the pooling kernel); 2 on Charades-STA and TACoS, 4 on
-    ActivityNet. An experiment takes it from [features]."""
+    """How many clips are averaged to one clip of the map: 2 on Charades-STA and TACoS, 4 on ActivityNet. An
+    experiment takes it from [features]."""
     pooling_counts: Counts = (15, 8, 8)
-    """Which cells the map has; see `parts/moment_map.py`. Charades-STA: 15, ActivityNet: 15, 8, 8, TACoS:
-    15, 8, 8, 8."""
+    """The cells of the map (`parts/moment_map.py`). Charades-STA: 15; ActivityNet: 15, 8, 8; TACoS: 15, 8, 8,
+    8."""
     map: Literal["pool", "conv"] = "pool"
     map_kernel: Size = 5
     map_layers: Size = 8
@@ -107,18 +110,13 @@ class Config:
     margin: float = 0.4
     lambda_contrast: NotNegative = 0.05
     contrast_epochs: int | None = 7
-    """For so many epochs contrast has its full weight, then `later_contrast` of it (none: always)."""
+    """Epochs with the full weight of contrast; afterwards it is multiplied by `later_contrast`. None: all."""
     later_contrast: NotNegative = 0.01
     score_power: Positive = 0.5
     """p in a moment's score."""
-    as_released: bool = False
 
     def __post_init__(self) -> None:
-        """UsageError where a setting makes no model."""
-        self.check("mmn")
-
-    def check(self, system: str) -> None:
-        """Raise UsageError, naming the system, where a setting makes no model."""
+        system = name_of_system(self)
         object.__setattr__(self, "pooling_counts", tuple(self.pooling_counts))
         check_fields(self, system)
         if self.map_kernel % 2 == 0:
@@ -130,20 +128,10 @@ class Config:
             )
         check_sizes(self.text, system)
 
-    @property
-    def map_width(self) -> int:
-        """Width of the map's convolutions."""
-        return self.map_hidden or self.hidden
-
-    @property
-    def joint_width(self) -> int:
-        """Width of the two joint spaces."""
-        return self.joint or max(1, self.hidden // 2)
-
 
 @dataclass(frozen=True)
 class Encoded:
-    """Cells of V videos in both spaces, unit vectors (V, P, D); `there` (V, P), `clips` (V,) on the map."""
+    """Cells of V videos as unit vectors (V, P, D); `there` (V, P): real cells, `clips` (V,): on the map."""
 
     cells: Cells
     there: Tensor
@@ -162,52 +150,57 @@ class TextEncoder(Words):
         self.to_contrast = nn.Linear(self.width, joint)
 
     def forward(self, queries: QueryBatch) -> Tensor:
-        """(2, Q, joint) unit vectors: of the IoU space, and of the contrastive space."""
+        """(2, Q, joint) unit vectors in the IoU space and in the contrastive space."""
         pooled = self.norm(mean_of_words(self.features(queries), queries.mask))
         return torch.stack([unit(layer(pooled).float()) for layer in (self.to_iou, self.to_contrast)])
 
 
-class Model(nn.Module):
+class Model(PaperModel):
     """MMN with fresh weights: retriever and localizer (see `protocol`)."""
+
+    rule_class = Rule
+    whole_square = False
+    """Whether normalisation counts the padded square (`ProposalConvolution`)."""
 
     config: Config
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
-        hidden, width = config.hidden, config.joint_width
+        hidden, inside = config.hidden, config.map_hidden or config.hidden
+        width = config.joint or max(1, hidden // 2)
         self.projection = nn.Conv1d(sum(config.streams.values()), hidden, 1)
         counts = config.pooling_counts
         self.map = MaxMap(counts) if config.map == "pool" else ChainMap(counts, hidden)
         self.convolution = ProposalConvolution(
             counts,
-            (hidden, config.map_width),
+            (hidden, inside),
             (config.map_kernel, config.map_layers),
             square=2 / (3 * sum(config.streams.values())),  # of a unit vector's projection by fresh weights
-            as_released=config.as_released,
+            whole_square=self.whole_square,
         )
-        self.to_iou = Pointwise(config.map_width, width)
-        self.to_contrast = Pointwise(config.map_width, width)
+        self.to_iou = Pointwise(inside, width)
+        self.to_contrast = Pointwise(inside, width)
         self.text = TextEncoder(config.query_width, width, config.text if config.text_encoder else None)
 
     @property
     def video_weight(self) -> float:
-        """Moments of all videos are compared as they are."""
+        """0: the score of a moment is comparable between videos."""
         return 0.0
 
     def begin(self) -> None:
-        """Read the pretrained text encoder, where there is one, before a training's first step."""
+        """Before the first step: load the pretrained text encoder, if one is set."""
         self.text.begin(self.config.text_encoder)
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
-        """Unit vectors: to search with `moments` (Q, D) of the contrastive space; part `iou` (Q, D)."""
+        """Unit vectors: search vector `moments` (Q, D) in the contrastive space; part `iou` (Q, D)."""
         of_iou, of_contrast = self.text(queries)
         return QueryEncoding({KEYS: of_contrast}, {"iou": of_iou})
 
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
         """Keys `moments` (V, P, D): the cells in the contrastive space; part `iou` (V, P, D).
 
-        The mask (V, N) is the grid of the map: a cell lasts `clips_per_cell` clips.
+        The mask (V, N) is that of the map's clips, of `clips_per_cell` clips each.
         """
         encoded = self.encoded(videos)
         mask = torch.arange(encoded.cells.clips, device=encoded.clips.device) < encoded.clips[:, None]
@@ -218,7 +211,7 @@ class Model(nn.Module):
         return max_over_keys(queries, videos)
 
     def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
-        """Logarithms of the moments' scores for P pairs; -inf where the map has no cell."""
+        """The logarithms of the moments' scores for P pairs; -inf for moments without a cell."""
         cells = cells_of(self.config.pooling_counts, videos.mask.shape[1])
         contrast = pair_products(queries.search[KEYS], videos.keys[KEYS])
         overlap = pair_products(queries.parts["iou"], videos.parts["iou"])
@@ -228,7 +221,7 @@ class Model(nn.Module):
         return SpanScores(nothing, nothing, videos.mask, cells.square(scores, -torch.inf))
 
     def loss(self, batch: Batch) -> Losses:
-        """Cross-entropy of the IoU, and the two contrastive terms with their weight."""
+        """Cross-entropy of the IoU, and the two contrastive terms, weighted."""
         queries, videos = self.encode_queries(batch.queries), self.encoded(batch.videos)
         truth = truth_of(batch, videos)
         keep = Keep.of_pairs(~batch.positives, batch.video_of)
@@ -237,9 +230,9 @@ class Model(nn.Module):
     def terms(
         self, batch: Batch, queries: QueryEncoding, videos: Encoded, truth: Truth, keep: Keep
     ) -> Losses:
-        """The three terms; `keep` says which pairs may be negatives.
+        """The three terms; `keep` restricts the negatives.
 
-        The first rows of `queries` are those of the batch; others are negatives only.
+        `queries` are those of the batch, followed by negatives.
         """
         moments, sentences = self.contrast(batch, queries, videos, truth, keep)
         weight = contrast_weight(self.config, batch.epoch)
@@ -253,7 +246,7 @@ class Model(nn.Module):
         self, batch: Batch, queries: QueryEncoding, videos: Encoded, truth: Truth, keep: Keep
     ) -> tuple[Tensor, Tensor]:
         """The two contrastive terms, not weighted."""
-        return mutual_matching(queries.search[KEYS], videos.contrast, truth, rule_of(self.config), keep)
+        return mutual_matching(queries.search[KEYS], videos.contrast, truth, self.rule, keep)
 
     def iou_loss(self, batch: Batch, queries: QueryEncoding, videos: Encoded, truth: Truth) -> Tensor:
         """The scaled cross-entropy of each sentence with the cells of its own video."""
@@ -261,6 +254,19 @@ class Model(nn.Module):
         logits = SHARPNESS * torch.einsum("sd,spd->sp", own, cells)
         there, config = truth.cells[batch.video_of], self.config
         return scaled_bce(logits, truth.iou, there, config.lowest_iou, config.highest_iou)
+
+    @property
+    def rule(self) -> Rule:
+        """The settings of the contrast."""
+        config = self.config
+        return self.rule_class(
+            config.margin,
+            config.temperature_moments,
+            config.temperature_sentences,
+            config.positives,
+            config.negative_iou,
+            config.same_iou,
+        )
 
     def encoded(self, videos: ClipBatch) -> Encoded:
         """All cells of V videos in both spaces."""
@@ -275,14 +281,14 @@ class Model(nn.Module):
         )
 
     def clips(self, videos: ClipBatch) -> tuple[Tensor, Tensor]:
-        """(V, N, hidden) the map's clips, zero where a video has none, and their mask (V, N)."""
+        """(V, N, hidden) the map's clips, zero in the padding, and their mask (V, N)."""
         together = torch.cat([videos.streams[name] for name in self.config.streams], -1)
         rows = functional.linear(together, self.projection.weight[:, :, 0], self.projection.bias).relu()
         return averaged(rows, videos.mask, self.config.clips_per_cell)
 
 
 def averaged(rows: Tensor, mask: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """(V, N, D) means of every `size` real rows of (V, T, D), and (V, N) whether there are any."""
+    """(V, N, D) means of every `size` rows of (V, T, D), without padding, and their mask (V, N)."""
     rows = rows * mask[..., None]
     if size == 1:
         return rows, mask
@@ -300,9 +306,9 @@ def span_score(contrast: Tensor, overlap: Tensor, power: float) -> Tensor:
 
 
 def truth_of(batch: Batch, videos: Encoded) -> Truth:
-    """How far the batch's moments overlap cells and each other.
+    """The IoU of the batch's moments with cells and with each other.
 
-    Moments are `labels["moments"]`, shares of the video; the cells of `spans` where a batch has none.
+    Moments are `labels["moments"]`, shares of the video; without these they are the cells of `spans`.
     """
     clips = videos.clips[batch.video_of]
     moments = batch.labels.get("moments")
@@ -317,21 +323,8 @@ def truth_of(batch: Batch, videos: Encoded) -> Truth:
     )
 
 
-def rule_of(config: Config) -> Rule:
-    """The contrast that settings ask for."""
-    return Rule(
-        config.margin,
-        config.temperature_moments,
-        config.temperature_sentences,
-        config.positives,
-        config.negative_iou,
-        config.same_iou,
-        config.as_released,
-    )
-
-
 def contrast_weight(config: Config, epoch: int) -> float:
-    """What the contrastive terms are multiplied by in an epoch (0 is the first)."""
+    """The weight of the contrastive terms in an epoch; 0 is the first."""
     late = config.contrast_epochs is not None and epoch >= config.contrast_epochs
     return config.lambda_contrast * (config.later_contrast if late else 1.0)
 

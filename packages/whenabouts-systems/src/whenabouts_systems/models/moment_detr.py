@@ -35,10 +35,6 @@ __all__ = ["Config", "Model", "released_names"]
 class Config(WindowSettings):
     """Settings of Moment-DETR."""
 
-    def __post_init__(self) -> None:
-        """UsageError where a setting makes no model."""
-        self.check("moment_detr")
-
 
 class Model(WindowModel):
     """Moment-DETR with fresh weights: a localizer (see `protocol`)."""
@@ -54,7 +50,6 @@ class Model(WindowModel):
         self.salient = nn.Linear(config.hidden, 1)
 
     def detect(self, queries: QueryEncoding, videos: VideoEncoding) -> Detected:
-        """See `WindowModel`."""
         words, clips = queries.parts["words"], self.clips_of(videos)
         mask = torch.cat([videos.mask, queries.parts["mask"]], 1)
         places = torch.cat([places_of(videos.mask, self.config.hidden), torch.zeros_like(words)], 1)

@@ -36,6 +36,7 @@ from torch import Tensor, nn
 from whenabouts_systems.models.parts.averaging import clips_of, even_borders, frames_of
 from whenabouts_systems.models.parts.branch import OF_BRANCHES, Branch
 from whenabouts_systems.models.parts.layers import AttentionBlock, ModularPooling, Pooled, initialise, unit
+from whenabouts_systems.models.parts.paper_model import PaperModel
 from whenabouts_systems.models.parts.partial_relevance import (
     Hardness,
     contrast,
@@ -125,7 +126,7 @@ class _Scores:
     frame_cosines: Tensor
 
 
-class Model(nn.Module):
+class Model(PaperModel):
     """MS-SL with fresh weights: a retriever (see `protocol`)."""
 
     borders = staticmethod(even_borders)

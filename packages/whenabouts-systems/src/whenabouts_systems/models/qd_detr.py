@@ -25,12 +25,7 @@ from whenabouts_systems.models.parts.detr_layers import (
     TextToVideoLayer,
     places_of,
 )
-from whenabouts_systems.models.parts.detr_names import (
-    OF_ANCHOR_DECODER,
-    OF_SELF_LAYERS,
-    perceptron_names,
-    projection_names,
-)
+from whenabouts_systems.models.parts.detr_names import OF_CONTRASTED, projection_names
 from whenabouts_systems.models.parts.renaming import renamed_parameters
 from whenabouts_systems.models.parts.window_model import Detected
 from whenabouts_systems.models.protocol import QueryEncoding, VideoEncoding
@@ -41,10 +36,6 @@ __all__ = ["Config", "Model", "released_names"]
 @dataclass(frozen=True)
 class Config(ContrastedSettings):
     """Settings of QD-DETR."""
-
-    def __post_init__(self) -> None:
-        """UsageError where a setting makes no model."""
-        self.check("qd_detr")
 
 
 class Model(ContrastedModel):
@@ -64,13 +55,8 @@ class Model(ContrastedModel):
         self.whole_place = nn.Parameter(torch.randn(hidden))
 
     def detect(self, queries: QueryEncoding, videos: VideoEncoding) -> Detected:
-        """See `WindowModel`."""
         clips, whole, places = self.encoded(queries, videos)
         return Detected(self.windows_in(clips, places, videos.mask), self.salience(clips, whole))
-
-    def _unseen(self, mask: Tensor, word_mask: Tensor) -> Tensor | None:
-        """What each head leaves out besides padding, as `padding_of_others`; None for nothing."""
-        return None
 
     def encoded(self, queries: QueryEncoding, videos: VideoEncoding) -> tuple[Tensor, Tensor, Tensor]:
         """Clips (P, T, D) that know the query, the token (P, D) of the whole, and the clips' places."""
@@ -90,25 +76,11 @@ class Model(ContrastedModel):
         return rows[:, 1:], rows[:, 0], places
 
     def saliency_for(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
-        """See `ContrastedModel`."""
         clips, whole, _ = self.encoded(queries, videos)
         return self.salience(clips, whole)
 
 
 def released_names(config: Config) -> Mapping[str, str]:
     """Our name of each parameter -> its name in the authors' program."""
-    return renamed_parameters(lambda: Model(config), (*projection_names(config.projections), *_RELEASED))
-
-
-_RELEASED = (
-    *perceptron_names("span", "span_embed", 3),
-    (r"^classes\.", "class_embed."),
-    (r"^whole$", "global_rep_token"),
-    (r"^whole_place$", "global_rep_pos"),
-    (r"^salient_clip\.", "saliency_proj1."),
-    (r"^salient_whole\.", "saliency_proj2."),
-    (r"^text_to_video\.", "transformer.t2v_encoder.layers."),
-    (r"^encoder\.", "transformer.encoder.layers."),
-    *OF_ANCHOR_DECODER,
-    *OF_SELF_LAYERS,
-)
+    names = (*projection_names(config.projections), (r"^whole$", "global_rep_token"), *OF_CONTRASTED)
+    return renamed_parameters(lambda: Model(config), names)

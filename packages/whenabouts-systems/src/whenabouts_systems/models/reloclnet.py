@@ -44,6 +44,7 @@ from whenabouts_systems.models.parts.layers import (
     unit,
 )
 from whenabouts_systems.models.parts.packing import Packing, in_turn
+from whenabouts_systems.models.parts.paper_model import PaperModel
 from whenabouts_systems.models.parts.ranking_loss import (
     Kind,
     against_negatives,
@@ -135,7 +136,7 @@ class _Clips:
     final: Sequence[Tensor]
 
 
-class Model(nn.Module):
+class Model(PaperModel):
     """ReLoCLNet; a retriever and a localizer."""
 
     counts_padding = False

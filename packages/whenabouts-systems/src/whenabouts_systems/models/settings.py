@@ -1,7 +1,7 @@
-"""Types of settings with their ranges, and what checks values against them (msgspec).
+"""Types of settings with their ranges, and checks of values against them (msgspec).
 
-A `Config` of a system, `Decoding` and `Inputs` are frozen dataclasses whose fields have these types. Their
-values may come from a file that was edited by hand, so they are checked before a layer is built of them.
+The `Config` of each system, `Decoding` and `Inputs` are frozen dataclasses with fields of these types. Users
+edit the files of these settings by hand, so values are checked before a layer is built.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from whenabouts.intake.files import ABSENT, FormatError, read_json
 from whenabouts.types import UsageError
 
 Size = Annotated[int, Meta(ge=1)]
-"""A width, a length, a number of layers."""
+"""A width, a length or a number of layers."""
 Count = Annotated[int, Meta(ge=0)]
-"""A number of things that may be none; the number of a token."""
+"""A number that may be 0, or the id of a token."""
 Share = Annotated[float, Meta(ge=0, lt=1)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Positive = Annotated[float, Meta(gt=0)]
@@ -34,13 +34,13 @@ Streams = Annotated[
         min_length=1, description="one stream at least: names, each with its width, a whole number, 1 or more"
     ),
 ]
-"""The width of each stream's features by the stream's name."""
+"""Name of each stream -> width of its features."""
 _Identifier = Annotated[str, Meta(pattern=r"^[^\W\d]\w*$")]
 _NAMED = "names of letters, digits and _, each with its width, a whole number, 1 or more"
 NamedStreams = Annotated[
     Mapping[_Identifier, Size], Meta(min_length=1, description=f"one stream at least: {_NAMED}")
 ]
-"""The same where the names are those of a model's parts."""
+"""`Streams` whose names are also names of a model's parts."""
 UpToTwoStreams = Annotated[
     Mapping[_Identifier, Size],
     Meta(min_length=1, max_length=2, description=f"one stream or two: {_NAMED}"),
@@ -57,16 +57,21 @@ _Kind = TypeVar("_Kind")
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramSetting:
-    """The setting of systems that can compute as the authors' program does, its faults included."""
+    """The setting that chooses the authors' program, faults included, in place of the paper."""
 
     as_released: bool = False
-    """Make the system of `released/<system>.py` in place of the paper's (see `models.new_model`)."""
+    """Make the system of `released/<system>.py`; see `parts/paper_model.py`."""
+
+
+def name_of_system(config: Any) -> str:
+    """The name of a system, which is that of its module, by its `Config`."""
+    return type(config).__module__.rpartition(".")[2]
 
 
 def check_settings(config: Any, system: str) -> None:
-    """Raise UsageError for the first setting of a system that no model can have.
+    """Raise UsageError for the first setting of a wrong type or out of range.
 
-    Beside types and ranges: `hidden` is a multiple of `heads`, and kernels are odd.
+    Also checked: `hidden` is a multiple of `heads`, and kernels are odd.
     """
     check_fields(config, system)
     if config.hidden % config.heads:
@@ -79,7 +84,7 @@ def check_settings(config: Any, system: str) -> None:
 def check_fields(record: Any, place: str, *, leave_out: Collection[str] = ()) -> None:
     """Raise UsageError for the first field of a dataclass whose value does not have the field's type.
 
-    `place` is what the message calls the record. Nothing is converted: a text is no number, true is no 1.
+    Messages begin with `place`. Values are not converted: "1" is not a number, true is not 1.
     """
     record_type: Any = type(record)
     for name, kind in _types_of(record_type).items():
@@ -89,9 +94,9 @@ def check_fields(record: Any, place: str, *, leave_out: Collection[str] = ()) ->
 
 
 def value_as(value: Any, kind: Any, name: str) -> Any:
-    """A value as a type takes it: a list as a tuple, a whole number as a float; no text is a number.
+    """Convert a value to a type: a list to a tuple, a whole number to a float; never a text to a number.
 
-    Raises UsageError with the `name` by which messages call it, the value, and what is accepted.
+    Raises UsageError with `name`, the value, and what is accepted.
     """
     try:
         converted = msgspec.convert(value, kind, strict=True)
@@ -108,7 +113,7 @@ def value_as(value: Any, kind: Any, name: str) -> Any:
 
 
 def check_keys(record: Mapping[str, Any], kind: type, place: str, *, needed: Collection[str] = ()) -> None:
-    """Raise UsageError for a key of a record that is no field of a dataclass, and for one that is missing."""
+    """Raise UsageError for a key that is not a field of the dataclass `kind`, and for a missing key."""
     names = list(_types_of(kind))
     for name in sorted(set(record) - set(names)):
         raise UsageError(f"{place} has no setting {name!r}; it has {', '.join(names)}")
@@ -118,10 +123,9 @@ def check_keys(record: Mapping[str, Any], kind: type, place: str, *, needed: Col
 
 
 def read_record(path: Path, kind: type[_Kind], version: int, accepted: str) -> _Kind:
-    """A JSON file of ours as a msgspec Struct, which has the fields that are read.
+    """Read a JSON file of this project into a msgspec Struct.
 
-    `version` is the only value of the key `format` that is read. Raises FormatError naming file, field and
-    value, and what is `accepted`.
+    The key `format` must have the value `version`. Raises FormatError with file, field, value and `accepted`.
     """
     record = read_json(path)
     if not isinstance(record, dict) or "format" not in record:
@@ -141,7 +145,7 @@ def read_record(path: Path, kind: type[_Kind], version: int, accepted: str) -> _
 
 
 def _refusal(path: Path, record: Mapping[str, Any], kind: Any, message: str, accepted: str) -> FormatError:
-    """An error of msgspec as ours. Its messages: "Expected `str`, got `int` - at `$.system`" and the like."""
+    """Translate a message of msgspec such as "Expected `str`, got `int` - at `$.system`"."""
     problem, _, place = message.partition(" - at ")
     name = re.search(r"field `(.*)`", problem)
     if name is not None and "missing" in problem:
@@ -162,7 +166,7 @@ def _types_of(kind: Any) -> dict[str, Any]:
 
 
 def _accepted(kind: Any) -> str:
-    """What a type takes, in words."""
+    """The values that a type accepts, in words."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
         (meta,) = kind.__metadata__

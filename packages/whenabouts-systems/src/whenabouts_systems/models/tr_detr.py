@@ -1,19 +1,16 @@
 """TR-DETR (Sun et al., AAAI 2024): finding moments and rating clips help each other.
 
-Clips take up the words first (the context-query attention of VSLNet), then look at them as in QD-DETR. A
-first saliency of clips says how much of each is added again before the encoder runs a second time: windows
-are sought in what is salient. A recurrent network then reads the clips of the best window, and clips that
-are like what it read become more salient. In training, features of clips and words are aligned before they
-are mixed: clips of the moment with their sentence, whole videos with theirs.
+Clips are fused with words (the context-query attention of VSLNet), then attend to them as in QD-DETR. A first
+saliency weights the clips, which are added again before a second pass through the encoder: salient clips lead
+the search for windows. A recurrent network then reads the clips of the best window, and clips that resemble
+its state become more salient. In training, features are aligned before they are mixed: clips of the moment
+with their sentence, whole videos with theirs.
 
-Readings: what the network reads is as long as the video, with zeros behind the window, as the program does
-for a single video. The classes of windows are learned by a sigmoid focal loss, in which the weight of the
-background does not count. Videos that are known to answer a query are no wrong ones for it.
+Readings: the network reads as many steps as the video has clips, with zeros behind the window, as the program
+does for a single video. Classes of windows have a sigmoid focal loss, without a weight of the background.
+Videos that are known to answer a query are not its negatives.
 
-`as_released` restores what the program does in a batch: windows are counted in clips of its longest video,
-and the network reads on to that length; a window that begins before its video is taken from the end, as
-Python slices (mostly it is empty); means over clips and words, the first saliency, and the alignment of
-clips count what is padding. See `moment_detr` and `qd_detr` for what the family shares.
+See `moment_detr` and `qd_detr` for the family, `released/tr_detr.py` for the program's departures.
 """
 
 from __future__ import annotations
@@ -26,21 +23,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from whenabouts_systems.models.parts.contrasted_model import ContrastedSettings
 from whenabouts_systems.models.parts.detr_layers import (
     SelfLayer,
     TextToVideoLayer,
-    padding_of_others,
     places_of,
 )
-from whenabouts_systems.models.parts.detr_names import (
-    OF_ANCHOR_DECODER,
-    OF_SELF_LAYERS,
-    perceptron_names,
-    projection_names,
-)
+from whenabouts_systems.models.parts.detr_names import OF_CONTRASTED, projection_names
 from whenabouts_systems.models.parts.layers import Dropout
 from whenabouts_systems.models.parts.renaming import renamed_parameters
-from whenabouts_systems.models.parts.window_model import AnchoredModel, Detected, WindowSettings
+from whenabouts_systems.models.parts.window_model import AnchoredModel, Detected
 from whenabouts_systems.models.parts.window_targets import (
     FOREGROUND,
     Windows,
@@ -50,32 +42,24 @@ from whenabouts_systems.models.parts.window_targets import (
     saliency_labels,
 )
 from whenabouts_systems.models.protocol import Batch, Losses, QueryEncoding, VideoEncoding
-from whenabouts_systems.models.settings import NotNegative, Positive, Share, Size
+from whenabouts_systems.models.settings import NotNegative, Positive, Share
 
 __all__ = ["Config", "Model", "released_names"]
 
 
 @dataclass(frozen=True)
-class Config(WindowSettings):
-    """Settings of TR-DETR: those of the family, and its own. `weight_background` is not used."""
+class Config(ContrastedSettings):
+    """Settings of TR-DETR: those of QD-DETR, and more. `weight_background` is not used."""
 
-    text_layers: Size = 2
-    """Layers in which clips look at words."""
-    temperature: Positive = 0.5
-    """Of the contrast of ratings."""
     focal_share: Share = 0.25
     focal_power: NotNegative = 2.0
     align_temperature: Positive = 0.07
     weight_clip_text: NotNegative = 0.5
     weight_video_text: NotNegative = 0.3
 
-    def __post_init__(self) -> None:
-        """UsageError where a setting makes no model."""
-        self.check("tr_detr")
-
 
 class Fusion(nn.Module):
-    """Clips that know the words: context-query attention, and the query as a whole (VSLNet, section 3.3).
+    """Fuse clips with words: context-query attention, and the query as a whole (VSLNet, section 3.3).
 
     The similarity of a clip c and a word w is a c + b w + (c * p) w, with learned vectors a, b and p.
     """
@@ -127,21 +111,18 @@ class Model(AnchoredModel):
         self.salient = nn.Linear(hidden, hidden)
 
     def detect(self, queries: QueryEncoding, videos: VideoEncoding) -> Detected:
-        """See `WindowModel`."""
         return self.detect_in(self.clips_of(videos), videos.mask, queries)
 
     def detect_in(self, projected: Tensor, mask: Tensor, queries: QueryEncoding) -> Detected:
-        """As `detect`, in clips (P, T, D) of the width inside."""
+        """As `detect`, in projected clips (P, T, D)."""
         words, word_mask = queries.parts["words"], queries.parts["mask"]
-        places, released = places_of(mask, self.config.hidden), self.config.as_released
-        unseen = padding_of_others(mask, word_mask, self.config.heads) if released else None
+        places, unseen = places_of(mask, self.config.hidden), self._unseen(mask, word_mask)
         clips = self.fusion(projected, mask, words, word_mask)
         text_layers: list[TextToVideoLayer] = list(self.text_to_video)  # type: ignore[arg-type]
         for text_layer in text_layers:
             clips = text_layer.inform(clips, places, words, word_mask, unseen)
         weights = self.salience(self._encoded(clips, places, mask)).float()
-        if not released:
-            weights = weights.masked_fill(~mask, -torch.inf)
+        weights = weights.masked_fill(~self._counted(mask), -torch.inf)
         again = self._encoded(clips, places, mask) + clips * weights.softmax(1)[..., None]
         memory = self._encoded(again, places, mask)
         windows = self.windows_in(memory, places, mask)
@@ -160,7 +141,7 @@ class Model(AnchoredModel):
         return summed / math.sqrt(self.config.hidden)
 
     def read(self, clips: Tensor, mask: Tensor, windows: Windows) -> Tensor:
-        """(P, D) float32: what the network has read when it is through the clips of the best windows."""
+        """(P, D) float32: the state of the network after the clips of the best windows."""
         first, end, length = self._best(windows, mask)
         steps = torch.arange(mask.shape[1], device=mask.device)
         at = first[:, None] + steps
@@ -172,18 +153,23 @@ class Model(AnchoredModel):
         return last
 
     def _best(self, windows: Windows, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(P,) each: first clip of the likeliest window, the one behind its last, and how many are read."""
+        """(P,) each: first clip of the likeliest window, the clip behind its last, and the steps to read."""
         best = windows.logits.float().softmax(-1)[..., FOREGROUND].argmax(1)
         span = windows.spans.detach().float()[torch.arange(len(best), device=mask.device), best]
-        length = torch.full_like(best, mask.shape[1]) if self.config.as_released else mask.sum(1)
+        length = self._counted(mask).sum(1)
         first, last = (borders_of(span) * length[:, None]).floor().long().unbind(-1)
-        end = last + 1
-        if self.config.as_released:  # as Python slices
-            first, end = (place + length * (place < 0) for place in (first, end))
-        return first.clamp(min=0), torch.minimum(end, length), length
+        return self._within(first, length), self._within(last + 1, length), length
+
+    def _within(self, place: Tensor, length: Tensor) -> Tensor:
+        """(P,) places clamped to 0 to `length` (P,)."""
+        return torch.minimum(place.clamp(min=0), length)
+
+    def _counted(self, mask: Tensor) -> Tensor:
+        """The steps of a mask that weights and means count."""
+        return mask
 
     def loss(self, batch: Batch) -> Losses:
-        """The family's terms, and `clip_text` and `video_text`: features aligned before they are mixed."""
+        """The family's terms, and `clip_text` and `video_text`: the alignment of features."""
         queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
         own = videos.take(batch.video_of)
         clips = self.clips_of(own)
@@ -202,7 +188,7 @@ class Model(AnchoredModel):
     def saliency_loss(
         self, batch: Batch, detected: Detected, queries: QueryEncoding, videos: VideoEncoding
     ) -> Tensor:
-        """The hinge of Moment-DETR and the contrast of ratings (see `qd_detr`), without wrong words."""
+        """The hinge of Moment-DETR and the contrast of ratings (see `qd_detr`), without wrong queries."""
         hinge = super().saliency_loss(batch, detected, queries, videos)
         labels = saliency_labels(batch, videos.mask)
         scores = detected.saliency.float()
@@ -219,41 +205,35 @@ class Model(AnchoredModel):
     def _clips_with_text(
         self, clips: Tensor, mask: Tensor, words: Tensor, word_mask: Tensor, relevant: Tensor
     ) -> Tensor:
-        """The cross-entropy of whether a clip is `relevant` (P, T) with how like the mean word it is."""
+        """The cross-entropy of whether clips are `relevant` (P, T), by their cosine with the mean word."""
         text = _mean(functional.normalize(words, dim=-1), word_mask)
         alike = (functional.normalize(clips, dim=-1) @ text[..., None])[..., 0]
         logits, labels = alike * mask / self.config.align_temperature, relevant.float()
         entropy = functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
-        if self.config.as_released:
-            return entropy.mean()
-        return (entropy * mask).sum() / mask.sum()
+        return self._mean_of_clips(entropy, mask)
 
     def _videos_with_texts(
         self, batch: Batch, clips: Tensor, mask: Tensor, words: Tensor, word_mask: Tensor
     ) -> Tensor:
-        """Each text finds its video among those of the batch, and each video its text (InfoNCE)."""
-        if self.config.as_released:
-            mask, word_mask = torch.ones_like(mask), torch.ones_like(word_mask)
+        """InfoNCE: each text finds its video among those of the batch, and each video its text."""
         texts, videos = (
-            functional.normalize(_mean(rows, real), dim=-1)
+            functional.normalize(_mean(rows, self._counted(real)), dim=-1)
             for rows, real in ((words, word_mask), (clips, mask))
         )
         logits = texts @ videos.T / self.config.align_temperature
         own = torch.arange(len(logits), device=logits.device)
-        if not self.config.as_released:
-            others = own[:, None] != own
-            logits = logits.masked_fill(batch.positives[:, batch.video_of] & others, -torch.inf)
+        logits = logits.masked_fill(self._answering(batch) & (own[:, None] != own), -torch.inf)
         both = functional.cross_entropy(logits, own) + functional.cross_entropy(logits.T, own)
         return both / 2
 
 
 def _linear(layer: nn.Conv1d, rows: Tensor) -> Tensor:
-    """(..., D) through a convolution that sees one row at a time (as checkpoints have it)."""
+    """(..., D) through a convolution of width 1; checkpoints have it in that form."""
     return functional.linear(rows, layer.weight[..., 0], layer.bias)
 
 
 def _mean(rows: Tensor, mask: Tensor) -> Tensor:
-    """(P, D) of rows (P, S, D) with their mask."""
+    """(P, D) the mean of rows (P, S, D) with their mask."""
     return (rows * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
 
 
@@ -263,8 +243,6 @@ def released_names(config: Config) -> Mapping[str, str]:
 
 
 _RELEASED = (
-    *perceptron_names("span", "span_embed", 3),
-    (r"^classes\.", "class_embed."),
     (r"^salient\.", "saliency_proj1."),
     (r"^reader\.", "gru_extractor.gru."),
     (r"^fusion\.of_clip$", "fuser.cq_attention.w4C"),
@@ -273,8 +251,5 @@ _RELEASED = (
     (r"^fusion\.of_query$", "fuser.cq_concat.weighted_pool.weight"),
     (r"^fusion\.mixed\.", "fuser.cq_attention.cqa_linear.conv1d."),
     (r"^fusion\.joined\.", "fuser.cq_concat.conv1d.conv1d."),
-    (r"^text_to_video\.", "transformer.t2v_encoder.layers."),
-    (r"^encoder\.", "transformer.encoder.layers."),
-    *OF_ANCHOR_DECODER,
-    *OF_SELF_LAYERS,
+    *OF_CONTRASTED,
 )

@@ -1,22 +1,23 @@
-"""UVCOM (Xiao et al., CVPR 2024): clips made to know their words, their neighbours and their query.
+"""UVCOM (Xiao et al., CVPR 2024): clips are mixed with their words, their neighbours and the whole query.
 
-Clips look at words, and words at clips. Both are clustered; the cluster of clips that is most like those of
-words stands for the whole video. Clips are mixed with their neighbours by convolutions, then walk at random
-between themselves and the clusters of words. Windows hold the sentence first, after it has looked at the
-clips. In training the video and its sentence are told from the others of the batch, and clips of the moment
-from the others of the video. Saliency is as in QD-DETR.
+Clips attend to words, and words to clips. Both are clustered; the cluster of clips that is most like those of
+words represents the whole video. Convolutions mix clips with their neighbours. A random walk then mixes them
+with the clusters of words. Windows begin with the sentence, after it has attended to the clips. In training
+the sentence must be more like its video than like others of the batch, and more like clips of the moment than
+like other clips. Saliency is as in QD-DETR.
 
-Readings: the walk goes on to its end, as in the paper and the authors' program; lighthouse, whose
-checkpoints are published, takes one matrix for its inverse (`whole_walk` False, see `clustering.walked`).
-A wrong sentence is the next query's, and from the epoch `unlike_from_epoch` on the one of the batch that is
-least like the video, as in the authors' program (80 on QVHighlights, 70 on Charades-STA); lighthouse never
-tells its model the epoch. A span is counted from the anchor that its layer mended. `projections` counts the
-layers of words; clips have two, of which the one of that number has no ReLU, as in lighthouse.
+Readings:
 
-`as_released` restores what lighthouse does: that walk; padding counts in the clusters, the mean of the words,
-the convolutions, the walk and the loss of clips (and see `padding_of_others`, `SlotAttention`); of several
-windows that loss sees the first alone, in whole clips; other queries of the same video are wrong ones, and
-so may be the video's own where it is the least alike.
+- The walk runs to its limit, as in the paper and the authors' program. lighthouse, whose checkpoints are
+  published, uses a matrix in place of its inverse (`whole_walk` False; see `clustering.walked`).
+- The wrong sentence is that of the next query. From the epoch `unlike_from_epoch` on it is the sentence of
+  the batch that is least like the video, as in the authors' program (80 on QVHighlights, 70 on Charades-STA).
+  lighthouse never passes the epoch to its model.
+- A span is relative to the anchor that its layer has refined.
+- `projections` counts the layers of words. Clips have two; the one of that number has no ReLU, as in
+  lighthouse.
+
+`released/uvcom.py` has lighthouse's departures.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ from whenabouts_systems.models.parts.detr_layers import (
     Projection,
     SelfLayer,
     TextToVideoLayer,
-    padding_of_others,
     places_of,
 )
 from whenabouts_systems.models.parts.detr_names import (
@@ -47,7 +47,7 @@ from whenabouts_systems.models.parts.detr_names import (
 from whenabouts_systems.models.parts.renaming import renamed_parameters
 from whenabouts_systems.models.parts.slot_attention import SlotAttention, perceptron
 from whenabouts_systems.models.parts.window_model import Detected
-from whenabouts_systems.models.parts.window_targets import borders_of, relevant_clips, true_windows
+from whenabouts_systems.models.parts.window_targets import relevant_clips
 from whenabouts_systems.models.protocol import Batch, Losses, QueryEncoding, VideoEncoding
 from whenabouts_systems.models.settings import Count, NotNegative, Size
 
@@ -59,9 +59,9 @@ _CLIP_LAYERS = 2
 
 @dataclass(frozen=True)
 class Config(ContrastedSettings):
-    """Settings of UVCOM: those of QD-DETR, and its own.
+    """Settings of UVCOM: those of QD-DETR, and more.
 
-    `text_layers` are as many for words that look at clips. `rounds` of the clustering.
+    `text_layers` also counts the layers in which words attend to clips. `rounds` of the clustering.
     """
 
     text_layers: Size = 3
@@ -72,22 +72,18 @@ class Config(ContrastedSettings):
     video_centres: Size = 30
     rounds: Size = 5
     inner: Size = 1024
-    """Width inside of the perceptrons that compare, and of that of the slots."""
+    """Inner width of the perceptrons that compare, and of that of the slots."""
     whole_walk: bool = True
     weight_similarity: NotNegative = 1.0
     unlike_from_epoch: Count | None = None
     """The first epoch, from 0, in which wrong sentences are those least like the video; None: never."""
 
-    def __post_init__(self) -> None:
-        """UsageError where a setting makes no model."""
-        self.check("uvcom")
-
 
 @dataclass(frozen=True)
 class Integrated:
-    """P pairs: `clips` (P, T, D) and `whole` (P, D) behind the encoder, with the clips' `places`.
+    """P pairs: `clips` (P, T, D) and `whole` (P, D) after the encoder, and the clips' `places`.
 
-    `mixed` (P, T, D) are the clips before it, `sentence` (P, D) the words' mean.
+    `mixed` (P, T, D) are the clips before the encoder, `sentence` (P, D) is the mean of the words.
     """
 
     clips: Tensor
@@ -99,13 +95,16 @@ class Integrated:
 
 @dataclass(frozen=True)
 class WithSentence(Detected):
-    """What is found, and what it was found in."""
+    """Windows and saliency, with the encoded pairs."""
 
     integrated: Integrated
 
 
 class Model(ContrastedModel):
     """UVCOM with fresh weights: a localizer (see `protocol`)."""
+
+    shares_padding = False
+    """Whether padded clips are shared evenly among the slots (`SlotAttention`)."""
 
     config: Config
 
@@ -127,12 +126,11 @@ class Model(ContrastedModel):
         self.neighbours = nn.ModuleList(
             nn.Conv1d(hidden, hidden, width, padding=width // 2) for width in (1, 3, 1)
         )
-        self.slot_attention = SlotAttention(hidden, _SLOT_ROUNDS, inner, share_padding=config.as_released)
+        self.slot_attention = SlotAttention(hidden, _SLOT_ROUNDS, inner, share_padding=self.shares_padding)
         self.held = nn.Embedding(config.windows, hidden)
         self.compared_video, self.compared_text = perceptron(hidden, inner), perceptron(hidden, inner)
 
     def detect(self, queries: QueryEncoding, videos: VideoEncoding) -> WithSentence:
-        """See `WindowModel`."""
         integrated = self.integrated(queries, videos)
         clips, places, mask = integrated.clips, integrated.places, videos.mask
         slots = integrated.sentence[:, None].expand(-1, self.config.windows, -1)
@@ -141,23 +139,19 @@ class Model(ContrastedModel):
         return WithSentence(windows, self.salience(clips, integrated.whole), integrated)
 
     def saliency_for(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
-        """See `ContrastedModel`."""
         integrated = self.integrated(queries, videos)
         return self.salience(integrated.clips, integrated.whole)
 
     def integrated(self, queries: QueryEncoding, videos: VideoEncoding) -> Integrated:
-        """What clips become beside the words of their pair."""
+        """Encode clips with the words of their pair."""
         mask, word_mask = videos.mask, queries.parts["mask"]
         places = places_of(mask, self.config.hidden)
         clips, words = self._looked(self.clips_of(videos), places, mask, queries)
-        released = self.config.as_released
-        counted, counted_words = (None, None) if released else (mask, word_mask)
+        counted, counted_words = self._counted(mask), self._counted(word_mask)
         sentence = _mean(self.sentence(words), counted_words)
         text = self._clusters(self.text_centres, words, counted_words)
         whole = _most_alike(self._clusters(self.video_centres, clips, counted), text)
-        near = self._with_neighbours(clips, mask)
-        walk = walked(near, text, counted, whole=self.config.whole_walk and not released)
-        mixed = clips + walk
+        mixed = clips + self._walked(self._with_neighbours(clips, mask), text, counted)
         rows = torch.cat([whole[:, None], mixed], 1)
         where = torch.cat([self.whole_place.expand(len(rows), 1, -1), places], 1)
         for layer in self.encoder:
@@ -167,12 +161,9 @@ class Model(ContrastedModel):
     def _looked(
         self, clips: Tensor, places: Tensor, mask: Tensor, queries: QueryEncoding
     ) -> tuple[Tensor, Tensor]:
-        """Clips (P, T, D) that have looked at words, and words (P, L, D) that have looked at clips."""
-        words, word_mask, heads = queries.parts["words"], queries.parts["mask"], self.config.heads
-        unseen = unheard = None
-        if self.config.as_released:
-            unseen = padding_of_others(mask, word_mask, heads)
-            unheard = padding_of_others(word_mask, mask, heads)
+        """Clips (P, T, D) that have attended to words, and words (P, L, D) that have attended to clips."""
+        words, word_mask = queries.parts["words"], queries.parts["mask"]
+        unseen, unheard = self._unseen(mask, word_mask), self._unseen(word_mask, mask)
         seeing, saying = clips, words
         at_words: list[TextToVideoLayer] = list(self.text_to_video)  # type: ignore[arg-type]
         at_clips: list[TextToVideoLayer] = list(self.video_to_text)  # type: ignore[arg-type]
@@ -182,20 +173,28 @@ class Model(ContrastedModel):
             saying = layer.inform(saying, torch.zeros_like(saying), clips, mask, unheard, places)
         return seeing, saying
 
+    def _counted(self, mask: Tensor) -> Tensor | None:
+        """The steps of a mask that clusters, means and the walk count; None: all."""
+        return mask
+
+    def _walked(self, clips: Tensor, text: Tensor, mask: Tensor | None) -> Tensor:
+        """(P, T, D) the random walk from clips (P, T, D) to the clusters of words."""
+        return walked(clips, text, mask, whole=self.config.whole_walk)
+
     def _clusters(self, centres: Tensor, rows: Tensor, mask: Tensor | None) -> Tensor:
         return clustered(centres.expand(len(rows), -1, -1), rows, mask, self.config.rounds)
 
     def _with_neighbours(self, clips: Tensor, mask: Tensor) -> Tensor:
-        """(P, T, D) clips and what convolutions make of their neighbours."""
+        """(P, T, D) clips plus a convolution of their neighbours."""
         first, second, third = self.neighbours
         columns = first((clips * mask[..., None]).transpose(1, 2))
-        if not self.config.as_released:
-            columns = columns * mask[:, None]
+        if (counted := self._counted(mask)) is not None:
+            columns = columns * counted[:, None]
         near: Tensor = clips + third(second(columns)).transpose(1, 2)
         return near
 
     def other_losses(self, batch: Batch, detected: Detected, videos: VideoEncoding) -> Losses:
-        """Term `similarity`: videos told from others by sentences, and clips from others of their video."""
+        """Term `similarity`: of sentences with their videos, and with clips of their moments."""
         assert isinstance(detected, WithSentence)
         text, whole, clips = self._compared(detected.integrated)
         among = self._among_videos(batch, whole @ text.T)
@@ -220,51 +219,36 @@ class Model(ContrastedModel):
             return super().wrong_queries(batch, detected, mask)
         assert isinstance(detected, WithSentence)
         text, whole, clips = self._compared(detected.integrated)
-        mean = _mean(clips, None if self.config.as_released else mask)
+        mean = _mean(clips, self._counted(mask))
         alike = (whole @ text.T).softmax(1) + (mean @ text.T).softmax(1)
-        if not self.config.as_released:
-            alike = alike.masked_fill(batch.positives[:, batch.video_of].T, torch.inf)
-        return alike.argmin(1)
+        return alike.masked_fill(self._answering(batch).T, torch.inf).argmin(1)
 
     def _among_videos(self, batch: Batch, alike: Tensor) -> Tensor:
-        """The mean log-probability of the pairs (Q, Q), each way; known positives are no negatives."""
-        if not self.config.as_released:
-            positive = batch.positives[:, batch.video_of].T
-            own = torch.eye(len(alike), dtype=torch.bool, device=alike.device)
-            alike = alike.masked_fill(positive & ~own, -torch.inf)
+        """The mean log-probability of the own pairs among (Q, Q), both ways, without known positives."""
+        own = torch.eye(len(alike), dtype=torch.bool, device=alike.device)
+        alike = alike.masked_fill(self._answering(batch).T & ~own, -torch.inf)
         both = alike.log_softmax(1).diagonal() + alike.log_softmax(0).diagonal()
         return both.mean() / 2
 
     def _within_videos(self, batch: Batch, alike: Tensor, mask: Tensor) -> Tensor:
-        """The log-probabilities of the clips of moments, divided by how many clips there are."""
-        if self.config.as_released:
-            clips = mask.sum(1)
-            inside = _first_window(true_windows(batch, clips), clips, mask)
-            return (alike.log_softmax(1) * inside).mean()
+        """The sum of the log-probabilities of a moment's clips, divided by the number of all clips."""
         inside = relevant_clips(batch, mask)
         every = alike.masked_fill(~mask, -torch.inf).log_softmax(1).masked_fill(~inside, 0.0)
         return (every.sum(1) / mask.sum(1).clamp(min=1)).mean()
 
 
 def _mean(rows: Tensor, mask: Tensor | None) -> Tensor:
-    """(P, D) the mean of rows (P, T, D) that are counted; None: of all."""
+    """(P, D) the mean of rows (P, T, D) with a mask; None: of all."""
     if mask is None:
         return rows.mean(1)
     return (rows * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
 def _most_alike(centres: Tensor, text: Tensor) -> Tensor:
-    """(P, D) the centre (P, K, D) with the largest mean cosine with those of words."""
+    """(P, D) the centre among (P, K, D) with the largest mean cosine with the clusters of words."""
     cosines = functional.normalize(centres, dim=-1) @ functional.normalize(text, dim=-1).transpose(1, 2)
     best = cosines.mean(-1).argmax(1)
     return centres[torch.arange(len(centres), device=centres.device), best]
-
-
-def _first_window(windows: Tensor, clips: Tensor, mask: Tensor) -> Tensor:
-    """(Q, T) bool: the clips that lie whole, or but for their end, in the first of windows (Q, W, 2)."""
-    borders = (borders_of(windows[:, 0]) * clips[:, None]).long()
-    place = torch.arange(mask.shape[1], device=mask.device)
-    return (place >= borders[:, :1]) & (place < borders[:, 1:]) & mask
 
 
 def released_names(config: Config) -> Mapping[str, str]:

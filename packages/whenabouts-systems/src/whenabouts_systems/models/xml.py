@@ -40,6 +40,7 @@ from whenabouts_systems.models.parts.layers import (
     unit,
 )
 from whenabouts_systems.models.parts.packing import PackedBlock, Packing, in_turn
+from whenabouts_systems.models.parts.paper_model import PaperModel
 from whenabouts_systems.models.parts.ranking_loss import (
     Levels,
     Negatives,
@@ -213,7 +214,7 @@ class Stream(nn.Module):
         self.query = nn.Linear(hidden, hidden)
 
 
-class Model(nn.Module):
+class Model(PaperModel):
     """XML with fresh weights: retriever and localizer (see `protocol`)."""
 
     counts_padding = False

@@ -1,9 +1,12 @@
-"""Checkpoints of the authors' programs, read into our systems: one importer a program.
+"""What the authors' programs add to a system's paper, one program a file, named like the system.
 
-The folder is the registry. An importer is a module with the name of the system that it makes; it has a
-`TITLE` and `settings(released: Released) -> Settings`. All
-importers share `checkpoint_file` (reading without running anything), `settings` (what a checkpoint says of
-itself) and `importing` (names, shapes, the finished system).
+- `AsReleased`: the system with the program's departures from the paper, its faults included. `Model(config)`
+  makes it where `as_released` is set (`models/parts/paper_model.py`).
+- `TITLE` and `settings(released: Released) -> Settings`: the settings of a checkpoint of the program. A file
+  without them has no importer.
+
+All importers share `checkpoint_file` (reads files without running their code), `settings` (the settings that
+checkpoints hold) and `importing` (names and shapes of parameters; the trained system).
 """
 
 from __future__ import annotations
@@ -19,5 +22,6 @@ __all__ = ["program_names"]
 @cache
 def program_names() -> tuple[str, ...]:
     """Programs whose checkpoints can be imported; imports none of the modules."""
-    here = {path.stem for path in Path(__file__).parent.glob("[a-z]*.py")}
+    paths = Path(__file__).parent.glob("[a-z]*.py")
+    here = {path.stem for path in paths if "\ndef settings(" in path.read_text(encoding="utf-8")}
     return tuple(name for name in model_names() if name in here)

@@ -1,12 +1,18 @@
-"""Settings of checkpoints of the DETR family, as lighthouse and the authors write them."""
+"""The DETR family: settings of checkpoints by lighthouse and the authors, and what their programs share."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.models.inputs import Inputs
+from whenabouts_systems.models.parts.detr_layers import padding_of_others
+from whenabouts_systems.models.parts.window_model import AnchoredModel
+from whenabouts_systems.models.protocol import Batch
 from whenabouts_systems.released._detr_features import features_of
 from whenabouts_systems.released.settings import QUERY, Released, Settings
 
@@ -38,12 +44,10 @@ def settings(
     decoder: str = "transformer.decoder",
     **sizes: Any,
 ) -> Settings:
-    """Settings as the tensors and the checkpoint's options have them; `sizes` are those of one system.
+    """Settings from the tensors and the checkpoint's options; `sizes` are those of one system.
 
-    `windows` is the parameter with a row for each window, `encoder` and `decoder` are the names of these.
-
-    Each stream is brought to unit length, as in training: the package's own predictor computes that and
-    then hands on the features as they were.
+    `windows` is the parameter with a row for each window, `encoder` and `decoder` are prefixes. Streams are
+    normalised as in training; lighthouse's predictor normalises them and then uses the features as they were.
     """
     released.refuse_others("span_loss_type", "l1")
     released.refuse_others("position_embedding", "sine", "v2")
@@ -80,18 +84,13 @@ def settings(
 
 def projections_of(released: Released, modality: str) -> int:
     """Layers that project clips ("vid") or words ("txt")."""
-    return _numbered(released, rf"input_{modality}_proj\.\d+\.net\.1\.weight")
-
-
-def text_layers(released: Released) -> int:
-    """Layers in which clips look at words."""
-    return layers_of(released, "transformer.t2v_encoder")
+    return released.count(rf"input_{modality}_proj\.\d+\.net\.1\.weight")
 
 
 def layers_of(released: Released, encoder: str) -> int:
-    """How many layers an encoder or decoder has; FormatError where there is none."""
+    """The number of layers of an encoder or decoder; FormatError without any."""
     released.size(f"{encoder}.layers.0.linear1.weight", 0)
-    return _numbered(released, rf"{re.escape(encoder)}\.layers\.\d+\.linear1\.weight")
+    return released.count(rf"{re.escape(encoder)}\.layers\.\d+\.linear1\.weight")
 
 
 def _heads(released: Released, hidden: int) -> int:
@@ -101,6 +100,20 @@ def _heads(released: Released, hidden: int) -> int:
     return heads
 
 
-def _numbered(released: Released, pattern: str) -> int:
-    """How many parameters have a name of that pattern."""
-    return sum(re.fullmatch(pattern, name) is not None for name in released.checkpoint.tensors)
+class PairsInBatch(AnchoredModel):
+    """Faults of QD-, CG-, TR-DETR and UVCOM by which a pair's results depend on its batch.
+
+    - Each head leaves out the padding of another pair: the program lays heads beside pairs where PyTorch
+      expects pairs beside heads.
+    - Other queries of the batch are wrong for a video even if they are known to be true for it.
+    - Padded clips count in means over clips.
+    """
+
+    def _unseen(self, mask: Tensor, word_mask: Tensor) -> Tensor | None:
+        return padding_of_others(mask, word_mask, self.config.heads)
+
+    def _answering(self, batch: Batch) -> Tensor:
+        return torch.zeros_like(super()._answering(batch))
+
+    def _mean_of_clips(self, values: Tensor, mask: Tensor) -> Tensor:
+        return values.mean()

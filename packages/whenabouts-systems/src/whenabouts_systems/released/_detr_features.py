@@ -1,4 +1,4 @@
-"""Which features a checkpoint of the DETR family reads, side by side in which order."""
+"""The streams that a checkpoint of the DETR family reads, and their order."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from whenabouts.types import UsageError
 from whenabouts_systems.released.settings import Released
 
 PICTURES, MOTION = "vision", "motion"
-"""What features of CLIP are called, as the stream of pictures of a corpus, and those of SlowFast."""
+"""Names of the streams of CLIP (pictures of a corpus) and of SlowFast."""
 _CLIP_WIDTHS, _SLOWFAST_WIDTH = (512, 768), 2304
 _PAIRS = {clip + _SLOWFAST_WIDTH: clip for clip in _CLIP_WIDTHS}
 _WIDTHS = {*_CLIP_WIDTHS, _SLOWFAST_WIDTH, *_PAIRS}
 
 
 def features_of(released: Released, width: int) -> tuple[dict[str, int], bool]:
-    """The streams in rows of `width` values, in their order, and whether temporal endpoint features follow.
+    """The streams in rows of `width` values, in order, and whether temporal endpoint features follow.
 
-    The caller's `streams` decide, else the folders in the option `v_feat_dirs`. Of a file that tells neither,
-    CLIP is taken to come first, as lighthouse has it (the authors' programs begin with SlowFast), and the
-    guess is told. UsageError where the caller's streams or `tef` do not fit the width.
+    Streams come from the caller, else from the folders in the option `v_feat_dirs`. Otherwise CLIP is assumed
+    to come first, as in lighthouse (the authors' programs begin with SlowFast), and the guess is reported.
+    Raises UsageError if the caller's streams or `tef` do not fit the width.
     """
     given = released.overrides.streams
     tef = _tef(released, width)
@@ -57,7 +57,7 @@ def _with(tef: bool) -> str:
 
 
 def _in_folders(released: Released, width: int) -> dict[str, int]:
-    """By the folders that the program read; none where these are others, or do not fit the width."""
+    """Streams from the program's folders; empty for other folders, or if they do not fit the width."""
     folders = [PurePosixPath(folder).name.lower() for folder in released.texts("v_feat_dirs")]
     names = [MOTION if "slowfast" in folder else PICTURES if "clip" in folder else "" for folder in folders]
     if len(names) == 1 and names[0]:

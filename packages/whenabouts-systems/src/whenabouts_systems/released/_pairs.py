@@ -1,7 +1,9 @@
-"""What CONQUER's and SQuiDNet's programs compute otherwise."""
+"""Settings of checkpoints of CONQUER's and SQuiDNet's programs, and what both programs do otherwise."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,12 +13,45 @@ from whenabouts_systems.models.parts.packing import compute_padding, padded_quer
 from whenabouts_systems.models.parts.pairs import PairModel
 from whenabouts_systems.models.parts.shared_norm import CandidateVideos, candidates_of
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch, QueryEncoding, VideoEncoding
+from whenabouts_systems.released.settings import Released, Settings
+
+_HEAD_WIDTH = 64
+
+
+def sizes_of(released: Released, videos: str, query: str, convolved: str) -> dict[str, Any]:
+    """Sizes and weights that both programs name alike.
+
+    `videos` and `query` are the prefixes of their encoders, `convolved` is the first convolution of a border.
+    """
+    hidden = released.size(f"{query}linear.net.1.weight", 0)
+    inner = "transformer.encoder.layer.{}.intermediate.dense.weight"
+    places = "transformer.embeddings.position_embeddings.weight"
+    return {
+        "query_width": released.size(f"{query}linear.net.1.weight", 1),
+        "hidden": hidden,
+        "heads": released.heads(hidden, max(1, hidden // _HEAD_WIDTH), f"{_HEAD_WIDTH} values each"),
+        "feedforward": released.size(query + inner.format(0), 0),
+        "layers": released.count(re.escape(query) + inner.replace(".", r"\.").format(r"\d+")),
+        "span_hidden": released.size(convolved, 0),
+        "span_kernel": released.size(convolved, 2),
+        "max_clips": released.size(videos + places, 0),
+        "max_tokens": released.size(query + places, 0),
+        "lambda_tl": released.setting("lw_st_ed", 0.01),
+        "as_released": True,
+    }
+
+
+def settings_of(released: Released, config: Mapping[str, Any], program: str, nms: float) -> Settings:
+    """Settings with inputs and decoding as in the `program`."""
+    inputs = released.inputs_of_pictures(config, program)
+    decoding = released.decoding("as-released", (0, 24), videos=10, nms=nms)
+    return Settings(config, inputs, decoding, "inclusive")
 
 
 class PaddedPairs(PairModel):
-    """Videos are padded to `max_clips` and queries to `max_tokens`; pooling counts the padding.
+    """Videos are padded to `max_clips`, queries to `max_tokens`, and pooling counts the padding.
 
-    Padded clips attend to all words alike, and a negative that is known to answer the query counts as one.
+    Padded clips attend to all words equally. Negatives that are known to answer the query count.
     """
 
     def __init__(self, config: Any) -> None:
@@ -24,11 +59,9 @@ class PaddedPairs(PairModel):
         compute_padding(self)
 
     def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
-        """As the system does, of padded queries."""
         return super().encode_queries(padded_queries(queries, self.config.max_tokens))
 
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
-        """As the system does, of padded videos."""
         return super().encode_videos(padded_videos(videos, self.config.max_clips))
 
     def _pooled(self, mask: Tensor) -> Tensor:

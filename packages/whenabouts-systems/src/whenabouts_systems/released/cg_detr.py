@@ -1,7 +1,13 @@
-"""Checkpoints of CG-DETR as lighthouse trains it."""
+"""CG-DETR as lighthouse trains it: checkpoints, and the program's departures from the paper."""
 
 from __future__ import annotations
 
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from whenabouts_systems.models.cg_detr import Model
+from whenabouts_systems.models.parts.window_targets import rating_contrast
 from whenabouts_systems.released import _detr
 from whenabouts_systems.released.settings import Released, Settings
 
@@ -14,7 +20,7 @@ def settings(released: Released) -> Settings:
     distill = released.setting("lw_distill", 1.0)
     return _detr.settings(
         released,
-        text_layers=_detr.text_layers(released),
+        text_layers=_detr.layers_of(released, "transformer.t2v_encoder"),
         dummies=released.size("dummy_rep_token", 0),
         dummy_layers=_detr.layers_of(released, "txtproj_encoder"),
         sentence_layers=_detr.layers_of(released, "scls_encoder"),
@@ -26,3 +32,41 @@ def settings(released: Released) -> Settings:
         weight_distill=distill,
         weight_orthogonal=distill,
     )
+
+
+class AsReleased(_detr.PairsInBatch, Model):
+    """CG-DETR as its program computes it: `PairsInBatch`, and four more departures.
+
+    - Queries with and without a wrong query are averaged separately. A single one without would count as much
+      as all others, but a slip drops its contrast. In the contrast of attention those without never count.
+    - The class of dummy sentences is the first that is not the own: 0 for all queries, 1 for the first.
+    - The cross-entropy of membership ends at 100.
+    - Padded words count in the distillation.
+    """
+
+    def _contrast(
+        self, scores: Tensor, others: Tensor | None, labels: Tensor, mask: Tensor, negative: Tensor
+    ) -> Tensor:
+        total, lone = scores.new_zeros(()), ~negative
+        if others is not None:
+            total = self._contrast_of_attention(scores, others, labels, mask, negative)
+        if others is None or lone.sum() > 1:
+            total = total + rating_contrast(scores[lone], labels[lone], mask[lone], self.config.temperature)
+        return total
+
+    def _contrast_of_attention(
+        self, scores: Tensor, others: Tensor | None, labels: Tensor, mask: Tensor, negative: Tensor
+    ) -> Tensor:
+        if others is None:
+            return rating_contrast(scores, labels, mask, self.config.temperature)
+        every = torch.ones_like(negative[negative])
+        return super()._contrast(scores[negative], others, labels[negative], mask[negative], every)
+
+    def _misfit(self, logits: Tensor, own: Tensor) -> Tensor:
+        return functional.cross_entropy(logits, (own == 0).long())
+
+    def _membership(self, logits: Tensor, relevant: Tensor) -> Tensor:
+        return functional.binary_cross_entropy(logits.sigmoid(), relevant.float(), reduction="none")
+
+    def _distill(self, attention: Tensor, similar: Tensor, words: Tensor, relevant: Tensor) -> Tensor:
+        return super()._distill(attention, similar, torch.ones_like(words), relevant)

@@ -1,68 +1,43 @@
-"""Checkpoints of CONQUER's program.
+"""CONQUER's program: checkpoints and departures.
 
-The tensors give all sizes, the streams, and whether the model has a video score of its own (measure
-"exclusive"). The measures "general" and "disjoint" have the same parameters; without an option it is
-"general". A retriever's score then counts once (`alpha`): of a list such as HERO's give the logarithm of its
-scores.
+The tensors give all sizes, the streams, and whether the model scores videos (measure "exclusive"). The
+measures "general" and "disjoint" have the same parameters; without an option it is "general", which counts a
+retriever's score once (`alpha`). Of a list such as HERO's give the logarithms of its scores.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from whenabouts.intake.files import FormatError
 from whenabouts_systems.models.conquer import Model
-from whenabouts_systems.models.decoding import Decoding
-from whenabouts_systems.released._pairs import PaddedPairs
+from whenabouts_systems.released._pairs import PaddedPairs, settings_of, sizes_of
 from whenabouts_systems.released.settings import Released, Settings
 
 TITLE = "CONQUER, imported from a checkpoint of the authors' program"
 
 _VIDEO, _QUERY = "encoder.videoEncoder.", "encoder.queryEncoder."
-_PROJECTIONS = {"video": ("linear", "img_linear"), "sub": ("text_linear",)}
+_PROJECTIONS = (("video", "linear"), ("video", "img_linear"), ("sub", "text_linear"))
 _CONVOLVED = "moment_localization_head.begin_score_modeling.clip_score_predictor.0.weight"
-_LAYERS = re.compile(re.escape(_QUERY) + r"transformer\.encoder\.layer\.(\d+)\.intermediate\.dense\.weight")
-_HEAD_WIDTH = 64
 
 
 def settings(released: Released) -> Settings:
     """Settings as the tensors and the program's options have them."""
     config = _config(released)
-    inputs = released.inputs_of_pictures(config, "CONQUER")
-    nms = released.setting("nms_thd", 0.7)
-    decoding = Decoding(
-        min_clips=released.setting("min_pred_l", 0),
-        max_clips=released.setting("max_pred_l", 24),
-        ends="as-released",
-        top_videos=released.setting("max_vcmr_video", 10),
-        nms=nms if nms >= 0 else None,
-        spans_before_nms=released.setting("max_before_nms", 200),
-    )
-    return Settings(config, inputs, decoding, "inclusive")
+    return settings_of(released, config, "CONQUER", nms=0.7)
 
 
 def _config(released: Released) -> dict[str, Any]:
-    hidden = released.size(f"{_QUERY}linear.net.1.weight", 0)
+    sizes = sizes_of(released, _VIDEO, _QUERY, _CONVOLVED)
     clusters = "query_weight.text_pooling.clusters"
     weighs = released.has(clusters)
     return {
+        **sizes,
         "streams": _streams(released),
-        "query_width": released.size(f"{_QUERY}linear.net.1.weight", 1),
-        "hidden": hidden,
-        "heads": released.heads(hidden, max(1, hidden // _HEAD_WIDTH), f"{_HEAD_WIDTH} values each"),
-        "feedforward": released.size(f"{_QUERY}transformer.encoder.layer.0.intermediate.dense.weight", 0),
-        "layers": sum(_LAYERS.fullmatch(name) is not None for name in released.checkpoint.tensors),
         "clusters": released.size(clusters, 1) if weighs else 32,
         "weigh_streams": weighs,
-        "span_hidden": released.size(_CONVOLVED, 0),
-        "span_kernel": released.size(_CONVOLVED, 2),
-        "max_clips": released.size(f"{_VIDEO}transformer.embeddings.position_embeddings.weight", 0),
-        "max_tokens": released.size(f"{_QUERY}transformer.embeddings.position_embeddings.weight", 0),
         "measure": _measure(released),
-        "lambda_tl": released.setting("lw_st_ed", 0.01),
         "lambda_video": released.setting("lw_video_ce", 0.05),
-        "as_released": True,
     }
 
 
@@ -70,8 +45,7 @@ def _streams(released: Released) -> dict[str, int]:
     """The streams that have a projection, and their widths."""
     widths = {
         stream: released.size(f"{_VIDEO}{name}.net.1.weight", 1)
-        for stream, names in _PROJECTIONS.items()
-        for name in names
+        for stream, name in _PROJECTIONS
         if released.has(f"{_VIDEO}{name}.net.1.weight")
     }
     if not widths:  # name the parameter that another program's checkpoint lacks

@@ -1,4 +1,4 @@
-"""EaTR as lighthouse trains it: checkpoints, and what its padding does."""
+"""EaTR as lighthouse trains it: checkpoints, and its departures from the paper."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from whenabouts_systems.released.settings import Released, Settings
 TITLE = "EaTR, imported from a checkpoint of lighthouse"
 _INSIDE = "transformer.decoder."
 _TWICE = ("event_span_embed.", "moment_span_embed.")
-"""Heads that the decoder has as well: the file holds them twice."""
+"""Heads that the file has twice: the decoder shares them."""
 
 
 def settings(released: Released) -> Settings:
     """Settings as the tensors and the checkpoint's options have them.
 
-    FormatError where the two copies of a head differ.
+    Raises FormatError if the two copies of a head differ.
     """
     weight = released.setting("event_coef", 3.0)
     own = _detr.settings(released, "transformer.decoder.slot_atten.slots", weight_event=weight)

@@ -1,6 +1,6 @@
-"""GMMFormer's program: its checkpoints, and what it computes other than the paper.
+"""GMMFormer's program: its checkpoints, and its departures from the paper.
 
-Its windows (0.5, 1, 5 and none) stand in its code.
+Its windows (0.5, 1, 5 and none) are constants in its code.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from torch import Tensor
 from whenabouts_systems.models.gmmformer import Config, GaussianAttention, Model, windows
 from whenabouts_systems.models.parts.packing import compute_padding
 from whenabouts_systems.models.protocol import Batch
-from whenabouts_systems.released._averaging import held_borders
-from whenabouts_systems.released.ms_sl import settings_of
+from whenabouts_systems.released.ms_sl import held_borders, settings_of
 from whenabouts_systems.released.settings import Released, Settings
 
 TITLE = "GMMFormer, imported from a checkpoint of the authors' program"
@@ -24,7 +23,7 @@ def settings(released: Released) -> Settings:
 
 
 class _PaddedAttention(GaussianAttention):
-    """Windows over the padded batch. Row t has its middle at t / T, but row k stands at k / (T - 1)."""
+    """Windows over the padded batch: the window of row t is centred at t / T, but row k is at k / (T - 1)."""
 
     def near(self, lengths: Tensor, steps: int) -> Tensor:
         """(B, T, T): the same window for every sequence."""

@@ -1,17 +1,24 @@
-"""Checkpoints of HERO's program: fine-tuned on TVR or DiDeMo, or pre-trained.
+"""HERO's program: its checkpoints (fine-tuned on TVR or DiDeMo, or pre-trained), and its departures.
 
-The tensors give all sizes; what only pre-training uses is left out. The features are those of ResNet and
-SlowFast side by side, one stream. Words are ids of RoBERTa's tokenizer (`--encoder query=NAME` names another
-place of it).
+The tensors give all sizes; parameters for pre-training are left out. The features of ResNet and SlowFast side
+by side are one stream. Words are ids of RoBERTa's tokenizer (`--encoder query=NAME` names its folder or
+repository).
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
-from whenabouts_systems.models.decoding import Decoding
+import torch
+from torch import Tensor, nn
+
+from whenabouts_systems.models.hero import Model
 from whenabouts_systems.models.inputs import Inputs, StreamInput
+from whenabouts_systems.models.parts.packing import compute_padding
+from whenabouts_systems.models.parts.pretraining import Pretraining
+from whenabouts_systems.models.protocol import Batch, ClipBatch
 from whenabouts_systems.released.settings import QUERY, Released, Settings
 
 TITLE = "HERO, imported from a checkpoint of the authors' program"
@@ -29,15 +36,7 @@ _TOKENIZER = "roberta-base"
 def settings(released: Released) -> Settings:
     """Settings as the tensors and the program's options have them."""
     config = _config(released)
-    nms = released.setting("nms_thd", -1.0)
-    decoding = Decoding(
-        min_clips=released.setting("min_pred_l", 2),
-        max_clips=released.setting("max_pred_l", 16),
-        ends="as-released",
-        top_videos=released.setting("max_vcmr_video", 100),
-        nms=nms if nms >= 0 else None,
-        spans_before_nms=released.setting("max_before_nms", 200),
-    )
+    decoding = released.decoding("as-released")
     # A target's end is the last frame of the moment.
     unused = frozenset(name for name in released.checkpoint.tensors if _UNUSED.fullmatch(name))
     return Settings(config, _inputs(released, config), decoding, "inclusive", unused=unused)
@@ -80,16 +79,15 @@ def _config(released: Released) -> dict[str, Any]:
 
 def _layers(released: Released, place: str, heads: int) -> dict[str, int]:
     """Layers, heads and inner width of the transformer there."""
-    layer = re.compile(re.escape(place) + r"encoder\.layer\.(\d+)\.intermediate\.dense\.weight")
     return {
-        "layers": sum(layer.fullmatch(name) is not None for name in released.checkpoint.tensors),
+        "layers": released.count(re.escape(place) + r"encoder\.layer\.\d+\.intermediate\.dense\.weight"),
         "heads": heads,
         "feedforward": released.size(f"{place}encoder.layer.0.intermediate.dense.weight", 0),
     }
 
 
 def _inputs(released: Released, config: dict[str, Any]) -> Inputs:
-    """How features are prepared: left as they are."""
+    """How features are prepared: not at all."""
     released.refuse_encoders(QUERY, "video")
     released.refuse_tef("HERO")
     clip = released.overrides.clip_seconds or released.setting("vfeat_interval", 1.5)
@@ -103,3 +101,54 @@ def _inputs(released: Released, config: dict[str, Any]) -> Inputs:
         tokenizer=config["text_encoder"],
         reads_sentences=True,
     )
+
+
+class ReleasedPretraining(Pretraining):
+    """The program's losses of pre-training.
+
+    Padded clips are negatives of hidden clips. Regression takes distances, not their squares. An untrained
+    vector is added to clips that are not hidden.
+    """
+
+    def others(self, mask: Tensor, hidden: Tensor) -> Tensor:
+        return ~hidden
+
+    def error(self, apart: Tensor) -> Tensor:
+        distances: Tensor = apart.norm(dim=1)
+        return distances
+
+    def marks(self, hidden: Tensor, table: nn.Embedding) -> Tensor:
+        rows: Tensor = table(hidden.long())
+        return rows
+
+
+class AsReleased(Model):
+    """HERO as its program computes it.
+
+    Padding is computed and convolved, so the last frames' logits depend on it. The convolutions of borders
+    begin at random. Only a query's own video is spared as a negative; known positives are not. Places begin
+    at the rows of RoBERTa's table that are padding.
+    """
+
+    counts_padding = True
+    first_place = 0
+    losses_of_tasks = ReleasedPretraining
+
+    def _begin(self) -> None:
+        if self.config.is_whole:
+            compute_padding(self)
+
+    def _answers(self, batch: Batch) -> Tensor:
+        return batch.video_of[:, None] == torch.arange(len(batch.videos), device=batch.video_of.device)
+
+    def _matched(self, videos: ClipBatch) -> Batch | None:
+        spoken = super()._matched(videos)
+        return None if spoken is None else two_clips_long(spoken)
+
+
+def two_clips_long(batch: Batch) -> Batch:
+    """Let moments of one clip end at the next clip, if their video has one."""
+    first, last = batch.spans.unbind(1)
+    ends = batch.videos.mask.sum(1)[batch.video_of] - 1
+    last = torch.minimum(torch.maximum(first + 1, last), ends)
+    return replace(batch, spans=torch.stack([first, last], 1))

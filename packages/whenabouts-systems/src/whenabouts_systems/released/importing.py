@@ -1,4 +1,4 @@
-"""From a released checkpoint to a trained system of ours: every parameter accounted for by name and shape."""
+"""Import a released checkpoint as a trained system, with a check of every parameter's name and shape."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from whenabouts_systems.released.checkpoint_file import Checkpoint, read_checkpo
 from whenabouts_systems.released.settings import Overrides, Released, Settings
 
 OPTIONS = "opt.json"
-"""The program's options, which it writes beside its checkpoint."""
+"""The file of options that programs write beside a checkpoint."""
 _MOST_NAMED = 6
-# A model that was trained on several GPUs has this before each name.
+# The prefix of names in a model that was trained on several GPUs.
 _PARALLEL = "module."
 
 
 @dataclass(frozen=True)
 class Imported:
-    """A trained system, and what of it was guessed (for people)."""
+    """A trained system, and messages for the user on guessed settings."""
 
     trained: Trained
     guessed: tuple[str, ...]
 
     def write(self, folder: Path) -> None:
-        """Make the folder of the trained system, whole or not at all.
+        """Write the folder of the trained system atomically.
 
-        Raises UsageError where there is something already, WhenaboutsError where it cannot be written.
+        Raises UsageError if it exists already, WhenaboutsError if it cannot be written.
         """
         check_free(folder)
         try:
@@ -50,7 +50,7 @@ class Imported:
             raise WhenaboutsError(f"{folder}: cannot be written: {error.strerror or error}") from None
 
     def to_json(self) -> dict[str, Any]:
-        """As `import-checkpoint --json` prints it."""
+        """The output of `import-checkpoint --json`."""
         trained = self.trained
         return {
             "system": trained.system,
@@ -66,7 +66,7 @@ class Imported:
 
 
 def check_free(folder: Path) -> None:
-    """Raise UsageError where a folder to make is there already and not empty, or is no folder."""
+    """Raise UsageError if a folder exists and is not empty, or if a parent is not a folder."""
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UsageError(f"{folder}: is there already; name a folder that is new or empty")
     inside = next(parent for parent in folder.absolute().parents if parent.exists())
@@ -77,11 +77,11 @@ def check_free(folder: Path) -> None:
 def import_checkpoint(
     program: str, path: Path, overrides: Overrides | None = None, options: Path | None = None
 ) -> Imported:
-    """The trained system of a released program's checkpoint file, which computes what the program does.
+    """Import a checkpoint as a trained system that computes what the program does.
 
-    `options` is the program's opt.json (default: the one beside the file, where there is one). Raises
-    UsageError for a program that there is not, FormatError for a file that is no checkpoint of it: each
-    parameter that is missing, left over or of another shape is named.
+    `options` is the program's opt.json (default: the one beside the file, if any). Raises UsageError for an
+    unknown program. Raises FormatError, with the parameters that are missing, left over or of another shape,
+    for a file that is not its checkpoint.
     """
     if program not in program_names():
         raise UsageError(f"{program!r}: no such program; known: {', '.join(program_names())}")
@@ -126,7 +126,7 @@ def _model(program: str, checkpoint: Checkpoint, settings: Settings) -> Any:
 
 
 def _names(program: str, config: Any) -> Mapping[str, str]:
-    """Our names of the parameters of a program's system -> those of the program."""
+    """Our names of parameters -> the program's."""
     names: Mapping[str, str] = importlib.import_module(f"whenabouts_systems.models.{program}").released_names(
         config
     )
@@ -134,7 +134,7 @@ def _names(program: str, config: Any) -> Mapping[str, str]:
 
 
 def _programs_like(checkpoint: Checkpoint) -> list[str]:
-    """The programs whose parameters have the names of those in the checkpoint."""
+    """The programs whose parameters have the same names as the checkpoint's."""
     return [program for program in program_names() if _is_like(program, checkpoint)]
 
 
@@ -149,7 +149,7 @@ def _is_like(program: str, checkpoint: Checkpoint) -> bool:
 
 
 def _refuse_streams(given: Mapping[str, int], settings: Settings) -> None:
-    """UsageError where the caller names streams of a program whose parameters tell them."""
+    """Raise UsageError if the caller's streams differ from those that the parameters tell."""
     own = {name: stream.width for name, stream in settings.inputs.streams.items()}
     if given and list(given.items()) != list(own.items()):
         streams = ", ".join(f"{name} ({width})" for name, width in own.items())
@@ -157,7 +157,7 @@ def _refuse_streams(given: Mapping[str, int], settings: Settings) -> None:
 
 
 def _read_options(path: Path, named: Path | None) -> Mapping[str, Any]:
-    """The program's options; none where there is no such file beside the checkpoint and none is named."""
+    """The program's options, from the `named` file or the one beside the checkpoint; else none."""
     file = named or path.with_name(OPTIONS)
     if named is None and not file.is_file():
         return {}
@@ -175,7 +175,7 @@ def _without_prefix(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _shortened(checkpoint: Checkpoint, rows: Mapping[str, int]) -> Checkpoint:
-    """With no more than so many rows of some parameters."""
+    """Cut some parameters to their first rows."""
     short = {name: checkpoint.tensors[name][:count] for name, count in rows.items()}
     return replace(checkpoint, tensors={**checkpoint.tensors, **short})
 
@@ -183,7 +183,7 @@ def _shortened(checkpoint: Checkpoint, rows: Mapping[str, int]) -> Checkpoint:
 def _renamed(
     checkpoint: Checkpoint, names: Mapping[str, str], parameters: Mapping[str, Tensor], unused: Set[str]
 ) -> dict[str, Tensor]:
-    """The tensors for our `parameters`. Raises FormatError that names each that does not fit."""
+    """The tensors for our `parameters`. Raises FormatError with all that do not fit."""
     tensors = checkpoint.tensors
     released = [names[name] for name in parameters]
     missing = [name for name in released if name not in tensors]

@@ -1,7 +1,7 @@
-"""Checkpoints of MMN's program, and of CroCs', whose names are the same.
+"""MMN's program: its checkpoints, which CroCs' resemble, and its departures from the paper.
 
-The tensors give all sizes but two: how a video's clips become cells, and which cells the map has. The data
-set (`--dataset`) decides both; it is guessed where nobody names it.
+The tensors give all sizes but two: the clips per cell, and the cells of the map. Both follow from the data
+set (`--dataset`), which is guessed if it is not given.
 """
 
 from __future__ import annotations
@@ -11,10 +11,15 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from whenabouts.types import UsageError
 from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.models.inputs import Inputs, StreamInput
+from whenabouts_systems.models.mmn import Model
 from whenabouts_systems.models.parts.moment_map import cells_of
+from whenabouts_systems.models.parts.mutual_matching import ABSENT, Positives, Rule, Truth
 from whenabouts_systems.released.settings import Released, Settings
 
 TITLE = "MMN, imported from a checkpoint of the authors' program (or of CroCs')"
@@ -30,7 +35,7 @@ _HEAD_WIDTH = 64
 
 @dataclass(frozen=True)
 class _DataSet:
-    """The program's settings for a data set that no tensor says."""
+    """The program's settings for a data set; no tensor tells them."""
 
     clips: int
     clips_per_cell: int
@@ -85,7 +90,7 @@ def settings(released: Released) -> Settings:
         "pooling_counts": counts,
         "map": "conv" if released.has("feat2d.convs.0.weight") else "pool",
         "map_kernel": released.size("proposal_conv.convs.0.weight", 2),
-        "map_layers": _numbered(released, r"proposal_conv\.convs\.(\d+)\.weight"),
+        "map_layers": released.count(r"proposal_conv\.convs\.(\d+)\.weight"),
         "as_released": True,
         **data.config,
     }
@@ -118,13 +123,13 @@ def _data_set(released: Released) -> _DataSet:
 
 
 def _counts(released: Released, data: _DataSet) -> tuple[int, ...]:
-    """Which cells the map has: by the widths of its convolutions where it has them, else by the data set.
+    """Pooling counts: from the widths of the map's convolutions if there are any, else from the data set.
 
-    The first convolution of each later group is three wide, all others are two wide.
+    The first convolution of each group but the first has width 3, all others have width 2.
     """
     if not released.has("feat2d.convs.0.weight"):
         return data.counts
-    count = _numbered(released, r"feat2d\.convs\.(\d+)\.weight")
+    count = released.count(r"feat2d\.convs\.(\d+)\.weight")
     widths = [released.size(f"feat2d.convs.{at}.weight", 2) for at in range(count)]
     borders = [0, *(at for at, width in enumerate(widths) if width == 3), count]
     return tuple(high - low for low, high in itertools.pairwise(borders))
@@ -139,13 +144,33 @@ def _text(released: Released) -> dict[str, int]:
     return {
         "vocab_size": released.size(_WORDS, 0),
         "max_position_embeddings": released.size(f"{_BERT}embeddings.position_embeddings.weight", 0),
-        "n_layers": _numbered(released, re.escape(_BERT) + r"transformer\.layer\.(\d+)\.ffn\.lin1\.weight"),
+        "n_layers": released.count(re.escape(_BERT) + r"transformer\.layer\.(\d+)\.ffn\.lin1\.weight"),
         "n_heads": heads,
         "dim": width,
         "hidden_dim": released.size(f"{_BERT}transformer.layer.0.ffn.lin1.weight", 0),
     }
 
 
-def _numbered(released: Released, pattern: str) -> int:
-    """How many parameters have a name of that pattern."""
-    return sum(re.fullmatch(pattern, name) is not None for name in released.checkpoint.tensors)
+class ReleasedRule(Rule):
+    """The program's sum over the negatives of a sentence.
+
+    Cells of its own video with an IoU of `negative_iou` or more stay in the sum: each adds exp(0) = 1. A
+    positive cell with a lower IoU, as of a moment shorter than a cell, is also a negative. 1e-6 is added.
+    """
+
+    epsilon = 1e-6
+
+    def logits_inside(self, logits: Tensor, truth: Truth, positives: Positives) -> Tensor:
+        zeroed = logits.masked_fill(truth.iou >= self.negative_iou, 0.0)
+        return zeroed.masked_fill(~truth.cells[truth.video_of], ABSENT)[:, None]
+
+    def log_of_negatives(self, inside: Tensor, outside: Tensor) -> Tensor:
+        others = super().log_of_negatives(inside, outside)
+        return torch.logaddexp(others, others.new_tensor(self.epsilon).log())
+
+
+class AsReleased(Model):
+    """MMN as its program computes it: `ReleasedRule`; normalisation counts the padded square of the map."""
+
+    rule_class = ReleasedRule
+    whole_square = True

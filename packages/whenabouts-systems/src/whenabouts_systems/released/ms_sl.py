@@ -1,8 +1,8 @@
-"""MS-SL's program: its checkpoints, with what GMMFormer's have alike, and what it computes.
+"""MS-SL's program: its checkpoints, which GMMFormer's resemble, and its departures from the paper.
 
-The tensors give all sizes but the number of clips a video is averaged to: the table of the clips' places is
-as long as that of the frames, and only its first rows are used. The systems average the rows of videos
-themselves and bring them to unit length afterwards; words are brought to unit length when they are read.
+The tensors give all sizes but the number of clips that a video is averaged to: the table of the clips' places
+is as long as that of the frames, and only its first rows are used. Videos are averaged and normalised by the
+system, words are normalised when they are read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from whenabouts_systems.models.inputs import Inputs
 from whenabouts_systems.models.ms_sl import Model
 from whenabouts_systems.models.parts.partial_relevance import square_contrast
 from whenabouts_systems.models.protocol import Batch
-from whenabouts_systems.released._averaging import held_borders
 from whenabouts_systems.released.settings import QUERY, STREAMS, Released, Settings
 
 TITLE = "MS-SL, imported from a checkpoint of the authors' program"
@@ -24,7 +23,7 @@ _CLIPS, _HEADS = 32, 4
 _SHARES = {"clip_scale_w": 0.7, "frame_scale_w": 0.3}  # TVR's
 _CLIP_PLACES = "clip_pos_embed.position_embeddings.weight"
 _FRAME_PLACES = "frame_pos_embed.position_embeddings.weight"
-# Longer than any video, so that nothing is averaged before the systems do it.
+# Longer than any video, so that only the system averages rows.
 _MOST_ROWS = 1024
 
 
@@ -34,17 +33,18 @@ def settings(released: Released) -> Settings:
 
 
 def settings_of(released: Released, program: str) -> Settings:
-    """The settings of either program; `program` is its name for people."""
+    """The settings of either `program`."""
+    hidden, query_width, tokens = released.sizes("hidden_size", "query_input_size", "max_desc_l")
     stream, width = STREAMS[0], released.size("clip_input_proj.net.1.weight", 1)
     clips = min(released.setting("map_size", _CLIPS), released.size(_CLIP_PLACES, 0))
     config = {
         "streams": {stream: width},
-        "query_width": released.query_width,
-        "hidden": released.hidden,
-        "heads": released.heads(released.hidden, _HEADS),
+        "query_width": query_width,
+        "hidden": hidden,
+        "heads": released.heads(hidden, _HEADS),
         "frames": released.size(_FRAME_PLACES, 0),
         "clips": clips,
-        "max_tokens": released.max_tokens,
+        "max_tokens": tokens,
         "input_dropout": released.setting("input_drop", 0.1),
         "dropout": released.setting("drop", 0.1),
         "initializer_range": released.setting("initializer_range", 0.02),
@@ -56,17 +56,17 @@ def settings_of(released: Released, program: str) -> Settings:
     released.refuse_encoders(QUERY, stream)
     released.refuse_tef(program)
     inputs = Inputs(
-        released.stream(QUERY, released.query_width, True),
+        released.stream(QUERY, query_width, True),
         {stream: released.stream(stream, width, False)},
         clip_seconds=released.clip_seconds,
         max_clips=_MOST_ROWS,
-        max_tokens=released.max_tokens,
+        max_tokens=tokens,
     )
     return Settings(config, inputs, Decoding(), used_rows={_CLIP_PLACES: clips})
 
 
 def _shares(released: Released) -> dict[str, float]:
-    """How much the best clip and the frames count in a score; the data sets differ in it."""
+    """Weights of the best clip and of the frames in a score, which depend on the data set."""
     clip, frames = (released.setting(name, share) for name, share in _SHARES.items())
     if not all(map(released.has_setting, _SHARES)):
         released.guessed.append(
@@ -75,11 +75,19 @@ def _shares(released: Released) -> dict[str, float]:
     return {"clip_share": clip, "frame_share": frames}
 
 
+def held_borders(numbers: Tensor, lengths: Tensor, counts: Tensor) -> Tensor:
+    """`even_borders` clamped to the last row, which is thus excluded unless it is its segment's only row.
+
+    The program divides first; the order of operations matters for halves. So does GMMFormer's.
+    """
+    return (numbers / counts * lengths).round().minimum(lengths - 1)
+
+
 class AsReleased(Model):
     """MS-SL as its program computes it: other answers are negatives, in the frame branch all others.
 
-    The program passes an argument (`cross`) that its own functions refuse, and stops at a batch of one query
-    or one video; neither was kept.
+    Not reproduced: the program passes an argument (`cross`) that its own functions refuse, and fails for a
+    batch of one query or one video.
     """
 
     borders = staticmethod(held_borders)

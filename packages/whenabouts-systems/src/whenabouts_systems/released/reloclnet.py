@@ -1,4 +1,4 @@
-"""Checkpoints of the ReLoCLNet program, and of the TVR-Ranking program, which is made of it."""
+"""The programs of ReLoCLNet and of TVR-Ranking, which extends it: checkpoints and departures."""
 
 from __future__ import annotations
 
@@ -32,19 +32,20 @@ def settings(released: Released) -> Settings:
 
 
 class AsReleased(Model):
-    """ReLoCLNet as its program computes it: padding counts, and only the diagonal is positive."""
+    """ReLoCLNet as its program computes it: padding counts, and only the diagonal is positive.
+
+    The convolutions of borders begin at random. Each query has a column, even if two have the same video.
+    """
 
     counts_padding = True
     known_in_contrast = False
 
     def _begin(self) -> None:
-        """The borders' convolutions stay as they were drawn."""
         compute_padding(self)
 
     def _ranking_weight(self, batch: Batch) -> Tensor | None:
         return None
 
     def _compared(self, scores: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """A column for each query, even where two have the same video."""
         itself = torch.eye(len(batch), dtype=torch.bool, device=scores.device)
         return scores[:, batch.video_of], torch.arange(len(batch), device=scores.device), itself

@@ -1,12 +1,13 @@
-"""The settings of a released checkpoint's model, from its tensors, its settings and the options beside it.
+"""The settings of a released checkpoint, for importers: from its tensors, its options and the caller.
 
-Shapes and names of tensors give widths, kernels, lengths of the position tables and which parts there are.
-The rest (heads, alpha, how features are prepared) comes from the caller's overrides, else from `model_cfg` in
-the checkpoint, else from the program's `opt.json`, else it is the program's default.
+Shapes and names of tensors give widths, kernels, lengths of position tables and the parts of the model. The
+rest (heads, alpha, preparation of features) comes from the caller's overrides, else from `model_cfg` in the
+checkpoint, else from the program's `opt.json`, else it is the program's default.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,27 +24,26 @@ Value = TypeVar("Value", bool, int, float, str)
 
 STREAMS = ("video", "sub")
 QUERY = "query"
-# Widths of the features that the programs were trained on: ResNet, I3D, both, BERT, and others in use.
+# Common widths of features: ResNet, I3D, both, BERT and others.
 _FEATURE_WIDTHS = (300, 500, 512, 768, 1024, 2048, 2304, 2816, 3072, 4096, 4352)
-# Wider features (ResNet beside I3D) have to come as unit vectors already.
+# Wider features (ResNet with I3D) are unit vectors already.
 _WIDEST_NORMALISED = 3000
 _PROJECTED = "{}_input_proj.net.1.weight"
 _PLACES = "{}_pos_embed.position_embeddings.weight"
-_SHAPES = (
-    ("hidden_size", _PROJECTED.format(QUERY), 0),
-    ("query_input_size", _PROJECTED.format(QUERY), 1),
-    ("max_desc_l", _PLACES.format(QUERY), 0),
-    ("max_ctx_l", _PLACES.format("ctx"), 0),
-)
+_SHAPES = {
+    "hidden_size": (_PROJECTED.format(QUERY), 0),
+    "query_input_size": (_PROJECTED.format(QUERY), 1),
+    "max_desc_l": (_PLACES.format(QUERY), 0),
+    "max_ctx_l": (_PLACES.format("ctx"), 0),
+}
 
 
 @dataclass(frozen=True)
 class Overrides:
-    """Settings that the caller gives in place of the checkpoint's; None: not given.
+    """Settings by which the caller overrides the checkpoint; None: not given.
 
-    `encoders` names what made the features of "query" and of each stream; `dataset` is what the checkpoint
-    was trained on, for programs whose settings go by it; `streams` are those that lie side by side in the
-    features, in their order, each with its width.
+    `encoders`: names of the encoders of "query" and of each stream. `dataset`: the training set, for programs
+    whose settings depend on it. `streams`: names and widths of concatenated streams, in their order.
     """
 
     heads: int | None = None
@@ -62,8 +62,8 @@ class Overrides:
 class Settings:
     """Our settings for a checkpoint: of the system, its inputs and its decoding.
 
-    `labels` is what an end label stood for (`models.trained`). `used_rows`: parameters, as the
-    program calls them, of which only so many first rows are used. `unused`: those that may be left over.
+    `labels` is the meaning of an end label (`models.trained`). Names of parameters are the program's:
+    `used_rows` -> how many first rows are used; `unused` may be left over.
     """
 
     config: Mapping[str, Any]
@@ -75,51 +75,35 @@ class Settings:
 
 
 class Released:
-    """A checkpoint and its settings, by the names that the released programs have for them."""
+    """A checkpoint and its settings, by the names in the released programs."""
 
     def __init__(self, checkpoint: Checkpoint, options: Mapping[str, Any], overrides: Overrides) -> None:
         self.checkpoint, self.overrides = checkpoint, overrides
         self._settings = {**options, **checkpoint.settings}
         self.guessed: list[str] = []
-        """Sentences, for people, on settings that neither file nor caller gives."""
+        """Messages for the user on settings that neither file nor caller gives."""
         self._check_settings()
 
-    @property
-    def hidden(self) -> int:
-        """The width inside."""
-        return self.size(_PROJECTED.format(QUERY), 0)
-
-    @property
-    def max_clips(self) -> int:
-        """Places of the clips' position table."""
-        return self.size(_PLACES.format("ctx"), 0)
-
-    @property
-    def max_tokens(self) -> int:
-        """Places of the words' position table."""
-        return self.size(_PLACES.format(QUERY), 0)
-
-    @property
-    def query_width(self) -> int:
-        """Width of a word's features."""
-        return self.size(_PROJECTED.format(QUERY), 1)
+    def sizes(self, *names: str) -> tuple[int, ...]:
+        """Sizes by the names that the programs' options have for them."""
+        return tuple(self.size(*_SHAPES[name]) for name in names)
 
     @property
     def streams(self) -> dict[str, int]:
-        """The streams there are and their widths, temporal endpoint features included."""
+        """Streams and their widths, temporal endpoint features included."""
         weights = {name: _PROJECTED.format(name) for name in STREAMS}
         widths = {name: self.size(weight, 1) for name, weight in weights.items() if self.has(weight)}
-        if not widths:  # name the parameter that another program's checkpoint lacks
+        if not widths:  # raise with the name of the missing parameter
             self.size(_PROJECTED.format(QUERY), 1)
             self.size(weights[STREAMS[0]], 1)
         return widths
 
     def has(self, name: str) -> bool:
-        """Whether there is a parameter of that name."""
+        """Whether there is a parameter `name`."""
         return name in self.checkpoint.tensors
 
     def size(self, name: str, axis: int) -> int:
-        """The length of a parameter's axis; FormatError where there is no such parameter, or axis."""
+        """The length of a parameter's axis; FormatError if parameter or axis are missing."""
         if not self.has(name):
             raise FormatError(
                 self.checkpoint.path, f"lacks parameter {name!r}: it is no checkpoint of this program"
@@ -129,25 +113,29 @@ class Released:
             raise FormatError(self.checkpoint.path, f"parameter {name!r} has shape", value=shape)
         return shape[axis]
 
+    def count(self, pattern: str) -> int:
+        """The number of parameters whose names match a pattern."""
+        return sum(re.fullmatch(pattern, name) is not None for name in self.checkpoint.tensors)
+
     def refuse_encoders(self, *but: str) -> None:
-        """Raise UsageError where the caller names the encoder of what the system does not read."""
+        """Raise UsageError for encoders of streams that the system does not read."""
         unknown = sorted(set(self.overrides.encoders) - set(but))
         if unknown:
             raise UsageError(f"encoder of {unknown[0]!r}: there are {', '.join(but)}")
 
     def refuse_tef(self, program: str) -> None:
-        """Raise UsageError where the caller says that there are temporal endpoint features."""
+        """Raise UsageError if the caller sets temporal endpoint features."""
         if self.overrides.tef:
             raise UsageError(
                 f"{self.checkpoint.path}: {program} has no temporal endpoint features; leave --tef"
             )
 
     def has_setting(self, name: str) -> bool:
-        """Whether there is a setting of that released name."""
+        """Whether there is a setting `name`."""
         return name in self._settings
 
     def setting(self, name: str, default: Value) -> Value:
-        """A setting by its released name, of the default's kind."""
+        """A setting of the type of its default; FormatError for another type."""
         value = self._settings.get(name, default)
         if isinstance(default, float) and type(value) is int:
             value = float(value)
@@ -162,13 +150,13 @@ class Released:
         return value
 
     def texts(self, name: str) -> list[str]:
-        """A setting that is a list of texts; empty where it is not given, or is another thing."""
+        """A setting that is a list of texts; empty for anything else."""
         value = self._settings.get(name)
         is_texts = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
         return list(value) if is_texts and value else []
 
     def refuse_others(self, name: str, *offered: Any) -> None:
-        """Raise FormatError where a setting has a value that our system does not have."""
+        """Raise FormatError if a setting is none of `offered`; the first is the default."""
         value = self._settings.get(name, offered[0])
         if value not in offered:
             accepted = ", ".join(map(repr, offered))
@@ -177,7 +165,7 @@ class Released:
             )
 
     def heads(self, hidden: int, default: int, reason: str = "the program's default") -> int:
-        """Heads of attention, which no tensor says; UsageError where they do not divide `hidden`."""
+        """Heads of attention, which no tensor tells; UsageError if they do not divide `hidden`."""
         if self.overrides.heads is None and not self.has_setting("n_heads"):
             self.guessed.append(f"heads of attention: {default}, {reason} (--heads)")
         heads = self.overrides.heads or self.setting("n_heads", default)
@@ -189,16 +177,15 @@ class Released:
 
     @property
     def clip_seconds(self) -> float:
-        """The length of a clip."""
         return self.overrides.clip_seconds or self.setting("clip_length", 1.5)
 
     def stream(self, name: str, width: int, normalise: bool) -> StreamInput:
-        """An input, with the encoder that the caller names for it."""
+        """The settings of an input, with the encoder that the caller names."""
         encoder = self.overrides.encoders.get(name, "")
         return StreamInput(width, normalise, *_identity(encoder, is_query=name == QUERY))
 
     def inputs_of_pictures(self, config: Mapping[str, Any], program: str) -> Inputs:
-        """How a program of CONQUER's family prepares features: only pictures are brought to unit length."""
+        """Inputs of CONQUER's and SQuiDNet's programs: only features of pictures are normalised."""
         widths = config["streams"]
         self.refuse_encoders(QUERY, *widths)
         self.refuse_tef(program)
@@ -212,14 +199,16 @@ class Released:
         )
 
     def shared(self, heads: int) -> dict[str, Any]:
-        """Settings that our systems name alike; `heads` are the program's default."""
+        """Settings that XML and ReLoCLNet share; `heads` are the program's default."""
+        streams = self.streams
+        hidden, width, tokens, clips = self.sizes(*_SHAPES)
         return {
-            "streams": self.streams,
-            "query_width": self.query_width,
-            "hidden": self.hidden,
-            "heads": self.heads(self.hidden, heads),
-            "max_clips": self.max_clips,
-            "max_tokens": self.max_tokens,
+            "streams": streams,
+            "query_width": width,
+            "hidden": hidden,
+            "heads": self.heads(hidden, heads),
+            "max_clips": clips,
+            "max_tokens": tokens,
             "input_dropout": self.setting("input_drop", 0.1),
             "dropout": self.setting("drop", 0.1),
             "initializer_range": self.setting("initializer_range", 0.02),
@@ -231,20 +220,24 @@ class Released:
             "as_released": True,
         }
 
-    def decoding(self, ends: Ends) -> Decoding:
-        """As the programs decode: their mask leaves out spans whose ends lie `max_pred_l` clips apart."""
-        longest, nms = self.setting("max_pred_l", 16), self.setting("nms_thd", -1.0)
+    def decoding(
+        self, ends: Ends, lengths: tuple[int, int] = (2, 16), videos: int = 100, nms: float = -1.0
+    ) -> Decoding:
+        """Decoding as in the programs; arguments are the program's defaults.
+
+        Their mask excludes spans whose ends lie `max_pred_l` clips apart.
+        """
+        longest, nms = self.setting("max_pred_l", lengths[1]), self.setting("nms_thd", nms)
         return Decoding(
-            min_clips=self.setting("min_pred_l", 2),
+            min_clips=self.setting("min_pred_l", lengths[0]),
             max_clips=longest - 1 if ends == "exclusive" else longest,
             ends=ends,
-            top_videos=self.setting("max_vcmr_video", 100),
+            top_videos=self.setting("max_vcmr_video", videos),
             nms=nms if nms >= 0 else None,
             spans_before_nms=self.setting("max_before_nms", 200),
         )
 
     def inputs(self, long_videos: LongVideos) -> Inputs:
-        """How features are prepared."""
         tef = self._tef()
         video_is_wide = self.streams.get(STREAMS[0], 0) > _WIDEST_NORMALISED
         bare = {
@@ -255,18 +248,19 @@ class Released:
             name: self.stream(name, width - 2 * tef, not bare[name]) for name, width in self.streams.items()
         }
         self.refuse_encoders(QUERY, *streams)
+        width, tokens, clips = self.sizes("query_input_size", "max_desc_l", "max_ctx_l")
         return Inputs(
-            self.stream(QUERY, self.query_width, not bare[STREAMS[1]]),
+            self.stream(QUERY, width, not bare[STREAMS[1]]),
             streams,
             clip_seconds=self.clip_seconds,
-            max_clips=self.max_clips,
-            max_tokens=self.max_tokens,
+            max_clips=clips,
+            max_tokens=tokens,
             long_videos=long_videos,
             tef=tef,
         )
 
     def _tef(self) -> bool:
-        """Whether two columns of each stream say where a clip begins and ends."""
+        """Whether each stream ends in two columns of temporal endpoint features."""
         if self.overrides.tef is not None:
             return self.overrides.tef
         if "ctx_mode" in self._settings:
@@ -280,8 +274,8 @@ class Released:
         return has_tef
 
     def _check_settings(self) -> None:
-        """FormatError where settings are not those of the tensors: an opt.json of another run."""
-        for name, parameter, axis in _SHAPES:
+        """Raise FormatError if sizes in the settings differ from the tensors: an opt.json of another run."""
+        for name, (parameter, axis) in _SHAPES.items():
             if not self.has(parameter):  # another program's; who needs it will miss it
                 continue
             size = self.size(parameter, axis)
@@ -295,9 +289,9 @@ class Released:
 
 
 def _identity(name: str, *, is_query: bool) -> tuple[str, str]:
-    """Name and fingerprint of an encoder that lies in a folder here, as a corpus keeps them.
+    """Name and fingerprint of an encoder in a local folder, as in a corpus.
 
-    Of any other, and of a folder that holds none: the name as it was given, and no fingerprint.
+    For other encoders the given name, and "" as fingerprint.
     """
     folder = name.partition(":")[2] or name
     if not name or not Path(folder).expanduser().is_dir():

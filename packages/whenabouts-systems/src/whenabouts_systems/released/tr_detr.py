@@ -1,7 +1,11 @@
-"""Checkpoints of TR-DETR as lighthouse trains it."""
+"""TR-DETR as lighthouse trains it: checkpoints, and the program's departures from the paper."""
 
 from __future__ import annotations
 
+import torch
+from torch import Tensor
+
+from whenabouts_systems.models.tr_detr import Model
 from whenabouts_systems.released import _detr
 from whenabouts_systems.released.settings import Released, Settings
 
@@ -12,7 +16,22 @@ def settings(released: Released) -> Settings:
     """Settings as the tensors and the checkpoint's options have them."""
     return _detr.settings(
         released,
-        text_layers=_detr.text_layers(released),
+        text_layers=_detr.layers_of(released, "transformer.t2v_encoder"),
         weight_clip_text=released.setting("CTC_loss_coef", 0.5),
         weight_video_text=released.setting("VTC_loss_coef", 0.3),
     )
+
+
+class AsReleased(_detr.PairsInBatch, Model):
+    """TR-DETR as its program computes it: `PairsInBatch`, and two more departures.
+
+    - Padding counts in the first saliency and in means over words. Windows are in clips of the longest video
+      of the batch, and the network reads on to that length.
+    - A window that begins before its video is sliced from the end, as Python slices; mostly it is empty.
+    """
+
+    def _counted(self, mask: Tensor) -> Tensor:
+        return torch.ones_like(mask)
+
+    def _within(self, place: Tensor, length: Tensor) -> Tensor:
+        return super()._within(place + length * (place < 0), length)

@@ -1,4 +1,4 @@
-"""UVCOM as lighthouse trains it: checkpoints, and which queries its contrast takes as wrong."""
+"""UVCOM as lighthouse trains it: checkpoints, and its departures from the paper."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from whenabouts_systems.models.parts.clustering import walked
+from whenabouts_systems.models.parts.window_targets import borders_of, true_windows
 from whenabouts_systems.models.protocol import Batch
 from whenabouts_systems.models.uvcom import Model
 from whenabouts_systems.released import _detr
@@ -14,7 +16,7 @@ from whenabouts_systems.released.settings import Released, Settings
 
 TITLE = "UVCOM, imported from a checkpoint of lighthouse"
 _UNUSED = "global_rep_token"
-"""The program puts another in its place before it is read."""
+"""The program replaces this parameter before it reads it."""
 
 
 def settings(released: Released) -> Settings:
@@ -40,8 +42,32 @@ def settings(released: Released) -> Settings:
     return replace(own, unused=own.unused | {_UNUSED} & released.checkpoint.tensors.keys())
 
 
-class AsReleased(Model):
-    """The words of other queries are taken as wrong ones even if those belong to the same video."""
+class AsReleased(_detr.PairsInBatch, Model):
+    """UVCOM as lighthouse computes it: `PairsInBatch`, and three more departures.
 
-    def _is_negative(self, batch: Batch, wrong: Tensor) -> Tensor:
-        return torch.ones_like(wrong, dtype=torch.bool)
+    - The walk uses a matrix in place of its inverse.
+    - Padding counts in the clusters, the means, the convolutions, the walk and the slots.
+    - The loss of clips knows only the first of several windows, in whole clips, and counts padding.
+
+    A video's own sentence may be its wrong one, if it is the least alike.
+    """
+
+    shares_padding = True
+
+    def _counted(self, mask: Tensor) -> Tensor | None:
+        return None
+
+    def _walked(self, clips: Tensor, text: Tensor, mask: Tensor | None) -> Tensor:
+        return walked(clips, text, mask, whole=False)
+
+    def _within_videos(self, batch: Batch, alike: Tensor, mask: Tensor) -> Tensor:
+        clips = mask.sum(1)
+        inside = _first_window(true_windows(batch, clips), clips, mask)
+        return (alike.log_softmax(1) * inside).mean()
+
+
+def _first_window(windows: Tensor, clips: Tensor, mask: Tensor) -> Tensor:
+    """(Q, T) bool: the clips in the first of windows (Q, W, 2), whose borders are rounded down."""
+    borders = (borders_of(windows[:, 0]) * clips[:, None]).long()
+    place = torch.arange(mask.shape[1], device=mask.device)
+    return (place >= borders[:, :1]) & (place < borders[:, 1:]) & mask

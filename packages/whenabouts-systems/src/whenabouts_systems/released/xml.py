@@ -1,4 +1,4 @@
-"""Checkpoints of the XML program of the TVR authors."""
+"""The XML program of the TVR authors: checkpoints and departures from the paper."""
 
 from __future__ import annotations
 
@@ -44,23 +44,22 @@ def settings(released: Released) -> Settings:
 class AsReleased(Model):
     """XML as its program computes it.
 
-    Padding is computed and convolved, and only the diagonal counts as positive. In the ranked setting (paper
-    004) the similarity of query and caption multiplies the span loss alone (the paper: the loss), and a known
-    positive is drawn as a negative like others (the paper sums the positives of a query in the numerator of a
-    contrast: `video_loss` = "contrast").
+    - Padding is computed and convolved; the convolutions of borders begin at random.
+    - Only the diagonal is positive: each query has a column, even if two have the same video.
+    - In the ranked setting (paper 004) the similarity of query and caption multiplies only the span loss (in
+      the paper the whole loss), and known positives are drawn as negatives (in the paper they are summed in
+      the numerator of a contrast: `video_loss` = "contrast").
     """
 
     counts_padding = True
 
     def _begin(self) -> None:
-        """The borders' convolutions stay as they were drawn."""
         compute_padding(self)
 
     def _ranking_weight(self, batch: Batch) -> Tensor | None:
         return None
 
     def _videos_against(self, batch: Batch, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """A column for each query, even where two have the same video."""
         columns = torch.arange(len(batch), device=scores.device)
         return scores[:, batch.video_of], self._moments_allowed(batch), columns
 

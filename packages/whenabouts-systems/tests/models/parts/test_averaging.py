@@ -12,7 +12,7 @@ from torch import Tensor
 from whenabouts_systems.features.resample import average_to_length
 from whenabouts_systems.models.parts.averaging import averaged, clips_of, even_borders, frames_of
 from whenabouts_systems.models.protocol import ClipBatch
-from whenabouts_systems.released._averaging import held_borders
+from whenabouts_systems.released.ms_sl import held_borders
 
 
 def _padded(lengths: list[int], width: int = 3) -> tuple[Tensor, Tensor]:

@@ -130,15 +130,15 @@ def over_the_square(layer: ProposalConvolution, rows: Tensor, there: Tensor, cli
     return torch.stack(found)
 
 
-@pytest.mark.parametrize("as_released", [False, True])
+@pytest.mark.parametrize("whole_square", [False, True])
 @pytest.mark.parametrize(
     ("counts", "clips", "kernel", "layers"),
     [((3,), 4, 3, 2), ((15,), 6, 5, 3), ((3, 2, 2), 20, 3, 4), ((2, 1), 9, 5, 1), ((3,), 1, 3, 2)],
 )
 def test_the_convolution_is_the_one_over_the_padded_square(
-    counts: tuple[int, ...], clips: int, kernel: int, layers: int, as_released: bool
+    counts: tuple[int, ...], clips: int, kernel: int, layers: int, whole_square: bool
 ) -> None:
-    layer = convolution(counts, kernel, layers, as_released=as_released).eval()
+    layer = convolution(counts, kernel, layers, whole_square=whole_square).eval()
     cells = cells_of(counts, clips)
     lengths = torch.tensor([clips, max(1, clips - 2), 1])
     there = cells.there(lengths)
@@ -153,13 +153,13 @@ def test_the_program_takes_its_statistics_from_the_padded_square_and_we_from_wha
     counts, clips = (3,), 6
     rows = torch.randn(2, len(cells_of(counts, clips)), 4)
     there = torch.ones(rows.shape[:2], dtype=torch.bool)
-    ours, theirs = (convolution(counts, 3, 2, as_released=flag).train() for flag in (False, True))
+    ours, theirs = (convolution(counts, 3, 2, whole_square=flag).train() for flag in (False, True))
     by_the_book = convolution(counts, 3, 2).train()
     ours(rows, there, clips)
     theirs(rows, there, clips)
     # Two copies of one video: the statistics of the batch are those of the video.
     over_the_square(by_the_book, rows[:1], there[:1], clips)
-    once = convolution(counts, 3, 2, as_released=True).train()
+    once = convolution(counts, 3, 2, whole_square=True).train()
     once(rows[:1].expand(2, -1, -1), there, clips)
     first, book = once.norms[0], by_the_book.norms[0]
     torch.testing.assert_close(first.running_mean, book.running_mean)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from math import exp, log
 
 import pytest
@@ -18,6 +18,7 @@ from whenabouts_systems.models.parts.mutual_matching import (
     positive_cells,
     scaled_bce,
 )
+from whenabouts_systems.released.mmn import ReleasedRule
 
 SENTENCES, VIDEOS, CELLS, WIDTH = 5, 3, 7, 6
 ALL = Keep()
@@ -43,6 +44,7 @@ def drawn(seed: int = 0, others: int = 0) -> tuple[Tensor, Tensor, Truth]:
 
 def by_hand(sentences: Tensor, cells: Tensor, truth: Truth, rule: Rule, keep: Keep) -> tuple[float, float]:
     """Equations 5 and 6, one exponential at a time."""
+    released = isinstance(rule, ReleasedRule)
     of_moments, of_sentences = [], []
     for s, video in enumerate(truth.video_of.tolist()):
         real = [p for p in range(CELLS) if truth.cells[video, p]]
@@ -57,17 +59,17 @@ def by_hand(sentences: Tensor, cells: Tensor, truth: Truth, rule: Rule, keep: Ke
                 if t != s and not near and kept:
                     total += exp(float(sentences[t] @ cells[video, p]) / rule.moment_temperature)
             of_moments.append(log(total) - own / rule.moment_temperature)
-            total = exp(own / rule.sentence_temperature) + (1e-6 if rule.as_released else 0)
+            total = exp(own / rule.sentence_temperature) + (1e-6 if released else 0)
             for v in range(VIDEOS):
                 for c in range(CELLS):
                     near = v == video and float(truth.iou[s, c]) >= rule.negative_iou
-                    if v == video and c in best and not rule.as_released:
+                    if v == video and c in best and not released:
                         continue
                     kept = v == video or keep.cells is None or bool(keep.cells[s, v])
                     if not truth.cells[v, c] or not kept:
                         continue
                     if near:
-                        total += 1 if rule.as_released else 0
+                        total += 1 if released else 0
                     else:
                         total += exp(float(sentences[s] @ cells[v, c]) / rule.sentence_temperature)
             of_sentences.append(log(total) - own / rule.sentence_temperature)
@@ -82,9 +84,9 @@ def assert_by_hand(others: int = 0, rule: Rule = RULE, keep: Keep = ALL) -> None
 
 
 @pytest.mark.parametrize("positives", [1, 2, 3])
-@pytest.mark.parametrize("as_released", [False, True])
-def test_both_terms_are_those_of_the_equations(positives: int, as_released: bool) -> None:
-    assert_by_hand(rule=replace(RULE, positives=positives, as_released=as_released))
+@pytest.mark.parametrize("kind", [Rule, ReleasedRule])
+def test_both_terms_are_those_of_the_equations(positives: int, kind: type[Rule]) -> None:
+    assert_by_hand(rule=kind(**{**asdict(RULE), "positives": positives}))
 
 
 def test_sentences_without_a_truth_are_negatives_of_moments_alone() -> None:
@@ -132,7 +134,7 @@ def test_a_positive_cell_is_no_negative_however_little_it_overlaps() -> None:
     truth = Truth(torch.tensor([[0.2]]), torch.tensor([0]), torch.ones(1, 1).bool(), torch.ones(1, 1))
     _, of_sentences = mutual_matching(sentences, cells, truth, replace(RULE, positives=1))
     assert float(of_sentences) == pytest.approx(0.0, abs=1e-6)
-    _, released = mutual_matching(sentences, cells, truth, replace(RULE, positives=1, as_released=True))
+    _, released = mutual_matching(sentences, cells, truth, ReleasedRule(**{**asdict(RULE), "positives": 1}))
     assert float(released) == pytest.approx(log(1 + exp(RULE.margin / 0.5)), rel=1e-4)
 
 

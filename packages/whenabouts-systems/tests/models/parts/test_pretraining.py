@@ -25,6 +25,7 @@ from whenabouts_systems.models.parts.pretraining import (
     some_of,
 )
 from whenabouts_systems.models.protocol import Batch, ClipBatch, SentenceBatch
+from whenabouts_systems.released.hero import two_clips_long
 
 MASK, BEGIN = 29, 0
 EVERY: dict[str, float] = dict.fromkeys(TASKS, 1.0)
@@ -122,7 +123,7 @@ def test_a_clip_that_stays_teaches_nothing_and_an_order_is_told_from_the_clips()
 
 def _learned(model: Model, videos: ClipBatch) -> tuple[Pretraining, tuple[Tensor, Tensor, Sequences]]:
     assert model.encoder is not None and model.pretraining_heads is not None
-    learned = Pretraining(model.encoder, model.pretraining_heads, model.config.as_released)
+    learned = model.losses_of_tasks(model.encoder, model.pretraining_heads)
     return learned, (model._features(videos), videos.mask, model.sequences(videos))
 
 
@@ -191,8 +192,9 @@ def test_sentences_become_queries_and_are_taken_out_of_their_videos() -> None:
         assert torch.equal(asked, said.words[own, number][said.mask[own, number]][:3])
         clips = (said.of_clips[own] == number).nonzero()[:, 0].tolist()
         assert (first, last) == (clips[0], clips[-1])
-    released = matched(videos, 5, 9, as_released=True)
-    assert released is not None
+    every = matched(videos, 5, 9)
+    assert every is not None
+    released = two_clips_long(every)
     spans, ends = released.spans, videos.mask.sum(1)[released.video_of] - 1
     assert ((spans[:, 1] > spans[:, 0]) | (spans[:, 1] == ends)).all()
     assert matched(replace(videos, sentences=replace(said, mask=said.mask & False)), 5, 9) is None

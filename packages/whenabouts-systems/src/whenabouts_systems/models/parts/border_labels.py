@@ -1,16 +1,15 @@
-"""What CET and BET have alike: labels of a moment's borders that fall off inside it, and what learns them.
+"""The settings, base class and loss that CET and BET share: soft labels of a moment's start and end.
 
-Papers 001 (appendix C.2, equations 10 to 12) and 002 (appendix B.2, equations 9 and 10). The printed
-numerators are `x_e - i` and `i - x_s`, the denominators and conditions have stars: `x_e* - x_s* + 1`,
-`x_s* <= i <= x_e*`. With starred first and last clips, both inclusive, `x_e* - x_s* + 1` is the moment's
-number of clips n; a label that is to be 1 at the true border then asks for numerators of n there. So `x_e` is
-read as the border behind the last clip, `x_e* + 1`, and `x_s` as the clip before the first, `x_s* - 1`:
+Papers 001 (appendix C.2, equations 10 to 12) and 002 (appendix B.2, equations 9 and 10). The equations print
+the numerators `x_e - i` and `i - x_s`, but the denominator `x_e* - x_s* + 1` and the condition
+`x_s* <= i <= x_e*`. With first and last clip x_s* and x_e*, both inclusive, the denominator is the number of
+clips n. A label is 1 at the true border only if the numerator is n there. So x_e is read as x_e* + 1, and x_s
+as x_s* - 1:
 
     start: ((x_e* + 1 - i) / n)^k        end: ((i - x_s* + 1) / n)^k        inside the moment, else 0
 
-The start's label is 1 at the first clip and (1 / n)^k at the last, the end's the other way round. Read
-without a difference between starred and plain (`to_the_letter`), the highest label is ((n - 1) / n)^k, and a
-moment of one clip has no border at all.
+The start's label is 1 at the first clip and (1 / n)^k at the last; the end's is the reverse. With x_e = x_e*
+and x_s = x_s* (`to_the_letter`) the highest label is ((n - 1) / n)^k, and a moment of one clip has no border.
 """
 
 from __future__ import annotations
@@ -28,22 +27,29 @@ from whenabouts_systems.models.parts.ranking_loss import weighted_mean
 from whenabouts_systems.models.parts.text_encoder import Words, check_sizes
 from whenabouts_systems.models.parts.transformer import Norm, TransformerEncoder
 from whenabouts_systems.models.protocol import Batch, ClipBatch, Losses
-from whenabouts_systems.models.settings import NotNegative, Positive, Share, Size, Streams, check_settings
+from whenabouts_systems.models.settings import (
+    NotNegative,
+    Positive,
+    Share,
+    Size,
+    Streams,
+    check_settings,
+    name_of_system,
+)
 
 
 @dataclass(frozen=True)
 class BorderSettings:
-    """Settings of CET and of BET; the defaults are the published ones where there are any."""
+    """Settings of CET and BET; defaults are published where the papers give a value."""
 
     streams: Streams = field(default_factory=lambda: {"video": 4096})
     """Stream -> width of its features."""
     query_width: Size = 768
-    """Width of words' features; not used where there is a `text_encoder`."""
+    """Width of words' features; unused with a `text_encoder`."""
     text_encoder: str = ""
-    """A DistilBERT by the name of a folder or of a hub's repository, from which a training begins ("": the
-    words come as features)."""
+    """Folder or hub repository of the DistilBERT that a training begins with; "": words come as features."""
     text: Mapping[str, Size] = field(default_factory=dict)
-    """Its sizes where they are not those of distilbert-base; see `parts/text_encoder.py`."""
+    """Sizes of the text encoder that differ from distilbert-base; see `parts/text_encoder.py`."""
     hidden: Size = 512
     """d of the paper."""
     layers: Size = 6
@@ -55,24 +61,24 @@ class BorderSettings:
     dropout: Share = 0.1
     initializer_range: NotNegative = 0.02
     label_power: Positive = 10.0
-    """k of the paper: how fast labels fall off beside the borders."""
+    """k of the paper: the higher, the faster labels fall off from the border."""
     as_released: bool = False
-    """No program was released; this takes equation 10 to the letter. See `parts/border_labels.py`."""
+    """Equation 10 to the letter; no program was released."""
 
-    def check(self, system: str) -> None:
-        """Raise UsageError, naming the system, where a setting makes no model."""
+    def __post_init__(self) -> None:
+        system = name_of_system(self)
         check_settings(self, system)
         check_sizes(self.text, system)
 
     def transformer(self) -> TransformerEncoder:
-        """A transformer of these settings with fresh weights."""
+        """A transformer with fresh weights."""
         return TransformerEncoder(
             self.layers, self.hidden, self.heads, self.feedforward, self.dropout, self.norm
         )
 
 
 class BorderModel(nn.Module):
-    """What stands before the transformer, and the loss; a video has no score of its own."""
+    """The layers before the transformer, and the loss; these systems do not score videos."""
 
     def __init__(self, config: BorderSettings) -> None:
         super().__init__()
@@ -84,22 +90,22 @@ class BorderModel(nn.Module):
         self.clip_positions = PositionEmbedding(config.max_clips, width, config.input_dropout, "clips")
 
     def begin(self) -> None:
-        """Read the pretrained text encoder, where there is one, before a training's first step."""
+        """Before the first step: load the pretrained text encoder, if one is set."""
         self.words.begin(self.config.text_encoder)
 
     @property
     def video_weight(self) -> float:
-        """0: a video has no score of its own."""
+        """0: videos have no score."""
         return 0.0
 
     def clips(self, videos: ClipBatch, packing: Packing) -> Tensor:
-        """(N, D): packed clips of the transformer's width (equation 7), in their places."""
+        """(N, D): packed clips of the transformer's width (equation 7), with places added."""
         features = torch.cat([packing.pack(videos.streams[name]) for name in self.config.streams], dim=1)
         rows: Tensor = self.clip_positions(self.clip_projection(features), packing)
         return rows
 
     def border_loss(self, logits: Tensor, batch: Batch) -> Losses:
-        """The terms `start` and `end` of equation 12, from the logits (2, Q, T) in each query's own video."""
+        """The terms `start` and `end` of equation 12, from logits (2, Q, T) in each query's own video."""
         power, to_the_letter = self.config.label_power, self.config.as_released
         labels = interpolated_labels(batch.spans, logits.shape[2], power, to_the_letter=to_the_letter)
         return border_terms(logits, labels, batch.videos.mask[batch.video_of], batch.weight)
@@ -108,10 +114,9 @@ class BorderModel(nn.Module):
 def interpolated_labels(
     spans: Tensor, clips: int, power: float, *, to_the_letter: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """(Q, T) labels of start and of end, in [0, 1], of moments whose first and last clip are `spans` (Q, 2).
+    """(Q, T) labels of start and end in [0, 1], for moments with first and last clips `spans` (Q, 2).
 
-    `clips` is T, `power` is the k of the paper: the higher, the faster labels fall off. Paper 001, equation
-    10.
+    `clips` is T, `power` is k of paper 001, equation 10.
 
     >>> start, end = interpolated_labels(torch.tensor([[1, 2]]), 4, 2.0)
     >>> start.tolist(), end.tolist()
@@ -130,11 +135,11 @@ def interpolated_labels(
 def border_terms(
     logits: Tensor, labels: tuple[Tensor, Tensor], mask: Tensor, weight: Tensor | None
 ) -> dict[str, Tensor]:
-    """The terms `start` and `end`, whose sum is equation 12 of paper 001: half of each, the mean over
-    queries.
+    """The terms `start` and `end`; their sum is equation 12 of paper 001.
 
-    Equation 11: the binary cross-entropy, the mean over the real clips of a query's video. `logits` (2, Q,
-    T), `labels` (Q, T) twice, `mask` (Q, T); `weight` (Q,) weighs queries where it is given.
+    Equation 11: binary cross-entropy, averaged over the real clips of each query's video. Each term is half
+    the mean over queries, with `weight` (Q,) if given. `logits` (2, Q, T), `labels` (Q, T) twice, `mask`
+    (Q, T).
     """
     entropy = functional.binary_cross_entropy_with_logits(
         logits.float(), torch.stack(labels), reduction="none"

@@ -1,4 +1,4 @@
-"""Localizers that rate clips beside the whole video, and learn what wrong words are (QD-DETR).
+"""Base class of localizers that rate clips against the whole video and against wrong queries (QD-DETR).
 
 Shapes as in `protocol`.
 """
@@ -21,17 +21,17 @@ from whenabouts_systems.models.settings import Positive, Size
 
 @dataclass(frozen=True)
 class ContrastedSettings(WindowSettings):
-    """Settings of the family, and `text_layers`, in which clips look at words."""
+    """Settings of the family, and the number of `text_layers` in which clips look at words."""
 
     text_layers: Size = 2
     temperature: Positive = 0.5
-    """Of the contrast of ratings."""
+    """Temperature of the contrast of ratings."""
 
 
 class ContrastedModel(AnchoredModel):
-    """A localizer with anchors in which a clip's saliency is its product with a token of the whole video.
+    """A localizer with anchors; the saliency of a clip is its product with a token of the whole video.
 
-    In training a second pass asks each video with another query's words, whose saliency must be low.
+    In training a second pass pairs each video with another query, for which saliency must be low.
     """
 
     config: ContrastedSettings
@@ -43,7 +43,7 @@ class ContrastedModel(AnchoredModel):
 
     @abstractmethod
     def saliency_for(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
-        """(P, T) of P pairs, without their windows."""
+        """(P, T) saliency of P pairs, without their windows."""
 
     def salience(self, clips: Tensor, whole: Tensor) -> Tensor:
         """(P, T): the product of each clip (P, T, D) with the token (P, D), over the square root of D."""
@@ -53,7 +53,7 @@ class ContrastedModel(AnchoredModel):
     def saliency_loss(
         self, batch: Batch, detected: Detected, queries: QueryEncoding, videos: VideoEncoding
     ) -> Tensor:
-        """The hinge of Moment-DETR, the contrast of ratings and what wrong words' saliency lacks."""
+        """The hinge of Moment-DETR, the contrast of ratings, and the loss of saliency for wrong queries."""
         hinge = super().saliency_loss(batch, detected, queries, videos)
         wrong = self.wrong_queries(batch, detected, videos.mask)
         scores, others = detected.saliency.float(), self.saliency_for(queries.take(wrong), videos).float()
@@ -69,9 +69,9 @@ class ContrastedModel(AnchoredModel):
         return hinge + contrast + low
 
     def wrong_queries(self, batch: Batch, detected: Detected, mask: Tensor) -> Tensor:
-        """(Q,) the query whose words each pair is asked with a second time: the next. `mask` (Q, T)."""
+        """(Q,) the query of each pair in the second pass: the next one. `mask` (Q, T)."""
         return torch.arange(len(batch), device=mask.device).roll(-1)
 
     def _is_negative(self, batch: Batch, wrong: Tensor) -> Tensor:
-        """(Q,) bool: whether the other query's words are wrong for the query's video."""
-        return ~batch.positives[wrong, batch.video_of]
+        """(Q,) bool: whether query `wrong` (Q,) is wrong for the video of each query."""
+        return ~self._answering(batch)[wrong, torch.arange(len(batch), device=wrong.device)]

@@ -69,6 +69,19 @@ OF_ANCHOR_DECODER: Patterns = (
 )
 """What `AnchorDecoder` calls its parts -> what the programs do. `OF_SELF_LAYERS` comes behind."""
 
+OF_CONTRASTED: Patterns = (
+    *perceptron_names("span", "span_embed", 3),
+    (r"^classes\.", "class_embed."),
+    (r"^salient_clip\.", "saliency_proj1."),
+    (r"^salient_whole\.", "saliency_proj2."),
+    (r"^whole_place$", "global_rep_pos"),
+    (r"^text_to_video\.", "transformer.t2v_encoder.layers."),
+    (r"^encoder\.", "transformer.encoder.layers."),
+    *OF_ANCHOR_DECODER,
+    *OF_SELF_LAYERS,
+)
+"""Names of QD-DETR's parts in its program, and of the same parts of its successors."""
+
 OF_SLOT_ATTENTION: Patterns = (
     (r"(slot_atten|processer_for_tgt)\.(rows|slots|perceptron)_norm\.", r"\1.norm_\2."),
     (r"\.norm_rows\.", ".norm_inputs."),

@@ -1,11 +1,12 @@
-"""The sparse 2-D map of moments (2D-TAN, MMN): which cells it has, their features, and a convolution over it.
+"""The sparse 2-D map of moments (2D-TAN, MMN): its cells, their features, and a convolution over it.
 
-Cell (first, last) stands for the clips first..last of a video. With pooling counts (15, 8, 8) a map has every
-moment of up to 16 clips, then those of 18, 20, ... 32 clips that begin at an even clip, then those of 36,
-40, ... clips that begin at a multiple of 4: 136 cells of 16 clips, with (15, 8, 8) 1,104 of 64, with
-(15, 8, 8, 8) 2,548 of 128. Cells are kept as rows and never as a square: row p of a video of n clips is
-cell p of `cells_of(counts, n)`. They are ordered by last clip, then by first, so that the cells of a shorter
-video are the first ones, and padding is at the end.
+Cell (first, last) is the moment of the clips first to last. With pooling counts (15, 8, 8) a map has all
+moments of up to 16 clips, then moments of 18, 20, ... 32 clips that begin at an even clip, then moments of
+36, 40, ... clips that begin at a multiple of 4. A video of 64 clips has 1,104 cells; of 128 clips, with
+(15, 8, 8, 8), 2,548.
+
+Cells are stored as rows, not as a square: row p of a video of n clips is cell p of `cells_of(counts, n)`.
+They are ordered by last clip, then by first. So the cells of a shorter video come first and padding last.
 
 Shapes: V videos, N clips, P cells, S sentences, D width.
 """
@@ -29,12 +30,12 @@ Counts = Annotated[
     tuple[Annotated[int, Meta(ge=0)], ...],
     Meta(min_length=1, description="whole numbers, 0 or more, at least one of them"),
 ]
-"""Pooling counts: how many lengths of moments each group of a map has."""
+"""Pooling counts: the number of moment lengths in each group of a map."""
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The cells of a map of `clips` clips: `first` and `last` clip of each, both inclusive, (P,) int64."""
+    """The cells of a map of `clips` clips: their `first` and `last` clips, inclusive, (P,) int64."""
 
     clips: int
     first: Tensor
@@ -44,13 +45,13 @@ class Cells:
         return len(self.first)
 
     def there(self, clips: Tensor) -> Tensor:
-        """(V, P) bool: which cells lie inside videos of so many clips (V,)."""
+        """(V, P) bool: the cells inside videos of `clips` (V,) clips."""
         return self.last.to(clips.device) < clips[:, None]
 
     def overlaps(self, moments: Tensor, clips: Tensor) -> Tensor:
-        """(S, P) IoU of moments (S, 2), shares of their video, with the cells of videos of (S,) clips.
+        """(S, P) IoU of moments (S, 2), as shares of their video, with the cells of videos of (S,) clips.
 
-        A cell is [first / n, (last + 1) / n) of its video. A moment without length overlaps nothing.
+        A cell is [first / n, (last + 1) / n). An empty moment has IoU 0.
         """
         count = clips[:, None]
         first, last = self.first.to(moments.device), self.last.to(moments.device)
@@ -58,7 +59,7 @@ class Cells:
         return iou(moments[:, None].to(cells.dtype), cells)
 
     def square(self, values: Tensor, fill: float) -> Tensor:
-        """(V, P) values as maps (V, N, N), with `fill` where there is no cell."""
+        """(V, P) values as maps (V, N, N), with `fill` for missing cells."""
         at = self.first * self.clips + self.last
         whole = values.new_full((len(values), self.clips * self.clips), fill)
         whole = whole.index_copy(1, at.to(values.device), values)
@@ -66,9 +67,9 @@ class Cells:
 
 
 def iou(spans: Tensor, others: Tensor) -> Tensor:
-    """(...) intersection over union of spans (..., 2); 0 where both are empty.
+    """(...) intersection over union of spans (..., 2); 0 if both are empty.
 
-    The union is taken as the hull: where two spans do not meet, the intersection is 0 anyway.
+    The union is computed as the hull: they differ only if the intersection is 0.
     """
     shared = torch.minimum(spans[..., 1], others[..., 1]) - torch.maximum(spans[..., 0], others[..., 0])
     hull = torch.maximum(spans[..., 1], others[..., 1]) - torch.minimum(spans[..., 0], others[..., 0])
@@ -76,7 +77,7 @@ def iou(spans: Tensor, others: Tensor) -> Tensor:
 
 
 def offsets(counts: Counts, clips: int) -> Iterator[tuple[int, int]]:
-    """How far last lies behind first in each diagonal of a map, and which first clips it has: every `stride`.
+    """last - first of each diagonal of a map, and the stride of its first clips.
 
     >>> [offset for offset, _ in offsets((3, 2), 12)]
     [0, 1, 2, 3, 5, 7]
@@ -93,7 +94,7 @@ def offsets(counts: Counts, clips: int) -> Iterator[tuple[int, int]]:
 
 
 def _by_diagonals(counts: Counts, clips: int) -> list[tuple[int, int]]:
-    """(last, first) of every cell, one diagonal of the map after the other."""
+    """(last, first) of every cell, diagonal by diagonal."""
     return [
         (first + offset, first)
         for offset, stride in offsets(counts, clips)
@@ -103,13 +104,13 @@ def _by_diagonals(counts: Counts, clips: int) -> list[tuple[int, int]]:
 
 @lru_cache(maxsize=64)
 def cells_of(counts: Counts, clips: int) -> Cells:
-    """The cells of a map over so many clips."""
+    """The cells of a map of `clips` clips."""
     last, first = torch.tensor(sorted(_by_diagonals(counts, clips)), dtype=torch.int64).unbind(1)
     return Cells(clips, first.contiguous(), last.contiguous())
 
 
 class MaxMap(nn.Module):
-    """A cell's feature is the largest value, dimension by dimension, of its clips (2D-TAN's max pooling)."""
+    """Max pooling (2D-TAN): a cell's feature is the maximum of its clips in each dimension."""
 
     def __init__(self, counts: Counts) -> None:
         super().__init__()
@@ -118,8 +119,8 @@ class MaxMap(nn.Module):
     def forward(self, clips: Tensor) -> Tensor:
         """(V, N, D) to (V, P, D).
 
-        Maxima of 1, 2, 4, ... neighbours are made once (a sparse table, as for range maximum queries); a cell
-        is the larger of the two, overlapping or not, that cover it.
+        A sparse table, as for range maximum queries: maxima of 1, 2, 4, ... neighbours are computed once, and
+        each cell is the maximum of the two that cover it.
         """
         tables, reach = [clips], 1
         while 2 * reach <= clips.shape[1]:
@@ -132,7 +133,7 @@ class MaxMap(nn.Module):
 
 @lru_cache(maxsize=64)
 def _halves(counts: Counts, clips: int) -> tuple[Tensor, Tensor]:
-    """(P,) twice: rows of the joined tables of `MaxMap` whose larger value is a cell's."""
+    """(P,) twice: the rows of the tables of `MaxMap`, concatenated, that cover each cell."""
     cells = cells_of(counts, clips)
     level = (cells.last - cells.first + 1).double().log2().floor().long()
     reach = 2**level
@@ -141,7 +142,7 @@ def _halves(counts: Counts, clips: int) -> tuple[Tensor, Tensor]:
 
 
 class ChainMap(nn.Module):
-    """A cell of one more clip is a convolution over two neighbouring cells (2D-TAN's other map)."""
+    """Convolved features (2D-TAN): a cell is a convolution over two neighbouring cells of one clip less."""
 
     def __init__(self, counts: Counts, width: int) -> None:
         super().__init__()
@@ -164,18 +165,18 @@ class ChainMap(nn.Module):
 
 @lru_cache(maxsize=64)
 def _order_of_diagonals(counts: Counts, clips: int) -> Tensor:
-    """(P,) where each cell lies in the diagonals, laid one after the other."""
+    """(P,) the place of each cell in the concatenated diagonals."""
     cells = _by_diagonals(counts, clips)
     return torch.tensor(sorted(range(len(cells)), key=cells.__getitem__))
 
 
 @lru_cache(maxsize=64)
 def map_areas(counts: Counts, clips: int, reach: int, layers: int, whole: bool = False) -> tuple[Area, ...]:
-    """The places that each layer computes, the map itself first and last.
+    """The places that each layer computes; the first and the last area are the map itself.
 
-    After layer i a place is computed that is within i * reach of a cell (else it sees nothing) and within
-    (layers - i) * reach of a cell (else no cell ever sees it). `whole`: the whole frame that the released
-    program computes, (layers - i) * reach wider than the map on each side.
+    Layer i computes places within i * reach of a cell (others see no cell) and within (layers - i) * reach of
+    a cell (no cell sees others). `whole`: the square that is (layers - i) * reach wider than the map on each
+    side, as MMN's program computes it.
     """
     cells = cells_of(counts, clips)
     around = reach * layers
@@ -199,17 +200,15 @@ def _dilated(image: Tensor, reach: int) -> Tensor:
 
 
 class ProposalConvolution(nn.Module):
-    """Convolutions over the map, each followed by batch normalisation, ReLU and a division by what it saw.
+    """Convolutions over the map, each with batch normalisation, ReLU and a division by its real inputs.
 
-    After each layer a value is divided by the number of real places under the kernel (the places that the
-    layer before had), so that the border of the map is not dimmer than its middle. Only places that a cell of
-    the map depends on are computed and count in the statistics of normalisation.
+    After each layer a value is divided by the number of real places under the kernel. Otherwise values at the
+    border of the map would be smaller than in its middle. Only places that a cell of the map depends on are
+    computed and count in the statistics of normalisation. With `whole_square` these statistics include the
+    padded square in training, most of which sees no cell.
 
-    Dividing makes values small, and normalisation large again. Its running variances begin at what fresh
-    weights make of inputs whose mean square is `square`: with 1, PyTorch's own start, an untrained system
-    would see nothing of a video in evaluation.
-
-    `as_released`: statistics in training are those of the padded square, most of which sees nothing.
+    Running variances begin at the variance that fresh weights give inputs with mean square `square`. With 1,
+    PyTorch's default, an untrained system would give nearly equal outputs for all videos in evaluation.
     """
 
     def __init__(
@@ -219,30 +218,27 @@ class ProposalConvolution(nn.Module):
         shape: tuple[int, int],
         square: float,
         *,
-        as_released: bool = False,
+        whole_square: bool = False,
     ) -> None:
-        """`widths` of what goes in and of all layers; `shape`: width of the kernel, number of layers."""
+        """`widths` of the input and of all layers; `shape`: width of the kernel, number of layers."""
         super().__init__()
         kernel, layers = shape
-        self.counts, self.kernel, self.as_released = counts, kernel, as_released
+        self.counts, self.kernel, self.whole_square = counts, kernel, whole_square
         given, width = widths
         self.convs = nn.ModuleList(
             nn.Conv2d(width if layer else given, width, kernel) for layer in range(layers)
         )
         norms = [nn.BatchNorm1d(width) for _ in range(layers)]
         for layer, norm in enumerate(norms):
-            # PyTorch draws weights of variance 1 / (3 inputs); half of what ReLU lets through is zero.
+            # PyTorch draws weights of variance 1 / (3 inputs); ReLU sets half of the values to zero.
             nn.init.constant_(cast("Tensor", norm.running_var), (0.5 / kernel**4 if layer else square) / 3)
         self.norms = nn.ModuleList(norms)
 
     def forward(self, rows: Tensor, there: Tensor, clips: int) -> Tensor:
-        """(V, P, D) cells of maps over `clips` clips, convolved; `there` (V, P) says which are real.
-
-        What stands for cells that are not there is zero afterwards.
-        """
-        reach, whole = self.kernel // 2, self.as_released and self.training
+        """(V, P, D) cells of maps of `clips` clips, convolved; zero where `there` (V, P) is false."""
+        reach, whole = self.kernel // 2, self.whole_square and self.training
         areas = map_areas(self.counts, clips, reach, len(self.convs), whole)
-        full = bool(there.all())  # all videos have one mask: weights are made once
+        full = bool(there.all())  # one mask for all videos: weights are computed once
         present = there[:1] if full else there
         rows = rows * there[..., None]
         layers = cast(
@@ -251,7 +247,7 @@ class ProposalConvolution(nn.Module):
         for number, (conv, norm) in enumerate(layers, 1):
             before, after = areas[number - 1], areas[number]
             weight = _weights(present, before, after, self.kernel)
-            if not full and not whole:  # places that only padding of a shorter video depends on do not count
+            if not full and not whole:  # drop places that only padding of a shorter video depends on
                 weight = weight * _depended_on(there, areas[0], after, reach * (len(layers) - number))
             rows = convolved(rows, conv, before, after)
             rows = _normalised(norm, rows, weight > 0, whole).relu() * weight[..., None]
@@ -263,7 +259,7 @@ class ProposalConvolution(nn.Module):
 
 
 def _weights(present: Tensor, before: Area, after: Area, kernel: int) -> Tensor:
-    """(V, C) one over the number of real places under the kernel; 0 where there are none."""
+    """(V, C) 1 / the number of real places under the kernel; 0 without any."""
     seen = before.boxed(present[..., None].float())
     ones = seen.new_ones((1, 1, kernel, kernel))
     with torch.autocast(seen.device.type, enabled=False):
@@ -273,13 +269,13 @@ def _weights(present: Tensor, before: Area, after: Area, kernel: int) -> Tensor:
 
 
 def _depended_on(there: Tensor, cells: Area, after: Area, reach: int) -> Tensor:
-    """(V, C) whether a place is within reach of a real cell of its own video."""
+    """(V, C) whether a place is within `reach` of a real cell of its own video."""
     around = functional.pad(cells.boxed(there[..., None].float()), [after.margin] * 4)
     return after.rows(_dilated(around, reach))[..., 0]
 
 
 def _normalised(norm: nn.BatchNorm1d, rows: Tensor, real: Tensor, everything: bool) -> Tensor:
-    """(V, C, D) normalised; statistics of real rows (V or 1, C) alone, unless `everything` counts."""
+    """(V, C, D) normalised with the statistics of `real` rows (V or 1, C), or of `everything`."""
     if everything or not norm.training or bool(real.all()):
         flat = rows.flatten(0, 1)
         return _by_norm(norm, flat).view(rows.shape)
@@ -289,7 +285,7 @@ def _normalised(norm: nn.BatchNorm1d, rows: Tensor, real: Tensor, everything: bo
 
 
 def _by_norm(norm: nn.BatchNorm1d, rows: Tensor) -> Tensor:
-    """Normalised rows (N, D); by the running statistics where there is but one row, which has no spread."""
+    """Normalised rows (N, D); a single row has no variance and gets the running statistics."""
     if norm.training and len(rows) < 2:
         means, spreads = norm.running_mean, norm.running_var
         return functional.batch_norm(rows, means, spreads, norm.weight, norm.bias, eps=norm.eps)
@@ -298,7 +294,7 @@ def _by_norm(norm: nn.BatchNorm1d, rows: Tensor) -> Tensor:
 
 
 class Pointwise(nn.Conv2d):
-    """A linear layer whose weights have the shape of a 1 x 1 convolution, as the released files keep them."""
+    """A linear layer with weights in the shape of a 1 x 1 convolution, as in released checkpoints."""
 
     def __init__(self, width: int, joint_width: int) -> None:
         super().__init__(width, joint_width, 1)
@@ -309,5 +305,5 @@ class Pointwise(nn.Conv2d):
 
 
 def joint(layer: Pointwise, rows: Tensor) -> Tensor:
-    """Rows in a joint space, as unit vectors."""
+    """Project rows into a joint space, as unit vectors."""
     return unit(layer(rows).float())

@@ -1,12 +1,13 @@
-"""The losses of MMN: scaled binary cross-entropy, and contrast of moments with sentences both ways.
+"""The losses of MMN, CroCs and G2L: scaled cross-entropy of the IoU, and contrast of moments and sentences.
 
-Shapes: S sentences with a truth, A >= S sentences in all (the first S are those with a truth, the others are
-negatives only), V videos, P cells of a map (see `moment_map`), K positive cells of a sentence, D width.
+Sources: Wang et al., "Negative Sample Matters" (MMN), equations 3 to 6; paper 001 (CroCs), equations 4 to 6;
+Li et al., "G2L" (ICCV 2023) for weights of negatives.
 
-`Keep` narrows which pairs are negatives: it takes pairs out (CroCs: those that are too similar), or leaves
-only chosen ones (CroCs' second stage: `Keep.of_pairs` with the chosen pairs true). `Positives.share` weighs
-the negatives of a sentence's own video (G2L). Sources: Wang et al., "Negative Sample Matters" (MMN),
-equations 3 to 6; paper 001, equations 4 to 6; for the weights Li et al., "G2L" (ICCV 2023).
+- `Keep` restricts the negatives: CroCs' first stage excludes similar pairs, its second keeps chosen pairs.
+- `Positives.share` weights the negatives in a sentence's own video (G2L).
+
+Shapes: S sentences with a true moment, A >= S sentences in all (those after the first S are negatives only),
+V videos, P cells of a map (see `moment_map`), K positive cells of a sentence, D width.
 """
 
 from __future__ import annotations
@@ -18,19 +19,18 @@ from torch import Tensor
 from torch.nn import functional
 
 ABSENT = -1e4
-"""A logit that adds nothing to a sum of exponentials, and of which a gradient can be taken (unlike -inf)."""
-_RELEASED_EPSILON = 1e-6
+"""A logit that adds nothing to a sum of exponentials; unlike -inf it has a gradient."""
 _LEAST_SHARE = 1e-4
-"""A share below this counts as this: its logarithm is taken."""
+"""Shares are clamped to this minimum before their logarithm is taken."""
 
 
 @dataclass(frozen=True)
 class Truth:
-    """The truth about a batch's sentences.
+    """The true moments of a batch's sentences.
 
-    `iou` (S, P): how far the sentence's moment overlaps each cell of its own video. `video_of` (S,) int64.
-    `cells` (V, P) bool: which cells a video has. `overlap` (S, S): IoU of the moments of two sentences; what
-    stands there for sentences of different videos is not read.
+    `iou` (S, P): IoU of the sentence's moment with each cell of its own video. `video_of` (S,) int64. `cells`
+    (V, P) bool: the cells of each video. `overlap` (S, S): IoU of the moments of two sentences; unused for
+    sentences of different videos.
     """
 
     iou: Tensor
@@ -41,16 +41,14 @@ class Truth:
 
 @dataclass(frozen=True)
 class Rule:
-    """The numbers of the contrast.
+    """The settings of the contrast.
 
-    `positives` is K, how many cells of the highest IoU are a sentence's. The cosine of a positive pair is
-    lessened by `margin`, then all are divided by a temperature: that of moments that look for their sentence,
-    or of sentences that look for their moment. A cell of the same video is a negative where its IoU is below
-    `negative_iou` and it is none of the sentence's positives (of a short moment even the best cell's IoU may
-    be so low); a sentence of the same video where the moments' IoU is below `same_iou`.
-
-    `as_released`: cells of the same video at or above `negative_iou` are not left out: each adds exp(0) = 1
-    to the sum, and 1e-6 is added to it. A positive cell below `negative_iou` is a negative of its own, too.
+    - `positives` is K: the K cells of the highest IoU are a sentence's positives.
+    - `margin` is subtracted from the cosine of a positive pair. Cosines are divided by `moment_temperature`
+      where moments look for their sentence, by `sentence_temperature` the other way round.
+    - A cell of the same video is a negative if its IoU is below `negative_iou` and it is not positive. (For a
+      short moment even the best cell may have a lower IoU.)
+    - A sentence of the same video is a negative if the IoU of the two moments is below `same_iou`.
     """
 
     margin: float
@@ -59,15 +57,28 @@ class Rule:
     positives: int = 1
     negative_iou: float = 0.5
     same_iou: float = 0.5
-    as_released: bool = False
+
+    def logits_inside(self, logits: Tensor, truth: Truth, positives: Positives) -> Tensor:
+        """(S, 1 or K, P): logits (S, P) in the own video, `ABSENT` for cells that are no negatives."""
+        weighed = logits[:, None]
+        if positives.share is not None:
+            weighed = weighed + _log_share(positives.share)
+        return weighed.masked_fill(~negatives_inside(truth, self, positives)[:, None], ABSENT)
+
+    def log_of_negatives(self, inside: Tensor, outside: Tensor) -> Tensor:
+        """(S, 1 or K): logarithm of the sum of exp over negatives inside and `outside` (S, 1) the own video.
+
+        `inside` (S, 1 or K, P) are logits, `outside` is a logarithm.
+        """
+        return torch.logaddexp(inside.logsumexp(2), outside)
 
 
 @dataclass(frozen=True)
 class Keep:
-    """Which pairs may be negatives; None: all. A sentence and its own moment are always compared.
+    """The pairs that may be negatives; None: all. A sentence is always compared with its own moment.
 
-    `sentences` (S, A) bool: of the moments of sentence s, which sentences. `cells` (S, V) or (S, V, P) bool:
-    of sentence s, which videos' cells.
+    `sentences` (S, A) bool: sentences that the moments of sentence s meet. `cells` (S, V) or (S, V, P) bool:
+    cells that sentence s meets.
     """
 
     sentences: Tensor | None = None
@@ -75,10 +86,10 @@ class Keep:
 
     @classmethod
     def of_pairs(cls, pairs: Tensor, video_of: Tensor) -> Keep:
-        """From pairs (A, V) of a sentence and a video: both ways, except that an own video stays whole.
+        """From `pairs` (A, V) bool of a sentence and a video; pairs within one video are always kept.
 
-        The moments of sentence s meet sentence t where the pair (t, video of s) is true; sentence s meets the
-        cells of video v where (s, v) is. Pairs of one video are left to the rules of IoU.
+        The moments of sentence s meet sentence t if the pair (t, video of s) is true. Sentence s meets the
+        cells of video v if (s, v) is true.
         """
         own = torch.arange(pairs.shape[1], device=pairs.device) == video_of[:, None]
         count = len(video_of)
@@ -88,10 +99,10 @@ class Keep:
 
 @dataclass(frozen=True)
 class Positives:
-    """The cells that are positives of each sentence, and how much the others of its video count as negatives.
+    """The positive cells of each sentence, and the weights of the other cells of its video as negatives.
 
-    `real` (S, K) bool: whether a sentence has so many; `chosen` (S, K) int64: the cells. `share` (S, K, P) in
-    [0, 1]: the weight of each cell of the own video beside a positive one (None: 1).
+    `real` (S, K) bool: false where a video has fewer than K cells. `chosen` (S, K) int64: the cells. `share`
+    (S, K, P) in [0, 1]: the weight of each cell of the own video as a negative; None: 1.
     """
 
     real: Tensor
@@ -99,14 +110,14 @@ class Positives:
     share: Tensor | None = None
 
     def mean(self, losses: Tensor) -> Tensor:
-        """The mean of losses (S, K) over the positives that are real."""
+        """The mean of losses (S, K) over real positives."""
         return (losses * self.real).sum() / self.real.sum().clamp(min=1)
 
 
 def scaled_bce(logits: Tensor, iou: Tensor, cells: Tensor, lowest: float, highest: float) -> Tensor:
-    """Cross-entropy of the IoU head, averaged over all cells that are there.
+    """Cross-entropy of the IoU head, averaged over all real cells.
 
-    `logits` and `iou` are (S, P) for a sentence's own video, `cells` (S, P) bool; the target is
+    `logits`, `iou` (S, P) of each sentence's own video, `cells` (S, P) bool. The target is
     (IoU - lowest) / (highest - lowest), clamped to [0, 1].
     """
     target = ((iou - lowest) / (highest - lowest)).clamp(0, 1)
@@ -122,11 +133,10 @@ def mutual_matching(
     keep: Keep | None = None,
     positives: Positives | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The two contrastive terms, not weighted: moments that look for their sentence, and the reverse.
+    """The two contrastive terms: moments look for their sentence, and sentences for their moment.
 
     `sentences` (A, D) and `cells` (V, P, D) are unit vectors of the contrastive space. Both terms are means
-    over the positive pairs of sentences and cells; `positives` are those of `positive_cells` where none are
-    given.
+    over the positive pairs of sentences and cells. `positives` default to `positive_cells`.
     """
     keep, positives = keep or Keep(), positives or positive_cells(truth, rule.positives)
     moments = cells[truth.video_of[:, None], positives.chosen]
@@ -137,23 +147,23 @@ def mutual_matching(
 
 
 def positive_cells(truth: Truth, count: int) -> Positives:
-    """The `count` cells of the highest IoU; of cells with the same IoU the later ones, for one answer."""
+    """The `count` cells of the highest IoU; of equal ones the later, so that the choice is unique."""
     own = truth.iou.masked_fill(~truth.cells[truth.video_of], -1.0)
     highest, order = own.flip(1).sort(dim=1, descending=True, stable=True)
     return Positives(highest[:, :count] >= 0, own.shape[1] - 1 - order[:, :count])
 
 
 def negatives_inside(truth: Truth, rule: Rule, positives: Positives) -> Tensor:
-    """(S, P) bool: which cells of its own video are negatives of a sentence; its positives are none."""
+    """(S, P) bool: the cells of a sentence's own video that are negatives."""
     far = truth.cells[truth.video_of] & (truth.iou < rule.negative_iou)
     chosen = positives.chosen
     return far.scatter(1, chosen, far.gather(1, chosen) & ~positives.real)
 
 
 def allowed_sentences(truth: Truth, rule: Rule, keep: Keep, count: int) -> Tensor:
-    """(S, A) bool: which sentences a moment of sentence s is compared with, its own included.
+    """(S, A) bool: the sentences that moments of sentence s are compared with, its own included.
 
-    Those of the same video are left out where the two moments overlap by `same_iou` or more.
+    Sentences of the same video with a moment of IoU `same_iou` or more are excluded.
     """
     own = truth.video_of
     same = own[:, None] == own
@@ -165,18 +175,18 @@ def allowed_sentences(truth: Truth, rule: Rule, keep: Keep, count: int) -> Tenso
 
 
 def own_sentence(matched: Tensor) -> Tensor:
-    """(S, K) of (S, K, A): the cosines with each moment's own sentence."""
+    """(S, K) from (S, K, A): the cosine of each moment with its own sentence."""
     at = torch.arange(len(matched), device=matched.device)
     return matched[at, :, at]
 
 
 def _moment_losses(matched: Tensor, truth: Truth, positives: Positives, rule: Rule, keep: Keep) -> Tensor:
-    """(S, K) each positive cell's loss; `matched` (S, K, A) are its cosines with all sentences."""
+    """(S, K) losses of the positive cells; `matched` (S, K, A) are their cosines with all sentences."""
     count, every = len(matched), matched.shape[2]
     own = torch.eye(count, every, dtype=torch.bool, device=matched.device)[:, None]
     logits = (matched - rule.margin * own) / rule.moment_temperature
     if positives.share is not None:
-        # Another sentence of the same video counts by how far its moment lies from this one.
+        # A sentence of the same video is weighted by the distance of its moment from this one.
         same = (truth.video_of[:, None] == truth.video_of)[:, None] & ~own[..., :count]
         share = torch.where(same, positives.share[:, :, positives.chosen[:, 0]], 1.0)
         logits = logits + functional.pad(_log_share(share), (0, every - count))
@@ -194,34 +204,21 @@ def _sentence_losses(
     rule: Rule,
     keep: Keep,
 ) -> Tensor:
-    """(S, K) each sentence's loss for each of its positive cells, whose cosines are `matched` (S, K)."""
+    """(S, K) losses of the sentences; `matched` (S, K) are their cosines with their positive cells."""
     own_video = truth.video_of
     count, at = len(own_video), torch.arange(len(own_video), device=cells.device)
     logits = torch.einsum("sd,vpd->svp", sentences[:count], cells).float() / rule.sentence_temperature
-    inside = _logits_inside(logits[at, own_video], truth, positives, rule)
+    inside = rule.logits_inside(logits[at, own_video], truth, positives)
     there = truth.cells.expand(count, -1, -1).clone()
     if keep.cells is not None:
         there &= keep.cells if keep.cells.dim() == 3 else keep.cells[..., None]
-    there[at, own_video] = False  # its cells are counted apart, in `inside`
+    there[at, own_video] = False  # cells of the own video are in `inside`
     outside = logits.masked_fill(~there, ABSENT).flatten(1).logsumexp(1)[:, None]
-    others = torch.logaddexp(inside.logsumexp(2), outside)
-    if rule.as_released:
-        others = torch.logaddexp(others, others.new_tensor(_RELEASED_EPSILON).log())
+    others = rule.log_of_negatives(inside, outside)
     own = (matched - rule.margin) / rule.sentence_temperature
     return torch.logaddexp(own, others) - own
 
 
-def _logits_inside(logits: Tensor, truth: Truth, positives: Positives, rule: Rule) -> Tensor:
-    """(S, 1 or K, P) of a sentence's own video, from its cells' logits (S, P); absent what is no negative."""
-    if rule.as_released:  # cells near the truth are not left out, but add exp(0)
-        zeroed = logits.masked_fill(truth.iou >= rule.negative_iou, 0.0)
-        return zeroed.masked_fill(~truth.cells[truth.video_of], ABSENT)[:, None]
-    weighed = logits[:, None]
-    if positives.share is not None:
-        weighed = weighed + _log_share(positives.share)
-    return weighed.masked_fill(~negatives_inside(truth, rule, positives)[:, None], ABSENT)
-
-
 def _log_share(share: Tensor) -> Tensor:
-    """Logarithms of weights, which multiply exponentials where they are added to logits."""
+    """Logarithms of weights: added to logits they multiply exponentials."""
     return share.clamp(min=_LEAST_SHARE).log()

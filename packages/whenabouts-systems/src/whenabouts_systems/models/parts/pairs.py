@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from whenabouts.types import UsageError
 from whenabouts_systems.models.parts.bert import BertEncoder, ProjectedEncoder, TypedPositions
 from whenabouts_systems.models.parts.joint_streams import JointStreams
 from whenabouts_systems.models.parts.layers import InputProjection
+from whenabouts_systems.models.parts.paper_model import PaperModel
 from whenabouts_systems.models.parts.ranking_loss import weighted_mean
 from whenabouts_systems.models.parts.shared_norm import (
     CandidateVideos,
@@ -41,7 +42,7 @@ class PairLogits(NamedTuple):
     video: Tensor | None
 
 
-class PairModel(nn.Module):
+class PairModel(PaperModel):
     """Encoders of words and clips, and the loss over candidates; a system adds `pair_logits`."""
 
     clips_at_once: ClassVar[int] = 1 << 10

@@ -1,20 +1,15 @@
 """HERO's pre-training on videos and their sentences (Li et al., section 3.2): five tasks, and their heads.
 
-- "mlm", masked language modelling: words of a sentence are hidden, and told from the others and its clips.
-- "mfm", masked frame modelling: clips are hidden, and each is told from the clips that are not (a contrast).
-- "mffr", the same by regression: the features of each hidden clip are told.
-- "fom", frame order modelling: clips change places before the temporal transformer, which tells the old ones.
-- "vsm", video-subtitle matching: sentences, taken out of their videos, are queries for them (`matched`).
+- "mlm", masked language modelling: predict hidden words from the rest of their sentence and its clips.
+- "mfm", masked frame modelling: pick each hidden clip's features among those of other clips (a contrast).
+- "mffr", masked frame feature regression: predict the features of each hidden clip.
+- "fom", frame order modelling: shuffle clips before the temporal transformer and predict their old places.
+- "vsm", video-subtitle matching: take sentences out of their videos and search with them.
 
-What is drawn is drawn apart from what is computed of it: `hidden_words`, `hidden_clips`, `new_places`,
-`matched`; then `word_loss`, `clip_loss`, `regression_loss`,
-`order_loss`.
+Random draws (`some_of`, `hidden_words`, `new_places`, `matched`) are separate from the losses
+(`Pretraining`).
 
-`as_released` restores the program: padded clips are negatives of hidden ones; regression counts distances
-and not their squares; a vector that nothing trains is added to clips that are not hidden; a sentence of one
-clip is to end at the next.
-
-Shapes as in `cross_modal`; F features of a clip, N what is hidden.
+Shapes as in `cross_modal`; F features of a clip, N hidden words or clips.
 """
 
 from __future__ import annotations
@@ -34,14 +29,14 @@ from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch, Sen
 Task = Literal["mlm", "mfm", "mffr", "fom", "vsm"]
 TASKS: tuple[Task, ...] = ("mlm", "mfm", "mffr", "fom", "vsm")
 FRAMES_OF_ORDER = 100
-"""Places that frame order modelling tells apart."""
+"""Places that frame order modelling can predict."""
 _FIRST_WORD = 4
-"""RoBERTa's words begin behind its special tokens, and end before the one that hides."""
+"""RoBERTa's words have the ids from here to its mask token; special tokens come first."""
 _KEPT, _ANY_WORD = 0.1, 0.2
 
 
 class Hidden(NamedTuple):
-    """Sequences with hidden words: which of their words (R, L) these are, and the ids (N,) they had."""
+    """Sequences with hidden words: `where` (R, L) bool they are, and `labels` (N,), their ids."""
 
     sequences: Sequences
     where: Tensor
@@ -49,7 +44,7 @@ class Hidden(NamedTuple):
 
 
 class PretrainingHeads(nn.Module):
-    """What the tasks have of their own; words are told by the table that reads them."""
+    """The layers of the tasks. The output layer for words shares its weights with the input table."""
 
     def __init__(self, features: int, width: int, vocabulary: int) -> None:
         super().__init__()
@@ -83,18 +78,17 @@ class PretrainingHeads(nn.Module):
 
 @dataclass(frozen=True)
 class Pretraining:
-    """An encoder with its heads, and whether it computes what the released program does."""
+    """The losses of the tasks, computed with an encoder and its heads."""
 
     encoder: HierarchicalEncoder
     heads: PretrainingHeads
-    as_released: bool = False
 
     def word_loss(self, features: Tensor, hidden: Hidden) -> Tensor:
         """(N,): the cross-entropy of each hidden word."""
         return functional.cross_entropy(self.word_logits(features, hidden), hidden.labels, reduction="none")
 
     def word_logits(self, features: Tensor, hidden: Hidden) -> Tensor:
-        """(N, vocabulary) of the hidden words, from features (V, T, F) of the clips."""
+        """(N, vocabulary) for the hidden words, from features (V, T, F) of the clips."""
         cross, sequences = self.encoder.cross_modal, hidden.sequences
         encoded = cross(features, sequences)
         rows, places = hidden.where.nonzero()[:, 0], sequences.word_places[hidden.where]
@@ -107,23 +101,23 @@ class Pretraining:
         return functional.cross_entropy(logits, own, reduction="none")
 
     def clip_logits(self, features: Tensor, mask: Tensor, sequences: Sequences, hidden: Tensor) -> Tensor:
-        """(N, N + others): products with what was hidden, then with what is told of the other clips."""
+        """(N, N + others): logits against the hidden features, then against predictions for other clips."""
         predicted = self.predicted_clips(features, mask, sequences, hidden)
-        others = ~hidden if self.as_released else mask & ~hidden
-        # Sums of thousands of products: bfloat16 would lose what tells them apart.
+        others = self.others(mask, hidden)
+        # Sums of thousands of products: bfloat16 would round the differences away.
         with torch.autocast(mask.device.type, enabled=False):
             predicted = predicted.float()
             return predicted[hidden] @ torch.cat([features[hidden].float(), predicted[others]]).T
 
     def regression_loss(self, features: Tensor, mask: Tensor, sequences: Sequences, hidden: Tensor) -> Tensor:
-        """(N,): the squared distance of what is told of each hidden clip from its features."""
+        """(N,): the error of the predicted features of each hidden clip."""
         apart = self.predicted_clips(features, mask, sequences, hidden)[hidden].float() - features[hidden]
-        return apart.norm(dim=1) if self.as_released else apart.square().sum(1)
+        return self.error(apart)
 
     def predicted_clips(self, features: Tensor, mask: Tensor, sequences: Sequences, hidden: Tensor) -> Tensor:
-        """(V, T, F): what is told of every clip while some are hidden."""
+        """(V, T, F): the predicted features of every clip while some are hidden."""
         in_sentence, in_video = (
-            self._with_hidden(features, hidden, table)
+            features.masked_fill(hidden[..., None], 0.0) + self.marks(hidden, table)
             for table in (self.heads.hidden_in_sentence, self.heads.hidden_in_video)
         )
         temporal = self.encoder.temporal
@@ -131,7 +125,7 @@ class Pretraining:
         return self.heads.clips(temporal(temporal.joined(in_video, among_words, mask), mask))
 
     def order_loss(self, features: Tensor, mask: Tensor, sequences: Sequences, places: Tensor) -> Tensor:
-        """The mean cross-entropy of old places; `places` (V, T) is where each clip goes, -1: not drawn."""
+        """The mean cross-entropy of old places; `places` (V, T) is where each clip goes, -1: stays."""
         old = torch.arange(places.shape[1], device=places.device).expand_as(places)
         moved = places >= 0
         going = places.where(moved, old)
@@ -140,7 +134,7 @@ class Pretraining:
         return functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
 
     def order_logits(self, features: Tensor, mask: Tensor, sequences: Sequences, going: Tensor) -> Tensor:
-        """(V, T, places): clip t stands at place `going` (V, T) before the temporal transformer."""
+        """(V, T, places): clip t moves to place `going` (V, T) before the temporal transformer."""
         if mask.shape[1] > FRAMES_OF_ORDER:
             raise UsageError(
                 f"hero: a video of {mask.shape[1]} clips, and pre-training by order (fom) tells "
@@ -152,17 +146,22 @@ class Pretraining:
         there = going[..., None].expand_as(joined)
         return self.heads.orders(temporal(torch.zeros_like(joined).scatter(1, there, joined), mask))
 
-    def _with_hidden(self, features: Tensor, hidden: Tensor, table: nn.Embedding) -> Tensor:
-        """Features with zeros and a learned vector where clips are hidden."""
-        rows = table(hidden.long())
-        if not self.as_released:
-            rows = rows.masked_fill(~hidden[..., None], 0.0)
-        shown: Tensor = features.masked_fill(hidden[..., None], 0.0) + rows
-        return shown
+    def others(self, mask: Tensor, hidden: Tensor) -> Tensor:
+        """(V, T) bool: the clips that are negatives of hidden ones."""
+        return mask & ~hidden
+
+    def error(self, apart: Tensor) -> Tensor:
+        """(N,) of differences (N, F)."""
+        return apart.square().sum(1)
+
+    def marks(self, hidden: Tensor, table: nn.Embedding) -> Tensor:
+        """(V, T, F): the learned vector of hidden clips, zeros for others."""
+        rows: Tensor = table(hidden.long()).masked_fill(~hidden[..., None], 0.0)
+        return rows
 
 
 def shares_of(given: Mapping[str, float]) -> dict[str, float]:
-    """The share of each task. Raises UsageError for a task that there is not, and where all shares are 0."""
+    """The share of each task. Raises UsageError for an unknown task, or if all shares are 0."""
     for name in given:
         if name not in TASKS:
             raise UsageError(f"hero: pretraining has no task {name!r}; it has {', '.join(TASKS)}")
@@ -172,14 +171,14 @@ def shares_of(given: Mapping[str, float]) -> dict[str, float]:
 
 
 def drawn_task(shares: Mapping[str, float]) -> str:
-    """One of the tasks, as often as its share."""
+    """Draw a task in proportion to the shares."""
     names = list(shares)
     weights = torch.tensor([float(shares[name]) for name in names])
     return names[int(torch.multinomial(weights, 1))]
 
 
 def some_of(mask: Tensor, share: float) -> Tensor:
-    """(B, T) bool: each of what is there with that probability, in every row that has any at least one."""
+    """(B, T) bool: draw from `mask` with probability `share`, at least one in each row that is not empty."""
     draws = torch.rand(mask.shape).to(mask.device)
     chosen = (draws < share) & mask
     lacking = mask.any(1) & ~chosen.any(1)
@@ -190,10 +189,10 @@ def some_of(mask: Tensor, share: float) -> Tensor:
 def hidden_words(
     sentences: SentenceBatch, tokens: tuple[int, int], vocabulary: int, share: float, context: int = 0
 ) -> Hidden | None:
-    """Sentences with words, some of which are hidden as by BERT; None where nobody speaks.
+    """Hide words of the sentences as BERT does; None without any speech.
 
-    `tokens`: what begins a sequence, and what stands for a hidden word. Of ten hidden words one stays as it
-    is, one becomes any word of the `vocabulary`.
+    `tokens` are the ids that begin a sequence and that replace a hidden word. Of ten hidden words one keeps
+    its id and one gets that of a random word.
     """
     begin, mask_token = tokens
     sequences = sequences_of(sentences, begin, context=context, without_clips=True, with_words=True)
@@ -210,9 +209,9 @@ def hidden_words(
 
 
 def _words_beside(mask_token: int, vocabulary: int) -> tuple[int, int]:
-    """The ids of words, from and up to: those before the token that hides (RoBERTa's) or behind it (BERT's).
+    """First id of a word and the id behind the last one.
 
-    Whichever are more; tokenizers have other special tokens on the other side.
+    RoBERTa's words lie before its mask token, BERT's behind it: the larger range is taken.
     """
     before, behind = (_FIRST_WORD, mask_token), (mask_token + 1, vocabulary)
     first, end = max(before, behind, key=lambda ids: ids[1] - ids[0])
@@ -220,7 +219,7 @@ def _words_beside(mask_token: int, vocabulary: int) -> tuple[int, int]:
 
 
 def new_places(mask: Tensor, share: float) -> Tensor:
-    """(V, T) int64: where clips go that are drawn, who change places among themselves; -1 for all others."""
+    """(V, T) int64: the new places of clips that are drawn and shuffled; -1 for all others."""
     chosen = some_of(mask, share)
     places = torch.full(mask.shape, -1, device=mask.device)
     for video, drawn in enumerate(chosen):
@@ -229,11 +228,11 @@ def new_places(mask: Tensor, share: float) -> Tensor:
     return places
 
 
-def matched(videos: ClipBatch, most: int, words: int, *, as_released: bool = False) -> Batch | None:
-    """Up to `most` sentences of each video as queries, taken out of it; None where there is no such sentence.
+def matched(videos: ClipBatch, most: int, words: int) -> Batch | None:
+    """Take up to `most` sentences out of each video as queries; None if no sentence has words and clips.
 
-    A sentence has words, of which so many first `words` are asked, and clips. Its moment is from its first
-    clip to its last.
+    A query is the first `words` words of its sentence. Its moment is from the sentence's first clip to its
+    last.
     """
     sentences = videos.sentences
     assert sentences is not None
@@ -249,9 +248,6 @@ def matched(videos: ClipBatch, most: int, words: int, *, as_released: bool = Fal
     clips = covers[own, number]
     first = clips.long().argmax(1)
     last = clips.shape[1] - 1 - clips.flip(1).long().argmax(1)
-    if as_released:
-        ends = videos.mask.sum(1)[own] - 1
-        last = torch.minimum(torch.maximum(first + 1, last), ends)
     silent = replace(sentences, mask=sentences.mask & ~chosen[..., None])
     return Batch(
         QueryBatch(sentences.words[own, number, :words], sentences.mask[own, number, :words]),

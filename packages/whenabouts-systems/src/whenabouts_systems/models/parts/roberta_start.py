@@ -1,4 +1,4 @@
-"""HERO's cross-modal transformer begins as every second layer of a RoBERTa."""
+"""Pretrained weights for HERO's cross-modal transformer: every second layer of a RoBERTa."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError
 
 _WEIGHTS = "model.safetensors"
-_FIRST_PLACE = 2
-"""RoBERTa's first token stands in this row of its table of places."""
+FIRST_PLACE = 2
+"""The row of RoBERTa's table of places for the first token; the rows before it are padding."""
 
 
 def begin_as_roberta(
-    parameters: Mapping[str, nn.Parameter], name: str, layers: int, *, as_released: bool
+    parameters: Mapping[str, nn.Parameter], name: str, layers: int, first_place: int
 ) -> bool:
-    """Put the weights of a RoBERTa into `parameters`, by its own names; whether there is one.
+    """Copy the weights of a RoBERTa into `parameters`, keyed by RoBERTa's names; False if there are none.
 
-    `name` is a folder, or a hub's repository; where it has no weights nothing changes. Of twice as many
-    `layers` as ours every second is taken, 1, 3, 5 and so on. A table that is longer here has zeros behind;
-    the one row of its types is both of ours. Places begin at RoBERTa's first, where the released program
-    takes its padding's. Raises FormatError for a file without such weights, UsageError for other sizes.
+    `name` is a folder or a hub repository. Of a RoBERTa with twice as many `layers` every second one is
+    copied: 1, 3, 5 and so on. Tables that are longer here end in zeros; both rows of types are RoBERTa's only
+    one. Our place 0 is RoBERTa's row `first_place`. Raises FormatError for a file without these weights,
+    UsageError for other sizes.
     """
     file = _weights_of(name)
     if file is None:
@@ -41,7 +41,7 @@ def begin_as_roberta(
         raise UsageError(f"{file}: has {theirs} layers; cross_modal has {layers}, and takes {2 * layers}")
     for key, parameter in parameters.items():
         rows = _rows(stored, file, _of_layer(key, theirs // layers))
-        rows = rows[_FIRST_PLACE:] if "position_embeddings" in key and not as_released else rows
+        rows = rows[first_place:] if "position_embeddings" in key else rows
         _put(parameter, rows, key, file)
     return True
 
@@ -57,7 +57,7 @@ def _weights_of(name: str) -> Path | None:
 
 
 def _of_layer(key: str, step: int) -> str:
-    """The name in RoBERTa of a layer's parameter; others are called alike."""
+    """RoBERTa's name of a parameter; it differs only in the number of the layer."""
     if not key.startswith("encoder.layer."):
         return key
     number, _, rest = key.removeprefix("encoder.layer.").partition(".")

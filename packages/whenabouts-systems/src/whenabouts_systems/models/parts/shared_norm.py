@@ -1,7 +1,7 @@
-"""Start and end over the clips of several videos (Shared-Norm, Clark and Gardner, ACL 2018).
+"""Losses of start and end over the clips of several videos (Shared-Norm, Clark and Gardner, ACL 2018).
 
-A query's candidates are its own video and the negatives that were chosen for it. Start and end are softmaxes
-over the clips of all of them, so that scores of different videos can be compared. PREM, equation 11; CONQUER.
+The candidates of a query are its own video and its negatives. Start and end are softmaxes over the clips of
+all candidates, so scores of different videos can be compared. PREM, equation 11; CONQUER.
 """
 
 from __future__ import annotations
@@ -16,22 +16,19 @@ from whenabouts_systems.models.protocol import Batch
 
 
 class CandidateVideos(NamedTuple):
-    """Rows of videos (Q, 1 + N) int64, each query's own first, and bool: which of them there are."""
+    """Rows of videos (Q, 1 + N) int64, each query's own first; and bool: false for missing ones."""
 
     rows: Tensor
     exists: Tensor
 
     def pairs(self) -> tuple[Tensor, Tensor]:
-        """(P,) int64 twice: the query of each pair, and its place among the query's candidates; in order."""
+        """(P,) int64 twice: the query of each pair, and the place of its video among the candidates."""
         query, place = self.exists.nonzero().unbind(1)
         return query, place
 
 
 def candidates_of(batch: Batch, *, positives_too: bool = False) -> CandidateVideos:
-    """Own videos and `Batch.negatives`; one of these that is known to answer the query is left out.
-
-    With `positives_too` it stays, as in CONQUER's program.
-    """
+    """Own videos and `Batch.negatives`, without known positives unless `positives_too`."""
     own = batch.video_of[:, None]
     there = torch.ones_like(own, dtype=torch.bool)
     if batch.negatives is None:
@@ -48,10 +45,10 @@ def shared_entropies(
 ) -> Tensor:
     """(2, Q) cross-entropies of the true start and end, from the logits (2, P, T) of all pairs.
 
-    `spans` (Q, 2) are clips of the own videos. With `own_only` the softmax is over the own video alone.
+    `spans` (Q, 2) are clips of the own videos. With `own_only` the softmax is over the own video only.
     """
     query, place = candidates.pairs()
-    # A row a query: the clips of all its candidates, the own video first, so that one softmax is over all.
+    # One row for each query: the clips of all candidates, the own video first.
     laid = logits.new_full((2, *candidates.rows.shape, logits.shape[2]), MASKED)
     laid[:, query, place] = logits
     together = laid[:, :, 0] if own_only else laid.flatten(2)
@@ -59,9 +56,8 @@ def shared_entropies(
 
 
 def video_entropies(scores: Tensor, candidates: CandidateVideos) -> Tensor:
-    """(Q,) cross-entropies of the own videos among all candidates, from the scores (P,) of all pairs."""
+    """(Q,) cross-entropies of the own videos among the candidates, from the scores (P,) of all pairs."""
     query, place = candidates.pairs()
     laid = scores.float().new_full(candidates.rows.shape, MASKED)
     laid[query, place] = scores.float()
-    # The own video stands first, so its class is 0.
-    return -laid.log_softmax(1)[:, 0]
+    return -laid.log_softmax(1)[:, 0]  # the own video is the first class

@@ -1,9 +1,8 @@
-"""A 2-D convolution from some places of the plane to others, in whichever of two ways is faster.
+"""A 2-D convolution over a subset of the plane, for the maps of MMN.
 
-Wide rows on a CPU are gathered for each place of the kernel, multiplied by its matrix and added up: only
-pairs of places that are both there are computed (half of a dense map's, for a triangle). Narrow rows, whose
-gathering would take longer than their products, and all rows on a GPU go through a dense convolution over the
-smallest box.
+It takes the faster of two ways. Wide rows on a CPU are gathered for each place of the kernel, multiplied by
+its matrix and added up; this skips missing places (half of a triangle's square). Narrow rows, and all rows on
+a GPU, go through a dense convolution over the smallest box.
 
 Shapes: V videos, C places, D width.
 """
@@ -19,15 +18,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 GATHERED_FROM = 384
-"""Rows of this width and more are gathered. A step of MMN on one thread takes, gathered and dense: 1.32 and
+"""The least width at which rows are gathered. A step of MMN on one thread takes, gathered and dense: 1.32 and
 0.75 s at a width of 48 (48 videos), 3.5 and 3.5 s at 256 (8 videos), 6.9 and 7.8 s at 512 (4 videos)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Area:
-    """Places of the plane: a box that reaches `margin` beyond the origin, `size` x `size`, and which of it.
+    """Some places of a box `size` x `size` that begins `margin` before the origin.
 
-    `places` (C,) are the rows' places in the box, laid flat.
+    `places` (C,) are the flat indices of the rows in the box.
     """
 
     size: int
@@ -36,11 +35,11 @@ class Area:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every place of the box is a row, in order."""
+        """Whether the rows are all places of the box, in order."""
         return len(self.places) == self.size**2 and bool(torch.equal(self.places, torch.arange(self.size**2)))
 
     def boxed(self, rows: Tensor) -> Tensor:
-        """(V, C, D) to (V, D, size, size), zero where there is no row; memory runs along D."""
+        """(V, C, D) to (V, D, size, size), zero for missing rows; contiguous along D."""
         if not self.is_whole:
             empty = rows.new_zeros((len(rows), self.size**2, rows.shape[2]))
             rows = empty.index_copy(1, self.places.to(rows.device), rows)
@@ -53,7 +52,7 @@ class Area:
 
 
 def convolved(rows: Tensor, conv: nn.Conv2d, before: Area, after: Area) -> Tensor:
-    """(V, C, D) rows of one area to rows of another by a square kernel of odd width."""
+    """Convolve rows (V, C, D) of one area to rows of another; the kernel is square, of odd width."""
     kernel = conv.kernel_size[0]
     if rows.device.type == "cpu" and rows.shape[2] >= GATHERED_FROM and not torch.is_autocast_enabled("cpu"):
         near = neighbours(before, after, kernel)
@@ -66,7 +65,7 @@ def convolved(rows: Tensor, conv: nn.Conv2d, before: Area, after: Area) -> Tenso
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """For each place of a kernel the rows after, and the rows before that they see; `count` rows after."""
+    """For each place of a kernel: output rows, and the input rows that they see. `count` output rows."""
 
     pairs: tuple[tuple[Tensor, Tensor], ...]
     count: int
@@ -74,7 +73,7 @@ class Neighbours:
 
 @lru_cache(maxsize=256)
 def neighbours(before: Area, after: Area, kernel: int) -> Neighbours:
-    """Which rows of one area a kernel brings to which rows of another."""
+    """The pairs of input and output rows for each place of a kernel."""
     edge = max(before.margin, after.margin) + kernel
     size = before.size - 2 * before.margin + 2 * edge
     row_at = torch.full((size, size), -1)
@@ -90,14 +89,14 @@ def neighbours(before: Area, after: Area, kernel: int) -> Neighbours:
 
 
 def _on_plane(area: Area, edge: int) -> tuple[Tensor, Tensor]:
-    """(C,) twice: places counted from `edge` before the origin."""
+    """(C,) twice: rows and columns, counted from `edge` before the origin."""
     return area.places // area.size + edge - area.margin, area.places % area.size + edge - area.margin
 
 
 class _Gathered(torch.autograd.Function):
-    """The convolution, a place of the kernel at a time.
+    """The convolution, one place of the kernel at a time.
 
-    Autograd would keep the gathered rows of every place of the kernel; here backward gathers them anew.
+    Backward gathers the rows again. Autograd would store them for every place of the kernel.
     """
 
     @staticmethod
@@ -126,7 +125,7 @@ class _Gathered(torch.autograd.Function):
 
 
 def _matrices(weight: Tensor) -> Tensor:
-    """(K * K, D in, D out) of a convolution's weight (D out, D in, K, K)."""
+    """(K * K, D in, D out) from a convolution's weight (D out, D in, K, K)."""
     return weight.permute(2, 3, 1, 0).flatten(0, 1).contiguous()
 
 

@@ -1,4 +1,4 @@
-"""How much each stream counts for a query: its words pooled by clusters (NetVLAD). CONQUER, SQuiDNet."""
+"""The weights of streams for a query, from its words pooled by clusters (NetVLAD). CONQUER, SQuiDNet."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from whenabouts_systems.models.parts.layers import Dropout, unit
 
 
 class WordClusters(nn.Module):
-    """How far words lie from K centres that share them out (NetVLAD, Arandjelovic et al., CVPR 2016).
+    """Differences of words from K centres (NetVLAD, Arandjelovic et al., CVPR 2016).
 
-    A word's shares are the softmax of a LayerNorm of its K products with `assignment`. For each centre the
-    shared distances of all words are added up and brought to length 1, then the whole is.
+    A word is assigned to centres by the softmax of a LayerNorm of its K products with `assignment`. For each
+    centre the weighted differences of all words are added up and normalised, then all centres together.
     """
 
     def __init__(self, width: int, clusters: int) -> None:
@@ -22,7 +22,7 @@ class WordClusters(nn.Module):
         self.norm = nn.LayerNorm(clusters)
 
     def forward(self, words: Tensor, mask: Tensor) -> Tensor:
-        """(Q, D * K), each dimension's K values side by side, from words (Q, L, D) with `mask` (Q, L)."""
+        """(Q, D * K), the K values of each dimension side by side, from words (Q, L, D), `mask` (Q, L)."""
         shares = self.norm(words @ self.assignment).softmax(-1) * mask[..., None]
         gathered = torch.einsum("qld,qlk->qkd", words, shares)
         away = gathered - shares.sum(1)[..., None] * self.centres.transpose(1, 2)
@@ -30,7 +30,7 @@ class WordClusters(nn.Module):
 
 
 class StreamWeights(nn.Module):
-    """How much each stream counts for a query: a softmax over the streams."""
+    """The weights of streams for a query: a softmax."""
 
     def __init__(self, width: int, clusters: int, streams: int, dropout: float) -> None:
         super().__init__()
@@ -39,11 +39,11 @@ class StreamWeights(nn.Module):
         self.linear = nn.Linear(width * clusters, streams, bias=False)
 
     def forward(self, words: Tensor, mask: Tensor) -> Tensor:
-        """(Q, S), of sum 1, from words (Q, L, D) with `mask` (Q, L)."""
+        """(Q, S) from words (Q, L, D) with `mask` (Q, L)."""
         weights: Tensor = self.linear(self.dropout(self.clusters(words, mask))).float()
         return weights.softmax(-1)
 
 
 def weighed(clips: Tensor, weights: Tensor | None) -> Tensor:
-    """(P, T, D): the sum of clips (S, P, T, D) by weights (P, S); their mean where there are none."""
+    """(P, T, D): the sum of clips (S, P, T, D) weighted by (P, S); without weights their mean."""
     return clips.mean(0) if weights is None else (clips * weights.T[:, :, None, None]).sum(0)

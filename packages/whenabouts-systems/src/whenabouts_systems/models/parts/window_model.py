@@ -22,6 +22,7 @@ from whenabouts_systems.models.parts.detr_layers import (
     inverse_sigmoid,
     span_head,
 )
+from whenabouts_systems.models.parts.paper_model import PaperModel
 from whenabouts_systems.models.parts.window_targets import (
     FOREGROUND,
     Weights,
@@ -48,6 +49,7 @@ from whenabouts_systems.models.settings import (
     Share,
     Size,
     check_settings,
+    name_of_system,
 )
 
 _ROWS = 1 << 15
@@ -92,9 +94,8 @@ class WindowSettings(ProgramSetting):
     saliency_margin: NotNegative = 0.2
     alpha: NotNegative = 20.0
 
-    def check(self, system: str) -> None:
-        """Raise UsageError where a setting makes no model."""
-        check_settings(self, system)
+    def __post_init__(self) -> None:
+        check_settings(self, name_of_system(self))
 
     @property
     def weights(self) -> Weights:
@@ -118,7 +119,7 @@ class Detected:
     saliency: Tensor
 
 
-class WindowModel(nn.Module, ABC):
+class WindowModel(PaperModel, ABC):
     """A localizer (see `protocol`) that answers windows."""
 
     lays_side_by_side = True
@@ -283,6 +284,18 @@ class AnchoredModel(WindowModel):
         anchors = anchors[1:] if mended else anchors[:-1]
         spans = (self.span(windows) + inverse_sigmoid(anchors)).sigmoid()
         return tuple(Windows(*layer) for layer in zip(self.classes(windows), spans, strict=True))
+
+    def _unseen(self, mask: Tensor, word_mask: Tensor) -> Tensor | None:
+        """What each head leaves out besides padding, as `padding_of_others`; None for nothing."""
+        return None
+
+    def _answering(self, batch: Batch) -> Tensor:
+        """(Q, Q) bool: whether query i is known to be true for the video of query j."""
+        return batch.positives[:, batch.video_of]
+
+    def _mean_of_clips(self, values: Tensor, mask: Tensor) -> Tensor:
+        """The mean of (P, T) over clips."""
+        return (values * mask).sum() / mask.sum()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,69 @@
+"""The settings and encoders that PREM's retriever and localizer share (Hou et al., paper 003).
+
+Transformers are "vanilla": LayerNorm after each part, ReLU inside. Before them features pass LayerNorm, a
+linear layer and ReLU, as in XML, HERO and CONQUER; the paper names a fully connected layer. The paper names
+no dropout; it is that of these systems. Shapes as in `protocol`; H the width inside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from whenabouts_systems.models.parts.joint_streams import JointStreams
+from whenabouts_systems.models.parts.layers import InputProjection, PositionEmbedding
+from whenabouts_systems.models.parts.packing import in_turn
+from whenabouts_systems.models.parts.transformer import TransformerEncoder
+from whenabouts_systems.models.protocol import QueryBatch
+from whenabouts_systems.models.settings import NotNegative, Positive, Share, Size, UpToTwoStreams
+
+
+@dataclass(frozen=True)
+class PremSettings:
+    """Settings of both stages; the defaults are the published ones for TVR."""
+
+    streams: UpToTwoStreams = field(default_factory=lambda: {"video": 4352, "sub": 768})
+    """Name and width of one stream or two: pictures, then subtitles."""
+    query_width: Size = 768
+    hidden: Size = 384
+    heads: Size = 4
+    feedforward: Size = 1536
+    layers: Size = 1
+    """Layers of the transformer of words, and of that of clips."""
+    max_clips: Size = 100
+    max_tokens: Size = 30
+    input_dropout: Share = 0.1
+    dropout: Share = 0.1
+    initializer_range: NotNegative = 0.02
+    temperature: Positive = 0.01
+    """t of equations 7 and 13."""
+
+    def transformer(self, layers: int) -> TransformerEncoder:
+        """A transformer with fresh weights."""
+        return TransformerEncoder(layers, self.hidden, self.heads, self.feedforward, self.dropout, "after")
+
+
+class PremModel(nn.Module):
+    """The encoders of words and clips."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.config = config
+        hidden, dropout = config.hidden, config.input_dropout
+        self.query_projection = InputProjection(config.query_width, hidden, dropout)
+        self.query_positions = PositionEmbedding(config.max_tokens, hidden, dropout, "tokens")
+        self.query_encoder = config.transformer(config.layers)
+        self.pooling = self._pooling()
+        encoder = config.transformer(config.layers)
+        self.video_encoder = JointStreams(config.streams, hidden, config.max_clips, dropout, encoder)
+
+    def words(self, queries: QueryBatch) -> Tensor:
+        """(Q, L, H) the encoded words."""
+        layers = (self.query_projection, self.query_positions, self.query_encoder)
+        return in_turn(queries.tokens, queries.mask, *layers)
+
+    def _pooling(self) -> nn.Module | None:
+        """What pools words for each stream."""
+        raise NotImplementedError
