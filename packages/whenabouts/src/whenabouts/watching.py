@@ -35,9 +35,10 @@ def watch(
     """Index the folders, then again after each change in them; gives a summary where something was done.
 
     Ends when `stop` is set. Half-copied files are waited for. Videos whose files are deleted leave the
-    corpus, but not while a whole folder is missing or empty: a disk may have been unplugged. Folders that other
-    machines may mount are looked at every few seconds, because their changes are not announced. `options` are
-    those of `Corpus.add`. Raises UsageError for a path that is no folder; PackageMissing without watchfiles.
+    corpus, but not while a whole folder is missing or empty: a disk may have been unplugged. Folders that
+    other machines may mount are looked at every few seconds, because their changes are not announced.
+    `options` are those of `Corpus.add`. Raises UsageError for a path that is no folder, and
+    ModuleNotFoundError without watchfiles.
     """
     from watchfiles import watch as changes_in
 
