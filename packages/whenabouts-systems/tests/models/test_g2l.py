@@ -58,6 +58,13 @@ def _losses(model: Any, batch: Batch) -> Mapping[str, Tensor]:
     return found
 
 
+def test_as_released_normalisation_alone_differs_and_only_in_training() -> None:
+    ours, theirs, batch = _model(), _model(as_released=True), _batch()
+    for mode in (False, True):
+        one, other = (_losses(model.train(mode), batch) for model in (ours, theirs))
+        assert all(torch.equal(one[name], other[name]) is not mode for name in TERMS)
+
+
 def test_scores_are_those_of_mmn_with_the_same_weights() -> None:
     model, batch = _model(), _batch()
     other = _as_mmn(model)

@@ -1,9 +1,9 @@
-"""A checkpoint that `torch.save` wrote, of any year, read without running it: tensors and plain settings.
+"""Reads tensors and plain settings from files of `torch.save`, old and new, without running their code.
 
-The released programs save `{"model": state_dict, "model_cfg": settings, "epoch": number}`, those of the DETR
-family with "opt" for "model_cfg"; the settings are an object of a package (easydict) that need not be here.
-PyTorch writes a zip file with a pickle and one entry for each tensor's storage; before version 1.6 it wrote
-several pickles, and the storages behind them.
+The released programs save `{"model": state_dict, "model_cfg": settings, "epoch": number}`; the DETR family
+has "opt" in place of "model_cfg". The settings are an object of a package (easydict) that need not be
+installed. PyTorch writes a zip file with a pickle and an entry for each tensor's storage. Before version 1.6
+it wrote several pickles, followed by the storages.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _CALLS = frozenset(
         *_TENSOR_CALLS,
         _PARAMETER_CALL,
         "collections.OrderedDict",
-        # These stand in settings and optimizers, which are not read.
+        # Calls in settings and optimizers, which are not read.
         "_codecs.encode",
         "copy_reg._reconstructor",
         "copyreg._reconstructor",
@@ -77,7 +77,7 @@ _CALLS = frozenset(
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a file holds: `tensors` by name (float32), `settings` with plain values, the epoch if any."""
+    """Contents of a file: `tensors` by name (float32), `settings` with plain values, the epoch if any."""
 
     path: Path
     tensors: Mapping[str, Tensor]
@@ -87,7 +87,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class _Storage:
-    """`count` values of a type, by the key that they have in the file."""
+    """`count` values of a type; `key` is their name in the file."""
 
     key: str
     dtype: torch.dtype
@@ -107,15 +107,16 @@ class _View:
 def read_checkpoint(path: Path) -> Checkpoint:
     """The tensors and settings of a file of `torch.save`.
 
-    Raises FormatError for a file that is missing, damaged or none of the kind, that asks for a call (it is
-    never made), holds what is no tensor among the parameters, or tensors larger than itself.
+    Raises FormatError for a file that is missing, damaged or not of `torch.save`. Also for one with a call
+    that is not allowed (no call is made), with a parameter that is not a tensor, or with tensors larger than
+    the file.
     """
     try:
         with open_regular(path) as stream:
             if zipfile.is_zipfile(stream):
                 return _read_zip(path, stream)
             stream.seek(0)
-            if stream.read(len(_ZIP_BEGINS)) == _ZIP_BEGINS:  # its list of contents stands at the end
+            if stream.read(len(_ZIP_BEGINS)) == _ZIP_BEGINS:  # its directory is at the end
                 raise FormatError(path, "is a zip file that is cut off; fetch it again")
             stream.seek(0)
             return _read_pickles(path, stream)
@@ -126,7 +127,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def _read_zip(path: Path, stream: IO[bytes]) -> Checkpoint:
-    """A file as PyTorch writes it since version 1.6."""
+    """Read a file of PyTorch 1.6 or later."""
     try:
         with zipfile.ZipFile(stream) as archive:
             names = archive.namelist()
@@ -151,7 +152,7 @@ def _read_zip(path: Path, stream: IO[bytes]) -> Checkpoint:
 
 
 def _entry(path: Path, archive: zipfile.ZipFile, name: str, most: int | None = None) -> bytes:
-    """The bytes of an entry, which PyTorch never packs, so that they are no more than the file's."""
+    """The bytes of an entry. PyTorch never compresses them, so they are not larger than the file."""
     try:
         info = archive.getinfo(name)
     except KeyError:
@@ -166,7 +167,7 @@ def _entry(path: Path, archive: zipfile.ZipFile, name: str, most: int | None = N
 
 
 def _read_pickles(path: Path, stream: IO[bytes]) -> Checkpoint:
-    """A file as PyTorch wrote it before version 1.6."""
+    """Read a file of PyTorch before 1.6."""
     if read_pickle(stream, ()) != _LEGACY_MAGIC:
         raise FormatError(path, "is a pickle, but not of torch.save", accepted=ACCEPTED)
     if read_pickle(stream, ()) != _LEGACY_PROTOCOL:
@@ -206,7 +207,7 @@ def _values(path: Path, storage: _Storage, data: bytes) -> Tensor:
 
 
 class _Contents:
-    """The value of the main pickle: where each parameter lies, the plain settings, the epoch."""
+    """The main pickle: the places of parameters in storages, the plain settings, the epoch."""
 
     def __init__(self, path: Path, value: Any) -> None:
         self._path, self._file_bytes = path, path.stat().st_size
@@ -227,11 +228,11 @@ class _Contents:
         self._epoch = epoch if type(epoch) is int else None
 
     def storages(self) -> list[_Storage]:
-        """The storages of the parameters, each once."""
+        """The storages of the parameters, without duplicates."""
         return list({view.storage.key: view.storage for view in self._views.values()}.values())
 
     def checkpoint(self, values: Mapping[str, Tensor]) -> Checkpoint:
-        """With the values of the storages in place; each tensor a copy of its own."""
+        """Build the checkpoint from the values of the storages; tensors are copies."""
         tensors = {}
         for name, view in self._views.items():
             if view.storage.key not in values:
@@ -239,14 +240,14 @@ class _Contents:
             try:
                 tensor = values[view.storage.key].as_strided(view.size, view.stride, view.offset)
                 tensors[name] = tensor.to(torch.float32, copy=True).contiguous()
-            except (RuntimeError, OverflowError):  # an empty one whose other sizes are beyond all numbers
+            except (RuntimeError, OverflowError):  # an empty tensor with other sizes out of range
                 raise self._fault(name, "has a size or stride that makes no tensor") from None
         return Checkpoint(self._path, tensors, self._settings, self._epoch)
 
     def _refuse_copies(self) -> None:
-        """Raise where many parameters are views of the same values: each is to be copied."""
+        """Raise FormatError if many parameters share values, since each is copied."""
         count = sum(prod(view.size) for view in self._views.values())
-        if count > self._file_bytes:  # weights that are tied, of two bytes a value, stay below
+        if count > self._file_bytes:  # tied weights of two bytes a value pass
             raise FormatError(
                 self._path,
                 f"has parameters of {count} values together; the file has {self._file_bytes} bytes",
@@ -256,7 +257,7 @@ class _Contents:
         return FormatError(self._path, f"parameter {name[:100]!r} {problem[:300]}", accepted=accepted)
 
     def _view(self, name: str, value: Any) -> _View:
-        """Where the values of a parameter lie; nothing that the file says of it is believed."""
+        """The place of a parameter's values; every number in the file is checked."""
         if isinstance(value, Call) and value.path == _PARAMETER_CALL and value.arguments:
             value = value.arguments[0]
         if not (isinstance(value, Call) and value.path in _TENSOR_CALLS and len(value.arguments) >= 4):
@@ -274,7 +275,7 @@ class _Contents:
         return _View(storage, offset, size, stride)
 
     def _storage(self, name: str, value: Any) -> _Storage:
-        """The storage of a persistent id: ("storage", type, key, device, count) and in old files a view."""
+        """The storage of a persistent id ("storage", type, key, device, count); old files append a view."""
         id = value.id if isinstance(value, Persistent) else None
         if not isinstance(id, tuple) or len(id) < 5 or id[0] != "storage" or not isinstance(id[1], Name):
             raise self._fault(name, "has no values in this file", ACCEPTED)
@@ -291,7 +292,7 @@ class _Contents:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a setting is a number, a text, a truth value, nothing, or a short list of numbers or texts."""
+    """Whether a setting is a number, a text, a boolean, None, or a short list of integers or texts."""
     if isinstance(value, list | tuple):
         return len(value) <= 100 and all(type(item) in (int, str) for item in value)
     return value is None or isinstance(value, bool | int | float | str)
