@@ -104,12 +104,12 @@ def stills(browser: Any, address: str) -> None:
 
 def animation(browser: Any, address: str) -> None:
     """Search, open, drag a border, play: as an animated WebP."""
-    page = browser.new_context(color_scheme="light", viewport={"width": 1100, "height": 800}).new_page()
+    page = browser.new_context(color_scheme="light", viewport={"width": 1440, "height": 960}).new_page()
     frames: list[tuple[Image.Image, int]] = []
 
     def frame(milliseconds: int) -> None:
         image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-        frames.append((image.resize((880, 640), Image.Resampling.LANCZOS), milliseconds))
+        frames.append((image.resize((960, 640), Image.Resampling.LANCZOS), milliseconds))
 
     page.goto(address)
     page.wait_for_timeout(800)
