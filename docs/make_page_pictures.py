@@ -94,6 +94,10 @@ def stills(browser: Any, address: str) -> None:
     page = browser.new_context(color_scheme="dark", **NARROW).new_page()
     ask(page, address, MATCH)
     look(page)
+    # Lines out of sight are not drawn, and a picture of the whole page shows them.
+    page.evaluate(
+        "() => document.querySelectorAll('.cue').forEach((cue) => cue.style.contentVisibility = 'visible')"
+    )
     keep(page, "moment-dark-narrow", full_page=True)
     page.context.close()
     page = browser.new_context(color_scheme="light", **WIDE).new_page()
