@@ -156,3 +156,37 @@ def test_an_option_that_needs_no_value_is_switched_or_given_one(written: object,
     (action,) = (each for each in configuration._options_of(verb) if each.dest == "transcribe")
     setting = configuration._Setting(Path("whenabouts.toml"), "[index] ", "transcribe", written, 0)
     assert configuration._value(action, setting) == value
+
+
+@pytest.mark.parametrize(
+    ("verb", "line"),
+    [
+        ("search", 'check = "http://127.0.0.1:9/v1"'),
+        ("search", "send-frames = true"),
+        ("search", "force = true"),
+        ("serve", 'host = "0.0.0.0"'),
+        ("serve", 'token = "a-token-that-is-long-enough"'),
+        ("serve", 'files = ["/"]'),
+        ("serve", "change-people = true"),
+    ],
+)
+def test_what_a_person_has_to_agree_to_is_not_taken_from_the_folder(
+    written: Parse, verb: str, line: str
+) -> None:
+    arguments = [verb] + ["x"] * (verb == "search")
+    with pytest.raises(UsageError, match="may not stand in the file of a folder"):
+        written(f"[{verb}]\n{line}\n", *arguments)
+    options = written("", *arguments, user=f"[{verb}]\n{line}\n")
+    key = line.partition(" ")[0].replace("-", "_")
+    assert getattr(options, key) not in (None, False, "127.0.0.1", [])
+
+
+def test_a_search_in_a_stranger_s_folder_asks_no_address(
+    folder: Path, bare: Whenabouts, samples_corpus: Path
+) -> None:
+    settings = '[search]\ncheck = "http://127.0.0.1:9/v1 model"\nsend-frames = true\n'
+    (folder / "whenabouts.toml").write_text(settings)
+    done = bare("search", "crown jewels", "--corpus", str(samples_corpus))
+    assert (done.code, done.out) == (2, "")
+    assert "check may not stand" in done.err
+    assert bare("--no-config", "search", "crown jewels", "--corpus", str(samples_corpus)).code == 0

@@ -21,6 +21,11 @@ NAME = "whenabouts.toml"
 _MOST_BYTES = 1 << 20
 # What may stand above the tables: options that many verbs share. Others are of one verb.
 FOR_ALL_VERBS = ("corpus", "device", "json", "table")
+# What a person agrees to: what leaves the machine, who is let in, what is replaced. The current folder may
+# be a stranger's, so its file may not say these.
+CONSENT = (
+    "change-people", "check", "files", "force", "host", "send-frames", "show-paths", "token", "token-file", "yes",
+)  # fmt: skip
 _ENVIRONMENT = {
     "corpus": "WHENABOUTS_CORPUS",
     "token": "WHENABOUTS_TOKEN",
@@ -118,6 +123,11 @@ def _levels(
         for key, value in table.items():
             if key in under:
                 continue
+            if key in CONSENT and key in options and file == Path(NAME):
+                raise UsageError(
+                    f"{file}: {title}{key} may not stand in the file of a folder, which may be a stranger's; give "
+                    f"--{key} on the command line, or write it in ~/.config/whenabouts/{NAME}"
+                )
             if key in options:
                 settings.setdefault(key, _Setting(file, title, key, value, rank))
             elif title:
