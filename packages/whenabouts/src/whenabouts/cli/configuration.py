@@ -23,9 +23,8 @@ _MOST_BYTES = 1 << 20
 FOR_ALL_VERBS = ("corpus", "device", "json", "table")
 # What a person agrees to: what leaves the machine, who is let in, what is replaced. The current folder may
 # be a stranger's, so its file may not say these.
-CONSENT = (
-    "change-people", "check", "files", "force", "host", "send-frames", "show-paths", "token", "token-file", "yes",
-)  # fmt: skip
+CONSENT = ("change-people", "check", "files", "force", "host", "send-frames", "show-paths", "token")
+CONSENT += ("token-file", "yes")
 _ENVIRONMENT = {
     "corpus": "WHENABOUTS_CORPUS",
     "token": "WHENABOUTS_TOKEN",
@@ -125,8 +124,8 @@ def _levels(
                 continue
             if key in CONSENT and key in options and file == Path(NAME):
                 raise UsageError(
-                    f"{file}: {title}{key} may not stand in the file of a folder, which may be a stranger's; give "
-                    f"--{key} on the command line, or write it in ~/.config/whenabouts/{NAME}"
+                    f"{file}: {title}{key} may not stand in the file of a folder, which may be a stranger's; "
+                    f"give --{key} on the command line, or write it in ~/.config/whenabouts/{NAME}"
                 )
             if key in options:
                 settings.setdefault(key, _Setting(file, title, key, value, rank))
