@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts_bench.formats.jsonl import write_annotations
 from whenabouts_bench.judging.events import Event
 from whenabouts_bench.judging.journal import Journal
-from whenabouts_bench.judging.qrels import Judged, joined
+from whenabouts_bench.judging.qrels import Judged, joined, write_grades
 from whenabouts_bench.judging.tasks import Source, TaskSet
 
 
@@ -120,3 +121,10 @@ def test_rounds_that_agree_are_joined_and_others_are_refused() -> None:
         joined([judged("first", 3), judged("second", 1)])
     with pytest.raises(UsageError, match=r"second: query 'q' has another text"):
         joined([judged("first", 3), judged("second", 3, "a cat")])
+
+
+def test_no_name_in_the_raw_grades_is_a_formula(journal: Journal, tmp_path: Path) -> None:
+    journal.append(Event("grade", '=HYPERLINK("http://x")', "t0", grade=3))
+    write_grades(journal.state(), tmp_path / "grades.csv")
+    rows = list(csv.reader((tmp_path / "grades.csv").read_text().splitlines()))
+    assert rows[1:] == [["t0", '\'=HYPERLINK("http://x")', "3"]]

@@ -68,6 +68,14 @@ def test_a_moment_is_graded_with_its_borders_and_the_next_one_comes(serve: Serve
     assert (kept.grade, kept.start, kept.end) == (3, 1.25, 2.0)
 
 
+def test_an_undo_with_the_id_of_a_grade_is_refused(serve: Serve) -> None:
+    served = serve()
+    ada = served.judge("Ada")
+    ada.grade("t0", 3, id="ab" * 16)
+    assert refused(ada.post("/api/undo", id="ab" * 16)) == (409, "known_id")
+    assert served.journal.state().answer("Ada", "t0") is not None
+
+
 def test_an_undo_leads_back_to_the_task_and_to_what_was_said(serve: Serve) -> None:
     served = serve()
     ada = served.judge("Ada")

@@ -38,6 +38,21 @@ def test_wrong_use_names_the_remedy(
     assert "--annotator Ada: comes twice" in capsys.readouterr().err
 
 
+def test_names_in_a_task_set_command_no_terminal(
+    tmp_path: Path, samples: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "set\x1b[2J\nserving at http://evil"
+    small_set(tmp_path / name.replace("/", "_"), samples)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        place = ["judge", str(tmp_path / name.replace("/", "_")), "--cache", str(tmp_path / "cache")]
+        assert main([*place, "--port", str(taken.getsockname()[1])]) == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert "\x1b" not in "".join(lines)
+
+
 def test_an_exam_that_nobody_could_pass_is_refused(
     tmp_path: Path, samples: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

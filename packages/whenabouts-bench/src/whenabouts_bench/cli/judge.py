@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from whenabouts.cli.options import add_verb
+from whenabouts.export.text import one_line
 from whenabouts.types import UsageError
 
 _EPILOG = """\
@@ -72,9 +73,12 @@ def run(options: argparse.Namespace) -> int:
                 f"{tasks.folder / EXAM}: task {item.task.id}: the recording of {video_id!r} is not there, so "
                 f"that nobody could pass; write its path into {tasks.folder / VIDEOS}, or take the line out"
             )
-    print(f"{tasks.name}: {len(tasks.tasks)} moments, {len(tasks.exam)} in the exam", flush=True)
+    lines = [f"{tasks.name}: {len(tasks.tasks)} moments, {len(tasks.exam)} in the exam"]
     if missing:
-        print(f"{len(missing)} of {len(tasks.videos)} videos are missing, {missing[0]} first", flush=True)
+        lines.append(f"{len(missing)} of {len(tasks.videos)} videos are missing, {missing[0]} first")
+    # Names in a task set may be a stranger's: none may pass for a line of ours or command the terminal.
+    for line in lines:
+        print(one_line(line), flush=True)
     serve(tasks, people, settings, lambda line: print(line, flush=True))
     return 0
 

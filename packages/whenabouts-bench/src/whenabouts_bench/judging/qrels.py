@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from whenabouts.export.csv import defused
 from whenabouts.intake.files import write_atomically
 from whenabouts.types import Moment, UsageError
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
@@ -117,10 +118,12 @@ def joined(rounds: Sequence[Annotations]) -> Annotations:
 
 
 def write_grades(state: State, path: Path) -> None:
-    """Write raw grades in TVR-Ranking's format: CSV of pair_id, worker, relevance."""
+    """Write raw grades in TVR-Ranking's format: CSV of pair_id, worker, relevance. No name is a formula."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(("pair_id", "worker", "relevance"))
-    writer.writerows((task_id, name, answer.grade) for task_id, name, answer in state.rows())
+    writer.writerows(
+        (defused(task_id), defused(name), answer.grade) for task_id, name, answer in state.rows()
+    )
     with write_atomically(path) as stream:
         stream.write(text.getvalue().encode())

@@ -164,7 +164,8 @@ class Service:
             undone = self.journal.undo(name, body.id).undone
         except UsageError:
             raise ServerError(409, "nothing_to_undo", "there is nothing to undo") from None
-        assert undone is not None
+        if undone is None:  # the id is that of another event, which is there already
+            raise ServerError(409, "known_id", "this id belongs to an answer; an undo needs an id of its own")
         answer = self.journal.events()[undone - 1]
         task = self.task(answer.task_id)
         self.holds.take(name, task)
