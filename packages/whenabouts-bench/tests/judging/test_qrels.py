@@ -128,3 +128,10 @@ def test_no_name_in_the_raw_grades_is_a_formula(journal: Journal, tmp_path: Path
     write_grades(journal.state(), tmp_path / "grades.csv")
     rows = list(csv.reader((tmp_path / "grades.csv").read_text().splitlines()))
     assert rows[1:] == [["t0", '\'=HYPERLINK("http://x")', "3"]]
+
+
+def test_borders_that_would_be_empty_when_written_are_refused_at_once(journal: Journal) -> None:
+    with pytest.raises(UsageError, match="start < end"):
+        journal.append(Event("grade", "ann", "t0", grade=3, start=1.9999999, end=2.0))
+    journal.append(Event("grade", "ann", "t0", grade=3, start=1.999, end=2.0))
+    assert Judged.of(journal.task_set, journal.state()) is not None

@@ -345,6 +345,7 @@ def _check_grade(grade: object, task_id: str) -> None:
 def _check_borders(event: Event, task: Task) -> None:
     if event.start is None or event.end is None:
         raise UsageError(f"task {task.id}: borders need start and end")
-    moment = Moment(task.moment.video_id, event.start, event.end)
+    # As `judgements --out` writes them, to the millisecond: what is empty then is refused now.
+    moment = Moment(task.moment.video_id, round(event.start, 3), round(event.end, 3))
     if task.duration is not None and moment.end > max(task.duration, task.moment.end):
         raise UsageError(f"task {task.id}: {moment.end:g} s is after the video's end, {task.duration:g} s")

@@ -23,9 +23,8 @@ _MOST_BYTES = 1 << 20
 FOR_ALL_VERBS = ("corpus", "device", "json", "table")
 # What a person agrees to: what leaves the machine, who is let in, what is replaced. The current folder may
 # be a stranger's, so its file may not say these.
-CONSENT = frozenset(
-    "change-people check files force host send-frames show-paths token token-file yes".split()
-)
+_LET_IN = ("change-people", "files", "host", "show-paths", "token", "token-file")
+CONSENT = frozenset((*_LET_IN, "check", "force", "send-frames", "yes"))
 _ENVIRONMENT = {
     "corpus": "WHENABOUTS_CORPUS",
     "token": "WHENABOUTS_TOKEN",
