@@ -72,7 +72,7 @@ export function momentCard(result, { query, href, likeHref, dim, isPlace, place,
     caption: span(result.start, result.end),
     children: [
       make("span", { class: "card-head" },
-        make("span", { class: "rank" }, `${place}.`), make("span", { class: "card-title", title }, title)),
+        make("span", { class: "rank" }, `${place ?? result.rank}.`), make("span", { class: "card-title", title }, title)),
       isPlace ? null : badge(result.word, result.percent),
       ...pieces,
       ...verdictOf(result.verdict),
