@@ -45,7 +45,7 @@ def open_with_model(page: Any, address: str) -> None:
     expect(page.locator(".card-link").first).to_be_visible()
     page.locator("#filters > summary").click()
     page.get_by_label("Trained system").select_option("run <b>")
-    expect(page.locator("#beneath")).to_contain_text("run <b>")
+    expect(page.locator("#line")).to_contain_text("run <b>")
     page.locator(".card-link").nth(1).click()
     expect(page.locator(".curve-name")).to_have_text(["start (score)", "end (score)"])
 
@@ -54,7 +54,7 @@ def test_a_model_is_chosen_among_the_filters_and_stays_in_the_address(page: Any,
     open_with_model(page, address)
     assert parse_qs(urlsplit(page.url).query)["model"] == ["run <b>"]
     page.reload()
-    expect(page.locator("#beneath")).to_contain_text("run <b>")
+    expect(page.locator("#line")).to_contain_text("run <b>")
     expect(page.locator("#model")).to_have_value("run <b>")
     expect(page.locator(".curve-name")).to_have_text(["start (score)", "end (score)"])
 
@@ -86,7 +86,7 @@ def test_the_readout_says_the_probability_under_the_mouse(page: Any, address: st
 def test_the_streams_own_search_is_a_choice_away(page: Any, address: str) -> None:
     open_with_model(page, address)
     page.get_by_label("Trained system").select_option("none")
-    expect(page.locator("#beneath")).not_to_contain_text("run <b>")
+    expect(page.locator("#line")).not_to_contain_text("run <b>")
     page.locator(".card-link").first.click()
     expect(page.locator(".curve-name")).to_have_text([re.compile("words")])
 
