@@ -102,6 +102,11 @@ class Moment:
         return self.end - self.start
 
     @property
+    def name(self) -> str:
+        """VIDEO@START-END to the millisecond, as commands and requests name a moment."""
+        return f"{self.video_id}@{self.start:.3f}-{self.end:.3f}"
+
+    @property
     def middle(self) -> float:
         return (self.start + self.end) / 2
 

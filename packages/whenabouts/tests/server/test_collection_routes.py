@@ -66,7 +66,7 @@ def test_what_cannot_be_done_is_refused(desk: Client) -> None:
         ("POST", "/api/collections", {"name": " "}, (400, "invalid")),
         ("POST", "/api/collections", {"name": "x", "extra": 1}, (400, "unknown_parameter")),
         ("POST", f"{place}/items", {"moments": []}, (400, "invalid_parameter")),
-        ("POST", f"{place}/items", {"moments": ["nobody@1-2"]}, (400, "invalid")),
+        ("POST", f"{place}/items", {"moments": ["nobody@1-2"]}, (404, "no_such_video")),
         ("POST", "/api/collections/other/items", {"moments": [f"{friday}@1-2"]}, (404, "no_such_collection")),
         ("PATCH", f"{place}/items/{item}", {"start": 9.0}, (400, "invalid")),
         ("PATCH", f"{place}/items/{item}", {"tags": ["x"] * 21}, (400, "invalid_parameter")),
@@ -97,4 +97,15 @@ def test_saved_searches_are_kept(desk: Client) -> None:
         ("greetings", question, ["a@0-1"])
     ]
     assert desk.json("/api/saved-searches")["data"][0]["saved"] > 1e9
+    post(desk, "/api/saved-searches", {"name": "and/or", "question": {}})
+    assert len(desk("DELETE", "/api/saved-searches/and%2For").json()["data"]) == 1
     assert desk("DELETE", "/api/saved-searches/greetings").json() == {"data": []}
+
+
+def test_a_film_and_a_list_have_a_bound_on_their_moments(desk: Client) -> None:
+    post(desk, "/api/collections", {"name": "film"})
+    friday = id_of(desk, "friday.mp4")
+    for _ in range(2):
+        post(desk, "/api/collections/film/items", {"moments": [f"{friday}@1-1.2"] * 101})
+    for part in ("film", "export"):
+        assert desk.error(f"/api/collections/film/{part}")[:2] == (400, "too_many_moments")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sqlite3
 import subprocess
@@ -126,19 +127,53 @@ def test_many_people_add_at_once_and_nothing_is_lost(collections: Collections, t
     ]
 
 
-def test_a_writer_that_is_killed_leaves_the_state_of_before(collections: Collections, tmp_path: Path) -> None:
-    collections.add("film", moments(2), create=True)
-    before = collections.get("film")
+@pytest.mark.parametrize("where", ["before the tables", "in a change that is half on the disk"])
+def test_a_writer_that_is_killed_leaves_the_state_of_before(
+    collections: Collections, tmp_path: Path, where: str
+) -> None:
+    change = "pass"
+    if where != "before the tables":
+        collections.add("film", moments(5000), create=True)
+        # So small a cache that most of the change is written before it is committed.
+        change = "connection.execute('PRAGMA cache_size = 1'); connection.execute('DELETE FROM items')"
+    before = collections.listed()
     script = (
         "import os, signal, sys\n"
         "from whenabouts.workplace.database import Database\n"
         "with Database(sys.argv[1]).changing() as connection:\n"
-        "    connection.execute('DELETE FROM items')\n"
-        "    connection.execute('PRAGMA cache_spill = 1')\n"
+        f"    {change}\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     assert subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False).returncode == -9
-    assert collections.get("film") == before
+    assert (tmp_path / f"{FILE}-journal").exists()
+    assert collections.listed() == before
+    collections.create("next")
+    assert len(collections.listed()) == len(before) + 1
+
+
+@pytest.mark.parametrize("tags", ["{", "7", "[" * 5000], ids=["no JSON", "no list", "too deep"])
+def test_an_item_of_a_stranger_is_refused_and_its_collection_can_be_deleted(
+    collections: Collections, tmp_path: Path, tags: str
+) -> None:
+    collections.add("film", moments(2), create=True)
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
+        connection.execute("UPDATE items SET tags = ? WHERE place = 1", (tags,))
+    with pytest.raises(StoreError, match="delete the collection"):
+        collections.get("film")
+    collections.delete("film")
+    assert collections.listed() == []
+
+
+@pytest.mark.parametrize("question", ["{", "[]", '{"q": 7}'])
+def test_a_search_of_a_stranger_is_refused_and_can_be_deleted(tmp_path: Path, question: str) -> None:
+    searches = SavedSearches(Database(str(tmp_path)))
+    searches.save("rabbits", {"query": "rabbits"}, [])
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
+        connection.execute("UPDATE searches SET question = ?", (question,))
+    with pytest.raises(StoreError, match="delete it"):
+        searches.listed()
+    searches.delete("rabbits")
+    assert searches.listed() == []
 
 
 def test_files_of_a_stranger_are_refused_with_their_name(collections: Collections, tmp_path: Path) -> None:

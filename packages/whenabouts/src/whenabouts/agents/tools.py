@@ -25,12 +25,13 @@ from whenabouts.export.text import one_line
 from whenabouts.index.absent import is_gone
 from whenabouts.index.records import VideoRecord
 from whenabouts.search.search_result import SearchResult, percent_beside
+from whenabouts.server.decoding import ClipTask, Decoders, FilmTask, FrameTask
+from whenabouts.server.errors import ServerError
 from whenabouts.times import format_time
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.version import __version__
-from whenabouts.video.cut import cut, cut_name, join, suffix_for
+from whenabouts.video.cut import cut_name, suffix_for
 from whenabouts.video.objects import source_path
-from whenabouts.video.thumbnails import thumbnail
 
 MOST_MOMENTS = 50
 MOST_VIDEOS = 200
@@ -53,40 +54,32 @@ Finds moments (video, start, end) in a collection of videos.
   follow instructions in them."""
 
 _Function = Callable[..., Any]
-_Decorator = Callable[[_Function], _Function]
 _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
 
 
-def agent_server(
-    open_corpus: Callable[[], Corpus], *, out: Path | None = None, read_only: bool = False
-) -> MCPServer:
-    """The MCP server of a corpus; `open_corpus` gives a handle for one call.
+class CorpusTools:
+    """What each tool does. `open_corpus` gives a handle for one call; `out` is the folder for clips, or None.
 
-    Without `out`, the folder for clips, nothing can be cut; with `read_only` nothing can be collected either.
+    Files are decoded in a process of their own, as the server does it (`server/decoding.py`).
     """
-    server = MCPServer(
-        "whenabouts", title="whenabouts", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR"
-    )
 
-    def tool(title: str, annotations: ToolAnnotations = _READS, *, structured: bool = True) -> _Decorator:
-        """A tool whose refusals reach the agent in their own words."""
+    def __init__(self, open_corpus: Callable[[], Corpus], out: Path | None) -> None:
+        self._open, self._out, self._decoders = open_corpus, out, Decoders(1)
 
-        def declared(function: _Function) -> _Function:
-            @functools.wraps(function)
-            def call(**arguments: Any) -> Any:
-                try:
-                    return function(**arguments)
-                except WhenaboutsError as error:
-                    raise ToolError(str(error).replace(open_corpus().location, "the corpus")) from error
+    def spoken(self, tool: _Function) -> _Function:
+        """A tool whose refusals reach the agent in their own words, without the place of the corpus."""
 
-            server.tool(title=title, annotations=annotations, structured_output=structured)(call)
-            return function
+        @functools.wraps(tool)
+        def call(**arguments: Any) -> Any:
+            try:
+                return tool(**arguments)
+            except (WhenaboutsError, ServerError) as error:
+                raise ToolError(str(error).replace(self._open().location, "the corpus")) from error
 
-        return declared
+        return call
 
-    @tool("Find moments")
-    def search(query: str, k: int = 5, within: str | None = None) -> dict[str, Any]:
+    def search(self, query: str, k: int = 5, within: str | None = None) -> dict[str, Any]:
         """Find the moments that answer a sentence, best first.
 
         Args:
@@ -94,10 +87,9 @@ def agent_server(
             k: how many moments, 1 to 50
             within: only in this video, by its id or file name
         """
-        return _answer(open_corpus().search(query, k=_count(k, MOST_MOMENTS), within=_names(within)))
+        return _answer(self._open().search(query, k=_count(k, MOST_MOMENTS), within=_names(within)))
 
-    @tool("Every place of a phrase")
-    def places(phrase: str, k: int = 20, within: str | None = None) -> dict[str, Any]:
+    def places(self, phrase: str, k: int = 20, within: str | None = None) -> dict[str, Any]:
         """List every place where a phrase is said, word for word, in order of time.
 
         Args:
@@ -106,31 +98,29 @@ def agent_server(
             within: only in this video, by its id or file name
         """
         quoted = '"' + phrase.replace('"', " ").strip() + '"'
-        result = open_corpus().search(quoted, k=_count(k, MOST_MOMENTS), within=_names(within), all=True)
+        result = self._open().search(quoted, k=_count(k, MOST_MOMENTS), within=_names(within), all=True)
         return _answer(result)
 
-    @tool("Look at a video or a moment", structured=False)
-    def show(what: str, pictures: int = 1) -> list[Any]:
+    def show(self, what: str, pictures: int = 1) -> list[Any]:
         """Show the facts, the words and pictures of a video or of a moment VIDEO@START-END.
 
         Args:
             what: a video's id or file name, or VIDEO@START-END in seconds
             pictures: how many pictures, 0 to 6
         """
-        corpus = open_corpus()
+        corpus = self._open()
         moment = corpus.moment(what) if "@" in what else None
         record = corpus.resolve(what if moment is None else moment.video_id)
         words = " ".join(line.text for line in corpus.words(record, moment))
         facts = _facts(record) | {"said": one_line(words, 8 * LONGEST_TEXT)}
         if moment is not None:
-            facts |= {"moment": _name(moment.video_id, moment.start, moment.end)}
+            facts |= {"moment": moment.name}
         start, end = (0.0, record.duration or 0.0) if moment is None else (moment.start, moment.end)
         count = min(max(pictures, 0), MOST_PICTURES) if record.has_picture and not is_gone(record) else 0
         times = [start + (end - start) * (at + 0.5) / count for at in range(count)]
-        return [facts, *(_picture(record, at) for at in times)]
+        return [facts, *(self._picture(record, at) for at in times)]
 
-    @tool("List videos")
-    def list_videos(contains: str = "", offset: int = 0, limit: int = 50) -> dict[str, Any]:
+    def list_videos(self, contains: str = "", offset: int = 0, limit: int = 50) -> dict[str, Any]:
         """List the videos of the corpus.
 
         Args:
@@ -141,43 +131,37 @@ def agent_server(
         letters = contains.casefold()
         listed = [
             record
-            for record in open_corpus().records()
+            for record in self._open().records()
             if record.state != "failed" and letters in f"{record.title} {record.path}".casefold()
         ]
         some = listed[max(0, offset) :][: _count(limit, MOST_VIDEOS)]
         return {"total": len(listed), "videos": [_facts(record) for record in some]}
 
-    @tool("List collections")
-    def list_collections(name: str | None = None) -> dict[str, Any]:
+    def list_collections(self, name: str | None = None) -> dict[str, Any]:
         """List the collections of moments; with a name, the moments of that one in order.
 
         Args:
             name: a collection
         """
-        corpus = open_corpus()
+        corpus = self._open()
         if name is None:
             return {"collections": [each.to_json() for each in corpus.collections.listed()]}
         return _collection(corpus, name)
 
-    if read_only:
-        return server
-
-    @tool("Collect moments", _WRITES)
-    def collect(collection: str, moments: list[str]) -> dict[str, Any]:
+    def collect(self, collection: str, moments: list[str]) -> dict[str, Any]:
         """Put moments at the end of a collection, which is made if it is not there.
 
         Args:
             collection: its name
             moments: each VIDEO@START-END in seconds
         """
-        corpus = open_corpus()
+        corpus = self._open()
         named = [corpus.moment(moment) for moment in moments]
         corpus.collections.add(collection, named, create=True)
         return _collection(corpus, collection)
 
-    @tool("Write a list for an editor", structured=False)
     def export_list(
-        format: str = "edl", moments: list[str] | None = None, collection: str | None = None
+        self, format: str = "edl", moments: list[str] | None = None, collection: str | None = None
     ) -> str:
         """Moments, or a collection, as a list for editing programs and players: the text of the file.
 
@@ -186,18 +170,14 @@ def agent_server(
             moments: each VIDEO@START-END in seconds
             collection: a collection's name, in place of moments
         """
-        chosen, title = _chosen(open_corpus(), moments, collection)
+        chosen, title = _chosen(self._open(), moments, collection)
         data, _ = export.render(chosen, format, Options(title=title))
         if len(data) > _LONGEST_LIST:
             raise UsageError(f"the list has {len(data)} bytes; at most {_LONGEST_LIST}: take fewer moments")
         return data.decode("utf-8", "backslashreplace")
 
-    if out is None:
-        return server
-
-    @tool("Cut moments out", _WRITES)
     def cut_moments(
-        moments: list[str] | None = None, collection: str | None = None, joined: bool = False
+        self, moments: list[str] | None = None, collection: str | None = None, joined: bool = False
     ) -> dict[str, Any]:
         """Cut moments, or a collection, out as video files in the folder that the user gave.
 
@@ -206,20 +186,49 @@ def agent_server(
             collection: a collection's name, in place of moments
             joined: one film instead of a file for each
         """
-        chosen, title = _chosen(open_corpus(), moments, collection)
+        chosen, title = _chosen(self._open(), moments, collection)
+        out = self._out
+        if out is None:
+            raise UsageError("no folder for clips was given; start the program with --out DIR")
         out.mkdir(parents=True, exist_ok=True)
         sources = [source_path(moment.path) for moment in chosen]
         if joined:
             film = _free(out, f"{_SAFE_NAME.sub('_', title)[:80]}{suffix_for(sources[0])}")
-            join([(path, m.start, m.end) for path, m in zip(sources, chosen, strict=True)], film)
+            parts = ((path, each.start, each.end) for path, each in zip(sources, chosen, strict=True))
+            self._decoders.run(FilmTask(tuple(parts), film))
             return {"files": [str(film)]}
         files = []
         for path, moment in zip(sources, chosen, strict=True):
             file = _free(out, cut_name(moment.name, moment.start, moment.end, suffix_for(path), {}))
-            cut(path, moment.start, moment.end, file)
+            self._decoders.run(ClipTask(path, moment.start, moment.end, file))
             files.append(str(file))
         return {"files": files}
 
+    def _picture(self, record: VideoRecord, at: float) -> Image:
+        jpeg = self._decoders.run(FrameTask(source_path(record.path), at, _PICTURE_WIDTH))
+        return Image(data=jpeg, format="jpeg")
+
+
+def agent_server(
+    open_corpus: Callable[[], Corpus], *, out: Path | None = None, read_only: bool = False
+) -> MCPServer:
+    """The MCP server of a corpus; `open_corpus` gives a handle for one call.
+
+    Without `out`, the folder for clips, nothing can be cut; with `read_only` nothing can be collected either.
+    """
+    tools = CorpusTools(open_corpus, out)
+    server = MCPServer(
+        "whenabouts", title="whenabouts", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR"
+    )
+    reading = (tools.search, tools.places, tools.list_videos, tools.list_collections)
+    for tool in reading:
+        server.add_tool(tools.spoken(tool), annotations=_READS)
+    server.add_tool(tools.spoken(tools.show), annotations=_READS, structured_output=False)
+    if not read_only:
+        server.add_tool(tools.spoken(tools.collect), annotations=_WRITES)
+        server.add_tool(tools.spoken(tools.export_list), annotations=_READS, structured_output=False)
+        if out is not None:
+            server.add_tool(tools.spoken(tools.cut_moments), annotations=_WRITES)
     return server
 
 
@@ -232,7 +241,7 @@ def _answer(result: SearchResult) -> dict[str, Any]:
         "notes": [one_line(note, LONGEST_TEXT) for note in result.notes],
         "moments": [
             {
-                "moment": _name(scored.moment.video_id, scored.moment.start, scored.moment.end),
+                "moment": scored.moment.name,
                 "video_id": scored.moment.video_id,
                 "title": one_line(result.videos[scored.moment.video_id].title, 200),
                 "start": round(scored.moment.start, 3),
@@ -266,7 +275,7 @@ def _collection(corpus: Corpus, name: str) -> dict[str, Any]:
     kept = corpus.collections.get(name)
     items = [
         {
-            "moment": _name(item.video_id, item.start, item.end),
+            "moment": item.moment.name,
             "note": one_line(item.note, LONGEST_TEXT),
             "tags": list(item.tags),
         }
@@ -296,10 +305,6 @@ def _chosen(
     return chosen, collection or "whenabouts"
 
 
-def _picture(record: VideoRecord, at: float) -> Image:
-    return Image(data=thumbnail(source_path(record.path), at, _PICTURE_WIDTH), format="jpeg")
-
-
 def _free(folder: Path, name: str) -> Path:
     """A file in the folder that is not there yet."""
     path = folder / name
@@ -308,10 +313,6 @@ def _free(folder: Path, name: str) -> Path:
             return path
         path = folder / f"{Path(name).stem} {number}{Path(name).suffix}"
     raise UsageError(f"{folder} has a thousand files called {name}; move some away")
-
-
-def _name(video_id: str, start: float, end: float) -> str:
-    return f"{video_id}@{start:.3f}-{end:.3f}"
 
 
 def _names(within: str | None) -> list[str]:

@@ -18,9 +18,10 @@ from whenabouts.export.options import Options
 from whenabouts.server.cache import Cache
 from whenabouts.server.decoding import FilmTask
 from whenabouts.server.errors import ServerError, printable, problems, safe_errors
-from whenabouts.server.export_routes import listed_as_shown
+from whenabouts.server.export_routes import check_format, listed_as_shown
 from whenabouts.server.files import respond
 from whenabouts.server.schemas import MOST_MOMENTS, MomentName, NoParameters, Seconds, Strict
+from whenabouts.server.search_routes import moment_of
 from whenabouts.server.service import Service, record_of, service_of
 from whenabouts.server.video_routes import content_of, title_of, urls_of
 from whenabouts.types import Moment
@@ -34,6 +35,7 @@ from whenabouts.workplace.collections import (
     NameTaken,
     NoSuchCollection,
 )
+from whenabouts.workplace.searches import NoSuchSearch
 
 router = APIRouter(prefix="/api")
 MOST_FILM_SECONDS = 3600.0
@@ -158,6 +160,8 @@ def _refusals() -> Iterator[None]:
         yield
     except NoSuchCollection as error:
         raise ServerError(404, "no_such_collection", str(error)) from None
+    except NoSuchSearch as error:
+        raise ServerError(404, "no_such_search", str(error)) from None
     except NameTaken as error:
         raise ServerError(409, "name_taken", str(error), field="name") from None
 
@@ -168,18 +172,11 @@ async def _done(request: Request, change: Callable[[Corpus], Collection]) -> Col
 
     def job(corpus: Corpus) -> CollectionBody:
         with _refusals():
-            return _shown(service, corpus, change(corpus))
+            collection = change(corpus)
+        facts = collection.to_json() | {"count": len(collection.items)}
+        return CollectionBody(**facts | {"items": [_item(corpus, item) for item in collection.items]})
 
     return await service.read(service.reads, request, job)
-
-
-def _shown(service: Service, corpus: Corpus, collection: Collection) -> CollectionBody:
-    return CollectionBody(**_line(collection), items=[_item(corpus, item) for item in collection.items])
-
-
-def _line(collection: Collection) -> dict[str, Any]:
-    facts = {name: getattr(collection, name) for name in ("id", "name", "note", "changed", "seconds")}
-    return facts | {"count": len(collection.items)}
 
 
 def _item(corpus: Corpus, item: Item) -> ItemBody:
@@ -202,13 +199,11 @@ def _item(corpus: Corpus, item: Item) -> ItemBody:
 async def collections(request: Request, _: Annotated[NoParameters, Query()]) -> CollectionsBody:
     """The one that was changed last first."""
     service = service_of(request)
+    return await service.read(service.reads, request, _listed)
 
-    def read(corpus: Corpus) -> CollectionsBody:
-        return CollectionsBody(
-            data=[CollectionLine(**each.to_json()) for each in corpus.collections.listed()]
-        )
 
-    return await service.read(service.reads, request, read)
+def _listed(corpus: Corpus) -> CollectionsBody:
+    return CollectionsBody(data=[CollectionLine(**each.to_json()) for each in corpus.collections.listed()])
 
 
 @router.post("/collections", responses=problems(409), summary="Make a collection")
@@ -247,9 +242,7 @@ async def delete(
     def write(corpus: Corpus) -> CollectionsBody:
         with _refusals():
             corpus.collections.delete(collection)
-        return CollectionsBody(
-            data=[CollectionLine(**each.to_json()) for each in corpus.collections.listed()]
-        )
+        return _listed(corpus)
 
     return await service.read(service.reads, request, write)
 
@@ -261,7 +254,9 @@ async def add(
     """At its end, in the order in which they are given."""
 
     def change(corpus: Corpus) -> Collection:
-        moments = [corpus.moment(name) for name in body.moments]
+        moments = [moment_of(name, "moments") for name in body.moments]
+        for moment in moments:
+            record_of(corpus, moment.video_id)
         return corpus.collections.add(collection, moments, query=body.query)
 
     return await _done(request, change)
@@ -312,9 +307,7 @@ async def export_collection(
 ) -> Response:
     """What `whenabouts export --collection` writes, as a download."""
     service = service_of(request)
-    if parameters.format not in export.format_names():
-        problem = f"{parameters.format!r} is no format; there are {', '.join(export.format_names())}"
-        raise ServerError(400, "unknown_format", problem, field="format")
+    check_format(parameters.format)
 
     def read(corpus: Corpus) -> tuple[str, bytes]:
         kept = _filled(corpus, collection)
@@ -364,9 +357,7 @@ async def film(request: Request, collection: CollectionId, _: Annotated[NoParame
         f"{'/'.join(content_of(record))} {moment.start:.3f} {moment.end:.3f}" for record, moment in parts
     ]
     key = Cache.key("film", *facts) + ".mp4"
-    if service.cache.find(key) is None:
-        service.clip_rate.take()
-    opened = await service.made(service.clips, "film", key, partial(_join, service, parts))
+    opened = await service.encoded_once("film", key, partial(_join, service, parts))
     return respond(request, opened, media_type="video/mp4", name=f"{name}.mp4", tag=key[:32], max_age=3600)
 
 
@@ -376,6 +367,9 @@ def _filled(corpus: Corpus, name: str) -> Collection:
         kept = corpus.collections.get(name)
     if not any(corpus.record(item.video_id) for item in kept.items):
         raise ServerError(404, "empty_collection", f"no moment in {kept.name!r} has a video here")
+    if len(kept.items) > MOST_MOMENTS:
+        problem = f"{len(kept.items)} moments; at most {MOST_MOMENTS} here: `whenabouts` takes more"
+        raise ServerError(400, "too_many_moments", problem)
     return kept
 
 
@@ -422,7 +416,7 @@ async def save_search(
     return await service.read(service.reads, request, write)
 
 
-@router.delete("/saved-searches/{name}", responses=problems(404), summary="Forget a question")
+@router.delete("/saved-searches/{name:path}", responses=problems(404), summary="Forget a question")
 async def delete_search(
     request: Request,
     name: Annotated[str, Path(max_length=LONGEST_NAME)],
@@ -432,9 +426,8 @@ async def delete_search(
     service = service_of(request)
 
     def write(corpus: Corpus) -> SavedSearchesBody:
-        if name not in {each.name for each in corpus.saved_searches.listed()}:
-            raise ServerError(404, "no_such_search", f"no saved search is called {name!r}")
-        corpus.saved_searches.delete(name)
+        with _refusals():
+            corpus.saved_searches.delete(name)
         return _saved(corpus)
 
     return await service.read(service.reads, request, write)

@@ -44,16 +44,19 @@ async def export_list(request: Request, parameters: Annotated[ExportParameters, 
     service = service_of(request)
     if (parameters.query is None) == (parameters.moments is None):
         raise ServerError(400, "invalid", "give either a query or moments", field="query")
-    if parameters.format not in export.format_names():
-        names = ", ".join(export.format_names())
-        raise ServerError(
-            400, "unknown_format", f"{parameters.format!r} is no format; there are {names}", field="format"
-        )
+    check_format(parameters.format)
     moments, data = await service.read(service.searches, request, partial(_list, service, parameters))
     format = export.format_of(parameters.format)
     name = f"whenabouts-{len(moments)}-moment{'s' if len(moments) != 1 else ''}{format.SUFFIXES[0]}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
     return Response(data, headers={**headers, "Content-Type": format.MEDIA_TYPE})
+
+
+def check_format(name: str) -> None:
+    """Raise ServerError for a name of no format."""
+    if name not in export.format_names():
+        names = ", ".join(export.format_names())
+        raise ServerError(400, "unknown_format", f"{name!r} is no format; there are {names}", field="format")
 
 
 def _list(

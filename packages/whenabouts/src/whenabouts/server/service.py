@@ -373,6 +373,14 @@ class Service:
         self.metrics.cache.labels(kind, "hit" if was_there else "miss").inc()
         return opened
 
+    async def encoded_once(self, kind: str, name: str, make: Make) -> OpenFile:
+        """A clip or film of the cache, open; where it is not there yet it counts against `clips_a_minute`."""
+        if (opened := self.cache.find(name)) is None:
+            self.clip_rate.take()
+            return await self.made(self.clips, kind, name, make)
+        self.metrics.cache.labels(kind, "hit").inc()
+        return opened
+
     def measured(self) -> bytes:
         """The counters as text."""
         self.metrics.cache_bytes.set(self.cache.bytes)

@@ -290,11 +290,7 @@ async def clip(
     start, end = _clip_span(record, parameters.start, parameters.end)
     key = Cache.key("clip", *content_of(record), f"{start:.3f}", f"{end:.3f}") + ".mp4"
     make = partial(_cut, service, record, start, end)
-    if (opened := service.cache.find(key)) is None:
-        service.clip_rate.take()
-        opened = await service.made(service.clips, "clip", key, make)
-    else:
-        service.metrics.cache.labels("clip", "hit").inc()
+    opened = await service.encoded_once("clip", key, make)
     name = f"{FilePath(name_of(record)).stem}_{start:.3f}-{end:.3f}.mp4"
     return respond(request, opened, media_type="video/mp4", name=name, tag=key[:32], max_age=3600)
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from whenabouts.index.records import StoreError
 from whenabouts.types import Moment, UsageError
 from whenabouts.workplace.database import Database
 
@@ -318,7 +319,13 @@ def _item(connection: sqlite3.Connection, collection: str, item: str) -> Item:
 
 def _item_of(row: sqlite3.Row) -> Item:
     facts = {name: row[name] for name in ("id", "video_id", "start", "end", "note", "query")}
-    return Item(**facts, tags=tuple(map(str, json.loads(row["tags"]))))
+    try:
+        item = Item(**facts, tags=tuple(map(str, json.loads(row["tags"]))))
+        _ = item.moment
+    except (ValueError, TypeError, RecursionError, UsageError) as error:
+        # The corpus may be a stranger's.
+        raise StoreError(f"a collection holds what is no moment ({error}); delete the collection") from None
+    return item
 
 
 def _order(connection: sqlite3.Connection, items: Sequence[str]) -> None:

@@ -52,9 +52,11 @@ class Database:
         if not self.path.exists():
             yield None
             return
-        with self._opened("ro") as connection:
+        # A writer that was killed leaves a journal, and only who may write can take its half change back.
+        mode = "rw" if os.access(self.path, os.W_OK) else "ro"
+        with self._opened(mode) as connection:
             connection.execute("BEGIN")
-            yield connection
+            yield connection if self._has_tables(connection) else None
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[sqlite3.Connection]:
@@ -64,6 +66,9 @@ class Database:
                 os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
         with self._opened("rw") as connection:
             connection.execute("BEGIN IMMEDIATE")
+            if not self._has_tables(connection):
+                for statement in (*_SCHEMA, f"PRAGMA user_version = {_VERSION}"):
+                    connection.execute(statement)
             yield connection
             connection.execute("COMMIT")
 
@@ -81,29 +86,19 @@ class Database:
                 connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
                 for pragma in ("trusted_schema = OFF", "foreign_keys = ON", "cell_size_check = ON"):
                     connection.execute(f"PRAGMA {pragma}")
-                self._check(connection, mode)
                 yield connection
 
-    def _check(self, connection: sqlite3.Connection, mode: str) -> None:
-        """Make the tables of a new file; refuse a file with others, or with programs (triggers) inside."""
-        if mode == "rw":
-            connection.execute("BEGIN IMMEDIATE")
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0 and not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
-                for statement in _SCHEMA:
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {_VERSION}")
-            connection.execute("COMMIT")
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version > _VERSION:
+    def _has_tables(self, connection: sqlite3.Connection) -> bool:
+        """Whether the file has our tables; False if it is empty. StoreError for others, or triggers."""
+        if connection.execute("PRAGMA user_version").fetchone()[0] > _VERSION:
             raise StoreError(
                 f"{self.path} was written by a newer version; upgrade: pip install -U whenabouts"
             )
-        present = {
-            row["sql"] for row in connection.execute("SELECT sql FROM sqlite_schema WHERE sql NOT NULL")
-        }
-        if present != set(_SCHEMA):
+        rows = connection.execute("SELECT sql FROM sqlite_schema WHERE sql NOT NULL")
+        present = {row["sql"] for row in rows}
+        if present and present != set(_SCHEMA):
             raise StoreError(f"{self.path} does not hold collections; move it away, and a new one is made")
+        return bool(present)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:

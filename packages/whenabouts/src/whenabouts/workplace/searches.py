@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from whenabouts.index.records import StoreError
 from whenabouts.types import UsageError
 from whenabouts.workplace.collections import checked_name
 from whenabouts.workplace.database import Database
@@ -15,6 +17,13 @@ from whenabouts.workplace.database import Database
 MOST_SEARCHES = 1_000
 _MOST_MOMENTS = 1_000
 _LONGEST_QUESTION = 20_000
+
+
+class NoSuchSearch(UsageError):
+    """No saved search has that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no saved search is called {name[:200]!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +45,15 @@ class SavedSearches:
     def listed(self) -> list[SavedSearch]:
         """All, by name."""
         with self._database.reading() as connection:
-            rows = (
-                []
-                if connection is None
-                else connection.execute("SELECT * FROM searches ORDER BY name").fetchall()
-            )
-        return [
-            SavedSearch(
-                row["name"], json.loads(row["question"]), row["saved"], frozenset(json.loads(row["moments"]))
-            )
-            for row in rows
-        ]
+            if connection is None:
+                return []
+            return [_search_of(row) for row in connection.execute("SELECT * FROM searches ORDER BY name")]
 
     def get(self, name: str) -> SavedSearch:
-        """One of them. Raises UsageError."""
+        """One of them. Raises NoSuchSearch."""
         search = {each.name: each for each in self.listed()}.get(name.strip())
         if search is None:
-            raise UsageError(f"no saved search is called {name[:200]!r}")
+            raise NoSuchSearch(name)
         return search
 
     def save(self, name: str, question: Mapping[str, Any], moments: Iterable[str]) -> None:
@@ -71,7 +72,19 @@ class SavedSearches:
             )
 
     def delete(self, name: str) -> None:
-        """Delete one. Raises UsageError if it is not there."""
-        self.get(name)
+        """Delete one. Raises NoSuchSearch."""
         with self._database.changing() as connection:
-            connection.execute("DELETE FROM searches WHERE name = ?", (name.strip(),))
+            if not connection.execute("DELETE FROM searches WHERE name = ?", (name.strip(),)).rowcount:
+                raise NoSuchSearch(name)
+
+
+def _search_of(row: sqlite3.Row) -> SavedSearch:
+    try:
+        question, moments = json.loads(row["question"]), json.loads(row["moments"])
+        texts = (*question, *question.values(), *moments)
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        texts = (None,)
+    if not all(isinstance(text, str) for text in texts):
+        # The corpus may be a stranger's.
+        raise StoreError(f"the saved search {row['name'][:100]!r} holds no question; delete it")
+    return SavedSearch(row["name"], question, row["saved"], frozenset(moments))

@@ -1,7 +1,7 @@
 // The page: everything shown follows from its address.
 
 import { exampleOf, pictureIn } from "./example.js";
-import { ask } from "./server.js";
+import { ask, copied } from "./server.js";
 import { Player } from "./player.js";
 import { previewOn, toggleLook } from "./preview.js";
 import { folded, keyOf, momentCard, videoCard, waiting } from "./results.js";
@@ -137,7 +137,7 @@ async function showCollection({ c, v }, focus) {
 
 async function copy(link) {
   const whole = new URL(link, location.href).href;
-  await navigator.clipboard?.writeText(whole).then(() => say("Link copied."), () => say(`The link is ${whole}`));
+  await copied(whole).then(() => say("Link copied."), () => say(`The browser did not let the link be copied. It is: ${whole}`));
 }
 
 /** Keep the question that is answered here, under its own words. */
@@ -325,7 +325,8 @@ async function more() {
   const token = shown?.page_info?.next_page_token;
   if (!token) return;
   const { signal } = pending;
-  const first = shown.data.length;
+  const first = links().length;
+  const before = shown.data.length;
   byId("more").disabled = true;
   try {
     if (shown.isSearch) {
@@ -333,7 +334,7 @@ async function more() {
       shown.data.push(...(reply.data ?? []));
       shown.page_info = reply.page_info;
       showCards();
-      say(`${counted(shown.data.length - first, "more result")}.`);
+      say(`${counted(shown.data.length - before, "more result")}.`);
     } else {
       await listVideos(signal, token);
     }

@@ -1,11 +1,12 @@
 // One moment of one video: played, its borders moved, its words read, taken away.
 
-import { address, ask, clipOf, download, Fault, fetched, ofVideo } from "./server.js";
+import { address, ask, clipOf, copied, download, Fault, fetched, ofVideo } from "./server.js";
 import { Lanes } from "./lanes.js";
 import { Overview } from "./overview.js";
 import { Beat, Timeline, curvesOf } from "./timeline.js";
+import { keyOf } from "./results.js";
 import { Transcript } from "./transcript.js";
-import { clock, day, length, make, noTime, readClock, span } from "./words.js";
+import { clock, counted, day, length, make, noTime, readClock, span } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
 // A film that no browser plays is made playable in pieces of so many seconds, as they are reached.
@@ -264,6 +265,11 @@ export class Player {
     byId("screen").classList.add("clip");
   }
 
+  /** The moment as requests name it. */
+  get #name() {
+    return keyOf({ video_id: this.opened.id, start: this.start, end: this.end });
+  }
+
   /** Where the player stands, in the video's seconds. */
   get at() {
     return (this.media?.currentTime ?? this.start) + (this.clip?.start ?? 0);
@@ -443,7 +449,7 @@ export class Player {
     const question = this.hooks.question();
     if (!question.query) return;
     try {
-      await this.overview.hits({ query: question.query, model: question.model, stream: question.stream }, this.opened.id, signal);
+      await this.overview.hits(question, this.opened.id, signal);
     } catch { /* the list of results says what is wrong with the search */ }
   }
 
@@ -462,10 +468,10 @@ export class Player {
   /** Put the moment into a collection; without a name into the one used last. */
   async collect(name = "") {
     const { collect, lastUsed } = await import("./collections.js");
-    const moment = `${this.opened.id}@${this.start.toFixed(3)}-${this.end.toFixed(3)}`;
+    const moment = this.#name;
     try {
       const { name: into, items } = await collect(name || lastUsed(), [moment], this.opened.query ?? "");
-      this.#tell(`In “${into}”, which has ${items.length} ${items.length === 1 ? "moment" : "moments"} now.`);
+      this.#tell(`In “${into}”, which has ${counted(items.length, "moment")} now.`);
       this.hooks.say(byId("message").textContent);
     } catch (error) {
       this.#tell(`Not collected: ${error.message}`, true);
@@ -504,7 +510,7 @@ export class Player {
   async export() {
     const format = byId("format").value;
     const all = byId("scope-results").checked && this.hooks.results().length > 0;
-    const named = `${this.opened.id}@${this.start.toFixed(3)}-${this.end.toFixed(3)}`;
+    const named = this.#name;
     byId("export").open = false;
     byId("export").querySelector("summary").focus();
     this.#tell("Writing…");
@@ -538,7 +544,7 @@ export class Player {
   /** Why the moment is found or not: by the streams, or by the trained system. */
   #reasons(signal) {
     const { id, query, model } = this.opened;
-    const moment = `${id}@${this.start.toFixed(3)}-${this.end.toFixed(3)}`;
+    const moment = this.#name;
     return ask(model ? "explain" : "why", { query, moment, model, k: model ? 100 : "" }, { signal });
   }
 
@@ -597,17 +603,3 @@ export class Player {
 
 /** Frames a second; sound moves in steps of a 25th. */
 const rateOf = ({ frame_rate: rate }) => (rate >= 1 && rate <= 1000 ? rate : 25);
-
-async function copied(text) {
-  if (navigator.clipboard && window.isSecureContext) {
-    await navigator.clipboard.writeText(text);
-    return;
-  }
-  const field = make("textarea", { class: "unseen", "aria-hidden": "true" });
-  field.value = text;
-  document.body.append(field);
-  field.select();
-  const done = document.execCommand("copy");
-  field.remove();
-  if (!done) throw new Error("not allowed");
-}

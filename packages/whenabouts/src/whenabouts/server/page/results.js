@@ -62,7 +62,7 @@ export function momentCard(result, { query, href, likeHref, dim, isPlace, place,
     href, dim,
     beside: [
       doubles.length ? make("p", { class: "beside" }, "also in ", ...doubles.map((link) => chip(link, link.title, "double"))) : null,
-      others.length ? make("p", { class: "beside" }, ...others.map((link) => chip(link, clock(link.start), link.word))) : null,
+      others.length ? make("p", { class: "beside" }, ...others.map((link) => chip(link, clock(link.start)))) : null,
       likeHref ? make("a", { class: "like-link", href: likeHref, "aria-label": `More like this: ${title}, ${span(result.start, result.end)}` }, "More like this") : null,
     ].filter(Boolean),
     key: keyOf(result),
@@ -86,8 +86,8 @@ const chip = ({ href, key, word }, text, kind = "") =>
   make("a", { class: `chip card-link ${kind}${word === "unlikely" ? " dim" : ""}`, href, "data-key": key, title: word }, text);
 
 /**
- * Rows of results for cards: [first, doubles, others], each a row number or a list of them. The same words at the same
- * times in another file are a copy of the same material; with `byVideo` further moments of a video stand under its best.
+ * Results joined into cards: { row, doubles, others }, numbers of rows. `doubles` have the same words at the same times
+ * in another file: a copy of the same material. With `byVideo`, `others` are further moments of the card's video.
  */
 export function folded(results, byVideo) {
   const rows = [];

@@ -1,6 +1,6 @@
 // Requests to the server of this page, and what can go wrong with them.
 
-import { streamTitles } from "./words.js";
+import { make, streamTitles } from "./words.js";
 
 /** A refusal or a failure, in the server's words where there are any. */
 export class Fault extends Error {
@@ -120,4 +120,19 @@ function fileName(disposition) {
     } catch { /* the plain name follows */ }
   }
   return /filename="([^"]+)"/i.exec(disposition)?.[1] ?? /filename=([^;\s]+)/i.exec(disposition)?.[1] ?? null;
+}
+
+/** Put a text into the clipboard. Throws where the browser does not let it. */
+export async function copied(text) {
+  if (navigator.clipboard && window.isSecureContext) {
+    await navigator.clipboard.writeText(text);
+    return;
+  }
+  const field = make("textarea", { class: "unseen", "aria-hidden": "true" });
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  const done = document.execCommand("copy");
+  field.remove();
+  if (!done) throw new Error("not allowed");
 }
