@@ -1,4 +1,4 @@
-"""Folders followed by a corpus: what appears, changes, moves or goes there is indexed within seconds."""
+"""Watches folders: a file that appears, changes, moves or is deleted is indexed within seconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from whenabouts.index.progress import Summary
 
 SETTLED_SECONDS = 2.0
-"""A file that has kept its size and date for so long is taken for complete."""
+"""A file whose size and date stay the same for so long counts as complete."""
 _LONGEST_WAIT_SECONDS = 600.0
 _STEP_SECONDS = 0.25
 _TICK_MS = 500
@@ -77,7 +77,7 @@ def _did_something(summary: Summary) -> bool:
 
 
 def _may_matter(path: Path) -> bool:
-    """Whether a change may concern the corpus: of a video or its words, of a folder, or of what is gone."""
+    """Whether the corpus may have to change: a video, a subtitle file, a folder or a deleted path."""
     return path.suffix.lower() in MEDIA_SUFFIXES | TRANSCRIPT_SUFFIXES or not path.is_file()
 
 

@@ -36,6 +36,6 @@ def test_as_many_cues_are_read_as_were_written(tmp_path: Path, form: TranscriptF
 def test_text_is_a_line_a_passage() -> None:
     assert transcript(HOSTILE[:2], "txt").decode().splitlines() == [
         "plain words",
-        "two lines 2 00:00:00,000 -> 00:00:09,000 forged",
+        "two lines 2 00:00:00,000 --> 00:00:09,000 forged",
     ]
     assert transcript([], "srt") == b""

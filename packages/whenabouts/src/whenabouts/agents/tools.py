@@ -1,8 +1,7 @@
-"""The tools of the MCP server: what an agent may ask of a corpus, and what it gets.
+"""The tools of the MCP server: an agent searches, looks, collects and cuts with them.
 
-Titles, words and notes come from videos and from people. They stand under keys that the server's instructions
-name as data, and they are cut at a length, so that a caption can neither pass for an instruction nor fill the
-agent's context.
+Titles, words and notes come from videos and from people. The server's instructions name their keys as data,
+and long texts are cut. So a caption cannot pass for an instruction, and cannot fill the agent's context.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`whenabouts collection`: moments put together, in order, with notes."""
+"""`whenabouts collection`: add, order, trim and note moments in a collection."""
 
 from __future__ import annotations
 

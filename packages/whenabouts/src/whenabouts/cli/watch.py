@@ -1,4 +1,4 @@
-"""`whenabouts watch`: folders followed by a corpus."""
+"""`whenabouts watch`: index files as they appear, change or go in some folders."""
 
 from __future__ import annotations
 

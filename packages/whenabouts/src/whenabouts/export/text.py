@@ -21,6 +21,15 @@ def one_line(text: str, longest: int = 0) -> str:
     return joined if not longest or len(joined) <= longest else joined[: longest - 1].rstrip() + "…"
 
 
+def escaped(text: str) -> str:
+    """Text of a WebVTT cue: a tag in it styles nothing, an arrow begins no cue.
+
+    >>> escaped("<b>a --> b</b>")
+    '&lt;b&gt;a --&gt; b&lt;/b&gt;'
+    """
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
 def number(value: float | None, digits: int = 4) -> str:
     """A number as text, "" for None.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-from whenabouts.export.text import clock, one_line
+from whenabouts.export.text import clock, escaped, one_line
 
 TranscriptFormat = Literal["srt", "vtt", "txt"]
 MEDIA_TYPES: dict[TranscriptFormat, str] = {
@@ -31,17 +31,17 @@ def transcript(lines: Sequence[Line], form: TranscriptFormat) -> bytes:
 
     A text stays on one line, as plain text: an arrow or a tag in it can neither begin a cue nor style one.
     """
-    texts = [one_line(line.text).replace("-->", "->") for line in lines]
+    texts = [one_line(line.text) for line in lines]
     if form == "txt":
         return "".join(f"{text}\n" for text in texts).encode()
     # A cue must not be empty.
-    times = [(clock(line.start), clock(max(line.end, line.start + 0.001))) for line in lines]
-    if form == "srt":
-        cues = (
-            f"{place}\n{start.replace('.', ',')} --> {end.replace('.', ',')}\n{text}\n\n"
-            for place, (text, (start, end)) in enumerate(zip(texts, times, strict=True), 1)
-        )
-        return "".join(cues).encode()
-    escaped = (text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for text in texts)
-    cues = (f"{start} --> {end}\n{text}\n\n" for text, (start, end) in zip(escaped, times, strict=True))
-    return f"WEBVTT\n\n{''.join(cues)}".encode()
+    times = [f"{clock(line.start)} --> {clock(max(line.end, line.start + 0.001))}" for line in lines]
+    if form == "vtt":
+        cues = (f"{time}\n{escaped(text)}\n\n" for time, text in zip(times, texts, strict=True))
+        return f"WEBVTT\n\n{''.join(cues)}".encode()
+    # SubRip has no escapes for an arrow.
+    cues = (
+        f"{place}\n{time.replace('.', ',')}\n{text.replace('-->', '->')}\n\n"
+        for place, (time, text) in enumerate(zip(times, texts, strict=True), 1)
+    )
+    return "".join(cues).encode()

@@ -8,7 +8,7 @@ from typing import IO
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.source import shown_path
-from whenabouts.export.text import clock, number, one_line, share
+from whenabouts.export.text import clock, escaped, number, one_line, share
 
 NAME = "vtt"
 SUFFIXES = (".vtt",)
@@ -54,4 +54,4 @@ def _facts(moment: FileMoment) -> str:
 
 def _title(moment: FileMoment) -> str:
     text = one_line(moment.text or moment.query or moment.name, _LONGEST_TITLE) or f"moment {moment.rank}"
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return escaped(text)

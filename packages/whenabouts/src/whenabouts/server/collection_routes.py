@@ -1,4 +1,4 @@
-"""Routes for what people keep while they work: collections of moments, and saved searches."""
+"""Routes for collections of moments and for saved searches."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ _Note = Annotated[str, Field(max_length=LONGEST_NOTE)]
 
 
 class NewCollection(Strict):
-    """What a collection is called."""
+    """The name and note of a new collection."""
 
     name: _Name
     note: _Note = ""
 
 
 class CollectionChange(Strict):
-    """What of a collection becomes another one; null: nothing."""
+    """A new name or note of a collection; null keeps it."""
 
     name: _Name | None = None
     note: _Note | None = None
@@ -68,7 +68,7 @@ class NewItems(Strict):
 
 
 class ItemChange(Strict):
-    """What of a moment becomes another one; null: nothing."""
+    """New times, note or tags of a moment; null keeps them."""
 
     start: Seconds | None = None
     end: Seconds | None = None
@@ -79,7 +79,7 @@ class ItemChange(Strict):
 
 
 class ItemMove(Strict):
-    """Before which other moment it shall stand; null: at the end."""
+    """The id of the moment that it is put before; null puts it at the end."""
 
     before: str | None = Field(default=None, max_length=40)
 
@@ -126,13 +126,13 @@ class CollectionBody(CollectionLine):
 
 
 class ListParameters(Strict):
-    """How a collection is written down."""
+    """The format of a list."""
 
     format: str = Field(default="edl", min_length=1, max_length=20, pattern=r"^[a-z0-9]+$")
 
 
 class NewSearch(Strict):
-    """A question to be kept, the page's parameters of it, and the moments that it gives now."""
+    """A question to keep: the page's parameters, and the moments that it finds now."""
 
     name: _Name
     question: dict[str, str] = Field(max_length=40)

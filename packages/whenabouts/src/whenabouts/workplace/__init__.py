@@ -1,5 +1,5 @@
-"""What people keep with a corpus while they work in it: collections of moments and saved searches.
+"""Collections of moments and saved searches, kept with a corpus.
 
-It lies in one file of the corpus, apart from the index, so that two people change it at once and while an
-index run holds the corpus.
+They lie in one file of the corpus, apart from the index. So two people can change them at the same time, also
+while an index run holds the corpus.
 """

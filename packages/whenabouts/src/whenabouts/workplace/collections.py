@@ -1,7 +1,7 @@
-"""Collections: moments that somebody puts together, in order, trimmed, with notes and tags.
+"""Collections: moments in an order that somebody chose, each with a note and tags.
 
-An item names a moment of a video by its id and times. Its words are read from the corpus when it is shown, so
-they are those of today, and those of a video that was taken out are gone.
+An item stores the video's id and the times, not the words. They are read from the corpus when the item is
+shown, so they follow a new index run, and the words of a removed video are gone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The file `workplace.sqlite` of a corpus: opened with distrust, changed in transactions.
+"""The file `workplace.sqlite` of a corpus: it may come from a stranger, and changes are transactions.
 
-SQLite decides between writers of several processes, and a writer that is killed leaves the state of before.
+Processes may write at the same time: SQLite lets one in after the other. A killed writer changes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from whenabouts.types import UsageError
 
 FILE = "workplace.sqlite"
 _VERSION = 1
-# Another change is soon over.
+# How long to wait for another writer; a change takes milliseconds.
 _WAIT_SECONDS = 10.0
 # No text that is kept is longer (bytes).
 _LONGEST = 1 << 20
@@ -48,11 +48,11 @@ class Database:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection | None]:
-        """A connection that sees one state; None where nothing was kept yet. Raises StoreError."""
+        """A connection that sees one state; None if nothing was kept yet. Raises StoreError."""
         if not self.path.exists():
             yield None
             return
-        # A writer that was killed leaves a journal, and only who may write can take its half change back.
+        # A killed writer leaves a journal. Only a process that may write can undo its unfinished change.
         mode = "rw" if os.access(self.path, os.W_OK) else "ro"
         with self._opened(mode) as connection:
             connection.execute("BEGIN")

@@ -1,4 +1,4 @@
-// The whole video on one line: pictures of it, its shots, all hits of the search, and where the time line below is.
+// The whole video on one line: pictures, shots, all hits of the search, and the part that the time line below shows.
 
 import { address, ask, ofVideo } from "./server.js";
 import { clock, counted, make, span } from "./words.js";

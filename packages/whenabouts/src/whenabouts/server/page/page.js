@@ -228,7 +228,7 @@ async function searchMoments(mine, signal) {
   if (state.v) bindOpen();
 }
 
-/** A server that is gone takes nothing away: the results of before stay, and say what they are of. */
+/** If the server does not answer, the earlier results stay, and the line says which query they belong to. */
 function keep(before) {
   if (!before?.data.length) return;
   const { question } = shown;

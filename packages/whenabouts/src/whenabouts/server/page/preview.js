@@ -1,8 +1,8 @@
-// A result looked into: its moment plays without sound in the place of its picture.
+// Plays the moment of a result without sound, in place of its picture.
 
 import { make } from "./words.js";
 
-// A pointer that only crosses a card wants nothing of it.
+// A pointer that only passes over a card starts nothing.
 const STAYS_MS = 300;
 let [open, waits] = [null, null];
 

@@ -1,4 +1,4 @@
-// What is said in the open video: followed, searched, a selection of it made the moment.
+// The words of the open video: they follow the player, can be searched, and a selection of them is the moment.
 
 import { address, ask, ofVideo } from "./server.js";
 import { clock, counted, make, marker } from "./words.js";
@@ -28,7 +28,7 @@ export class Transcript {
     });
   }
 
-  /** Nothing is open. */
+  /** Empties the list: another video is opened, or none. */
   forget() {
     this.cues = [];
     this.read = null;
