@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from whenabouts.cli.options import add_corpus, add_verb, open_corpus
+from whenabouts.cli.options import add_corpus, add_verb, corpus_name, open_corpus
 from whenabouts.extras import lacking
 from whenabouts.types import UsageError
 
@@ -83,9 +83,8 @@ def _configuration(options: argparse.Namespace) -> dict[str, Any]:
     """What the usual clients read: how to start this server for this corpus."""
     program = shutil.which("whenabouts")
     start = [program] if program else [sys.executable, "-m", "whenabouts"]
-    places = options.corpus if isinstance(options.corpus, list) else [options.corpus]
     arguments = ["mcp"]
-    for place in places:
+    for place in getattr(options, "corpora", None) or [corpus_name(options)]:
         arguments += ["--corpus", place if "://" in place else str(Path(place).absolute())]
     if options.out is not None:
         arguments += ["--out", str(options.out.absolute())]
