@@ -11,8 +11,10 @@ PRODUCT := .venv-product
 export PYTHONDONTWRITEBYTECODE :=
 
 ATTACK_MINUTES ?= 60
+PARSER ?= subtitles
+FUZZ_MINUTES ?= 30
 
-.PHONY: venv demo test test-product test-slow attack check lint docs release format clean
+.PHONY: venv demo test test-product test-slow attack fuzz check lint docs release format clean
 
 venv: $(STAMP)
 
@@ -66,7 +68,12 @@ test-slow: venv
 
 # Two attacks at a time, by chance, for so many minutes.
 attack: venv
-	PYTHONPATH=.:packages/whenabouts $(BIN)/python -m tests.fuzz --minutes $(ATTACK_MINUTES)
+	PYTHONPATH=.:packages/whenabouts:packages/whenabouts-systems $(BIN)/python -m tests.fuzz --minutes $(ATTACK_MINUTES)
+
+# One parser (tests/fuzz/parsers.py has the names), guided by its coverage.
+fuzz: venv
+	$(BIN)/python -m pip install -qq "atheris>=3"
+	$(BIN)/python -m tests.fuzz.parsers $(PARSER) --minutes $(FUZZ_MINUTES)
 
 check: venv lint
 	$(BIN)/mypy
@@ -80,7 +87,7 @@ lint: venv
 docs: venv
 	$(BIN)/mkdocs build --strict --site-dir build/site
 
-# What a release publishes, into dist/ (docs/releasing.md).
+# What a release publishes, into dist/ (release/README.md).
 release: venv
 	rm -rf dist
 	$(BIN)/python -m release.build

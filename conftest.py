@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -38,6 +39,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 # Options come from files as well: those of whoever runs the tests have no say here.
 # A folder of its own: a browser that is started writes its settings there.
 os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="whenabouts-tests-")
+# Notes of which corpora were written here: those of tests are no more than tests.
+os.environ["XDG_STATE_HOME"] = os.environ["XDG_CONFIG_HOME"]
 atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
 
 # Started in the background, a shell's children ignore Ctrl-C, and so would every program that is tested here.
@@ -153,6 +156,7 @@ def readers_started_once() -> Iterator[None]:
     from whenabouts.index.workers import ReaderPool
 
     spare: list[tuple[object, Any]] = []  # the oldest first
+    alone = threading.RLock()  # the decoders of a server start from several threads
     start, leave = ReaderPool._start, ReaderPool.__exit__
 
     def surroundings(pool: ReaderPool) -> object:
@@ -161,20 +165,23 @@ def readers_started_once() -> Iterator[None]:
 
     def start_or_take(pool: ReaderPool) -> Any:
         here = surroundings(pool)
-        for place, (where, worker) in enumerate(spare):
-            if where == here and worker.process.poll() is None:
-                del spare[place]
-                pool._workers.append(worker)
-                return worker
+        with alone:
+            for place, (where, worker) in enumerate(spare):
+                if where == here and worker.process.poll() is None:
+                    del spare[place]
+                    pool._workers.append(worker)
+                    return worker
         return start(pool)
 
     def keep(pool: ReaderPool, *exc: object) -> None:
         if pool._reader.__module__.startswith("whenabouts."):
             here = surroundings(pool)
-            spare.extend((here, worker) for worker in pool._workers if worker.task is None)
+            with alone:
+                spare.extend((here, worker) for worker in pool._workers if worker.task is None)
             pool._workers = [worker for worker in pool._workers if worker.task is not None]
-        while len(spare) > 6:
-            spare.pop(0)[1].stop()
+        with alone:
+            while len(spare) > 6:
+                spare.pop(0)[1].stop()
         leave(pool, *exc)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -2,6 +2,7 @@
 
     WHENABOUTS_SHARED_DATA=... python -m benchmarks.any_corpus --folder /tmp/any
     python -m benchmarks.any_corpus --folder /tmp/any --learn     # and write confidence/learned.json
+    python -m benchmarks.any_corpus --folder /tmp/any --only slides
 
 Corpora of each kind in `KINDS` are drawn from `transcripts` and `transcripts_languages`: 1 recording to 53,
 translations beside their originals, files that stand there twice, captions in two languages, text on the
@@ -68,6 +69,7 @@ from whenabouts.search.searcher import Searcher
 from whenabouts.search.verdict import judged, literal_in
 from whenabouts.types import ScoredMoment
 from whenabouts.video.cues import read_cue_file
+from whenabouts_bench.harness.rejection import auroc, calibration_error
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = Path(os.environ.get("WHENABOUTS_SHARED_DATA", ROOT.parent / "shared" / "data"))
@@ -257,7 +259,7 @@ KINDS = {
     "translations": Kind(translated, (6,) * 4 + (17,) * 5 + (40,) * 3),
     "doubled": Kind(doubled, (3,) * 4 + (6,) * 4 + (17,) * 3 + (53,)),
     "French and Portuguese": Kind(french, (3,) * 4 + (6,) * 4 + (12,) * 3 + (20,) * 2),
-    "slides": Kind(slides, (3, 6, 17)),
+    "slides": Kind(slides, (3, 6, 17) + (3,) * 2 + (6,) * 3 + (17,) * 2),
 }
 
 
@@ -374,6 +376,7 @@ class Row:
     in_five: bool
     is_name: bool
     is_literal: bool
+    is_foreign: bool
     answer: str
     features: Features | None
 
@@ -472,9 +475,10 @@ class Asking:
         answer, is_literal = self._answer(title.text, found, answers)
         about = (self.corpus, "title", number, title.recording, title.language)
         for rank, (right, own) in enumerate(zip(hits, found.features[:3] or [None], strict=False), 1):
-            yield Row(*about, rank, right, any(hits), found.is_name, is_literal, answer, own)
+            flags = (right, any(hits), found.is_name, is_literal, found.is_foreign)
+            yield Row(*about, rank, *flags, answer, own)
         if not hits:
-            yield Row(*about, 1, False, False, False, False, answer, None)
+            yield Row(*about, 1, False, False, False, False, False, answer, None)
         others = tuple(video_id for video_id, name in recording_of.items() if name != title.recording)
         if others:
             row = self.question("taken out", number, title.text, Filter(within=others))
@@ -486,9 +490,8 @@ class Asking:
         answer, is_literal = self._answer(text, found, answers)
         right = kind == "name" and bool(found.moments) and found.moments[0].says_query
         first = found.features[0] if found.features else None
-        return Row(
-            self.corpus, kind, number, "", "en", 1, right, right, found.is_name, is_literal, answer, first
-        )
+        flags = (right, right, found.is_name, is_literal, found.is_foreign)
+        return Row(self.corpus, kind, number, "", "en", 1, *flags, answer, first)
 
     def _answer(self, text: str, found: ProbableMoments, answers: Sequence[StreamAnswer]) -> tuple[str, bool]:
         """The answer in one word, and whether it is never "no match"."""
@@ -669,7 +672,7 @@ def judge(row: Row, curves: Probability) -> tuple[float, int]:
     answer = answer_for(
         given,
         has_moments=True,
-        stands_out=row.is_literal,
+        stands_out=row.is_literal or row.is_foreign,
         is_name=row.is_name,
         in_five=in_five,
         thresholds=PROBABLE,
@@ -679,16 +682,9 @@ def judge(row: Row, curves: Probability) -> tuple[float, int]:
     return given, 0 if answer == "unsure" else -1
 
 
-def auroc(given: Floats, right: NDArray[np.bool_]) -> float:
-    """How surely a right answer stands above a wrong one; NaN where all are alike."""
-    higher = np.sign(given[right][:, None] - given[~right][None, :])
-    return float((higher.mean() + 1) / 2) if higher.size else math.nan
-
-
-def calibration_error(given: Floats, right: NDArray[np.bool_]) -> float:
-    """Expected calibration error over ten bins of equal width."""
-    bin_of = np.minimum((given * 10).astype(int), 9)
-    return sum(abs(float((given - right)[bin_of == number].sum())) for number in range(10)) / len(given)
+def _weighed(measure: Callable[[Floats, NDArray[np.bool_], Floats], float], own: Judged) -> float:
+    """A measure of what was stated and what was right, in which all questions count the same."""
+    return measure(own.given, own.column("right"), np.ones(len(own.given)))
 
 
 def _share(held: NDArray[np.bool_]) -> float:
@@ -698,11 +694,8 @@ def _share(held: NDArray[np.bool_]) -> float:
 MEASURES: dict[str, tuple[str, Callable[[Judged], float]]] = {
     "right first": ("title", lambda own: _share(own.column("right"))),
     "stated": ("title", lambda own: float(own.given.mean())),
-    "expected calibration error": (
-        "title",
-        lambda own: calibration_error(own.given, own.column("right")),
-    ),
-    "AUROC": ("title", lambda own: auroc(own.given, own.column("right"))),
+    "expected calibration error": ("title", lambda own: _weighed(calibration_error, own)),
+    "AUROC": ("title", lambda own: _weighed(auroc, own)),
     "among five": ("title", lambda own: _share(own.column("in_five"))),
     "of these, no match": ("title", lambda own: _share(own.answer[own.column("in_five")] < 0)),
     "match": ("title", lambda own: _share(own.answer > 0)),
@@ -766,7 +759,7 @@ def _cell(value: Sequence[float | None] | None) -> str:
     return f"{middle:.1f} ({low:.0f} to {high:.0f})"
 
 
-FLAGS = ("right", "in_five", "is_name", "is_literal")
+FLAGS = ("right", "in_five", "is_name", "is_literal", "is_foreign")
 
 
 def keep_rows(rows: Sequence[Row]) -> None:
@@ -787,10 +780,11 @@ def read_rows() -> list[Row]:
     with gzip.open(ROWS, "rt", encoding="utf-8") as stream:
         for line in csv.DictReader(stream):
             own = Features(*(float(line[name]) for name in NAMES)) if line[NAMES[0]] else None
-            right, in_five, is_name, is_literal = (line[name] == "1" for name in FLAGS)
+            right, in_five, is_name, is_literal, is_foreign = (line.get(name) == "1" for name in FLAGS)
             about = (line["corpus"], line["kind"], int(line["number"]), line["recording"], line["language"])
             rank = int(line["rank"])
-            rows.append(Row(*about, rank, right, in_five, is_name, is_literal, line["answer"], own))
+            flags = (right, in_five, is_name, is_literal, is_foreign)
+            rows.append(Row(*about, rank, *flags, line["answer"], own))
     return rows
 
 
@@ -813,9 +807,15 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--folder", type=Path, help="where corpora and vectors are kept; None: the kept rows")
+    parser.add_argument("--only", nargs="+", choices=KINDS, help="kinds to ask anew; others keep their rows")
     parser.add_argument("--learn", action="store_true", help="write the curves that the package ships")
     options = parser.parse_args()
-    rows = read_rows() if options.folder is None else list(asked(options.folder, list(KINDS)))
+    anew = options.only or list(KINDS)
+    if options.folder is None:
+        rows = read_rows()
+    else:
+        kept = [row for row in read_rows() if row.corpus_kind not in anew] if options.only else []
+        rows = kept + list(asked(options.folder, anew))
     if options.folder is not None:
         keep_rows(rows)
     judged = Judged.left_out(rows)

@@ -211,7 +211,9 @@ def _way(
     searcher: Searcher, query: Asked, answers: Sequence[StreamAnswer], stems: dict[str, str]
 ) -> dict[str, Any]:
     """The first ten: surprise, probability, streams, whether right; and at which place the first hit is."""
-    probable = searcher.with_probabilities(query.text, searcher.rank(answers), answers)
+    probable = searcher.ranking.with_probabilities(
+        query.text, searcher.rank(answers), answers, searcher.measured.languages
+    )
     ranked = list(probable.moments)
     first = [
         [

@@ -4,9 +4,10 @@
         --out benchmarks/results/films.json
     python -m benchmarks.films ... --films 3 --queries 10        to try it
 
-The films are strung together from the simulated clip features of Charades-STA (docs/results.md), videos of
-the test split among those of the training split, so that a query's moment lies somewhere in an hour of
-others. The systems were trained on the single videos of the training split. Queries are test captions, and
+The films are strung together from the simulated clip features of Charades-STA
+(`benchmarks/results/simulated_studies.md`), videos of the test split among those of the training split, so
+that a query's moment lies somewhere in an hour of others.
+The systems were trained on the single videos of the training split. Queries are test captions, and
 the one right answer is the moment of their own video in its film: other films show the like, as Charades-
 STA does.
 

@@ -31,7 +31,7 @@ from whenabouts.types import UsageError
 from whenabouts_bench.evaluation.comparison import clusters_of
 from whenabouts_bench.evaluation.evaluate import annotations_of, evaluate
 from whenabouts_bench.evaluation.protocols import find_protocol
-from whenabouts_bench.evaluation.several_trainings import over_trainings
+from whenabouts_bench.evaluation.several_trainings import over_trainings, pooled_variance
 from whenabouts_bench.evaluation.significance import corrected
 from whenabouts_bench.formats.annotations import Annotations
 
@@ -183,10 +183,13 @@ def differences(study: Study, outcomes: Outcomes) -> Iterator[str]:
     pairs = {pair: seeds for pair, seeds in shared.items() if len(seeds) > 1}
     if not pairs:
         return
+    # How much trainings vary is pooled over all rows of the study.
+    rows = [outcomes.of(system.name) for system in study.systems if outcomes.seeds(system.name)]
+    pooled = pooled_variance(rows).of_difference
     found = []
     for (system, baseline), seeds in pairs.items():
         values = outcomes.of(system, seeds) - outcomes.of(baseline, seeds)
-        found.append((values.mean(axis=(0, 1)), over_trainings(values, clusters)))
+        found.append((values.mean(axis=(0, 1)), over_trainings(values, clusters, pooled)))
     p = corrected(np.stack([told.p for _, told in found]))
     yield f"| difference | trainings | {' | '.join(outcomes.metrics)} |"
     yield "|" + "---|" * (len(outcomes.metrics) + 2)

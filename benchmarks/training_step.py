@@ -13,7 +13,7 @@ repository: drawn from a normal distribution of mean 51 (76 s of 1.5 s) and devi
 17,435 videos have 100 clips or more, of which systems see 100 (a known count of the training set). So about
 every second batch of 128 holds one; the four batches that take turns do so in the share that is told. And all
 videos of 100 clips, where nothing is padding. With `--charades` (the folder of the simulated features,
-docs/results.md) real batches of these.
+`benchmarks/results/simulated_studies.md`) real batches of these.
 """
 
 from __future__ import annotations
@@ -44,9 +44,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from whenabouts_systems.models import config_of, new_model
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch
 from whenabouts_systems.training.devices import use_large_pages
-from whenabouts_systems.training.experiment import TrainingSettings
+from whenabouts_systems.training.experiment import FOLDER, TrainingSettings
 from whenabouts_systems.training.optimizer import new_optimizer
-from whenabouts_systems.training.shipped import FOLDER
 
 BATCH, SIDE = 128, 1536
 EXPERIMENTS = FOLDER / "simulated_charades"

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from whenabouts_systems.training.shipped import FOLDER
+from whenabouts_systems.training.experiment import FOLDER
 
 EXPERIMENTS = FOLDER
 

@@ -81,8 +81,23 @@ REFUSED = (
     ("serve", "--corpus", "my.corpus", "--port", "0"),
     ("judge", "tasks"),
 )
+# An assistant: the client of the SDK, in the environment that is tried.
+ASSISTANT = """
+import asyncio, sys
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+async def main(program, query):
+    server = StdioServerParameters(command=program, args=["mcp", "--corpus", "my.corpus"])
+    async with Client(stdio_client(server)) as client:
+        print((await client.call_tool("search", {"query": query})).structured_content)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
 QUERY, FOUND = "the space telescope in the cleanroom", "nasa_13013"
+LATE = "1\n00:00:01,000 --> 00:00:05,000\na heron walks on ice\n"
 _LIMIT = 900  # seconds for one command
+_FOLLOWED = 60  # seconds until a new file is searched
 _REMEDY = re.compile(r"pip install '(?:whenabouts|\.)\[([a-z,-]+)\]'")
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/\S*")
 
@@ -217,6 +232,22 @@ class Environment:
         """Run the installed program in the working folder."""
         return self._ran([str(self.bin / "whenabouts"), *arguments], self._env)
 
+    def python(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a program with the environment's Python."""
+        return self._ran([str(self.bin / "python"), "-c", program, *arguments], self._env)
+
+    @contextmanager
+    def running(self, *arguments: str) -> Iterator[None]:
+        """The installed program beside the check, stopped at its end."""
+        with (self.folder / "running.log").open("w", encoding="utf-8") as log:
+            command = [str(self.bin / "whenabouts"), *arguments]
+            program = subprocess.Popen(command, cwd=self.folder, env=self._env, stdout=log, stderr=log)
+            try:
+                yield
+            finally:
+                program.terminate()
+                program.wait(30)
+
     def _ran(self, command: Sequence[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=_LIMIT
@@ -302,6 +333,10 @@ def try_one(name: str, wheel: Path, place: Path, checks: Checks) -> dict[str, In
         _try_everyday(here)
         if name == PAGE:
             _try_page(here)
+        if name == "mcp":
+            _try_assistant(here)
+        if name == "watch":
+            _try_watching(here)
         for verb in VERBS.get(name, ()):
             with checks.one(f"{name}: {' '.join(verb)}"):
                 _expect(here.whenabouts(*verb), 0)
@@ -405,6 +440,26 @@ def _try_page(here: Environment) -> None:
                 raise Failed(f"in the browser: {error}") from error
             finally:
                 browser.close()
+
+
+def _try_assistant(here: Environment) -> None:
+    with here.checks.one(f"{here.name}: an assistant searches"):
+        done = here.python(ASSISTANT, str(here.bin / "whenabouts"), QUERY)
+        _expect(done, 0)
+        if FOUND not in done.stdout:
+            raise Failed(f"does not find {FOUND}: {done.stdout[:200]}")
+
+
+def _try_watching(here: Environment) -> None:
+    with (
+        here.checks.one(f"{here.name}: a new file is followed"),
+        here.running("watch", "videos", "--corpus", "my.corpus", "--json"),
+    ):
+        until = time.monotonic() + _FOLLOWED
+        (here.folder / "videos" / "late.srt").write_text(LATE, encoding="utf-8")
+        while "late" not in here.whenabouts("search", "a heron on ice", "--corpus", "my.corpus").stdout:
+            if time.monotonic() > until:
+                raise Failed(f"late.srt is not searched after {_FOLLOWED} s")
 
 
 def _search_by_http(address: str) -> None:

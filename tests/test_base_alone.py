@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from whenabouts.cli.main import all_verbs
+
 _HEAVY = ("torch", "ray", "matplotlib", "h5py", "scipy", "transformers")
 _SERVER = ("fastapi", "starlette", "uvicorn", "prometheus_client", "jinja2")
+_EXTRAS = (*_HEAVY, *_SERVER, "mcp", "watchfiles")
 
 # Python runs it in every process, those of workers, too; the packages are then not found.
 _SITECUSTOMIZE = """
@@ -107,10 +110,7 @@ def _without(packages: tuple[str, ...], folder: Path, script: str, *words: str, 
 
 def _run(folder: Path, *commands: list[str]) -> list[tuple[int, str, str]]:
     """Exit code, output and errors of commands without any extra."""
-    return [
-        tuple(done)
-        for done in json.loads(_without(_HEAVY + _SERVER, folder, _COMMANDS, json.dumps(commands)))
-    ]
+    return [tuple(done) for done in json.loads(_without(_EXTRAS, folder, _COMMANDS, json.dumps(commands)))]
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_rooms_that_need_no_extra_import_none(tmp_path: Path) -> None:
-    _without(_HEAVY + _SERVER, tmp_path, _IMPORTS)
+    _without(_EXTRAS, tmp_path, _IMPORTS)
 
 
 def test_a_corpus_is_searched_without_any_extra(folder: Path) -> None:
@@ -136,6 +136,15 @@ def test_a_corpus_is_searched_without_any_extra(folder: Path) -> None:
     assert (code, found) == (0, 0), err
     assert "search my videos:" in out
     assert json.loads(answer)["moments"]
+
+
+def test_the_help_of_every_verb_comes_without_any_extra(tmp_path: Path) -> None:
+    commands = json.dumps([[verb, "--help"] for verb in all_verbs()])
+    answers = json.loads(_without(_EXTRAS, tmp_path, _COMMANDS, commands, alone=False))
+    assert len(answers) > 20
+    for verb, (code, out, err) in zip(all_verbs(), answers, strict=True):
+        assert (code, err) == (0, ""), f"{verb}: {err}"
+        assert out.startswith(f"usage: whenabouts {verb} ")
 
 
 NEEDS: dict[str, list[str]] = {
@@ -148,6 +157,8 @@ NEEDS: dict[str, list[str]] = {
     "search": ["search", "lighthouse", "--corpus", "c", "--model", "run"],
     "import-checkpoint": ["import-checkpoint", "xml", "x.toml", "--out", "o"],
     "judge": ["judge", "tasks"],
+    "mcp": ["mcp", "--corpus", "c"],
+    "watch": ["watch", ".", "--corpus", "c"],
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -192,3 +193,15 @@ def test_every_group_that_is_read_is_on_the_page_of_seams() -> None:
     assert plugins.__doc__ is not None
     for group in ("verbs", "verb_options", "streams", "encoders", "moment_finders", "checkers", "executors"):
         assert f"`whenabouts.{group}`" in plugins.__doc__
+
+
+def test_the_page_on_adding_names_only_groups_that_are_read() -> None:
+    page = (Path(__file__).resolve().parents[1] / "docs" / "adding.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| a")]
+    named = re.findall(
+        r"`(whenabouts[\w.]*)` \||`(whenabouts\.\w+)`, `(whenabouts\.\w+)` \|", "\n".join(rows)
+    )
+    groups = {group for row in named for group in row if group}
+    listed = re.findall(r"`(?:whenabouts)?\.(\w+)`", plugins.__doc__ or "")
+    assert len(groups) > 8
+    assert groups <= {f"whenabouts.{name}" for name in listed}

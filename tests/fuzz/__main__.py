@@ -1,6 +1,6 @@
 """Run attacks until the time is over, two at a time, and print how many of each were tried.
 
-    python -m tests.fuzz [--minutes 60] [--seed N] [--only media,damage,kills,requests]
+    python -m tests.fuzz [--minutes 60] [--seed N] [--only media,damage]
 
 Exits with 1 where something was found. A trial is repeated by its name and seed: `--only media --trial SEED`.
 """
@@ -20,7 +20,10 @@ from typing import Any
 
 from tests.fuzz.trials import CORES, run_attacks, tried
 
-ATTACKS = ("media", "damage", "kills", "requests")
+ATTACKS = (
+    *("media", "damage", "kills", "requests"),
+    *("arrays", "strangers", "exports", "replies", "tools"),
+)
 
 
 def report(totals: dict[str, Counter[str]], found: int, minutes: float) -> None:

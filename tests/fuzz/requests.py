@@ -23,15 +23,22 @@ from whenabouts.server.settings import Limits, Settings
 _AT_ONCE = 20
 
 
+def make_corpus(folder: Path) -> None:
+    """Index a few samples into `my.corpus` of a folder, with a collection."""
+    videos = folder / "videos"
+    videos.mkdir()
+    for name in ("friday.mp4", "friday.vtt", "flower.webm", "nasa_audio_only.mp3", "nasa_audio_only.srt"):
+        shutil.copy(SAMPLES / name, videos / name)
+    assert main(["index", str(videos), "--corpus", str(folder / "my.corpus"), "--json"]) == 0
+    corpus = Corpus(folder / "my.corpus", create=False)
+    corpus.collections.add("one", [corpus.moment("friday.mp4@0-1")], create=True)
+
+
 class Attack:
     """Asks one route some questions a trial."""
 
     def __init__(self, folder: Path) -> None:
-        videos = folder / "videos"
-        videos.mkdir()
-        for name in ("friday.mp4", "friday.vtt", "flower.webm", "nasa_audio_only.mp3", "nasa_audio_only.srt"):
-            shutil.copy(SAMPLES / name, videos / name)
-        assert main(["index", str(videos), "--corpus", str(folder / "my.corpus"), "--json"]) == 0
+        make_corpus(folder)
         # A busy machine is no finding: nothing is refused for being slow.
         limits = Limits(clips_a_minute=100_000, job_seconds=3600.0, wait_seconds=3600.0)
         application = Application(

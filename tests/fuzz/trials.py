@@ -9,11 +9,14 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 CORES = 2
+_SHORT = 20
+Did = tuple[Counter[str], list[str]]
+"""What a trial did, by kind, and what it found."""
 
 
 def run_attacks(names: Sequence[str], seed: int, until: float, results: Any) -> None:
@@ -33,8 +36,14 @@ def run_attacks(names: Sequence[str], seed: int, until: float, results: Any) -> 
                     break
 
 
-def tried(attack: Any, seed: int) -> tuple[Counter[str], list[str]]:
-    """What a trial did, by kind, and what it found. An error of the trial itself is a finding."""
+def many(once: Callable[[random.Random], Did], rng: random.Random) -> Did:
+    """As many short trials as take about as long as one of another attack."""
+    trials = [once(rng) for _ in range(_SHORT)]
+    return sum((done for done, _ in trials), Counter[str]()), [line for _, found in trials for line in found]
+
+
+def tried(attack: Any, seed: int) -> Did:
+    """The result of a trial; an error of the trial itself is a finding."""
     try:
         done, findings = attack.try_once(random.Random(seed))
     except Exception:

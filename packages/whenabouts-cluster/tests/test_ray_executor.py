@@ -142,7 +142,7 @@ def rows(corpus: Corpus) -> dict[str, Any]:
     corpus.refresh()
     found: dict[str, Any] = {}
     for record in corpus.store.videos():
-        found[record.video_id] = replace(record, indexed_at=0.0)
+        found[record.video_id] = replace(record, indexed_at=0.0, stream_times={})
         for name in corpus.store.streams:
             block = corpus.store.clips_of(name, [record.video_id])
             columns = block.start.tolist(), block.end.tolist(), block.text, block.vectors.tolist()

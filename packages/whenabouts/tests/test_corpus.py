@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return SPEECH
 
     monkeypatch.setattr("whenabouts.video.speech_models.load_recogniser", lambda model: None)
-    monkeypatch.setattr("whenabouts.video.speech_models.why_unavailable", lambda model=None: None)
+    monkeypatch.setattr("whenabouts.indexing.why_unavailable", lambda model=None: None)
     monkeypatch.setattr("whenabouts.video.speech.transcribe", transcribe)
     return paths
 
@@ -65,6 +66,31 @@ def test_everything_new_is_in_the_indices_when_a_run_ends(corpus_dir: Path, tmp_
         assert {index.columns[0] for index in table.list_indices()} == {"video_id", "context"}
         for index in table.list_indices():
             assert table.index_stats(index.name).num_unindexed_rows == 0, (name, index.name)
+
+
+def test_each_stream_has_the_date_of_its_own_indexing(tmp_path: Path) -> None:
+    talk = tmp_path / "talk.vtt"
+    talk.write_text("WEBVTT\n\n00:00.000 --> 00:04.000\n<v Ada>We light the engine.\n", encoding="utf-8")
+    corpus = Corpus(tmp_path / "a.corpus", create=True)
+    corpus.add(talk, processes=1)
+    words = corpus.records()[0].stream_times["subtitle"]
+    corpus.add(talk, speakers=True, processes=1)
+    record = Corpus(corpus.location).records()[0]
+    assert record.stream_times == {"subtitle": words, "speaker": record.indexed_at}
+    assert words < record.indexed_at
+    assert any("speaker (since 20" in line for line in corpus.show("talk").lines())
+    assert corpus.show("talk").to_json()["streams_indexed_at"] == record.stream_times
+    assert corpus.stats().to_json()["streams"]["subtitle"]["first_indexed_at"] == words
+    # A file whose content changes is indexed anew in all streams.
+    talk.write_text("WEBVTT\n\n00:00.000 --> 00:05.000\n<v Ada>It is lit.\n", encoding="utf-8")
+    corpus.add(talk, processes=1)
+    record = Corpus(corpus.location).records()[0]
+    assert set(record.stream_times.values()) == {record.indexed_at}
+    # A dropped stream leaves its date in the row; it counts no more.
+    assert corpus.stats().stream_times.keys() == {"subtitle", "speaker"}
+    with corpus.writing():
+        corpus.store.put_records([replace(record, streams={"subtitle": record.streams["subtitle"]})])
+    assert corpus.stats().stream_times.keys() == {"subtitle"}
 
 
 def test_recognised_speech_is_found_kept_and_goes_with_its_video(

@@ -54,3 +54,9 @@ def test_order_is_score_first_then_the_moment() -> None:
 def test_a_video_refuses_a_duration_that_is_no_length_of_time(duration: float) -> None:
     with pytest.raises(UsageError, match="duration"):
         Video("v", duration)
+
+
+def test_a_refused_moment_is_named_in_one_line() -> None:
+    with pytest.raises(UsageError) as refused:
+        Moment("a\nwhenabouts: all is well\x1b[2J", 2, 1)
+    assert str(refused.value).isprintable()

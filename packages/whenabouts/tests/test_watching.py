@@ -104,6 +104,33 @@ def test_a_half_copied_film_is_waited_for(folder: Path, known: Files, samples: P
     assert (record.state, record.damage) == ("done", "") or record.duration == pytest.approx(6.166, abs=0.01)
 
 
+def test_another_film_does_not_have_a_half_copied_one_read(
+    folder: Path, samples: Path, tmp_path: Path
+) -> None:
+    """A run reads whole folders, so one that a finished file calls for would read the unfinished one too."""
+    corpus, stop = Corpus(tmp_path / "c.corpus", create=True), threading.Event()
+    runs = watch(corpus, [folder], stop=stop, settled=1.0, processes=1)
+    assert next(runs).added == 1
+    whole = (samples / "flower.webm").read_bytes()
+
+    def copy() -> None:
+        (folder / "second.vtt").write_text(WORDS.format("the second film"))
+        with (folder / "flower.webm").open("wb", buffering=0) as growing:
+            for at in range(40):
+                growing.write(whole[at : at + 1])
+                time.sleep(0.1)
+            growing.write(whole[40:])
+
+    copying = threading.Thread(target=copy)
+    copying.start()
+    try:
+        summary = next(runs)
+    finally:
+        copying.join()
+        stop.set()
+    assert (summary.added, summary.failed) == (2, [])
+
+
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
     corpus = Corpus(tmp_path / "c.corpus", create=True)
     with pytest.raises(UsageError, match="no such folder"):

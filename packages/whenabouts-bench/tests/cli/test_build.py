@@ -13,6 +13,9 @@ from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError
 from whenabouts_bench.cli import build
 from whenabouts_bench.formats import read_annotations
+from whenabouts_bench.judging.events import Event
+from whenabouts_bench.judging.journal import Journal
+from whenabouts_bench.judging.tasks import TaskSet
 from whenabouts_bench.relevance.word_vectors import ClipWords
 from whenabouts_systems.features.fingerprint import Fingerprint
 from whenabouts_systems.features.layouts.store import write_store
@@ -246,6 +249,35 @@ def test_people_are_asked_and_their_answers_counted(
     assert (told["count"], told["of"]) == (1, 24) and told["low"] < 1 / 24 < told["high"]
     assert run(*command, "--table") == 0
     assert "falsely categorised: 4.2% (1 of 24" in capsys.readouterr().out
+
+
+def test_people_check_the_pools_on_the_page_of_judge_too(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pools, checked = tmp_path / "pools.json", tmp_path / "check"
+    assert run(*source(folder), "--no-visual", "--out", pools, "--json") == 0
+    asks = ("tasks", "--pools", pools, "--judge", "--out", checked, "--queries", 6, "--json")
+    assert run(*asks) == 0
+    capsys.readouterr()
+    tasks = TaskSet.open(checked)
+    assert len(tasks.tasks) == 6 * 4
+    # Positives and negatives look alike: whole videos, and nothing says which they are.
+    assert all((task.moment.start, task.moment.end) == (0.0, task.duration) for task in tasks.tasks)
+    assert "set its borders" in tasks.guideline().text
+    events = []
+    for number, task in enumerate(tasks.tasks):
+        there = (task.moment.video_id[:4] == task.query_id[:4]) != (number == 0)
+        start, end = (1.0, 2.0) if there else (None, None)
+        events.append(Event("grade", "ada", task.id, 4 if there else 1, start, end))
+    Journal.open(tasks).append_all(events)
+    assert run("answers", "--pools", pools, "--answers", checked, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["falsely categorised"]["count"], told["falsely categorised"]["of"]) == (1, 24)
+    assert told["same moment"]["of"] > 0
+    with pytest.raises(UsageError, match="--video-url is for Label Studio"):
+        run(*asks, "--video-url", "http://x/{video_id}")
+    with pytest.raises(UsageError, match="--videos goes with --judge"):
+        run("tasks", "--pools", pools, "--out", tmp_path / "t.json", "--videos", tmp_path)
 
 
 def test_tasks_do_not_overwrite_the_pools(folder: Path, tmp_path: Path) -> None:

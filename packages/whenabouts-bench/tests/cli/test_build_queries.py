@@ -141,3 +141,19 @@ def test_what_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         run("queries", *sources(releases), "--out", tmp_path / "out", *arguments)
+
+
+def test_a_cast_list_says_names_and_genders(
+    releases: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cast = tmp_path / "names.tsv"
+    cast.write_text("Ross\twoman\nRachel\tman\n", encoding="utf-8")
+    out = tmp_path / "out"
+    assert run("queries", *sources(releases), "--cast", cast, "--out", out, "--json") == 0
+    told(capsys)
+    texts = {query.metadata["description"]: query.text for query in read_annotations(out / "all").queries}
+    assert texts["Ross opens the door."] == "A woman opens the door."
+    assert texts["Rachel reads a letter."] == "A man reads a letter."
+    chat = ("--rewriter", "http://127.0.0.1:1/v1#m", "--names", "model", "--cast", cast)
+    with pytest.raises(UsageError, match="--cast is for the rules"):
+        run("queries", *sources(releases), *chat, "--out", tmp_path / "other")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 from collections.abc import Callable
@@ -181,8 +182,24 @@ def test_a_file_is_not_taken_for_two_trainings(bare: Whenabouts, truth: str, tmp
     for twice in (one, str(tmp_path / "link.jsonl")):
         done = bare("compare", "--truth", truth, one, other, third, twice, "--trainings", "2", *ONE)
         assert done.code == 2 and f"{twice}: is named twice" in done.err
-    copy = tmp_path / "copy.jsonl"
-    copy.write_bytes(Path(third).read_bytes())
+
+
+@pytest.mark.parametrize("changed", ["nothing", "packed", "order", "scores"])
+def test_a_copy_is_no_second_training_whatever_its_bytes(
+    bare: Whenabouts, truth: str, tmp_path: Path, changed: str
+) -> None:
+    one, other, third = (answers(tmp_path / f"{seed}.jsonl", 0.5, seed) for seed in (1, 2, 3))
+    text = Path(third).read_text(encoding="utf-8")
+    copy = tmp_path / ("copy.jsonl.gz" if changed == "packed" else "copy.jsonl")
+    if changed == "order":
+        text = "".join(reversed(text.splitlines(keepends=True)))
+    if changed == "scores":
+        rows = [json.loads(line) for line in text.splitlines()]
+        for row in rows:
+            for moment in row["moments"]:
+                moment["score"] = 0.5 * moment["score"] - 7
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+    copy.write_bytes(gzip.compress(text.encode()) if changed == "packed" else text.encode())
     done = bare("compare", "--truth", truth, one, other, third, str(copy), "--trainings", "2", *ONE)
     assert done.code == 2 and f"{copy}: is a copy of {third}" in done.err
 

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from whenabouts_bench.datasets import open_dataset
+from whenabouts_bench.datasets.activitynet_two_annotators import write_two_annotators
+
 Release = Callable[[str], Path]
 
 
@@ -166,8 +169,18 @@ def _mvmr_tacos(folder: Path) -> None:
     write_json(folder / "tacos_test_mvmr.json", _pooled(videos, 5))
 
 
+def _two_annotators(folder: Path) -> None:
+    source = folder / "source"
+    for file, about in (("val_1.json", "first"), ("val_2.json", "second")):
+        spans = ((0.0, 9.0), (8.0, 20.0))
+        write_json(source / file, {f"v_both{i:07d}": seconds(*spans, about=about) for i in range(60)})
+    both = open_dataset("activitynet-captions", source)
+    write_two_annotators(both.annotations("val_2"), both.annotations("val_1"), folder)
+
+
 RELEASES: dict[str, Callable[[Path], None]] = {
     "activitynet-captions": _activitynet,
+    "activitynet-two-annotators": _two_annotators,
     "charades-sta": _charades,
     "didemo": _didemo,
     "mvmr-activitynet": _mvmr_activitynet,

@@ -26,6 +26,7 @@ TIMES_AS_THEY_STAND = {"tvr", "tvr-ranking"}
 def test_the_data_sets_of_the_issue_are_all_known() -> None:
     assert set(dataset_names()) == {
         "activitynet-captions",
+        "activitynet-two-annotators",
         "charades-sta",
         "didemo",
         "mvmr-activitynet",

@@ -174,14 +174,14 @@ def test_features_without_their_reader_are_unverified(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from whenabouts.intake.files import ReaderMissing
-    from whenabouts_bench import feature_files as room
+    from whenabouts_bench.datasets import doctor
 
     def refuse(path: Path) -> None:
         raise ReaderMissing(path, "HDF5", "h5py")
 
     known(agreeing(release("didemo")))
     (folder / "clips.h5").touch()
-    monkeypatch.setattr(room, "open_features", refuse)
+    monkeypatch.setattr(doctor, "open_features", refuse)
     report = examine(folder)
     [found] = of_kind(report, "features")
     assert found.state == "unverified"

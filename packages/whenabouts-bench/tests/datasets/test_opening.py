@@ -19,7 +19,7 @@ Release = Callable[[str], Path]
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"'charades': no such data set; known: activitynet-captions, ch"):
+    with pytest.raises(UsageError, match=r"'charades': no such data set; known: activitynet-captions, activ"):
         open_dataset("charades", tmp_path)
 
 

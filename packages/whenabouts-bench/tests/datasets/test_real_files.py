@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from whenabouts_bench.datasets import open_dataset
+from whenabouts_bench.datasets.activitynet_two_annotators import WORDS_FILE, write_two_annotators
 from whenabouts_bench.datasets.card import Card
 from whenabouts_bench.datasets.doctor import examine
+from whenabouts_bench.formats.sentences import read_sentences
 
 CardOf = Callable[[str, str], Card]
 Row = tuple[str, str, tuple[tuple[str, float, float], ...]]
@@ -436,6 +438,20 @@ def test_both_sets_of_activitynet_are_over_the_same_videos(real_folder: Path) ->
     assert {video.id for video in second.videos} < {video.id for video in first.videos}
 
 
+def test_two_annotators_are_made_of_both_sets(real_folder: Path, tmp_path: Path) -> None:
+    both = open_dataset("activitynet-captions", real_folder)
+    write_two_annotators(both.annotations("val_2"), both.annotations("val_1"), tmp_path)
+    dataset = open_dataset("activitynet-two-annotators", tmp_path)
+    counts = {split: dataset.card(split).numbers for split in dataset.splits}
+    assert [(one.videos, one.queries) for one in counts.values()] == [
+        (2_981, 10_367),
+        (460, 1_612),
+        (1_444, 5_052),
+    ]
+    said = read_sentences(tmp_path / WORDS_FILE)
+    assert len(said) == 4_885 and sum(map(len, said.values())) == 17_398
+
+
 @pytest.mark.slow
 def test_the_doctor_finds_the_real_files_right_and_says_what_is_missing(real_folder: Path) -> None:
     report = examine(real_folder)
@@ -449,9 +465,15 @@ def test_the_doctor_finds_the_real_files_right_and_says_what_is_missing(real_fol
         if finding.kind == "annotations" and finding.state == "ok"
     }
     assert fine == {(expected.name, expected.split) for expected in EXPECTED}
-    missing = [finding for finding in found["didemo"].findings if finding.state == "missing"]
-    assert [finding.path for finding in missing] == [
+    lacking = [finding for finding in found["didemo"].findings if finding.state == "missing"]
+    assert [finding.path for finding in lacking] == [
         "train_data.json or didemo_train.db/query_data.jsonl",
         "average_fc7.h5",
     ]
-    assert set(report.not_here) == {"mvmr-activitynet", "mvmr-tacos", "tvr", "tvr-ranking"}
+    assert set(report.not_here) == {
+        "activitynet-two-annotators",
+        "mvmr-activitynet",
+        "mvmr-tacos",
+        "tvr",
+        "tvr-ranking",
+    }

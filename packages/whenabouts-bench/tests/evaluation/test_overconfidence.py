@@ -66,6 +66,10 @@ def test_the_drop_is_told_for_every_rank_and_overlap_over_the_same_queries() -> 
     assert found.share("R@1,IoU=0.5") == pytest.approx(1 / 2)
     assert found.mean("pool") == pytest.approx((1 / 3 + 2 / 3) / 2)
     assert found.notes == ()
+    for side in ("given", "pool"):
+        low, high = found.intervals[side]
+        assert 0 <= low <= found.mean(side) <= high <= 1
+    assert found.to_json()["figure"]["intervals"]["pool"] == list(found.intervals["pool"])
 
 
 def test_a_query_that_is_not_answered_counts_as_zero_and_is_told() -> None:
@@ -115,6 +119,7 @@ def test_the_picture_has_both_bars_of_each_system(tmp_path: Path) -> None:
     drawn = written[0].read_text()
     for text in ("pool", "the second system", "66.7", "50.0", "VMR: its video given"):
         assert f">{text}<" in drawn
+    assert "95 % intervals" in drawn and ">100<" in drawn and ">120<" not in drawn
     assert drawn == write_drop(drops, tmp_path / "figures" / "drop")[0].read_text()
 
 

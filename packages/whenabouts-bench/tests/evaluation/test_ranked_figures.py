@@ -174,3 +174,19 @@ def test_what_cannot_be_drawn_without_similarities_is_said(tmp_path: Path, capsy
     told = json.loads(capsys.readouterr().out)
     assert told["left_out"] == ["similarity and candidates: the judgements have no similarities"]
     assert {Path(file).name for file in told["files"]} == {"agreement.svg", "agreement.png"}
+
+
+@pytest.mark.slow
+def test_each_moment_shows_the_frame_in_its_middle(tmp_path: Path, capsys: Any) -> None:
+    truth, run, _ = written(tmp_path, similarities=True)
+    (tmp_path / "videos").mkdir()
+    sample = Path(__file__).resolve().parents[4] / "samples" / "videos" / "friday.mp4"
+    (tmp_path / "videos" / "v0.mp4").symlink_to(sample)
+    plain = ("figures", "--truth", truth, "--answers", run, "--query", "doors", "--json", "--out", tmp_path)
+    assert run_verb(*plain) == 0
+    without = (tmp_path / "answers.svg").read_text().count("<image")
+    assert run_verb(*plain, "--videos", tmp_path / "videos") == 0
+    # v0 is among the judged moments and among the answers; the others have no recording.
+    assert (tmp_path / "answers.svg").read_text().count("<image") == without + 2
+    with pytest.raises(UsageError, match="--videos goes with --answers"):
+        run_verb("figures", "--truth", truth, "--out", tmp_path, "--videos", tmp_path)

@@ -43,6 +43,9 @@ METRICS = [
     "mAP@3,IoU=0.5",
     "mAP,IoU=0.7",
     "mIoU",
+    "R@2,IoU=0.5,grade>=2",
+    "mAP@3,IoU=0.5,grade>=2",
+    "mIoU,grade>=2",
 ]
 MOST = 2
 
@@ -113,7 +116,7 @@ def test_the_bounds_are_the_least_and_greatest_value_over_all_grades_of_unjudged
     read = [
         a for a in answers if not metric.startswith("SVMR") or a.moment.video_id == judged[0].moment.video_id
     ]
-    depth = 1 if metric == "mIoU" else int(metric.partition("@")[2].partition(",")[0] or len(rows))
+    depth = 1 if metric.startswith("mIoU") else int(metric.partition("@")[2].partition(",")[0] or len(rows))
     if metric.startswith("VR"):
         first = {a.moment.video_id: a for a in reversed(read)}
         known = {j.moment.video_id for j in judged}
@@ -134,7 +137,7 @@ def test_the_bounds_are_the_least_and_greatest_value_over_all_grades_of_unjudged
         for number, world in enumerate(worlds)
     }
     everywhere = run_for(metric, dict.fromkeys(qrels, answers))
-    values = evaluate(qrels, everywhere, [metric], protocol=protocol).values
+    values = evaluate(pooled(qrels), everywhere, [metric], protocol=protocol).values
     assert result.unjudged.lower[0, 0] == pytest.approx(values.min(), abs=1e-12)
     assert result.unjudged.upper[0, 0] == pytest.approx(values.max(), abs=1e-12)
     assert values[0, 0] == result.values[0, 0]  # all of them wrong: the value as judged

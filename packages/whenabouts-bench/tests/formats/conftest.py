@@ -63,6 +63,19 @@ _READ_ONLY = {
 }
 """Formats that are read but not written."""
 
+_RESULTS = {
+    "whenabouts_bench": 1,
+    "task": {"task": "tiny@1"},
+    "system": {"name": "mine", "revision": "1"},
+    "answers": {
+        "VCMR": {
+            "a#0": [["a", 1.5, 4.0, 0.75], ["a", 0.0, 3.125, -2.0]],
+            "b#0": [["b", 7.25, 41.5, 12.5]],
+        }
+    },
+}
+"""Results of `whenabouts bench`, with the answers of `answered`."""
+
 
 @pytest.fixture(name="annotations")
 def annotations_fixture() -> Annotations:
@@ -80,7 +93,9 @@ def sample(tmp_path: Path) -> Callable[[str, str], Path]:
 
     def make(name: str, way: str) -> Path:
         path = tmp_path / f"{name}.{way}"
-        if way == "open_run" and name == "hero":
+        if name == "bench-results":
+            path.write_text(json.dumps(_RESULTS), encoding="utf-8")
+        elif way == "open_run" and name == "hero":
             write_lists(path, {"a#0": [[4, 0.75], [9, -2.0]], "b#0": [[9, 12.5, "more"]]})
         elif way == "open_run":
             formats.write_run(answered(), path, name, collected())

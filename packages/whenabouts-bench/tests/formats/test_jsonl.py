@@ -202,7 +202,7 @@ FAULTS: list[tuple[str, Any, tuple[str, ...]]] = [
     ("no score", [{"video_id": "v", "start": 1, "end": 2}], ("moments[0].score: is missing",)),
     ("NaN score", '{"query_id": "a", "moments": [{"video_id": "v", "score": NaN}]}', ("[0].score", "nan")),
     ("huge score", '{"query_id": "a", "moments": [{"video_id": "v", "score": 1e999}]}', ("score", "inf")),
-    ("long score", [moment(score=10**400)], ("moments[0].score: is not finite: inf",)),
+    ("long score", [moment(score=10**400)], ("moments[0].score: is a whole number of more than 64 bits",)),
     ("score a text", [moment(score="0.5")], ("moments[0].score: is not a number: '0.5'", "a finite number")),
     ("negative start", [moment(), moment(start=-0.5)], ("moments[1].start: is negative: -0.5",)),
     ("empty span", [moment(start=2.0)], ("moments[0].start: 2.0 is not before the end 2.0", "start < end")),

@@ -129,7 +129,7 @@ def test_a_length_in_both_units_or_in_none_is_refused(tmp_path: Path) -> None:
         ({"timestamps": [[None, 2]]}, r"a\.timestamps\[0\]\[0\]: is not a number: null"),
         (
             {"timestamps": [[0, 10**400]]},
-            r"a\.timestamps\[0\]\[1\]: is not finite: inf; accepted: \[start, end\], two",
+            r"a\.timestamps\[0\]\[1\]: is a whole number of more than 64 bits",
         ),
         ({"sentences": "a dog"}, r"a\.sentences: is not a list: 'a dog'"),
         ({"sentences": [5]}, r"a\.sentences\[0\]: is not a text: 5"),
@@ -177,7 +177,7 @@ def test_half_a_length_in_frames_is_refused(tmp_path: Path, key: str) -> None:
         ("", "is not JSON"),
         ("[" * 100_000, "is nested too deeply"),
         ('{"": {}}', "video id: is empty"),
-        ('{"a": {"duration": ' + "9" * 5000 + "}}", "holds a number that cannot be read"),
+        ('{"a": {"duration": ' + "9" * 5000 + "}}", "holds a number of thousands of digits"),
     ],
 )
 def test_what_is_no_such_document_is_refused(tmp_path: Path, text: str, message: str) -> None:

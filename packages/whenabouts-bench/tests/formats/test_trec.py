@@ -262,6 +262,19 @@ def test_a_tie_that_sorting_would_turn_gets_other_scores(tmp_path: Path, rows: R
     assert [row[3] for row in rows(formats.open_run(tmp_path / "run"))["q"]] == [2.0, 1.0]
 
 
+def test_equal_scores_which_trec_eval_orders_otherwise_are_said_once(
+    tmp_path: Path, rows: Rows, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "run"
+    near = "p Q0 v@1-2 1 0.5 t\np Q0 w@1-2 2 0.49999999 t\n"  # equal in trec_eval's float32
+    path.write_text(f"q Q0 w@1-2 1 2 t\nq Q0 v@1-2 2 2 t\n{near}r Q0 v@1-2 1 2 t\nr Q0 w@1-2 2 1 t\n")
+    source = formats.open_run(path)
+    assert [row[0] for row in rows(source)["q"]] == ["v", "w"]
+    rows(source)
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "2 queries have equal scores, ordered by video, start and end; trec_eval takes the last" in said
+
+
 def test_a_video_whose_name_reads_as_a_moment_is_not_written_without_times(tmp_path: Path) -> None:
     made = block(video_ids=("v@1-2", "w"), start=np.full(2, math.nan), end=np.full(2, math.nan))
     with pytest.raises(UsageError, match="reads as a moment"):

@@ -299,3 +299,27 @@ def test_the_golden_files_are_read_as_they_stand(path: Path, tmp_path: Path, row
         query_id: [(m["video_name"], m["timestamp"]) for m in moments]
         for query_id, moments in golden["predictions"].items()
     }
+
+
+def test_the_authors_predictions_are_read_with_the_file_of_numbers(tmp_path: Path, rows: Rows) -> None:
+    path = tmp_path / "best_val_predictions.json"
+    falling = {
+        "query_id": 7,
+        "desc": "A man waves.",
+        "predictions": [[5, 1.5, 6.0, 90.5], [3, 0.0, 4.5, 8.0]],
+    }
+    mixed = {"query_id": 8, "desc": "A dog runs.", "predictions": [[3, 0.0, 4.5, 1.0], [3, 1.5, 4.5, 2.0]]}
+    path.write_text(json.dumps([falling, mixed]))
+    with pytest.raises(FormatError, match=r"no file explains.*video_name_duration_id\.json of TVR-Ranking"):
+        list(formats.open_run(path).blocks())
+    numbers = tmp_path / "video_name_duration_id.json"
+    numbers.write_text(json.dumps({"castle_01": [90.1, 3], "friends_02": [61.0, 5]}))
+    source = formats.open_run(path)
+    assert source.answered is not None and set(source.answered) == {"VCMR", "VR"}
+    assert rows(source) == {
+        "7": [("friends_02", 1.5, 6.0, 90.5), ("castle_01", 0.0, 4.5, 8.0)],
+        "8": [("castle_01", 0.0, 4.5, 2.0), ("castle_01", 1.5, 4.5, 1.0)],  # the order counts
+    }
+    numbers.write_text(json.dumps({"castle_01": [90.1, 3]}))
+    with pytest.raises(FormatError, match="is no video's number: 5"):
+        list(formats.open_run(path).blocks())

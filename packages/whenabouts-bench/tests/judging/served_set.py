@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ import av
 import numpy as np
 from starlette.testclient import TestClient
 
+from whenabouts.server.run import Server, link, listen
 from whenabouts.server.settings import Settings
 from whenabouts.types import Moment
 from whenabouts_bench.judging.journal import Journal
@@ -105,13 +109,32 @@ class Served:
         return Journal.open(self.tasks)
 
 
-def serve_set(tasks: TaskSet, cache: Path, *names: str) -> Served:
+def serve_set(tasks: TaskSet, cache: Path, *names: str, guests: Path | None = None) -> Served:
     people = People.of(names, "login", SECRET)
-    settings = Settings(token=people.lead_token, cache=cache)
+    settings = Settings(token=people.lead_token, cache=cache, guests=guests)
     client = TestClient(
         Application(tasks, people, settings), base_url="http://localhost", follow_redirects=False
     )
     return Served(tasks, client, people)
+
+
+@contextmanager
+def serving(tasks: TaskSet, cache: Path, *names: str, **more: Any) -> Iterator[dict[str, str]]:
+    """Name -> link while a server with some settings runs in a thread; "" is the lead."""
+    people = People.of(names, "login", SECRET)
+    settings = Settings(token=people.lead_token, cache=cache, port=0, **more)
+    started = threading.Event()
+    with listen(settings) as bound:
+        server = Server(Application(tasks, people, settings), settings, started.set)
+        thread = threading.Thread(target=lambda: server.run(sockets=[bound]))
+        thread.start()
+        try:
+            assert started.wait(60), "the server did not start"
+            tokens = {name: token for token, name in people.tokens.items()} | {"": people.lead_token}
+            yield {name: link(settings, bound, token) for name, token in tokens.items()}
+        finally:
+            server.should_exit = True
+            thread.join(60)
 
 
 def ok(answer: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from whenabouts.types import Moment, Query, UsageError, Video
 from whenabouts_bench.formats import open_run
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
 from whenabouts_bench.judging.candidates import by_caption, by_runs, names_of_runs, tasks_of
+from whenabouts_bench.judging.tasks import TaskSet
 
 FIRST, SECOND = Query("q1", "a dog runs"), Query("q2", "a cat sleeps")
 
@@ -126,3 +127,25 @@ def test_moments_are_cut_at_the_end_of_their_video(tmp_path: Path) -> None:
     assert {task.moment for task in tasks} == {Moment("a", 8, 10), Moment("a", 0, 3)}
     with pytest.raises(UsageError, match="8-12 s is after the end of video 'a', 7 s; is it the recording"):
         tasks_of(candidates, {"a": Video("a", 7.0)})
+
+
+def test_random_moments_beside_the_best_ones_say_their_rank_and_open_no_batch(
+    captions: Annotations, tmp_path: Path
+) -> None:
+    best = by_caption(captions, captions.queries[:1], WordEncoder(), batch=1, batches=2)
+    both = by_caption(captions, captions.queries[:1], WordEncoder(), 1, 2, random=2, seed=3)
+    assert both[: len(best)] == best
+    others = both[len(best) :]
+    assert len(others) == 2 and all(c.batch == 1 for c in others)
+    ranks = [c.source.ranks["random"] for c in others]
+    assert all(rank > 2 for rank in ranks) and ranks == sorted(ranks)
+    assert {c.moment for c in others}.isdisjoint(c.moment for c in best)
+    assert all(c.source.caption and c.source.similarity is not None for c in both)
+    tasks, sources = tasks_of(both, {})
+    made = TaskSet(tmp_path / "set", "one", tuple(tasks), {c.moment.video_id: "" for c in both})
+    made.write(sources)
+    ends = TaskSet.open(tmp_path / "set").batch_ends
+    assert {sources[task_id].ranks["captions"] for of_batch in ends.values() for task_id in of_batch} == {
+        1,
+        2,
+    }

@@ -88,6 +88,7 @@ def test_a_set_is_not_written_over_another(build: Build) -> None:
         (("--batches", "3"), "--batch and --batches go with --captions"),
         (("--pass-mark", "2"), "--pass-mark 2: give a share from 0 to 1"),
         (("--exam", "none.jsonl"), "none.jsonl: cannot be read"),
+        (("--random", 3), "--random goes with --captions"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(build: Build, more: tuple[str, ...], message: str) -> None:
@@ -182,6 +183,35 @@ def test_events_with_a_clock_set_back_are_counted_and_a_time_still_names_a_state
     assert before.json["event"] == 0
     people = run_here("judgements", str(tmp_path / "set"), "--table")
     assert "1 event was written with a clock set back" in people.out
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        ("9999-12-31T23:59:59-23:59", "is not a time"),
+        ("0001-01-01T00:00+10:00", "is not a time"),
+        ("99999-01-01", "is not a time"),
+        ("1e999", "is not a time"),
+        ("9" * 5000, "is not a time"),
+        ("9" * 18, "the journal has events 1 to"),
+    ],
+)
+def test_a_time_or_number_that_no_journal_has_is_named(
+    build: Build, tmp_path: Path, at: str, said: str
+) -> None:
+    build()
+    judge(tmp_path / "set", ("ann", "t1", 3))
+    done = run_here("judgements", str(tmp_path / "set"), "--at", at)
+    assert done.code == 2 and said in done.err and len(done.err) < 300
+
+
+@pytest.mark.parametrize(("at", "event"), [("9999-12-31T23:59:59Z", 2), ("0300-01-01", 0)])
+def test_a_time_at_either_end_of_time_names_a_state(
+    build: Build, tmp_path: Path, at: str, event: int
+) -> None:
+    build()
+    judge(tmp_path / "set", ("ann", "t1", 3))
+    assert run_here("judgements", str(tmp_path / "set"), "--at", at).json["event"] == event
 
 
 def test_label_studio_there_and_back(build: Build, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.judging.conftest import Clock, task
@@ -12,7 +13,7 @@ from whenabouts_bench.judging.agreement import exam_results
 from whenabouts_bench.judging.events import Event
 from whenabouts_bench.judging.exam import Feedback, feedback, reference_exam, result_of
 from whenabouts_bench.judging.journal import Journal
-from whenabouts_bench.judging.tasks import ExamTask, TaskSet
+from whenabouts_bench.judging.tasks import ExamTask, Source, TaskSet
 
 Make = Callable[..., TaskSet]
 EXAM = tuple(ExamTask(task(10 + number), grade, f"why {number}") for number, grade in enumerate((4, 2, 0, 1)))
@@ -81,3 +82,33 @@ def test_references_are_the_medians_of_several_annotators(journal: Journal) -> N
 def test_nobody_makes_an_exam_of_nothing(journal: Journal) -> None:
     with pytest.raises(UsageError, match="no task has grades of 2 annotators yet"):
         reference_exam(journal.task_set, journal.state())
+
+
+def test_references_come_from_settled_tasks_alone(journal: Journal) -> None:
+    grades = {"t0": (0, 4), "t1": (0, 4, 0, 4), "t2": (0, 4, 3, 2), "t3": (3, 4)}
+    for task_id, given in grades.items():
+        for name, grade in zip(("ann", "bea", "cem", "dan"), given, strict=False):
+            journal.append(Event("grade", name, task_id, grade=grade))
+    exam = reference_exam(journal.task_set, journal.state())
+    # t0 needs two more, t1 is discarded; of 0, 2, 3, 4 the upper median is 3.
+    assert [(item.task.id, item.grade) for item in exam] == [("exam-t2", 3), ("exam-t3", 4)]
+
+
+def test_an_exam_has_the_best_moments_of_some_queries(tmp_path: Path, clock: Clock) -> None:
+    tasks = tuple(task(number, f"q{number // 4}") for number in range(12))
+    made = TaskSet(tmp_path / "set", "three", tasks, {"video": ""})
+    made.write({each.id: Source({"run": 4 - number % 4}) for number, each in enumerate(tasks)})
+    journal = Journal.open(TaskSet.open(tmp_path / "set"), clock)
+    for name in ("ann", "bea"):
+        journal.append_all([Event("grade", name, each.id, grade=2) for each in tasks])
+    state = journal.state()
+    exams = [
+        [item.task.id for item in reference_exam(journal.task_set, state, queries=2, depth=2, seed=seed)]
+        for seed in range(8)
+    ]
+    best = {query: [f"exam-t{4 * query + 2}", f"exam-t{4 * query + 3}"] for query in range(3)}
+    assert all(exam in ([*best[a], *best[b]] for a, b in ((0, 1), (0, 2), (1, 2))) for exam in exams)
+    assert len({tuple(exam) for exam in exams}) > 1
+    assert len(reference_exam(journal.task_set, state)) == 12
+    with pytest.raises(UsageError, match="an exam of 0 queries to depth 10: give 1 or more of both"):
+        reference_exam(journal.task_set, state, queries=0)

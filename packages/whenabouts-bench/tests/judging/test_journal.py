@@ -15,7 +15,7 @@ import pytest
 from tests.judging.conftest import Clock, task
 
 from whenabouts.intake.files import FormatError
-from whenabouts.types import UsageError
+from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts_bench.judging.events import Answer, Event
 from whenabouts_bench.judging.journal import Journal
 from whenabouts_bench.judging.tasks import ExamTask, TaskSet
@@ -325,3 +325,121 @@ def test_a_guideline_is_changed_only_by_who_has_seen_it(journal: Journal) -> Non
     texts = [event.text for event in journal.events()]
     assert texts == [read.text, "Only cats count.", "Only birds count.", "All count."]
     assert by_hand.read_text() == journal.state().guideline == "All count."
+
+
+TORN = b'{"seq":2,"time":"20'
+
+
+@pytest.mark.parametrize("name", ["journal.torn", "journal.jsonl", "guideline.md", "journal.lock"])
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_link_in_a_task_set_of_a_stranger_writes_into_no_file_elsewhere(
+    make_set: Make, tmp_path: Path, name: str, is_there: bool
+) -> None:
+    task_set, victim = make_set(), tmp_path / "mine.txt"
+    if is_there:
+        victim.write_bytes(b"")
+    if name != "journal.jsonl":
+        (task_set.folder / "journal.jsonl").write_bytes(TORN)
+    (task_set.folder / name).unlink(missing_ok=True)
+    (task_set.folder / name).symlink_to(victim)
+    with pytest.raises(WhenaboutsError, match="link"):
+        journal = Journal.open(TaskSet.open(task_set.folder))
+        journal.edit_guideline("Only dogs count.", task_set.guideline().version)
+        journal.append(Event("grade", "ann", "t0", grade=3))
+    assert victim.exists() == is_there
+    assert not is_there or victim.read_bytes() == b""
+
+
+def many(journal: Journal) -> list[Event]:
+    """Grades of two annotators for all tasks."""
+    return [
+        Event("grade", name, task.id, grade=n % 5)
+        for name in ("ann", "bea")
+        for n, task in enumerate(journal.task_set.tasks)
+    ]
+
+
+def test_a_batch_cut_off_at_any_byte_counts_as_not_written(journal: Journal) -> None:
+    journal.append(Event("grade", "zoe", "t0", grade=3))
+    path = journal.task_set.folder / "journal.jsonl"
+    start = path.stat().st_size
+    written = journal.append_all(many(journal))
+    whole = path.read_bytes()
+    for size in range(start + 1, len(whole)):
+        path.write_bytes(whole[:size])
+        reader = again(journal)
+        assert len(reader.events()) == 2, size
+        assert "set aside when the next one is written" in reader.notes[0]
+    path.write_bytes(whole[: len(whole) - 40])
+    writer = again(journal)
+    assert [event.seq for event in writer.append_all(many(journal))] == [event.seq for event in written]
+    assert again(journal).notes == []
+    assert (path.parent / "journal.torn").read_bytes() == whole[start : len(whole) - 40] + b"\n"
+
+
+def test_a_write_that_fails_late_is_never_seen_by_a_reader(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal.append(Event("grade", "zoe", "t0", grade=3))
+    reader, write, sync, calls = again(journal), os.write, os.fsync, []
+
+    def fails_at(number: int) -> Callable[..., int | None]:
+        def call(descriptor: int, *data: memoryview) -> int | None:
+            assert len(reader.events()) == 2
+            calls.append(descriptor)
+            if len(calls) == number:
+                raise OSError(28, "No space left on device")
+            return write(descriptor, data[0][:99]) if data else sync(descriptor)
+
+        return call
+
+    for number in (1, 2, 9, 10_000):
+        calls.clear()
+        monkeypatch.setattr(os, "write", fails_at(number))
+        monkeypatch.setattr(os, "fsync", fails_at(number))
+        if number < 10_000:
+            with pytest.raises(FormatError, match="No space left on device; nothing was"):
+                journal.append_all(many(journal))
+        monkeypatch.undo()
+        assert len(reader.events()) == len(again(journal).events()) == 2
+    assert len(journal.append_all(many(journal))) == 12
+    assert len(reader.events()) == len(again(journal).events()) == 14
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b'"last":4', b'"last":1', "line 2: last: is before its own line: 1"),
+        (b'"last":4', b'"last":5', "line 3: last: is of another batch: 4; accepted: 5"),
+    ],
+)
+def test_a_damaged_mark_of_a_batch_is_refused(journal: Journal, old: bytes, new: bytes, message: str) -> None:
+    journal.append(Event("import"))  # alone but for the guideline
+    path = journal.task_set.folder / "journal.jsonl"
+    path.write_bytes(b"".join(line for line in path.read_bytes().splitlines(True)[:1]))
+    (path.parent / "journal.jsonl").write_bytes(path.read_bytes().replace(b',"last":2', b""))
+    writer = again(journal)
+    writer.append_all([Event("grade", "ann", f"t{n}", grade=n) for n in range(3)])
+    path.write_bytes(path.read_bytes().replace(old, new, 1))
+    with pytest.raises(FormatError) as caught:
+        again(journal)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('"event":"exam","annotator":"ann","task_id":"t0"', "line 1: grade: is missing"),
+        ('"event":"grade","annotator":"ann","task_id":"t0"', "line 1: grade: is missing"),
+        ('"event":"borders","annotator":"ann","task_id":"t0","end":3', "line 1: start: is missing"),
+        ('"event":"grade","annotator":"ann","task_id":"t0","grade":1,"start":3', "line 1: end: is missing"),
+        ('"event":"undo","annotator":"ann"', "line 1: undone: is missing"),
+    ],
+)
+def test_an_event_without_what_it_needs_is_refused_by_line(make_set: Make, line: str, message: str) -> None:
+    task_set = make_set()
+    head = f'"seq":1,"time":"2026-05-31T12:00:00.000000Z","tasks":"{task_set.fingerprint}"'
+    (task_set.folder / "journal.jsonl").write_text("{" + head + "," + line + "}\n")
+    with pytest.raises(FormatError) as caught:
+        Journal.open(task_set)
+    assert message in str(caught.value)

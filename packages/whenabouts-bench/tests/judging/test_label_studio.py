@@ -16,13 +16,14 @@ import pytest
 from tests.judging.conftest import task
 
 from whenabouts import locking
+from whenabouts.cli.main import main
 from whenabouts.intake.files import FormatError
 from whenabouts.types import Moment, UsageError
 from whenabouts_bench.judging.events import Event
 from whenabouts_bench.judging.importing import Imported, import_answers
 from whenabouts_bench.judging.journal import LOCK, Journal
 from whenabouts_bench.judging.label_studio import LABELLING, read_answers, write_label_studio
-from whenabouts_bench.judging.tasks import Task, TaskSet
+from whenabouts_bench.judging.tasks import Source, Task, TaskSet
 
 Make = Callable[..., TaskSet]
 
@@ -244,3 +245,51 @@ def test_two_processes_that_import_at_once_write_each_answer_once(make_set: Make
     held.release()
     assert sorted(importer.communicate(timeout=60)[0] for importer in importers) == ["0\n", "6\n"]
     assert sum(event.kind == "grade" for event in Journal.open(tasks).events()) == 6
+
+
+def two_batches(tmp_path: Path) -> TaskSet:
+    """Two queries with a first batch of two and a second of one; grades of a single annotator are final."""
+    tasks = tuple(
+        task(number, query, batch)
+        for number, (query, batch) in enumerate([("q1", 1), ("q1", 1), ("q2", 1), ("q1", 2), ("q2", 2)])
+    )
+    (tmp_path / "video.mp4").touch()
+    made = TaskSet(tmp_path / "set", "two", tasks, {"video": "../video.mp4"}, annotators=1)
+    made.write({each.id: Source({"captions": number + 1}) for number, each in enumerate(tasks)})
+    return TaskSet.open(tmp_path / "set")
+
+
+def judgements(capsys: pytest.CaptureFixture[str], *options: object) -> dict[str, Any]:
+    assert main(["judgements", *map(str, options), "--json"]) == 0
+    return dict(json.loads(capsys.readouterr().out))
+
+
+def test_a_batch_is_exported_when_it_opens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tasks, path = two_batches(tmp_path), tmp_path / "out.json"
+    judgements(capsys, tasks.folder, "--label-studio", path)
+    entries = json.loads(path.read_text())
+    assert [entry["data"]["task_id"] for entry in entries] == ["t0", "t1", "t2"]
+    grades = {"t0": 4, "t1": 2, "t2": 1}
+    answered = [{**e, "annotations": [annotation(grades[e["data"]["task_id"]])]} for e in entries]
+    path.write_text(json.dumps(answered))
+    judgements(capsys, tasks.folder, "--import", path, "--label-studio", tmp_path / "second.json")
+    (entry,) = json.loads((tmp_path / "second.json").read_text())
+    assert entry["data"]["task_id"] == "t3"  # the first batch of q2 ended with a mean of 1
+    Journal.open(tasks).append(Event("grade", "7", "t3", grade=0))
+    assert main(["judgements", str(tasks.folder), "--label-studio", str(path)]) == 2
+    assert "no task needs another grade" in capsys.readouterr().err
+
+
+def test_every_grade_that_does_not_count_has_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = two_batches(tmp_path)
+    path = export(tasks, tmp_path / "out.json", {f"t{n}": [annotation(min(n, 1))] for n in range(5)})
+    told = judgements(capsys, tasks.folder, "--import", path, "--out", tmp_path / "qrels.jsonl")
+    assert (told["grades"], told["agreed"]) == (5, 3)
+    assert [each["task_id"] for each in told["grades that do not count"]] == ["t3", "t4"]
+    Journal.open(tasks).append(Event("grade", "late", "t0", grade=3))
+    assert main(["judgements", str(tasks.folder), "--table"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "does not count: 7 gave t3 a 1; batch 2 of query q1 is not open" in lines
+    assert "does not count: late gave t0 a 3; the task was settled without it" in lines

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.judging.conftest import Clock, task
 
+from whenabouts.cli.main import main
 from whenabouts.types import Judgement, Moment, UsageError
 from whenabouts_bench.formats import read_annotations
 from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
@@ -135,3 +137,28 @@ def test_borders_that_would_be_empty_when_written_are_refused_at_once(journal: J
         journal.append(Event("grade", "ann", "t0", grade=3, start=1.9999999, end=2.0))
     journal.append(Event("grade", "ann", "t0", grade=3, start=1.999, end=2.0))
     assert Judged.of(journal.task_set, journal.state()) is not None
+
+
+def test_judged_sets_keep_similarity_caption_and_source(
+    tmp_path: Path, clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = tuple(task(number) for number in range(4))
+    (tmp_path / "video.mp4").touch()
+    sources = {t.id: Source({"captions": n + 1}, 0.9 - n / 10, f"caption {n}") for n, t in enumerate(tasks)}
+    TaskSet(tmp_path / "set", "own", tasks, {"video": "../video.mp4"}, annotators=1).write(sources)
+    journal = Journal.open(TaskSet.open(tmp_path / "set"), clock)
+    journal.append_all([Event("grade", "ann", t.id, grade=4 - n) for n, t in enumerate(tasks)])
+    assert main(["judgements", str(tmp_path / "set"), "--out", str(tmp_path / "truth")]) == 0
+    truth = read_annotations(tmp_path / "truth")
+    assert truth.captions == ("caption 0", "caption 1", "caption 2", "caption 3")
+    assert truth.similarity is not None and truth.similarity.tolist() == pytest.approx([0.9, 0.8, 0.7, 0.6])
+    assert joined([truth, truth]).captions == truth.captions
+    lines = [json.loads(line) for line in (tmp_path / "truth" / "sources.jsonl").read_text().splitlines()]
+    assert lines[1] == {
+        "query_id": "q1", "video_id": "video", "start": 1.0, "end": 6.0, "ranks": {"captions": 2}
+    }  # fmt: skip
+    pytest.importorskip("matplotlib", reason="figures are drawn with matplotlib")
+    drawn = ("relevance", "figures", "--truth", str(tmp_path / "truth"), "--out", str(tmp_path / "figures"))
+    assert main([*drawn, "--json"]) == 0
+    capsys.readouterr()
+    assert {"similarity.svg", "candidates.svg"} <= {path.name for path in (tmp_path / "figures").iterdir()}

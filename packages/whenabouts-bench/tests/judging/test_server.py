@@ -15,6 +15,7 @@ from tests.judging.served_set import (
     HIDDEN,
     HOSTILE,
     SECRET,
+    Judge,
     Served,
     ok,
     refused,
@@ -25,7 +26,9 @@ from tests.judging.served_set import (
 
 from whenabouts.server.security import HEADERS
 from whenabouts.types import UsageError
+from whenabouts.workplace.guests import Guests
 from whenabouts_bench.judging import server_service
+from whenabouts_bench.judging.agreement import kappa
 from whenabouts_bench.judging.server_people import People
 from whenabouts_bench.judging.server_service import Holds
 from whenabouts_bench.judging.server_videos import CONTEXT_SECONDS
@@ -155,6 +158,43 @@ def test_who_leads_sees_how_far_all_are_and_judges_nothing(serve: Serve) -> None
     assert rows == [("Ada", 1, 3, 0), ("Bo", 1, 2, 1)]
     assert (overview["settled"], overview["tasks"], overview["missing"]) == (1, 4, ["gone"])
     assert refused(lead.get("/api/task", params={"annotator": "Ada"})) == (403, "not_judging")
+
+
+def test_who_leads_sees_agreement_and_what_is_disputed(serve: Serve) -> None:
+    served = serve()
+    for task_id, grades in {"t0": (3, 3), "t1": (0, 4), "t2": (2, 1)}.items():
+        for name, grade in zip(("Ada", "Bo"), grades, strict=True):
+            served.judge(name).grade(task_id, grade)
+    overview = ok(served.lead.get("/api/annotators"))
+    (agreement,) = overview["agreement"]
+    assert (agreement["first"], agreement["second"], agreement["tasks"]) == ("Ada", "Bo", 3)
+    assert agreement["same"] == pytest.approx(1 / 3)
+    assert agreement["kappa"] == pytest.approx(kappa([3, 0, 2], [3, 4, 1], "linear"))
+    (disputed,) = overview["disputed"]
+    assert (disputed["task_id"], disputed["missing"], overview["disputes"]) == ("t1", 2, 1)
+    assert disputed["grades"] == [["Ada", 0], ["Bo", 4]]
+
+
+def test_who_leads_lets_one_more_judge(serve: Serve) -> None:
+    served = serve()
+    lead = served.lead
+    headers = {"Authorization": f"Bearer {lead.token}"}
+
+    def invited(name: str) -> Any:
+        return served.client.post("/api/annotators", headers=headers, json={"name": name})
+
+    cy = Judge(served.client, ok(invited("Cy"))["token"], "Cy")
+    assert cy.token == ok(invited("Cy"))["token"]  # named again: the same link
+    assert cy.token in People.of(["Ada", "Cy"], "login", SECRET).tokens  # and after a restart with the name
+    cy.grade(cy.next()["task"]["task_id"], 3)
+    names = [row["annotator"] for row in ok(lead.get("/api/annotators"))["annotators"]]
+    assert names == ["Ada", "Bo", "Cy"]
+    assert refused(invited(" Cy")) == (400, "invalid")
+    ada = {"Authorization": f"Bearer {served.judge('Ada').token}"}
+    assert refused(served.client.post("/api/annotators", headers=ada, json={"name": "Eve"})) == (
+        403,
+        "not_leading",
+    )
 
 
 def test_the_guideline_is_changed_by_who_leads_and_every_version_is_kept(serve: Serve) -> None:
@@ -358,3 +398,27 @@ def test_links_of_one_secret_stay_and_a_name_is_one_person() -> None:
 def test_what_is_no_name_is_refused_before_anything_is_served(serve: Serve) -> None:
     with pytest.raises(UsageError, match="give a name of 1 to 80 printable letters"):
         serve("Ada", " Bo")
+
+
+def test_guests_judge_under_their_names_if_their_scopes_say_so(tmp_path: Path, samples: Path) -> None:
+    guests = Guests(tmp_path / "friends.json")
+    names = {"Cy": ["judge"], "Dee": ["read", "collect"]}
+    tokens = {name: guests.add(name, scopes) for name, scopes in names.items()}
+    tasks = small_set(tmp_path / "set", samples)
+    served = serve_set(tasks, tmp_path / "cache", "Ada", guests=guests.path)
+    with served.client:
+        cy, dee = (Judge(served.client, token, name) for name, token in tokens.items())
+        assert ok(cy.get("/api/me")) | {"fingerprint": ""} == {
+            "annotator": "Cy", "leads": False, "name": tasks.name, "fingerprint": ""
+        }  # fmt: skip
+        cy.grade(cy.next()["task"]["task_id"], 3)
+        assert served.journal.state().annotators() == ["Cy"]
+        assert refused(cy.get("/api/annotators")) == (403, "not_leading")
+        assert refused(served.judge("Ada").get("/api/task", params={"annotator": "Cy"}))[1] == (
+            "another_annotator"
+        )
+        for path in ("/", "/api/me", "/api/guideline", "/static/judge.js"):
+            assert refused(dee.get(path)) == (403, "scope_missing")
+        assert refused(dee.post("/api/answers", task_id="t0", grade=1)) == (403, "scope_missing")
+        guests.remove("Cy")
+        assert refused(cy.get("/api/me")) == (401, "unauthorized")

@@ -12,8 +12,14 @@ from numpy.typing import NDArray
 from whenabouts.intake.files import FormatError
 from whenabouts.types import Query, UsageError
 from whenabouts_bench.relevance.finding import listed_pairs, vector_pairs
-from whenabouts_bench.relevance.pairs import PairSettings, RelevantPairs, read_arrays, write_arrays
-from whenabouts_bench.relevance.units import detector_of, units_of
+from whenabouts_bench.relevance.pairs import (
+    ROUNDING,
+    PairSettings,
+    RelevantPairs,
+    read_arrays,
+    write_arrays,
+)
+from whenabouts_bench.relevance.units import Units, detector_of, units_of
 
 KINDS = ("list", "vectors")
 
@@ -64,6 +70,30 @@ def test_looking_up_a_query_says_what_blocks_say(kind: str, pairs: Any) -> None:
         assert set(found) == {f"q{other}" for other in np.flatnonzero(whole[row])}
         for query_id, confidence in found.items():
             assert confidence == pytest.approx(float(whole[row, int(query_id[1:])]), abs=1e-6)
+
+
+def _apart_by(cosine: float) -> Units:
+    """Two captions whose cosine is that number to the last bit."""
+    vectors = np.array([[1.0, 0.0], [cosine, np.sqrt(1 - cosine**2)]], np.float32)
+    numbers = np.arange(2, dtype=np.int32)
+    return Units(
+        ("q0", "q1"), numbers, ("one", "another"), np.arange(3), numbers, ("one", "another"), vectors
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cosine_equal_to_theta_is_relevant_and_the_next_lower_is_not(kind: str) -> None:
+    """Equation 7 says "not less than"; theta itself has a tolerance, whose last number counts, too."""
+    cosine = np.float32(0.6)
+    for reached, threshold in (
+        (True, float(cosine)),
+        (True, float(cosine) + ROUNDING),
+        (False, float(np.nextafter(cosine, np.float32(1))) + ROUNDING),
+    ):
+        settings = PairSettings("sent", threshold, "words", "words:1")
+        made = {"list": listed_pairs, "vectors": vector_pairs}[kind](_apart_by(float(cosine)), settings)
+        assert (made.block([0, 1])[0, 1] > 0) == reached
+        assert (made.relevant_to("q0") != {}) == reached
 
 
 @pytest.mark.parametrize("kind", KINDS)

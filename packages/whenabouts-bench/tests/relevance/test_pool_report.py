@@ -85,7 +85,9 @@ def test_the_released_pools_count_as_the_golden_statistics_say(
         row = told["paper_table1"][{"charades": "MVMR_Charades-STA", "tacos": "MVMR_TACoS"}[name]]
         assert full.cells()[1:] == (
             f"{row['queries']} / {row['videos']}", f"{row['moment_len']:.2f} / {row['video_len']:.2f}",
-            f"{row['moments_per_query']:.2f}", f"{row['query_len']:.2f}", f"{row['max_pos']} / {row['pool']}",
+            # The release has one positive moment a video.
+            f"{row['moments_per_query']:.2f}", f"{row['moments_per_query']:.2f}", f"{row['query_len']:.2f}",
+            f"{row['max_pos']} / {row['pool']}",
         )  # fmt: skip
 
 

@@ -216,6 +216,26 @@ def test_no_query_has_more_positive_moments_than_it_may(most: int) -> None:
     assert (beyond > 0) == (most < 7)
 
 
+def test_the_own_moment_as_others_marked_it_takes_nothing_of_k() -> None:
+    """Four annotators marked the moment of "often"; a fifth span of the words is another moment."""
+    spans = [[10.0, 20.0], [10.0, 19.0], [11.0, 20.0], [12.0, 21.0], [40.0, 50.0]]
+    often = {"duration": 90.0, "timestamps": spans, "sentences": ["person opens the door"] * 5}
+    videos: dict[str, dict[str, Any]] = {"often": often}
+    for number in range(12):
+        text = "person opens the door" if number < 6 else f"dog eats {number} of the red apples"
+        videos[f"v{number}"] = {"duration": 20.0, "timestamps": [[1.0, 5.0]], "sentences": [text]}
+    pools = built(annotated(videos), most_positives=3, size=6)
+    (first, *_) = pools.pools
+    of_video = [pools.source.videos[int(pools.source.video[row])].id for row in first.rows]
+    # Its moment with three more spans, the other moment, and one video: 3 of k.
+    assert of_video[:5] == ["often"] * 5 and len(of_video) == 6 and first.no_room == 0
+    counts = count_pools(pools.annotations)
+    assert counts.positive_videos < counts.moments_per_query
+    short = built(annotated(videos), most_positives=1, size=6)
+    # The other moment has no room; the three spans of the own moment stay.
+    assert len(short.pools[0].rows) == 4 and short.pools[0].no_room == 1
+
+
 def test_a_seed_decides_and_another_seed_decides_otherwise() -> None:
     first, again, other = built(seed=4), built(seed=4), built(seed=5)
     assert first.pools == again.pools
@@ -247,6 +267,9 @@ def test_queries_whose_pool_cannot_be_filled_are_dropped_and_counted() -> None:
     kept = built(annotated({**lonely, **crowd}), size=8, most_positives=1, negative=0.5, rules=AsReleased)
     assert [len(pool.videos) for pool in kept.pools] == [7, 7, 7, 8, 8, 8, 8, 8, 8]
     assert len(kept.full) == 6
+    assert kept.about()["left out"] == {
+        f"{NOT_FULL}: they are in the file, and the evaluation leaves them out": 3
+    }
 
 
 def test_a_data_set_none_of_whose_pools_can_be_filled_is_refused() -> None:

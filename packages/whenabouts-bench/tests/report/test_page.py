@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -337,3 +338,23 @@ def test_a_sorted_curve_keeps_its_ends_and_falls(count: int) -> None:
     assert (np.diff(y) <= 0).all() and (np.diff(x) > 0).all()
     if count:
         assert (y[0], y[-1]) == (values.max(), values.min()) and 0 < x[0] <= x[-1] < 1
+
+
+def test_the_page_says_what_was_not_judged() -> None:
+    annotations, runs = make_case(
+        {"q1": [("v", 0.0, 10.0, 3.0)], "q2": [("w", 0.0, 10.0, 2.0)]},
+        {"q1": [("v", 0.0, 10.0), ("x", 0.0, 5.0)], "q2": [("x", 0.0, 5.0)]},
+        {"q1": [("v", 0.0, 10.0)], "q2": [("w", 0.0, 10.0)]},
+    )
+    pooled = replace(annotations, most_grade=4.0)
+    report = gather(pooled, runs, VCMR)
+    cells = dict(report.unjudged)["R@1,IoU=0.5"]
+    assert [(cell.unjudged, cell.answers) for cell in cells] == [(1, 2), (0, 2)]
+    assert (cells[0].condensed, cells[0].lower, cells[0].upper) == (0.5, 0.5, 1.0)
+    shown = page.render(report)
+    words = " ".join(Reader(shown).words)
+    assert "Unjudged answers count as wrong above." in words
+    assert "1 of 2" in words and "50.00 to 100.00" in words
+    assert "an answer is judged from IoU 0.5 with a judged moment" in words
+    assert gather(annotations, runs, VCMR).unjudged == ()
+    assert "What nobody judged" not in page.render(gather(annotations, runs, VCMR))

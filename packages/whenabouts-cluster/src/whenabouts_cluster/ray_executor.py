@@ -25,9 +25,11 @@ from whenabouts.index.executor import SpeechTask, Take
 from whenabouts.index.reading import FileRead, ReadVideo
 from whenabouts.index.work import Work
 from whenabouts.index.workers import Failed, Finished, available_cores
+from whenabouts.times import whole_number
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.cues import CueTrack
 from whenabouts.video.opened import MAX_PIXELS
+from whenabouts_cluster.ray_workers import EncodingWorker, Lost, ReadingWorker, ShippedRun, about, reason
 
 if TYPE_CHECKING:
     from whenabouts.index.stream import StreamRun
@@ -68,13 +70,14 @@ def check_address(address: str) -> None:
     if address in ("local", "auto"):
         return
     host, colon, port = address.rpartition(":")
-    if "://" in address or not (colon and host and port.isdigit() and int(port) < 1 << 16):
+    number = whole_number(port)
+    if "://" in address or not (colon and host) or number is None or number >= 1 << 16:
         raise ClusterError(
             f"--ray {address}: give local, auto, or HOST:PORT of the cluster's head (usually port 6379)"
         )
     remedy = "start it there with `ray start --head`, and check the address"
     try:
-        socket.create_connection((host, int(port)), _REACH_SECONDS).close()
+        socket.create_connection((host, number), _REACH_SECONDS).close()
     except OSError as error:
         raise ClusterError(f"--ray {address}: the cluster cannot be reached ({error}); {remedy}") from None
     command = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address", address]
@@ -197,8 +200,6 @@ class RayExecutor:
             self._start(is_reader=is_reader)
 
     def _start(self, *, is_reader: bool) -> None:
-        from whenabouts_cluster.ray_workers import EncodingWorker, ReadingWorker, ShippedRun
-
         options: dict[str, Any] = {"num_cpus": self._cores, "scheduling_strategy": "SPREAD"}
         if is_reader:
             actor = self._ray.remote(ReadingWorker).options(**options).remote(self._environment)
@@ -214,14 +215,13 @@ class RayExecutor:
 
     def _welcome(self, reference: Any) -> None:
         """A worker that started; refused where it would make other clips than this process."""
-        from whenabouts_cluster.ray_workers import about
-
         worker = self._starting.pop(reference)
         try:
             answer = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
             why = " ".join(str(error).split())
-            self._failed_starts += 1
+            # A start that died with its node says nothing about the program; each node dies once.
+            self._failed_starts += "node has died" not in why
             if "ModuleNotFoundError" in why or self._failed_starts >= _MOST_FAILED_STARTS:
                 raise ClusterError(
                     f"a worker of the cluster {self._address} cannot start; install the same version of "
@@ -322,8 +322,6 @@ class RayExecutor:
 
     def _step(self, reference: Any, take: Take) -> None:
         """One message of a file."""
-        from whenabouts_cluster.ray_workers import Lost, reason
-
         job = self._jobs[reference]
         try:
             message = self._ray.get(next(reference) if job.is_stream else reference)

@@ -18,6 +18,7 @@ from typing import Any
 import whenabouts
 from whenabouts.corpus import Corpus
 from whenabouts.server.settings import DEFAULT_PORT, TOKEN_VARIABLE, Limits, Settings, named_models
+from whenabouts.times import whole_number
 from whenabouts.types import UsageError, WhenaboutsError
 
 NAME = "whenabouts"
@@ -210,10 +211,10 @@ def configuration(deployment: Deployment) -> str:
 def _check_reachable(address: str | None) -> None:
     """Raise NoCluster where nobody listens at HOST:PORT: Ray itself would look for minutes."""
     host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
-    if not colon or not port.isdecimal():
+    if not colon or (number := whole_number(port)) is None:
         return
     try:
-        socket.create_connection((host.strip("[]"), int(port)), _REACHED_SECONDS).close()
+        socket.create_connection((host.strip("[]"), number), _REACHED_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise NoCluster(
             f"no Ray cluster at {address}: {error}; check the address, or start one with `ray start --head`"

@@ -143,7 +143,7 @@ def test_pools_larger_than_the_split_are_told(
         assert wanted == int(size or 50)
         return with_drawn_pools(annotations, 2, seed)
 
-    monkeypatch.setattr("whenabouts_systems.ranking.answerability.with_drawn_pools", drawn)
+    monkeypatch.setattr("whenabouts_systems.cli.work.calibrate.with_drawn_pools", drawn)
     asked = ("--checkpoint", checkpoint, "--features", features, "--iou", 0.01, "--json")
     notes = json.loads(calibrated(*asked, *(("--pool-size", size) if size else ())))["notes"]
     expected = f"pools of {told} videos cannot be had: validation has 5; all of them were in each pool"

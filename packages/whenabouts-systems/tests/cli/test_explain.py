@@ -69,7 +69,8 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     small_xml().save_pretrained(tmp_path / "run")
     small_xml(1).save_pretrained(tmp_path / "other")
     monkeypatch.setattr(
-        explain, "open_corpus", lambda options: Corpus(options.corpus, create=False, encoders=[Letters()])
+        "whenabouts_systems.cli.work.explain.open_corpus",
+        lambda options: Corpus(options.corpus, create=False, encoders=[Letters()]),
     )
     return tmp_path
 

@@ -111,7 +111,6 @@ def test_a_place_that_cannot_be_written_is_told_and_nothing_is_left(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(trained: Trained, folder: Path) -> Path:
-        folder.mkdir()
         (folder / "model.safetensors").write_bytes(b"half")
         raise OSError(28, "No space left on device")
 

@@ -141,6 +141,17 @@ def test_moments_of_the_corpus_are_written_and_can_be_evaluated(
     assert bare(*evaluate[1:]).json["queries"] == QUERIES
 
 
+def test_a_checkpoint_of_somebody_else_makes_no_folder_here(
+    ran: Any, checkpoint: Path, tmp_path: Path
+) -> None:
+    experiment = checkpoint / "experiment.toml"
+    text = experiment.read_text()
+    assert 'cache = ""' in text
+    experiment.write_text(text.replace('cache = ""', f'cache = "{tmp_path / "made"}"'))
+    ran(tmp_path / "a.jsonl")
+    assert not (tmp_path / "made").exists()
+
+
 def test_a_submission_holds_all_three_lists(ran: Any, tmp_path: Path) -> None:
     told = ran(tmp_path / "submission.json")
     assert (told["format"], told["tasks"]) == ("tvr", ["VCMR", "SVMR", "VR"])

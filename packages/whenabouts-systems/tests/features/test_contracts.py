@@ -17,10 +17,9 @@ from tests.features.conftest import VARIANTS, Maker, make_items
 
 from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError
-from whenabouts_systems.features import all_layouts, layout_names, layout_summaries, open_features
+from whenabouts_systems.features import all_layouts, layout_names, layout_summaries, open_features, outline_of
 from whenabouts_systems.features.layouts.store import convert_to_store
 from whenabouts_systems.features.location import FeatureLocation
-from whenabouts_systems.features.outlines import outline_of
 
 Variant = tuple[str, Maker]
 

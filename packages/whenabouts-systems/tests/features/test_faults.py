@@ -303,6 +303,13 @@ def test_a_pickle_in_numpys_files_is_never_loaded(tmp_path: Path, suffix: str) -
     assert not (tmp_path / "sprung").exists()
 
 
+def test_a_npy_whose_header_never_closes_a_bracket(tmp_path: Path) -> None:
+    folder = VARIANTS["npy"][1](tmp_path / "f", {"a": ROWS, "b": ROWS})
+    data = (folder / "b.npy").read_bytes()
+    (folder / "b.npy").write_bytes(data.replace(b"(2, 3)", b"(2, 3(", 1))
+    assert "is cut off, damaged or no .npy" in refused(folder, "b")
+
+
 @pytest.mark.parametrize("variant", ["npy", "npz", "moment-detr", "moment-detr compressed"])
 @pytest.mark.parametrize("keep", [0, 5, 60, 0.5, 0.97])
 def test_numpys_files_that_are_cut_off(tmp_path: Path, variant: str, keep: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.models.detr_cases import SYSTEMS, DetrCase, detr_cases, opened
 from tests.models.small_batches import small_batch
 from tests.small_clip import write_clip
 from torch import Tensor
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from whenabouts.encoders import open_image_encoder, token_fingerprint
 from whenabouts.intake.files import FormatError
@@ -217,3 +219,39 @@ def test_a_setting_of_the_file_that_cannot_be_is_told_with_the_file(
     path = write(tmp_path / "best.ckpt", small("qd_detr"), "qd_detr", **{setting: 0})
     with pytest.raises(UsageError, match=rf"best\.ckpt: inputs: {told}"):
         imported(path, "qd_detr")
+
+
+@pytest.mark.parametrize("places", [20_000, 60])
+def test_names_of_many_layers_make_no_layers(places: int, tmp_path: Path) -> None:
+    model = small("moment_detr")
+    path = write(tmp_path / "best.ckpt", model, "moment_detr")
+    content = torch.load(path, weights_only=False)
+    named = "transformer.encoder.layers.{}.linear1.weight"
+    content["model"] |= {named.format(place): torch.zeros(1) for place in range(1, places)}
+    torch.save(content, path)
+    made = 0
+
+    def count(module: torch.nn.Module, name: str, parameter: object) -> None:
+        nonlocal made
+        made += 1
+
+    counting = register_module_parameter_registration_hook(count)
+    try:
+        with pytest.raises(FormatError, match="far more weights" if places > 100 else "lacks .* and .* more"):
+            imported(path, "moment_detr")
+    finally:
+        counting.remove()
+    assert made < 40_000
+
+
+def test_a_folder_whose_settings_ask_for_more_layers_than_its_weights_is_refused_at_once(
+    tmp_path: Path,
+) -> None:
+    found = imported(write(tmp_path / "best.ckpt", small("moment_detr"), "moment_detr"), "moment_detr")
+    found.write(tmp_path / "made")
+    config = tmp_path / "made" / "config.json"
+    told = json.loads(config.read_text())
+    told["model"]["encoder_layers"] = 1_000_000_000
+    config.write_text(json.dumps(told))
+    with pytest.raises(FormatError, match="far more weights"):
+        Trained.from_pretrained(tmp_path / "made")

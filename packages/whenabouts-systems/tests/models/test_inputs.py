@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tests.golden_folder import cases, golden_folder
 
 from whenabouts.types import UsageError
-from whenabouts_systems.features.resample import average_down_to, average_to_length
+from whenabouts_systems.features.resample import average_to_length
 from whenabouts_systems.models.inputs import Inputs, StreamInput, endpoint_features
 
 WIDTH = 4
@@ -110,7 +110,8 @@ def test_pooling_counts_every_row_once_and_keeps_times_right(count: int, most: i
     middles = (np.arange(clips) + 0.5) * seconds / 1.5
     assert np.abs(found - middles).max() <= 0.5 + 1e-3
     ones = np.eye(count, dtype=np.float32)
-    shares = average_down_to(ones, most) > 0
+    wide = Inputs(StreamInput(1), {"video": StreamInput(count, normalise=False)}, max_clips=most)
+    shares = wide.clips([{"video": ones}]).streams["video"][0].numpy() > 0
     assert (shares.sum(0) == 1).all()
 
 
@@ -138,7 +139,7 @@ def test_rows_behind_the_end_are_left_out() -> None:
 
 
 def test_many_more_rows_than_clips_are_another_clip_length() -> None:
-    with pytest.raises(UsageError, match=r"'a'.*has 20 rows; expected 8 clips of 1.5 s in 12 s.*0.6 s would"):
+    with pytest.raises(UsageError, match=r"'a'.*20 rows for 8 clips of 1.5 s in 12 s.*0.6 s would"):
         plain().clips([{"video": rows(20)}], durations=[12.0], names=["a"])
 
 

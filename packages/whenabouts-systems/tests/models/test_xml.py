@@ -24,6 +24,15 @@ SEGMENT = {"lambda_vcmr": 1.0}
 LIKELIHOOD = {"lambda_nll_2": 1.0}
 ONE = {"confidence_is_one": True}
 PR = PAIRS_VR | LIKELIHOOD
+ODD_WEIGHTS = {
+    "lambda_rel_neg_vr": 0.3,
+    "lambda_pos_rel_vr": 0.6,
+    "lambda_nll_2": 0.7,
+    "lambda_vcmr": 0.4,
+    "lambda_rel_neg_vcmr": 1.7,
+    "lambda_pos_rel_vcmr": 0.2,
+    "lambda_tl": 0.5,
+}
 ROWS: Mapping[str, Mapping[str, Any]] = {
     "XML": {},
     "+PR": PR,
@@ -41,17 +50,7 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
     "+SL+PR without likelihood, C = 1": SEGMENT | PAIRS_VR | PAIRS_VCMR | ONE,
     "+SL+PR without moment ranking": SEGMENT | PR,
     "+SL+PR without moment ranking, C = 1": SEGMENT | PR | ONE,
-    "odd weights": {
-        "lambda_rel_neg_vr": 0.3,
-        "lambda_pos_rel_vr": 0.6,
-        "lambda_nll_2": 0.7,
-        "lambda_vcmr": 0.4,
-        "lambda_rel_neg_vcmr": 1.7,
-        "lambda_pos_rel_vcmr": 0.2,
-        "lambda_tl": 0.5,
-        "weight_negative_videos": 0.9,
-        "weight_negative_queries": 1.3,
-    },
+    "odd weights": ODD_WEIGHTS | {"weight_negative_videos": 0.9, "weight_negative_queries": 1.3},
 }
 """The rows of tables 5 to 8 of paper 000, and one in which every weight is another."""
 

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 import torch
+from tests.server.page.axe import faults
 from tests.server.page.test_page import WEAK_TEXT, no_sideways, too_small
 from tests.small_systems import WIDTH, Letters, inputs, small_xml, write_talk
 from tests.uncalibrated import uncalibrated
@@ -302,6 +303,14 @@ def test_all_text_of_a_comparison_stands_out_from_what_is_behind_it(
     # What is behind shaded words is a mixture that the measure does not read.
     page.locator(".token").evaluate_all("(all) => all.forEach((one) => one.remove())")
     assert not page.evaluate(WEAK_TEXT)
+
+
+def test_axe_finds_nothing_serious_in_a_comparison(page: Any, served: Served) -> None:
+    columns = opened(page, served, FIRST, "")
+    assert not faults(page)
+    columns.nth(0).locator(".card-link").first.click()
+    expect(page.locator(".curve-name").first).to_be_visible()
+    assert not faults(page)
 
 
 def test_a_comparison_that_cannot_be_fetched_is_said(page: Any, served: Served) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from tests.server.page.axe import faults
 from tests.small_pairs import seeing_localizer
 from tests.small_systems import Letters, Shades, small_xml, write_talk
 from tests.uncalibrated import uncalibrated
@@ -75,6 +76,7 @@ def test_why_shows_the_words_that_count_and_the_probabilities_of_the_borders(pag
     expect(page.locator("#why-body")).to_contain_text("It starts at 0:")
     expect(page.locator("#why-body")).to_contain_text("It ends at 0:")
     expect(page.locator("#why-body .lost li")).to_have_count(1)
+    assert not faults(page)
 
 
 def test_the_readout_says_the_probability_under_the_mouse(page: Any, address: str) -> None:

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from whenabouts.types import UsageError
+from whenabouts_bench.harness.rejection import auroc
 from whenabouts_systems.ranking.calibrators import (
     METHODS,
     Isotonic,
     Method,
     Temperature,
-    area_under_curve,
     calibrator_from,
     expected_calibration_error,
     fit,
@@ -62,15 +62,16 @@ def test_the_isotonic_curve_is_that_of_scikit_learn() -> None:
 def test_the_area_under_the_curve_is_that_of_scikit_learn() -> None:
     metrics = pytest.importorskip("sklearn.metrics")
     raw, right = answers()
-    found = area_under_curve(raw[right], raw[~right])
+    found = auroc(raw, right, np.ones(len(raw)))
     assert found == pytest.approx(metrics.roc_auc_score(right, raw), abs=1e-12)
 
 
 def test_the_area_under_the_curve_is_a_count_of_pairs() -> None:
     up, down = [3.0, 1.0, 2.0], [1.0, 0.0]
     pairs = [(a > b) + (a == b) / 2 for a in up for b in down]
-    assert area_under_curve(up, down) == pytest.approx(np.mean(pairs))
-    assert np.isnan(area_under_curve([], down))
+    found = auroc(np.array(up + down), np.arange(5) < 3, np.ones(5))
+    assert found == pytest.approx(np.mean(pairs))
+    assert np.isnan(auroc(np.array(down), np.zeros(2, bool), np.ones(2)))
 
 
 @given(

@@ -13,9 +13,9 @@ import pytest
 from whenabouts.confidence.outcomes import risk_coverage
 from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError
+from whenabouts_bench.harness.rejection import auroc
 from whenabouts_systems.ranking.answerability import Answerability
 from whenabouts_systems.ranking.calibration import ENOUGH_TO_BEND, TrainedReport, calibrated
-from whenabouts_systems.ranking.calibrators import area_under_curve
 from whenabouts_systems.ranking.confidence import FILE, Background, confidence_of, load_confidence
 
 
@@ -57,7 +57,10 @@ def test_the_numbers_of_a_report_are_those_of_their_definitions() -> None:
     about = found.confidence.about
     assert (about["answerable"], about["unanswerable"], about["pool_size"]) == (600, 593, 50.0)
     assert about["right"] == told.right.mean()
-    assert found.auroc["margin"] == area_under_curve(told.margin["in"], told.margin["out"][7:])
+    raw = np.concatenate([told.margin["in"], told.margin["out"][7:]])
+    assert found.auroc["margin"] == auroc(
+        raw, np.arange(len(raw)) < len(told.margin["in"]), np.ones(len(raw))
+    )
     assert found.auroc["top"] == pytest.approx(found.auroc["margin"])  # one is a scaled copy of the other
     curve = risk_coverage(found.outcomes)
     assert curve is not None

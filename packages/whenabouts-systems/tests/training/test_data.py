@@ -577,7 +577,7 @@ def test_clip_lengths_that_are_unknown_or_wrong_are_named(place: Path) -> None:
     )
     refused(
         place,
-        r"video 'b'.*has 10 rows; expected 5 clips of 4 s in 20 s",
+        r"video 'b'.*10 rows for 5 clips of 4 s in 20 s",
         features=replace(FEATURES, clip_seconds=4.0),
     )
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from whenabouts_systems.training.devices import open_device
+from whenabouts_systems.training.experiment import FOLDER as SHIPPED
 from whenabouts_systems.training.experiment import load_experiment
 from whenabouts_systems.training.launch import launch
-from whenabouts_systems.training.shipped import FOLDER as SHIPPED
 
 pytestmark = pytest.mark.usefixtures("no_picture")
 lmdb = pytest.importorskip("lmdb")

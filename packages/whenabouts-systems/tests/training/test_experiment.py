@@ -11,8 +11,8 @@ from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError
 from whenabouts_systems.models import new_model
 from whenabouts_systems.models.inputs import Inputs, StreamInput
+from whenabouts_systems.training.experiment import FOLDER as EXPERIMENTS
 from whenabouts_systems.training.experiment import Experiment, has_stages, load_experiment
-from whenabouts_systems.training.shipped import FOLDER as EXPERIMENTS
 from whenabouts_systems.training.stages import load_stages
 
 FILES = sorted(EXPERIMENTS.rglob("*.toml"))
@@ -60,7 +60,8 @@ def test_a_model_of_every_system_that_is_shipped_is_built(released: bool) -> Non
         experiment = load_experiment(path, [f"as_released={str(released).lower()}"])
         systems.setdefault(experiment.system, experiment)
     for system, experiment in systems.items():
-        small = {"hidden": 16} if "hidden" in experiment.model else {}
+        heads = experiment.model.get("heads", 4)
+        small = {"hidden": 4 * heads} if "hidden" in experiment.model else {}
         experiment = replace(experiment, model={**experiment.model, **small})
         assert new_model(system, experiment.config(inputs_for(experiment)))
 
@@ -93,6 +94,15 @@ def test_a_row_of_a_study_changes_what_it_says_and_names_what_comes_before() -> 
     conquer = next(row for row in studies["two-stages"].systems if row.name == "conquer_xml")
     assert conquer.after == "xml"
     assert conquer.settings_in(Path("out"), "3")[-2:] == ["data.retrieved.lists=out/xml-3", "model.alpha=20"]
+
+
+@pytest.mark.parametrize("name", ["charades-sta", "activitynet", "tacos"])
+def test_studies_of_full_size_have_all_of_table_2_and_its_stopping_rule(name: str) -> None:
+    rows = {row.name: row for row in load_studies()[name].systems}
+    assert set(rows) == {"mmn", "cet", "bet", "g2l", "crocs_first", "crocs"}
+    for row in rows.values():
+        metrics = load_experiment(row.experiment, row.settings).training.metrics
+        assert metrics == tuple(f"SVMR R@{k},IoU={iou}" for k in (1, 5) for iou in (0.3, 0.5, 0.7))
 
 
 STUDY = """

@@ -236,6 +236,11 @@ class _Split:
         return ClipBatch({"video": clips * mask[..., None]}, mask)
 
 
+def small_split() -> Any:
+    """In place of `Examples`."""
+    return _Split()
+
+
 def first_stage() -> Trained:
     torch.manual_seed(0)
     settings = {"streams": {"video": 6}, "query_width": 5, "hidden": 8, "pooling_counts": (7,)}
@@ -244,7 +249,7 @@ def first_stage() -> Trained:
 
 
 def test_the_score_of_a_video_is_that_of_its_best_moment() -> None:
-    first, split = first_stage(), _Split()
+    first, split = first_stage(), small_split()
     found = hard_negatives.matching_scores(first, split)
     assert found.shape == (5, 3)
     assert (found[2] == 0).all()
@@ -262,24 +267,24 @@ def test_the_score_of_a_video_is_that_of_its_best_moment() -> None:
 
 
 def test_scores_do_not_depend_on_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = hard_negatives.matching_scores(first_stage(), _Split())
+    whole = hard_negatives.matching_scores(first_stage(), small_split())
     for name, size in (("_BLOCK", 150), ("_BATCH_QUERIES", 3), ("_BATCH_VIDEOS", 2)):
         monkeypatch.setattr(hard_negatives, name, size)
-    np.testing.assert_allclose(hard_negatives.matching_scores(first_stage(), _Split()), whole, atol=1e-3)
+    np.testing.assert_allclose(hard_negatives.matching_scores(first_stage(), small_split()), whole, atol=1e-3)
 
 
 def test_a_first_stage_is_as_it_was_after_it_scored() -> None:
     first, told = first_stage(), []
     first.model.train()
     kept = {name: one.clone() for name, one in first.model.state_dict().items()}
-    hard_negatives.matching_scores(first, _Split(), progress=lambda done, of: told.append((done, of)))
+    hard_negatives.matching_scores(first, small_split(), progress=lambda done, of: told.append((done, of)))
     assert first.model.training
     assert all(torch.equal(one, kept[name]) for name, one in first.model.state_dict().items())
     assert told == [(3, 3)]
 
 
 def test_negatives_are_opened_with_the_scores_and_the_pairs_of_a_split() -> None:
-    split = _Split()
+    split = small_split()
     hard = HardNegatives.open(first_stage(), split, NegativeSettings(videos=2, queries=4), seed=1)
     table = hard.of_epoch(0)
     known = np.zeros((5, 3), bool)
@@ -297,7 +302,7 @@ def test_scores_that_are_no_shares_are_refused() -> None:
         scores := score(queries, videos), spans=scores.spans + 5
     )
     with pytest.raises(UsageError, match="logarithms of a share"):
-        hard_negatives.matching_scores(first, _Split())
+        hard_negatives.matching_scores(first, small_split())
 
 
 def test_a_first_stage_is_opened_for_each_seed(tmp_path: Path) -> None:
@@ -308,7 +313,7 @@ def test_a_first_stage_is_opened_for_each_seed(tmp_path: Path) -> None:
 
 
 def test_a_first_stage_that_was_trained_on_other_features_is_refused() -> None:
-    split = _Split()
+    split = small_split()
     split.inputs = dataclasses.replace(split.inputs, max_clips=64)
     with pytest.raises(UsageError, match="the first stage has max_clips = 100, this training 64"):
         HardNegatives.open(first_stage(), split, NegativeSettings(), seed=0)

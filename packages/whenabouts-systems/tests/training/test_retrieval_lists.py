@@ -25,10 +25,10 @@ from whenabouts_systems.ranking.split import encode_split
 from whenabouts_systems.training import retrieval_lists
 from whenabouts_systems.training.data import ExperimentData
 from whenabouts_systems.training.devices import open_device
+from whenabouts_systems.training.experiment import FOLDER as EXPERIMENTS
 from whenabouts_systems.training.experiment import load_experiment
 from whenabouts_systems.training.launch import TrainingResult, launch
 from whenabouts_systems.training.retrieval_negatives import RetrievalNegatives
-from whenabouts_systems.training.shipped import FOLDER as EXPERIMENTS
 
 pytestmark = pytest.mark.usefixtures("no_picture")
 

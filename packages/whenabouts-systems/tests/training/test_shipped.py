@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from whenabouts.types import UsageError
-from whenabouts_systems.training.experiment import has_stages, load_experiment
-from whenabouts_systems.training.shipped import FOLDER as EXPERIMENTS
-from whenabouts_systems.training.shipped import experiment_file, shipped
+from whenabouts_systems.training.experiment import FOLDER as EXPERIMENTS
+from whenabouts_systems.training.experiment import experiment_file, has_stages, load_experiment, shipped
 from whenabouts_systems.training.stages import load_stages
 
 ROOT = Path(__file__).resolve().parents[4]

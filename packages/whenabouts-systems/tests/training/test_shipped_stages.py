@@ -17,8 +17,7 @@ from whenabouts_bench.relevance.pairs import ListedPairs, PairSettings, Relevant
 from whenabouts_systems.models.staged import read_stages
 from whenabouts_systems.models.trained import Trained
 from whenabouts_systems.training.devices import open_device
-from whenabouts_systems.training.experiment import Experiment, has_stages
-from whenabouts_systems.training.shipped import FOLDER
+from whenabouts_systems.training.experiment import FOLDER, Experiment, has_stages
 from whenabouts_systems.training.stages import launch_stages, load_stages
 
 pytestmark = pytest.mark.usefixtures("no_picture")

@@ -11,9 +11,9 @@ import pytest
 from whenabouts.types import UsageError
 from whenabouts_systems.models.trained import Trained
 from whenabouts_systems.training.devices import open_device
+from whenabouts_systems.training.experiment import FOLDER as SHIPPED
 from whenabouts_systems.training.experiment import load_experiment
 from whenabouts_systems.training.launch import launch
-from whenabouts_systems.training.shipped import FOLDER as SHIPPED
 
 EXPERIMENTS = SHIPPED / "qvhighlights"
 SMALL = (

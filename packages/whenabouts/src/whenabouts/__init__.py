@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from whenabouts import moved
+from whenabouts.extras import lacking
 from whenabouts.version import __version__
 
 if TYPE_CHECKING:
@@ -67,8 +68,6 @@ def __getattr__(name: str) -> Any:
     try:
         value = getattr(import_module(_HOMES.get(name, "whenabouts.types")), name)
     except ModuleNotFoundError as error:
-        from whenabouts.extras import lacking
-
         raise ImportError(lacking(error) or str(error)) from error
     globals()[name] = value
     return value

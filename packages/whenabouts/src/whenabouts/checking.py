@@ -28,6 +28,8 @@ from whenabouts.search.search_result import CheckReport, SearchResult
 from whenabouts.search.verdict import doubt_of
 from whenabouts.shown import show
 from whenabouts.types import Moment, ScoredMoment, UsageError, Verdict, WhenaboutsError, number_of
+from whenabouts.video.objects import source_path
+from whenabouts.video.thumbnails import thumbnail
 
 if TYPE_CHECKING:
     from whenabouts.index.store import Store
@@ -133,9 +135,6 @@ def _key(checker: Checker) -> str:
 
 def picture_of(record: VideoRecord, at: float) -> bytes:
     """A picture of a video whose file has not changed since indexing. Raises WhenaboutsError or OSError."""
-    from whenabouts.video.objects import source_path
-    from whenabouts.video.thumbnails import thumbnail
-
     status = source_path(record.path).stat()
     if (status.st_size, status.st_mtime_ns) != (record.size, record.modified_ns):
         raise UsageError(f"{Path(record.path).name} has changed since it was indexed")
@@ -184,15 +183,19 @@ def checked(
 ) -> SearchResult:
     """An answer whose `best` first moments a checker has looked at, within about `seconds`.
 
-    If the checker was measured on this corpus, confidence, order and answer follow its verdicts; not if a
-    trained system found the moments (`by_streams` false), because its errors are of another kind. Failures of
-    the checker become notes.
+    If the checker was measured on this corpus, confidence, order and answer follow its verdicts. They do not
+    if the moments are in order of time, or if a trained system found them (`by_streams` false), because its
+    errors are of another kind. Failures of the checker become notes.
     """
     verdicts, notes = _verdicts(corpus, result, checker, best, seconds, picture)
     rates = rates_of(corpus.store, checker)
     shown = tuple(replace(scored, verdict=verdicts.get(row)) for row, scored in enumerate(result.moments))
     counts = (
-        rates is not None and rates.is_enough and by_streams and all(m.confidence is not None for m in shown)
+        rates is not None
+        and rates.is_enough
+        and by_streams
+        and not result.is_in_order
+        and all(m.confidence is not None for m in shown)
     )
     report = CheckReport(
         checker.name,

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whenabouts.index.absent import is_gone
 from whenabouts.index.records import SOUND_TRACK, SOUND_TRACKS, VideoRecord, unambiguous
 from whenabouts.index.side_by_side import SideBySide
 from whenabouts.same_material import Double, doubles_of
@@ -77,7 +76,7 @@ def _sound_tracks(record: VideoRecord) -> list[str]:
 
 
 def _gone(records: Sequence[VideoRecord]) -> str:
-    gone = [record for record in records if is_gone(record)]
+    gone = [record for record in records if record.is_gone]
     if not gone:
         return ""
     which = number_of(len(gone), "file is", "files are")

@@ -50,18 +50,6 @@ def clip_spans(start: ArrayLike, end: ArrayLike, clip_seconds: ArrayLike) -> tup
     return first, np.maximum(first, clips_at(np.asarray(end, np.float64) - 2 * INSTANT, clip_seconds))
 
 
-def clip_spans_as_released(
-    start: ArrayLike, end: ArrayLike, clip_seconds: ArrayLike
-) -> tuple[Indices, Indices]:
-    """floor(start / clip) and ceil(end / clip), as in the programs of XML, ReLoCLNet and TVR-Ranking.
-
-    The last clip is exclusive there, and floats are not rounded to instants.
-    """
-    clip = np.asarray(clip_seconds, np.float64)
-    first, last = np.floor(np.asarray(start) / clip), np.ceil(np.asarray(end) / clip)
-    return np.asarray(first, np.int64), np.asarray(last, np.int64)
-
-
 def span_seconds(
     first: ArrayLike, last: ArrayLike, clip_seconds: ArrayLike, duration: ArrayLike | None = None
 ) -> tuple[Floats, Floats]:

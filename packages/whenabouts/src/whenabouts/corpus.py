@@ -12,7 +12,9 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import date, datetime
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +22,30 @@ from whenabouts import plugins
 from whenabouts.budget import check_budget
 from whenabouts.encoder_registry import EncoderRegistry, StreamCheck
 from whenabouts.export.moments import FileMoment, moment_of_record
-from whenabouts.index.absent import as_removed, remember_removed
-from whenabouts.index.filters import Filter, make_filter
-from whenabouts.index.records import VideoRecord, check_video_id
+from whenabouts.index.absent import RemovedFile, as_removed, relocated, removed_with
+from whenabouts.index.filters import Filter, Scope, make_filter
+from whenabouts.index.records import VideoRecord, check_video_id, unambiguous
+from whenabouts.index.side_by_side import SideBySide
 from whenabouts.index.store import Store
 from whenabouts.index.transcripts import Transcripts
+from whenabouts.people.naming import People
+from whenabouts.search import question_answers
+from whenabouts.search.example import example_of
+from whenabouts.search.library import LibraryMemory, narrowed
+from whenabouts.search.options import SearchOptions
+from whenabouts.search.phrases import MARK
+from whenabouts.search.place_search import search_words, with_note_on_quotes
+from whenabouts.search.question_scopes import Names
+from whenabouts.search.questions import NOT_IN_ORDER, read
+from whenabouts.search.searcher import Searcher
+from whenabouts.search.stored_calibration import load_calibration
+from whenabouts.search.understand import NOT_ENCODED, EncodedTexts, words_of_query
+from whenabouts.shown import Line, Shown, Stats, lines_of, show, show_track
 from whenabouts.streams import stream as stream_named
 from whenabouts.times import parse_moment
 from whenabouts.types import Moment, UsageError, Video
+from whenabouts.video.frame_times import frame_rate
+from whenabouts.video.objects import source_path
 from whenabouts.workplace.collections import Collections, Item
 from whenabouts.workplace.database import Database
 from whenabouts.workplace.searches import SavedSearches
@@ -36,14 +54,11 @@ if TYPE_CHECKING:
     from whenabouts.checkers.protocol import Checker
     from whenabouts.encoders.protocol import TextEncoder
     from whenabouts.index.lock import Holder
+    from whenabouts.index.plan import Plan
     from whenabouts.index.progress import Progress, Summary
-    from whenabouts.people.naming import People
     from whenabouts.search.finder import Finder, Finders, System
-    from whenabouts.search.options import SearchOptions
+    from whenabouts.search.library import Facet, Library, Sort
     from whenabouts.search.search_result import SearchResult
-    from whenabouts.search.searcher import Searcher
-    from whenabouts.search.understand import EncodedTexts
-    from whenabouts.shown import Line, Shown, Stats
 
 # Threads of a server share what is measured.
 _MEASURING = threading.Lock()
@@ -81,6 +96,10 @@ class Corpus:
         self._checkers: dict[str, Checker] = {}
         self._finders: dict[str, Finders] = {}
         self._people: People | None = None
+        self._library = LibraryMemory()
+        self._names: Names | None = None
+        self.today: Callable[[], date] = date.today
+        """The day that "last week" is counted from."""
 
     def beside(self) -> Corpus:
         """Another handle on the same corpus for another thread; encoders and loaded systems are shared.
@@ -102,6 +121,7 @@ class Corpus:
     def drop_kept(self) -> None:
         """Let go of clips, rows and words that are kept in memory, for all handles; they are read again."""
         self.store.drop_kept()
+        self._library.drop()
 
     # Adding and removing -------------------------------------------------------------------------
 
@@ -112,6 +132,7 @@ class Corpus:
         ray: str | None = None,
         wait: bool = False,
         progress: Callable[[Progress], None] | None = None,
+        planned: Callable[[Plan], None] | None = None,
         **options: Any,
     ) -> Summary:
         """Index files and folders; what came of it, `left_out` too: paths that are not there, and why.
@@ -119,13 +140,15 @@ class Corpus:
         `options` are those of `indexing.plan_index`: shots, transcribe, metadata, metadata_file, retry,
         language, exclude, follow, again, prune, or_without, without, and what the streams take (`vision` and
         `text` are encoders by name, folder or as objects; clip_seconds). `ray` names a cluster that reads and
-        encodes (`indexing.run_index`). Raises CorpusBusy while another
-        indexer works here, unless `wait`.
+        encodes (`indexing.run_index`). `planned` gets the plan before it is carried out. Raises CorpusBusy
+        while another indexer works here, unless `wait`.
         """
         from whenabouts.indexing import plan_index, run_index
 
         with self.writing(wait=wait):
             plan = plan_index(self, paths, **options)
+            if planned is not None:
+                planned(plan)
             return run_index(self, plan, processes=processes, ray=ray, progress=progress)
 
     @contextlib.contextmanager
@@ -144,13 +167,28 @@ class Corpus:
 
         They do not come back when their folder is indexed again, unless with `again`.
         """
+        command = f"remove {' '.join(map(repr, videos))}"
         with self.writing(wait=wait):
+            finished = self.store.finished_erasing(command)
+            if finished is not None:
+                return [Video(*row) for row in finished]
             records = {record.video_id: record for record in self.resolve_all(videos)}
-            self.store.remove_videos(list(records))
-            self.erase_personal(records.values())
-            remember_removed(self.store, map(as_removed, records.values()))
-            self.transcripts.forget([record.content_hash for record in records.values()])
-        return [_video(record) for record in records.values()]
+            removed = [_video(record) for record in records.values()]
+            answer = [[video.id, video.duration, video.path, dict(video.metadata)] for video in removed]
+            self.erase_videos(list(records.values()), map(as_removed, records.values()), command, answer)
+        return removed
+
+    def relocate(self, video: str, path: str | os.PathLike[str], *, wait: bool = False) -> Video:
+        """Tell the corpus where the file of a video is now; nothing is read or encoded again.
+
+        Raises UsageError where the old file is still there, where the new one is missing, belongs to another
+        video or has other content.
+        """
+        store = self.store.holding(self.resolve(video).video_id)
+        with store.writing(wait=float("inf") if wait else 0.0):
+            record = relocated(store.ledger(), self.resolve(video), path)
+            store.put_records([record])
+        return _video(record)
 
     # Searching -----------------------------------------------------------------------------------
 
@@ -168,21 +206,20 @@ class Corpus:
         With `like` they are moments like a picture or another moment, and the sentence may be left out.
 
         What stands in quotation marks must be said as it is; with `all` every place where all is said is
-        listed, in order of time. `changes` are fields of `SearchOptions` (within, streams, min_confidence,
-        after, before, where, model, retriever, segments, all, skip, like, check, check_best,
-        check_seconds), which replace those of `options`. `encoded` are queries that were encoded together
-        (`encoded`), with or without this one.
+        listed, in order of time. Rules read questions such as "the first time a bell rings in lecture-3"
+        (`search/questions.py`); `understood` of the answer says which. `changes` are fields of
+        `SearchOptions` (within, streams, min_confidence, after, before, where, model, retriever, segments,
+        all, skip, like, check, check_best, check_seconds, literal, best), which replace those of `options`.
+        `encoded` are queries that were encoded together (`encoded`), with or without this one.
         """
-        from whenabouts.search.options import SearchOptions
-
         changes |= {} if k is None else {"k": k}
         options = replace(options or SearchOptions(), **changes)
         if options.check is None:
             return self._search(query, options, encoded)
-        from whenabouts.checking import checked
-
         if not query.strip():
             raise UsageError("a check holds moments against words; say in words what they are to show")
+        from whenabouts.checking import checked
+
         checker = self._checker(options.check)
         return checked(
             self,
@@ -199,8 +236,6 @@ class Corpus:
 
         An index of a large stream that is kept in memory is asked once for all of them, too.
         """
-        from whenabouts.search.understand import words_of_query
-
         self.store.refresh()
         return self.searcher().understanding.made_ready([words_of_query(query) for query in queries])
 
@@ -215,18 +250,39 @@ class Corpus:
                 return result
 
     def _search_once(self, query: str, options: SearchOptions, encoded: EncodedTexts | None) -> SearchResult:
-        from whenabouts.search.example import example_of
-        from whenabouts.search.place_search import search_words, with_note_on_quotes
-        from whenabouts.search.understand import NOT_ENCODED
+        """The answer to a query as rules read it (`search/questions.py`), or as it stands."""
+        given, records = self._filter(options), self.store.ledger().records
+        off = (*options.literal, *(NOT_IN_ORDER if options.all or options.like is not None else ()))
+        if self._names is None or self._names.records is not records:
+            self._names = Names(records)
+        question = read(query, self._names, self.today(), off) if isinstance(query, str) else None
+        if question is None:
+            return self._search_plain(query, options, encoded, given)
 
-        system, example = None, None
-        searcher, chosen = self.searcher(), self._filter(options)
+        def ask(text: str, options: SearchOptions, videos: Sequence[str] | None) -> SearchResult:
+            chosen = given if videos is None else replace(given or Filter(), within=tuple(videos))
+            return self._search_plain(text, options, encoded, chosen)
+
+        videos = question_answers.narrowed(question.scopes, given, records)
+        if videos == []:
+            result = self.searcher().nothing(query, options.streams)
+        else:
+            result = question_answers.answered(question, options, videos, ask)
+        return replace(result, query=unambiguous(query), understood=question.rules)
+
+    def _search_plain(
+        self, query: str, options: SearchOptions, encoded: EncodedTexts | None, chosen: Filter | None
+    ) -> SearchResult:
+        system, example, has_quotes = None, None, bool(MARK.search(str(query)))
+        searcher = self.searcher()
         if options.like is not None:
             example = example_of(self, options.like)
         elif options.model is not None:
             system = self.finder(options.model, options.retriever, options.segments)
-        elif (result := search_words(searcher, query, options, chosen)) is not None:
-            return result
+        elif options.all or has_quotes:
+            result = search_words(searcher, query, options, chosen)
+            if result is not None:
+                return result
         result = searcher.search(
             query,
             k=options.count,
@@ -237,7 +293,7 @@ class Corpus:
             like=example,
             encoded=NOT_ENCODED if encoded is None else encoded.at(self.store.description_version),
         )
-        return result if system is None and example is None else with_note_on_quotes(result)
+        return with_note_on_quotes(result) if has_quotes and (system or example) else result
 
     def _checker(self, check: Checker | str) -> Checker:
         """A checker, opened by its name once for all searches of this corpus."""
@@ -259,15 +315,15 @@ class Corpus:
     ) -> Any:
         """The answers to many queries as a run, which `whenabouts.evaluate` takes.
 
-        `options` and `changes` are those of `search`, which answers each query when the run is read; `show`
-        is called with each answer. Videos are called as `queries` (`formats.queries.read_queries`) call
-        theirs, where these are ids, paths or file names of ours. Raises UsageError where such a name fits
-        several.
+        `options` and `changes` are those of `search`, which answers each query when the run is read, without
+        rules that read it; `show` is called with each answer. Videos are called as `queries`
+        (`formats.queries.read_queries`) call theirs, where these are ids, paths or file names of ours. Raises
+        UsageError where such a name fits several.
         """
         files = plugins.only("query_files", "a run over many queries", "bench")
 
         def answer(text: str) -> SearchResult:
-            result = self.search(text, options=options, **changes)
+            result = self.search(text, options=options, **{**changes, "literal": "all"})
             show(result)
             return result
 
@@ -305,9 +361,6 @@ class Corpus:
 
     def searcher(self) -> Searcher:
         """The way of a query on this corpus, its encoders loaded. Raises UsageError where it is empty."""
-        from whenabouts.search.searcher import Searcher
-        from whenabouts.search.stored_calibration import load_calibration
-
         version = self.store.description_version
         if self._searcher is None or self._searcher[0] != version:
             self.check_filled()
@@ -324,7 +377,6 @@ class Corpus:
     def _measure_together(self, encoders: dict[str, TextEncoder]) -> None:
         """Measure what scores mean over several corpora together: what each of them knows is of itself."""
         from whenabouts.calibration.measuring import is_due, measure
-        from whenabouts.search.stored_calibration import load_calibration
 
         with _MEASURING:
             if is_due(self.store, load_calibration(self.store)):
@@ -350,8 +402,6 @@ class Corpus:
     @property
     def people(self) -> People:
         """Who speaks and who is seen: listed, named, merged, forgotten."""
-        from whenabouts.people.naming import People
-
         self.store.refresh()
         if self._people is None:
             self._people = People(self.store)
@@ -379,7 +429,7 @@ class Corpus:
                 continue
             text = item.note or " ".join(line.text for line in self.words(record, item.moment))
             moment = moment_of_record(record, item.start, item.end, len(moments) + 1)
-            moments.append(replace(moment, text=text, query=item.query))
+            moments.append(replace(moment, text=text, query=item.query, note=item.note, tags=item.tags))
         return moments, missing
 
     def remove_stream(self, name: str, *, wait: bool = False) -> None:
@@ -387,9 +437,12 @@ class Corpus:
 
         Raises UsageError for one that is not there. Later runs make it again only if they are told to.
         """
+        command = f"remove stream {name}"
         with self.writing(wait=wait):
-            self.people.drop_stream(name)
-            self.store.remove_stream(name)
+            if name not in self.store.streams and self.store.finished_erasing(command) is not None:
+                return
+            self.store.stream(name)
+            self.store.erase({}, self.people.names_without(name), dropped=[name], command=command)
 
     def check_filled(self) -> None:
         """Raise UsageError for a corpus without any stream."""
@@ -401,10 +454,44 @@ class Corpus:
 
     # Describing -------------------------------------------------------------------------------------
 
-    def videos(self) -> list[Video]:
-        """All videos, by id (2 before 10); files that could not be read are not among them."""
+    def videos(
+        self,
+        *,
+        where: Sequence[str] = (),
+        after: str | datetime | None = None,
+        before: str | datetime | None = None,
+        sort: Sort = "id",
+        descending: bool = False,
+    ) -> list[Video]:
+        """The videos, by id (2 before 10); files that could not be read are not among them.
+
+        `where`, `after` and `before` narrow them as in `search`. `sort` is one of "id", "name", "date",
+        "length", "added".
+        """
         self.store.refresh()
-        return [_video(record) for record in self.store.ledger().listed if record.streams]
+        library, by_id = self.library, self.store.ledger().by_id
+        rows = library.rows(make_filter((), after, before, where), sort, descending=descending)
+        records = (by_id[video_id] for video_id in library.ids_of(rows.tolist()))
+        return [_video(record) for record in records if record.streams]
+
+    def facets(
+        self,
+        *,
+        where: Sequence[str] = (),
+        after: str | datetime | None = None,
+        before: str | datetime | None = None,
+    ) -> list[Facet]:
+        """What the videos share: corpora, folders, streams, languages, states, metadata with few values.
+
+        `where`, `after` and `before` narrow the videos as in `search`.
+        """
+        self.store.refresh()
+        return self.library.facets(make_filter((), after, before, where))
+
+    @property
+    def library(self) -> Library:
+        """The columns of the ledger as last read: to narrow, sort and count many videos."""
+        return self._library.of(self.store)
 
     @property
     def version(self) -> int:
@@ -431,9 +518,7 @@ class Corpus:
 
     def words(self, record: VideoRecord, moment: Moment | None = None) -> tuple[Line, ...]:
         """The spoken passages of a video, or of a moment of it."""
-        from whenabouts.shown import show
-
-        return show(self.store, record, moment).words
+        return tuple(chain(*lines_of(self.store, record, moment, spoken=True).values()))
 
     def resolve(self, name: str) -> VideoRecord:
         """The ledger row of a video by its id, path, file name, or file name without its ending.
@@ -465,8 +550,6 @@ class Corpus:
         With a `language` (such as "de") its words are those of the subtitles in it. Raises UsageError where
         there are none.
         """
-        from whenabouts.shown import show, show_track
-
         self.store.refresh()
         moment = None
         try:
@@ -501,8 +584,6 @@ class Corpus:
     def stats(self) -> Stats:
         """Numbers of the corpus."""
         from whenabouts.choices import choices_of
-        from whenabouts.search.stored_calibration import load_calibration
-        from whenabouts.shown import Stats
 
         self.store.refresh()
         calibration = load_calibration(self.store)
@@ -514,17 +595,29 @@ class Corpus:
 
     # Inside --------------------------------------------------------------------------------------
 
-    def erase_personal(self, removed: Iterable[VideoRecord]) -> None:
-        """Let no file of the corpus keep vectors that tell people apart, of videos that were taken out."""
-        held = {name for record in removed for name in record.streams if name in self.store.streams}
-        if personal := {name: () for name in held if stream_named(name).is_personal}:
-            self.store.erase(personal)
+    def erase_videos(
+        self,
+        records: Sequence[VideoRecord],
+        entries: Iterable[RemovedFile],
+        command: str = "",
+        answer: Any = None,
+    ) -> None:
+        """Take videos out, their transcripts, and erase their voice and face vectors from disk.
 
-    def _filter(self, options: SearchOptions) -> Filter | None:
-        if not (options.within or options.after or options.before or options.where):
+        `entries` are added to the list of removed files; see `Store.erase` for `command` and `answer`.
+        """
+        self.transcripts.forget([record.content_hash for record in records])
+        held = {name for record in records for name in record.streams if name in self.store.streams}
+        personal = {name: () for name in held if stream_named(name).is_personal}
+        facts, ids = removed_with(self.store, entries), [record.video_id for record in records]
+        self.store.erase(personal, facts, videos=ids, command=command, answer=answer)
+
+    def _filter(self, scope: Scope) -> Filter | None:
+        if not (scope.within or scope.after or scope.before or scope.where):
             return None
-        videos = [record.video_id for record in self.resolve_all(options.within)]
-        return make_filter(videos, options.after, options.before, options.where)
+        videos = [record.video_id for record in self.resolve_all(scope.within)]
+        chosen = make_filter(videos, scope.after, scope.before, scope.where)
+        return narrowed(chosen, lambda: self.library)
 
     def moment(self, moment: str | Moment) -> Moment:
         """A moment by its video's id, from VIDEO@START-END with any name that `resolve` takes.
@@ -538,9 +631,6 @@ class Corpus:
 
     def rate_of(self, video: str) -> Fraction | None:
         """Frames a second of a video, by any name that `resolve` takes."""
-        from whenabouts.video.frame_times import frame_rate
-        from whenabouts.video.objects import source_path
-
         return frame_rate(source_path(self.resolve(video).path))
 
 
@@ -552,8 +642,6 @@ def _opened(places: Sequence[str], create: bool, storage_options: Mapping[str, s
         return Store.open(places[0], create=create, storage_options=storage_options)
     if create:
         raise UsageError("several corpora are searched side by side; make each of them by itself")
-    from whenabouts.index.side_by_side import SideBySide
-
     return SideBySide([Store.open(place, storage_options=storage_options) for place in places])
 
 

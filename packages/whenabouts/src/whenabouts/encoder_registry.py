@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from whenabouts.encoders import DEFAULT_TEXT_ENCODER, EncoderUnavailable, TokenEncoder, open_text_encoder
 from whenabouts.index.records import StreamInfo
 from whenabouts.streams import stream
 from whenabouts.types import WhenaboutsError
@@ -45,8 +46,6 @@ class EncoderRegistry:
         return registry
 
     def encoder_of(self, info: StreamInfo) -> TextEncoder:
-        from whenabouts.encoders import EncoderUnavailable
-
         if info.fingerprint in self._encoders:
             return self._encoders[info.fingerprint]
         try:
@@ -60,8 +59,6 @@ class EncoderRegistry:
 
     def by_name(self, name: str | None) -> TextEncoder:
         """The text encoder of that name, None for the offline default. Raises EncoderUnavailable."""
-        from whenabouts.encoders import DEFAULT_TEXT_ENCODER, open_text_encoder
-
         for encoder in self._encoders.values():
             if encoder.name == (name or DEFAULT_TEXT_ENCODER):
                 return encoder
@@ -72,8 +69,6 @@ class EncoderRegistry:
 
         Unusable ones are skipped.
         """
-        from whenabouts.encoders import TokenEncoder
-
         for name, info in sorted(self._store.streams.items(), key=lambda item: item[0] not in first):
             if info.dimension and stream(name).meets:
                 with suppress(WhenaboutsError):

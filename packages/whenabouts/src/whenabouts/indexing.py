@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +17,7 @@ from whenabouts import plugins
 from whenabouts.calibration import measuring
 from whenabouts.choices import choices_of
 from whenabouts.encoders.protocol import EncoderUnavailable
-from whenabouts.index.absent import as_pruned, forget_removed, remember_removed, removed_files
+from whenabouts.index.absent import as_pruned, forget_removed, found_again, removed_files
 from whenabouts.index.build import build
 from whenabouts.index.folders import remember_folders
 from whenabouts.index.plan import Plan, Settings, make_plan, read_metadata_file
@@ -25,6 +27,7 @@ from whenabouts.index.store import without_file
 from whenabouts.index.stream import Setup, Stream, StreamRun
 from whenabouts.index.transcripts import Speech
 from whenabouts.index.workers import available_cores
+from whenabouts.intake.lacks import MachineLack
 from whenabouts.search.stored_calibration import load_calibration
 from whenabouts.streams import all_streams, index_options
 from whenabouts.streams import stream as stream_named
@@ -33,6 +36,7 @@ from whenabouts.video import speech, speech_models
 from whenabouts.video.files import find_files
 from whenabouts.video.objects import check_place, source_path
 from whenabouts.video.probe import base_language
+from whenabouts.video.speech_models import PACKAGED, SpeechUnavailableError, why_unavailable
 
 if TYPE_CHECKING:
     from whenabouts.index.records import VideoRecord
@@ -142,6 +146,8 @@ def _set_up(
         info = corpus.store.streams.get(name)
         try:
             run = stream.setup(Setup(corpus.location, info, given, corpus.encoders, notes))
+        except MachineLack:
+            raise
         except (EncoderUnavailable, EncoderMismatch) as error:
             is_named = any(option.keyword in given for option in stream.options)
             if is_named and not (or_without and isinstance(error, EncoderUnavailable)):
@@ -221,6 +227,51 @@ def run_index(
     return summary
 
 
+@dataclass(frozen=True, slots=True)
+class Relocation:
+    """What came of a search for moved files.
+
+    `pairs` are (path before, record with the path now), `missing` the records that are still without a file,
+    `problems` (path, cause and remedy) of places that could not be read.
+    """
+
+    pairs: tuple[tuple[str, VideoRecord], ...]
+    missing: tuple[VideoRecord, ...]
+    problems: tuple[tuple[Path, str], ...]
+
+
+def find_moved(
+    corpus: OpenedCorpus,
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    dry_run: bool = False,
+    wait: bool = False,
+) -> Relocation:
+    """Find the files of missing videos at and under some paths, by their content; nothing is encoded again.
+
+    The corpus is told where they are, and a server serves their folders from then on; `dry_run` writes
+    nothing. Raises CorpusBusy while another indexer works here, unless `wait`.
+    """
+    places = [os.fspath(path) for path in paths]
+    for place in places:
+        check_place(place)
+    with contextlib.nullcontext() if dry_run else corpus.writing(wait=wait):
+        corpus.store.refresh()
+        ledger = corpus.store.ledger()
+        findings = find_files([source_path(place) for place in places])
+        now = found_again(ledger, findings.files)
+        if now and not dry_run:
+            # The folders first: said again after a kill, the command finds no file that it has to move.
+            remember_folders(corpus.store, [source_path(record.path).parent for record in now])
+            corpus.store.put_records(now)
+    mended = {record.video_id for record in now}
+    return Relocation(
+        tuple((ledger.by_id[record.video_id].path, record) for record in now),
+        tuple(each for each in ledger.listed if each.video_id not in mended and each.is_gone),
+        findings.problems,
+    )
+
+
 def _personal_again(corpus: OpenedCorpus, plan: Plan) -> set[str]:
     """The streams with personal vectors of which a plan replaces some."""
     again = {
@@ -236,10 +287,7 @@ def _personal_again(corpus: OpenedCorpus, plan: Plan) -> set[str]:
 def _take_out(corpus: OpenedCorpus, plan: Plan) -> None:
     """Remove the videos that a plan prunes, and remember that their subtitles are not indexed alone."""
     if plan.pruned:
-        corpus.store.remove_videos([record.video_id for record in plan.pruned])
-        corpus.erase_personal(plan.pruned)
-        corpus.transcripts.forget([record.content_hash for record in plan.pruned])
-        remember_removed(corpus.store, map(as_pruned, plan.pruned))
+        corpus.erase_videos(plan.pruned, map(as_pruned, plan.pruned))
     if plan.readmitted:
         forget_removed(corpus.store, plan.readmitted)
 
@@ -322,8 +370,6 @@ def _speech_model(name: str | bool | None) -> str | None:
     """The name of a speech model, a folder as its absolute path. Raises SpeechUnavailableError."""
     if not name:
         return None
-    from whenabouts.video.speech_models import PACKAGED, SpeechUnavailableError, why_unavailable
-
     name = PACKAGED if name is True else name
     if (reason := why_unavailable(name)) is not None:
         raise SpeechUnavailableError(reason)

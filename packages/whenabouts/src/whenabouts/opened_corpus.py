@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from fractions import Fraction
 from typing import Protocol
 
 from whenabouts.encoder_registry import EncoderRegistry
+from whenabouts.index.absent import RemovedFile
 from whenabouts.index.lock import Holder
 from whenabouts.index.records import VideoRecord
 from whenabouts.index.store import Store
@@ -53,6 +54,6 @@ class OpenedCorpus(Protocol):
         """Frames a second of a video; None without pictures."""
         ...
 
-    def erase_personal(self, removed: Iterable[VideoRecord]) -> None:
-        """Erase voice and face vectors of removed videos from disk."""
+    def erase_videos(self, records: Sequence[VideoRecord], entries: Iterable[RemovedFile]) -> None:
+        """Take videos out, and erase their voice and face vectors from disk."""
         ...

@@ -16,6 +16,7 @@ A distribution declares an entry point in one of the groups below; the product n
 | `whenabouts.query_files` | a module like `whenabouts_bench.corpus_run` | `cli/search.py`, `corpus.py` |
 | `whenabouts.features` | a module like `whenabouts_systems.own_features` | `corpus.py`, `whenabouts_bench` |
 | `whenabouts.formats`, `.datasets`, `.phrases` | a module like those of the folder | `whenabouts_bench` |
+| `whenabouts.tasks`, `.systems` | a module like those of the folder | `whenabouts_bench/harness` |
 | `whenabouts.layouts`, `.models` | a module like those of the folder | `whenabouts_systems` |
 """
 

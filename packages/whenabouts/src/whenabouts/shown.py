@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from whenabouts.confidence.rates import Rate
-from whenabouts.index.absent import is_gone
 from whenabouts.index.filters import recorded
 from whenabouts.index.records import StoreStats, VideoRecord, unambiguous
 from whenabouts.index.store import Store
@@ -78,6 +78,7 @@ class Shown:
             "metadata": dict(record.metadata),
             "words_from": record.words,
             "streams": {name: made for name, made in record.streams.items() if name in self._streams},
+            "streams_indexed_at": {name: record.stream_times.get(name) for name in self._streams},
             "moment": [self.moment.start, self.moment.end] if self.moment else None,
             "words": [asdict(line) for line in self.words],
             "texts": {name: [asdict(line) for line in lines] for name, lines in self.texts.items()},
@@ -114,9 +115,10 @@ class Shown:
         for track in self.tracks:
             mark = " (searched)" if track.is_searched else ""
             lines.append(f"  track     {track.language or 'no language named'}: {track.source}{mark}")
-        lines.append(f"  streams   {', '.join(sorted(self._streams)) or 'none'}")
+        made = [f"{name} ({_indexed(record, name)})" for name in sorted(self._streams)]
+        lines.append(f"  streams   {', '.join(made) or 'none'}")
         lines += [f"  without   {line}" for line in [self._coverage.not_searched] if line]
-        if is_gone(record):
+        if record.is_gone:
             lines.append("  gone      the file is not there any more (`whenabouts index PATH --prune`)")
         if record.error:
             lines.append(f"  failed    {record.error}")
@@ -132,6 +134,22 @@ class Shown:
                 for line in texts
             ]
         return [unambiguous(line) for line in lines]
+
+
+def indexed_at(record: VideoRecord) -> dict[str, float | None]:
+    """When each stream of a video was indexed, in seconds since 1970; None: by an earlier version."""
+    names = (name for name in sorted(record.streams) if stream_named(name).holds(record))
+    return {name: record.stream_times.get(name) for name in names}
+
+
+def _indexed(record: VideoRecord, stream: str) -> str:
+    """When a stream was indexed; "by" a day if an earlier version did not keep it."""
+    at = record.stream_times.get(stream)
+    return f"since {_day(at)}" if at is not None else f"by {_day(record.indexed_at)}"
+
+
+def _day(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d}"
 
 
 def _doubt(line: Line) -> str:
@@ -166,26 +184,40 @@ def show_track(shown: Shown, tracks: Sequence[CueTrack], language: str | None = 
 
 def show(store: Store, record: VideoRecord, moment: Moment | None) -> Shown:
     """A video with its words and shots, or those inside a moment."""
-    words: list[Line] = []
-    texts: dict[str, tuple[Line, ...]] = {}
-    for name in record.streams:
-        if not stream_named(name).has_words:
-            continue
-        block = store.clips_of(name, [record.video_id], vectors=False)
-        times = zip(block.start.tolist(), block.end.tolist(), strict=True)
-        lines = [
-            Line(start, end, block.text[row], block.recognised_at(slice(row, row + 1)))
-            for row, (start, end) in enumerate(times)
-            if moment is None or (start < moment.end and end > moment.start)
-        ]
-        if stream_named(name).transcript:
-            words += lines
-        elif lines:
-            texts[name] = tuple(lines)
+    words, texts = (lines_of(store, record, moment, spoken=spoken) for spoken in (True, False))
     shots = record.shots
     if shots is not None and moment is not None:
         shots = tuple(border for border in shots if moment.start <= border < moment.end)
-    return Shown(record, moment, tuple(words), shots, texts=texts)
+    return Shown(record, moment, tuple(chain(*words.values())), shots, texts=texts)
+
+
+def lines_of(
+    store: Store, record: VideoRecord, moment: Moment | None, *, spoken: bool
+) -> dict[str, tuple[Line, ...]]:
+    """By stream, the words that are spoken in a video or a moment, or those in its pictures."""
+    by_stream = {}
+    for name in record.streams:
+        stream = stream_named(name)
+        if not stream.has_words or stream.transcript != spoken:
+            continue
+        block = store.clips_of(name, [record.video_id], vectors=False)
+        times = zip(block.start.tolist(), block.end.tolist(), strict=True)
+        by_stream[name] = tuple(
+            Line(start, end, block.text[row], block.recognised_at(slice(row, row + 1)))
+            for row, (start, end) in enumerate(times)
+            if moment is None or (start < moment.end and end > moment.start)
+        )
+    return {name: lines for name, lines in by_stream.items() if lines}
+
+
+def _first_and_last(records: Sequence[VideoRecord]) -> dict[str, tuple[float, float]]:
+    """When each stream was first and last indexed, as far as the ledger says it."""
+    times: dict[str, list[float]] = {}
+    for record in records:
+        # A row keeps the time of a stream that was dropped.
+        for name in record.streams.keys() & record.stream_times.keys():
+            times.setdefault(name, []).append(record.stream_times[name])
+    return {name: (min(dates), max(dates)) for name, dates in times.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +235,7 @@ class Stats:
     indexed_at: float
     coverage: Coverage
     languages: Mapping[str, int]
+    stream_times: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     choices: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -220,6 +253,7 @@ class Stats:
             gone=tuple(record for record in records if record.state == "gone"),
             indexed_at=max((record.indexed_at for record in records), default=0.0),
             coverage=coverage_of(records, (), list(store.streams), with_clips(store, store.streams)),
+            stream_times=_first_and_last(records),
             languages={name_of(code): count for code, count in store.ledger().languages.items() if code},
         )
 
@@ -247,6 +281,8 @@ class Stats:
                     "vector_index": stream.vector_index,
                     "narrows_by": stream_named(name).filter_key or None,
                     "calibrated": name in self.calibrated,
+                    "first_indexed_at": self.stream_times.get(name, (None, None))[0],
+                    "last_indexed_at": self.stream_times.get(name, (None, None))[1],
                 }
                 for name, stream in self.store.streams.items()
             },
@@ -267,6 +303,9 @@ class Stats:
             lines.append(f"last indexed {when:%Y-%m-%d %H:%M} UTC")
         for name, stream in sorted(self.store.streams.items()):
             made = f"  {name}: {number_of(stream.clips, 'clip')} by {self.encoders[name]}"
+            if name in self.stream_times:
+                first, last = map(_day, self.stream_times[name])
+                made += f", indexed {first}" + (f" to {last}" if last != first else "")
             if key := stream_named(name).filter_key:
                 lines.append(f"{made}, to narrow a search by (--where {key}=NAME)")
                 continue

@@ -11,11 +11,12 @@ from fractions import Fraction
 from whenabouts.types import Moment, UsageError
 
 _CLOCK = re.compile(r"(?:(?:(\d+):)?(\d+):)?(\d+(?:[.,]\d+)?)s?")
-_TIMECODE = re.compile(r"(\d{2,}):(\d\d):(\d\d)([:;.])(\d{2,3})")
+_TIMECODE = re.compile(r"(\d{2,9}):(\d\d):(\d\d)([:;.])(\d{2,3})")
 _CODES = "HH:MM:SS:FF, or HH:MM:SS;FF for drop-frame"
 _ACCEPTED = f"seconds (12.5), m:ss (0:12.5), h:mm:ss (1:02:03.250) or a time code ({_CODES})"
 # Between start and end: a hyphen, or a dash from an editor's autocorrection.
 _DASH = re.compile("[-\u2010-\u2015\u2212]")
+_MOST_DIGITS = 18
 _DATE = re.compile(r"(\d{4})(?:-(\d\d))?")
 
 
@@ -38,9 +39,9 @@ def parse_seconds(text: str, rate: Fraction | None = None) -> float:
         raise UsageError(f"{text!r} is no time; write {_ACCEPTED}")
     hours, minutes, seconds = match.groups()
     value = float(seconds.replace(",", "."))
-    if minutes is not None and (value >= 60 or (hours is not None and int(minutes) >= 60)):
+    if minutes is not None and (value >= 60 or (hours is not None and float(minutes) >= 60)):
         raise UsageError(f"{text!r}: minutes and seconds stop at 59; write {_ACCEPTED}")
-    total = int(hours or 0) * 3600 + int(minutes or 0) * 60 + value
+    total = float(hours or 0) * 3600 + float(minutes or 0) * 60 + value
     if not math.isfinite(total):
         raise UsageError(f"{text!r} is no time; write {_ACCEPTED}")
     return total
@@ -113,6 +114,15 @@ def parse_date(text: str) -> datetime:
     except ValueError:
         raise UsageError(f"{text!r} is no date; write 2024, 2024-05-01 or 2024-05-01T13:30") from None
     return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+def whole_number(text: str) -> int | None:
+    """A whole number of at most 18 ASCII digits; None for any other text.
+
+    >>> whole_number("120"), whole_number("-1"), whole_number("²"), whole_number("9" * 5000)
+    (120, None, None, None)
+    """
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
 
 def nominal(rate: Fraction) -> int:

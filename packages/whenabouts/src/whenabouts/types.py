@@ -89,13 +89,16 @@ class Moment:
     end: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.start) and math.isfinite(self.end)):
-            raise UsageError(f"{self.video_id}: {self.start!r}-{self.end!r}: times must be finite seconds")
-        if not 0 <= self.start < self.end:
-            raise UsageError(
-                f"{self.video_id}: {self.start!r}-{self.end!r} is empty, reversed or negative; "
-                "a moment needs 0 <= start < end"
-            )
+        is_finite = math.isfinite(self.start) and math.isfinite(self.end)
+        if is_finite and 0 <= self.start < self.end:
+            return
+        named = self.video_id if self.video_id.isprintable() else repr(self.video_id)
+        problem = (
+            " is empty, reversed or negative; a moment needs 0 <= start < end"
+            if is_finite
+            else ": times must be finite seconds"
+        )
+        raise UsageError(f"{named}: {self.start!r}-{self.end!r}{problem}")
 
     @property
     def duration(self) -> float:
@@ -177,6 +180,7 @@ class ScoredMoment:
     - `path`, `title`: those of its video if a corpus answered, else "".
     - `verdict`: a checker's verdict, None without a check.
     - `says_query`: the query's words are said or written there literally.
+    - `partner`: if the query asks for two events in order, the moment of the other one.
     """
 
     moment: Moment
@@ -189,6 +193,7 @@ class ScoredMoment:
     title: str = ""
     verdict: Verdict | None = field(default=None, kw_only=True)
     says_query: bool = field(default=False, kw_only=True)
+    partner: Moment | None = field(default=None, kw_only=True)
 
     @property
     def video_id(self) -> str:

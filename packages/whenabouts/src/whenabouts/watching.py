@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.corpus import Corpus
 from whenabouts.locking import is_shared
 from whenabouts.types import UsageError
 from whenabouts.video.files import MEDIA_SUFFIXES, TRANSCRIPT_SUFFIXES
 
 if TYPE_CHECKING:
-    from whenabouts.index.progress import Summary
+    from whenabouts.corpus import Corpus
+    from whenabouts.index.plan import Plan
+    from whenabouts.index.progress import Progress, Summary
 
 SETTLED_SECONDS = 2.0
 """A file whose size and date stay the same for so long counts as complete."""
@@ -24,12 +26,29 @@ _STEP_SECONDS = 0.25
 _TICK_MS = 500
 
 
+class Follower:
+    """What `watch` reports to, for example to show its progress; by default all methods do nothing."""
+
+    def copying(self, paths: Sequence[Path]) -> None:
+        """These files have changed and may still be being written; they are waited for."""
+
+    def planned(self, plan: Plan) -> None:
+        """An index run begins."""
+
+    def progress(self, progress: Progress) -> None:
+        """The run has come further; at least once a second, also from another thread."""
+
+    def idle(self) -> None:
+        """The run is over; the next change is waited for."""
+
+
 def watch(
     corpus: Corpus,
     paths: Sequence[str | os.PathLike[str]],
     *,
     stop: threading.Event | None = None,
     settled: float = SETTLED_SECONDS,
+    follower: Follower | None = None,
     **options: Any,
 ) -> Iterator[Summary]:
     """Index the folders, then again after each change in them; gives a summary where something was done.
@@ -37,8 +56,8 @@ def watch(
     Ends when `stop` is set. Half-copied files are waited for. Videos whose files are deleted leave the
     corpus, but not while a whole folder is missing or empty: a disk may have been unplugged. Folders that
     other machines may mount are looked at every few seconds, because their changes are not announced.
-    `options` are those of `Corpus.add`. Raises UsageError for a path that is no folder, and
-    ModuleNotFoundError without watchfiles.
+    `follower` gets reports of the progress; `options` are those of `Corpus.add`. Raises UsageError for a path
+    that is no folder, and ModuleNotFoundError without watchfiles.
     """
     from watchfiles import watch as changes_in
 
@@ -46,8 +65,11 @@ def watch(
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"{folder}: there is no such folder; `whenabouts watch` follows folders")
+    if follower is not None:
+        options |= {"planned": follower.planned, "progress": follower.progress}
     ended = stop or threading.Event()
     is_first = True
+    arriving = _Arriving(settled)
     # Changes are listened to before the first run, so that none between the two is missed.
     for changes in changes_in(
         *folders,
@@ -60,12 +82,17 @@ def watch(
         poll_delay_ms=2000,
         raise_interrupt=False,
     ):
-        if not changes and not is_first:
+        is_another = arriving.add(Path(path) for _, path in changes)
+        if not arriving.paths and not is_first:
             continue
-        _wait_until_complete((Path(path) for _, path in changes), settled, ended.is_set)
-        if ended.is_set():
-            return
+        if not arriving.are_complete():
+            if follower is not None and is_another:
+                follower.copying(list(arriving.paths))
+            continue
+        arriving = _Arriving(settled)
         summary = _indexed(corpus, folders, options)
+        if follower is not None:
+            follower.idle()
         if is_first or _did_something(summary):
             yield summary
         is_first = False
@@ -86,18 +113,33 @@ def _indexed(corpus: Corpus, folders: Sequence[Path], options: dict[str, Any]) -
     return corpus.add(*folders, wait=True, prune=there, **options)
 
 
-def _wait_until_complete(paths: Iterable[Path], settled: float, is_over: Callable[[], bool]) -> None:
-    """Wait until none of the files has grown for `settled` seconds, ten minutes at most."""
-    watched = list(paths)
-    if not watched:
-        return
-    before, since = _sizes(watched), time.monotonic()
-    latest = since + _LONGEST_WAIT_SECONDS
-    while not is_over() and time.monotonic() < min(latest, since + settled):
-        time.sleep(_STEP_SECONDS)
-        now = _sizes(watched)
-        if now != before:
-            before, since = now, time.monotonic()
+class _Arriving:
+    """All files that have changed since the last run; a run reads whole folders, so it waits for each."""
+
+    def __init__(self, settled: float) -> None:
+        self._settled, self._sizes = settled, list[tuple[int, int]]()
+        self._first = self._since = math.inf
+        self._looked = -math.inf
+        self.paths: dict[Path, None] = {}
+
+    def add(self, paths: Iterable[Path]) -> bool:
+        """Take in files that have changed just now; whether there is another one."""
+        before = len(self.paths)
+        self.paths |= dict.fromkeys(paths)
+        return len(self.paths) > before
+
+    def are_complete(self) -> bool:
+        """Whether none has grown for `settled` seconds, or ten minutes are over."""
+        if not self.paths:
+            return True
+        now = time.monotonic()
+        if now < self._looked + _STEP_SECONDS:
+            return False
+        self._looked, sizes = now, _sizes(self.paths)
+        if sizes != self._sizes:
+            self._sizes, self._since = sizes, now
+            self._first = min(self._first, now)
+        return now >= min(self._since + self._settled, self._first + _LONGEST_WAIT_SECONDS)
 
 
 def _sizes(paths: Iterable[Path]) -> list[tuple[int, int]]:

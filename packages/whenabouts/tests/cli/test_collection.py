@@ -15,7 +15,9 @@ def place(samples_corpus: Path, tmp_path: Path) -> str:
     return str(tmp_path / "c.corpus")
 
 
-def test_a_collection_from_empty_to_a_list_for_editors(bare: Whenabouts, place: str, tmp_path: Path) -> None:
+def test_a_collection_from_empty_to_a_list_for_editors(
+    bare: Whenabouts, place: str, samples: Path, tmp_path: Path
+) -> None:
     at = ("--corpus", place)
     assert bare("collection", *at).code == 1
     assert bare("collection", "show", "film", *at).code == 2
@@ -32,6 +34,7 @@ def test_a_collection_from_empty_to_a_list_for_editors(bare: Whenabouts, place: 
         "note": "asks",
         "tags": ["x"],
         "query": "",
+        "path": str(samples / "friday.mp4"),
     }
     assert bare("collection", "rename", "film", "opening", *at).json["name"] == "opening"
     table = bare("collection", "show", "opening", *at, "--table").out
@@ -40,6 +43,8 @@ def test_a_collection_from_empty_to_a_list_for_editors(bare: Whenabouts, place: 
     assert exported.code == 0
     assert exported.out.startswith("TITLE: opening")
     assert exported.out.index("flower.webm") < exported.out.index("friday.mp4")
+    marked = bare("export", "--collection", "opening", "--format", "fcpxml", *at).out
+    assert 'value="asks" note="asks | #x"' in marked and '<keyword start="3/2s"' in marked
     film = tmp_path / "film.mp4"
     assert bare("cut", "--collection", "opening", "--join", "--out", str(film), *at).code == 0
     assert film.stat().st_size > 1000

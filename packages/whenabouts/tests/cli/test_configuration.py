@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from whenabouts.cli import configuration
 from whenabouts.cli.configuration import parse_with_files
 from whenabouts.cli.main import all_verbs, build_parser
 from whenabouts.types import UsageError
@@ -104,7 +105,12 @@ def test_verbs_under_a_verb_and_options_that_are_required_come_from_files(writte
         ("[serch]\nk = 1\n", r"whenabouts\.toml: \[serch\] is no verb; .*search"),
         ("k = 5\n", r"whenabouts\.toml: k stands above the tables, .*\[search\]"),
         ("search = 5\n", "search stands above the tables"),
-        ("[search\n", r"whenabouts\.toml is no valid TOML: .*line 1"),
+        ("[search\n", r"whenabouts\.toml: is not TOML: .*line 1"),
+        ("[search]\nwhere = " + "[" * 5000 + "]" * 5000, r"whenabouts\.toml: is nested too deeply"),
+        ("[search]\nwhere" + ".a" * 5000 + " = 1", r"whenabouts\.toml: .*is nested too deeply"),
+        ("[search]\nk = " + "9" * 5000, r"whenabouts\.toml: holds a number of thousands of digits"),
+        ("[search]\nk = 0x" + "f" * 50000, r"search\.k: is a number of 200000 bits; .*64 bits"),
+        ("[search]\nwithin = 'a\\u0000'".replace("'", '"'), r"search\.within: holds a character NUL"),
         ("corpus = 1\n", "corpus is 1; accepted: text in quotes"),
     ],
 )
@@ -131,8 +137,6 @@ def test_doctor_names_the_files(folder: Path, bare: Whenabouts) -> None:
 
 @pytest.mark.parametrize("verb", list(all_verbs()))
 def test_every_option_of_every_verb_can_stand_in_a_file(verb: str) -> None:
-    from whenabouts.cli import configuration
-
     def check(parser: argparse.ArgumentParser, name: str) -> None:
         for action in configuration._options_of(parser):
             key = configuration._key(action)
@@ -150,7 +154,6 @@ def test_every_option_of_every_verb_can_stand_in_a_file(verb: str) -> None:
 
 @pytest.mark.parametrize(("written", "value"), [(True, True), (False, None), ("small", "small")])
 def test_an_option_that_needs_no_value_is_switched_or_given_one(written: object, value: object) -> None:
-    from whenabouts.cli import configuration
 
     verb = configuration._parsers_under(build_parser(["index"]))["index"]
     (action,) = (each for each in configuration._options_of(verb) if each.dest == "transcribe")
@@ -168,6 +171,12 @@ def test_an_option_that_needs_no_value_is_switched_or_given_one(written: object,
         ("serve", 'token = "a-token-that-is-long-enough"'),
         ("serve", 'files = ["/"]'),
         ("serve", "change-people = true"),
+        ("serve", 'allow = ["videos"]'),
+        ("index", 'ray = "stranger.example:6379"'),
+        ("mcp", 'http = "0.0.0.0:8766"'),
+        ("mcp", 'page = "https://stranger.example"'),
+        ("search", 'model = "https://stranger.example/v1#m"'),
+        ("search", 'model = " HTTPS://stranger.example/v1#m"'),
     ],
 )
 def test_what_a_person_has_to_agree_to_is_not_taken_from_the_folder(
@@ -179,6 +188,21 @@ def test_what_a_person_has_to_agree_to_is_not_taken_from_the_folder(
     options = written("", *arguments, user=f"[{verb}]\n{line}\n")
     key = line.partition(" ")[0].replace("-", "_")
     assert getattr(options, key) not in (None, False, "127.0.0.1", [])
+
+
+def test_every_option_that_takes_a_host_is_one_that_a_person_has_to_agree_to() -> None:
+    hosts = {
+        configuration._key(action)
+        for verb, parser in configuration._parsers_under(build_parser([])).items()
+        for each in (parser, *configuration._parsers_under(build_parser([verb])).values())
+        for action in configuration._options_of(each)
+        if str(action.metavar) in ("ADDRESS", "HOST", "HOST:PORT")
+    }
+    assert {"http", "ray", "trust-proxy"} <= hosts <= configuration.CONSENT
+
+
+def test_a_corpus_on_an_object_store_may_stand_in_the_folder_s_file(written: Parse) -> None:
+    assert written('corpus = "s3://bucket/corpus"\n', "search", "x").corpus == "s3://bucket/corpus"
 
 
 def test_a_search_in_a_stranger_s_folder_asks_no_address(

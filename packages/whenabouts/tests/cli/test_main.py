@@ -21,7 +21,7 @@ from whenabouts.cli.main import all_verbs
 
 Whenabouts = Callable[..., Any]
 WITHOUT_CORPUS = {"train", "run", "evaluate", "compare", "report", "convert", "datasets", "features"}
-WITHOUT_CORPUS |= {"relevance", "build", "import-checkpoint", "models", "judge", "judgements"}
+WITHOUT_CORPUS |= {"relevance", "bench", "build", "import-checkpoint", "models", "judge", "judgements"}
 VERBS = list(all_verbs())
 PROGRAM = (sys.executable, "-m", "whenabouts")
 
@@ -55,7 +55,7 @@ def test_a_verb_imports_its_own_file_alone() -> None:
         "print(sorted(ours), file=sys.stderr)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    rooms = ("configuration", "failures", "main", "options", "stats", "verbs")
+    rooms = ("configuration", "failures", "main", "options", "stats", "terminal", "verbs")
     own = [f"whenabouts.cli.{name}" for name in rooms]
     assert done.stderr == f"{own}\n"
 

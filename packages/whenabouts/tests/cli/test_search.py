@@ -38,6 +38,7 @@ def test_json_is_what_the_formats_page_says(whenabouts: Whenabouts) -> None:
     assert done.err == ""
     assert set(answer) == {
         "query",
+        "understood",
         "like",
         "answer",
         "word",
@@ -363,4 +364,10 @@ def test_all_lists_every_place_in_order_of_time(whenabouts: Whenabouts) -> None:
     exported = whenabouts("export", "the", "--all", "--format", "csv").out
     assert len(exported.splitlines()) == 1 + len(answer["moments"])
     none = whenabouts("search", '"jewels crown"')
-    assert (none.code, none.json["notes"]) == (1, ["nobody says “jewels crown”"])
+    assert (none.code, none.json["answer"], none.json["notes"][0]) == (
+        0,
+        "unsure",
+        "nobody says “jewels crown”",
+    )
+    listed = whenabouts("search", '"jewels crown"', "--all")
+    assert (listed.code, listed.json["notes"]) == (1, ["nobody says “jewels crown”"])

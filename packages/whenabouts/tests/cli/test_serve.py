@@ -47,6 +47,22 @@ def test_corpora_side_by_side_must_all_be_there(bare: Whenabouts) -> None:
     assert done.code == 2 and "a.corpus, a.corpus: name each corpus once" in done.err
 
 
+def test_an_empty_corpus_is_served_only_where_a_page_may_fill_it(
+    bare: Whenabouts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from whenabouts.server import run
+
+    served: list[tuple[Any, Any]] = []
+    monkeypatch.setattr(run, "serve", lambda corpus, settings, *_: served.append((corpus, settings)))
+    place = tmp_path / "new.corpus"
+    assert bare("serve", "--corpus", str(place)).code == 2
+    assert not place.exists()
+    done = bare("serve", "--corpus", str(place), "--allow", str(tmp_path))
+    assert done.code == 0, done.err
+    ((corpus, settings),) = served
+    assert corpus.streams == () and settings.allow == (tmp_path,)
+
+
 @pytest.mark.parametrize(
     ("secret", "told"), [(b"", "empty"), (b"short\n", "openssl"), (b"a" * 5000, "larger")]
 )

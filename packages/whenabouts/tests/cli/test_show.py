@@ -15,11 +15,27 @@ Whenabouts = Callable[..., Any]
 
 def test_without_a_name_it_lists_all_videos(whenabouts: Whenabouts, strange_folder: Path) -> None:
     videos = whenabouts("show").json
-    assert {"video_id", "duration", "path", "metadata", "gone"} == set(videos[0])
+    keys = {"video_id", "duration", "path", "metadata", "gone", "streams_indexed_at"}
+    assert keys == set(videos[0])
     assert [v["video_id"] for v in videos] == sorted((v["video_id"] for v in videos), key=natural_key)
     table = whenabouts("show", "--table").out.splitlines()
     assert len(table) == len(videos) >= 15
     assert not any("\x1b" in line for line in table)
+
+
+def test_the_list_says_for_programs_since_when_each_stream_is_indexed(whenabouts: Whenabouts) -> None:
+    for video in whenabouts("show").json:
+        assert all(at > 1.7e9 for at in video["streams_indexed_at"].values())
+    assert any("subtitle" in video["streams_indexed_at"] for video in whenabouts("show").json)
+
+
+def test_the_list_is_narrowed_and_sorted(whenabouts: Whenabouts) -> None:
+    lengths = [video["duration"] for video in whenabouts("show", "--sort", "length").json]
+    known = [length for length in lengths if length is not None]
+    assert known == sorted(known, reverse=True) == lengths[: len(known)]
+    found = whenabouts("show", "--where", "name=friday*", "--sort", "name").json
+    assert [Path(video["path"]).name for video in found] == ["friday.mp4"]
+    assert whenabouts("show", "--where", "name=nobody").code == 1
 
 
 def test_what_people_say_of_a_video_does_not_hide_what_it_is(whenabouts: Whenabouts) -> None:

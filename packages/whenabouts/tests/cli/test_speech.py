@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.cli.commands import Whenabouts
 
-from whenabouts import Corpus
+from whenabouts import Corpus, indexing
 from whenabouts.index.transcripts import Transcripts
 from whenabouts.video import speech, speech_models
 from whenabouts.video.cue import Cue
@@ -113,7 +113,7 @@ def test_a_file_on_which_the_model_runs_out_of_memory_fails_alone_and_is_tried_a
 
     monkeypatch.setattr(speech, "transcribe", transcribe)
     monkeypatch.setattr(speech_models, "load_recogniser", lambda model: None)
-    monkeypatch.setattr(speech_models, "why_unavailable", lambda model=None: None)
+    monkeypatch.setattr(indexing, "why_unavailable", lambda model=None: None)
     corpus = Corpus(tmp_path / "my.corpus", create=True)
     summary = corpus.add(folder, transcribe="large", processes=1)
     assert summary.added == 2
@@ -174,7 +174,7 @@ def test_a_file_that_was_recognised_in_part_is_gone_on_with(
 
     monkeypatch.setattr(speech, "transcribe", transcribe)
     monkeypatch.setattr(speech_models, "load_recogniser", lambda model: None)
-    monkeypatch.setattr(speech_models, "why_unavailable", lambda model=None: None)
+    monkeypatch.setattr(indexing, "why_unavailable", lambda model=None: None)
     place, film = tmp_path / "my.corpus", folder / "nasa_audio_only.mp3"
     assert Corpus(place, create=True).add(film, transcribe="small", processes=1).interrupted
     corpus = Corpus(place, create=True)
@@ -206,7 +206,7 @@ def test_progress_of_speech_is_told_in_hours(
 
     monkeypatch.setattr(speech, "transcribe", transcribe)
     monkeypatch.setattr(speech_models, "load_recogniser", lambda model: None)
-    monkeypatch.setattr(speech_models, "why_unavailable", lambda model=None: None)
+    monkeypatch.setattr(indexing, "why_unavailable", lambda model=None: None)
     names: list[str] = []
     corpus = Corpus(tmp_path / "my.corpus", create=True)
     corpus.add(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ def test_numbers_for_programs(whenabouts: Whenabouts, corpus: Path) -> None:
     held = sum(path.stat().st_size for path in corpus.rglob("*"))
     assert 0.9 * held < stats["bytes"] < 1.1 * held
     words = stats["streams"]["subtitle"]
-    assert set(words) == {"encoder", "clips", "videos", "vector_index", "calibrated", "narrows_by"}
+    dates = {"first_indexed_at", "last_indexed_at"}
+    assert set(words) == {"encoder", "clips", "videos", "vector_index", "calibrated", "narrows_by"} | dates
+    assert words["first_indexed_at"] <= words["last_indexed_at"] <= stats["indexed_at"]
     assert words["encoder"] == "minilm"
     assert words["clips"] > 15
 
@@ -32,3 +35,4 @@ def test_lines_for_people(whenabouts: Whenabouts) -> None:
     assert "videos" in out and "hours" in out and "MB on disk" in out
     assert "subtitle" in out and "minilm" in out
     assert "pictures were not searched" in out
+    assert re.search(r"subtitle: \d+ clips by minilm, indexed 20\d\d-\d\d-\d\d", out)

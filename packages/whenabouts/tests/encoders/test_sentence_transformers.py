@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,3 +107,19 @@ def test_how_a_simcse_makes_sentences_is_part_of_its_fingerprint(
         (folder / "modules.json").unlink()
         marks.add(open_text_encoder(f"sentence-transformers:{folder}").fingerprint)
     assert len(marks) == 2
+
+
+@pytest.mark.parametrize("path", ["../elsewhere", "", 7])
+def test_a_model_whose_modules_lie_elsewhere_is_not_read_there(
+    bert_folder: Callable[..., Path], tmp_path: Path, path: Any
+) -> None:
+    from whenabouts.encoders.onnx_bert import _read_recipe
+
+    folder = tmp_path / "model"
+    shutil.copytree(bert_folder("mean"), folder)
+    shutil.copytree(folder / "1_Pooling", tmp_path / "elsewhere")
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[1]["path"] = path
+    (folder / "modules.json").write_text(json.dumps(modules))
+    said = _read_recipe(folder)
+    assert isinstance(said, str) and said.startswith("its configuration cannot be read (")

@@ -107,7 +107,11 @@ def contents() -> Callable[[Path], dict[str, Any]]:
         store = Store.open(place)
         held: dict[str, Any] = {}
         for record in store.videos():
-            row = {name: getattr(record, name) for name in record.__slots__ if name != "indexed_at"}
+            row = {
+                name: getattr(record, name)
+                for name in record.__slots__
+                if name not in ("indexed_at", "stream_times")
+            }
             held[f"row {record.video_id}"] = {
                 **row,
                 "streams": dict(row["streams"]),

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from whenabouts import Corpus, UsageError
+from whenabouts.cli.main import main
+from whenabouts.index.records import VideoRecord
 from whenabouts.indexing import plan_index
 
 pytestmark = pytest.mark.usefixtures("unmeasured")
@@ -151,17 +156,57 @@ def test_a_file_in_a_folder_names_what_is_left_out_below_it(videos: Path) -> Non
     [
         (lambda path: path.write_text("ok\n!\n"), "ignore: .*'!'.*gitignore"),
         (lambda path: path.write_text("ok\n*a*a*a*a*a*b\n"), r"ignore, pattern 2: more than 3 \*"),
+        (lambda path: path.write_text("[[z-a]\n"), "ignore: bad character range"),
         (lambda path: path.write_bytes(b"\xff\xfe\x00"), "ignore: cannot be read"),
         (lambda path: path.write_bytes(b"a\n" * (1 << 20)), "ignore: .*larger than 1 MB"),
         (lambda path: path.mkdir(), "ignore: cannot be read"),
+        (lambda path: path.symlink_to(path), "ignore: cannot be read"),
+        (os.mkfifo, "ignore: cannot be read"),
     ],
 )
-def test_a_file_of_patterns_that_is_none_is_named(
-    videos: Path, spoil: Callable[[Path], object], message: str
+def test_a_folder_whose_patterns_cannot_be_used_is_not_looked_at_and_keeps_its_videos(
+    corpus: Corpus,
+    videos: Path,
+    spoil: Callable[[Path], object],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    spoil(videos / ".whenaboutsignore")
-    with pytest.raises(UsageError, match=message):
-        found(videos)
+    drafts, before = videos / "drafts", names(corpus)
+    write(drafts / "new.vtt", "Nobody knows whether this is wanted.")
+    write(videos / "boats.vtt", "My sister builds wooden boats.")
+    (drafts / "glacier.vtt").rename(drafts / "renamed.vtt")  # which nobody can tell from a deletion
+    (videos / "beetles.vtt").unlink()
+    spoil(drafts / ".whenaboutsignore")
+    command = ["index", str(videos), "--corpus", corpus.location, "--prune", "--processes", "1", "--json"]
+    assert main([*command, "--dry-run"]) == 2
+    assert main(command) == 2
+    said = capsys.readouterr()
+    assert said.err.count("1 folder was not looked at") == 2
+    summary = json.loads(said.out.splitlines()[-1])
+    assert (summary["added"], summary["pruned"]) == (1, [str(videos / "beetles.vtt")])
+    ((path, why),) = [(row["path"], row["why"]) for row in summary["left_out"]]
+    assert path == str(drafts) and re.search(message, why) and "mend or delete it; this folder" in why
+    after = Corpus(corpus.location)
+    assert names(after) == before - {"beetles.vtt"} | {"boats.vtt"}
+    assert after.search("glacier melts").moments and after.resolve("glacier").state == "done"
+    spoiled = drafts / ".whenaboutsignore"
+    shutil.rmtree(spoiled) if spoiled.is_dir() else spoiled.unlink()
+    assert main(command) == 0
+    assert names(Corpus(corpus.location)) == {"boats.vtt", "friday.mp4", "new.vtt", "renamed.vtt"}
+
+
+def test_a_searched_folder_whose_patterns_cannot_be_used_is_an_error(
+    corpus: Corpus, videos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (videos / ".whenaboutsignore").mkdir()
+    assert main(["index", str(videos), "--corpus", corpus.location, "--prune"]) == 2
+    assert "nothing to index in" in (said := capsys.readouterr().err) and "cannot be read" in said
+    assert len(names(Corpus(corpus.location))) == 3
+
+
+def test_an_invalid_pattern_of_the_caller_is_refused(videos: Path) -> None:
+    with pytest.raises(UsageError, match=r"--exclude, pattern 1: more than 3 \*"):
+        found(videos, exclude=["*a*a*a*a*a*b"])
 
 
 def test_links_in_folders_are_followed_or_not(videos: Path, tmp_path: Path) -> None:
@@ -171,3 +216,13 @@ def test_links_in_folders_are_followed_or_not(videos: Path, tmp_path: Path) -> N
     both = found(videos)
     assert both - found(videos, follow=False) == {"linked/boats.vtt", "one.vtt"}
     assert found(videos / "linked", follow=False) == {"boats.vtt"}  # it was given by name
+
+
+def test_a_file_on_a_store_is_gone_only_where_an_index_run_missed_it(tmp_path: Path) -> None:
+    here = tmp_path / "a.mp4"
+    here.touch()
+    there = VideoRecord("b", "s3://films/b.mp4")
+    assert not VideoRecord("a", str(here)).is_gone
+    assert VideoRecord("a", str(tmp_path / "none.mp4")).is_gone
+    assert not there.is_gone
+    assert replace(there, state="gone").is_gone

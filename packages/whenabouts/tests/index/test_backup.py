@@ -79,6 +79,18 @@ def test_doctor_says_what_a_copy_lacks(tmp_path: Path) -> None:
     assert problems(place)
 
 
+def test_a_copy_without_the_folder_of_an_index_is_damaged(tmp_path: Path) -> None:
+    """The folder is made while a copy is taken, after the copier listed the table's folder."""
+    place = tmp_path / "c"
+    Store.open(place, create=True).add_stream(WORDS)
+    command = [sys.executable, "-c", WRITER, str(place), "0", "20"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    (place / "checksums.json").unlink()
+    assert not problems(place)
+    shutil.rmtree(place / "clips_subtitle.lance" / "_indices")
+    assert "lacks files of its index" in problems(place)[0]
+
+
 def test_a_corpus_of_format_1_made_by_an_earlier_program_is_read_and_written(tmp_path: Path) -> None:
     """There is one format until now: nothing is migrated, and a later one is refused by its number."""
     made = Path(__file__).parents[1] / "made_by_cuepoint" / "talks_corpus"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,17 @@ def test_no_list_stands_while_a_corpus_is_written_and_a_new_one_after(tmp_path: 
     store.optimize(force=True)
     assert len(Store.open(tmp_path).videos()) == 2
     listed = checksums.begin(tmp_path)
-    assert set(listed) == {name for name, _ in checksums._files(tmp_path)}
+    assert set(listed) == {name for name, _ in checksums.table_files(tmp_path)}
+
+
+def test_a_link_in_the_place_of_a_draft_is_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    store = corpus_at(tmp_path / "stranger")
+    for name in (CHECKSUMS_FILE, f"{CHECKSUMS_FILE}.{os.getpid()}"):
+        (tmp_path / "stranger" / name).unlink(missing_ok=True)
+        (tmp_path / "stranger" / name).symlink_to(tmp_path / "mine")
+    store.remove_videos(["v1"])
+    assert (tmp_path / "mine").read_text() == "mine"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"a": 1}', '{"a": [1, "x"]}', "null"])

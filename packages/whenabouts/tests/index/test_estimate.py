@@ -210,7 +210,7 @@ def test_a_piece_of_the_sound_is_recognised(tmp_path: Path, monkeypatch: pytest.
         heard.append((round(piece.start), round(len(piece.samples) / 16_000)))
         work_for(len(piece.samples) / 16_000 * 0.003)
 
-    monkeypatch.setattr("whenabouts.video.speech.try_out", recognise)
+    monkeypatch.setattr("whenabouts.index.estimate.try_out", recognise)
     estimate = planned(tmp_path, [costing(words_run(), 0.0)], transcribe="tiny").estimate
     timed = [(start, seconds) for start, seconds in heard if seconds > 1]
     assert len(timed) == 2 and all(seconds <= 60 for _, seconds in timed)

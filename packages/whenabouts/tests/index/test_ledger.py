@@ -125,4 +125,4 @@ def test_compared_clips_are_those_of_the_files_and_of_memory(place: Path) -> Non
         assert block.offsets.tolist() == [0, 5, 10, 10]
         np.testing.assert_array_equal(cosine, np.einsum("ij,j->i", expected.vectors, query))
         store.nearest("seen", query, 3)
-        assert (store._memory.stream("seen", store._state("seen")) is not None) == (turn > 0)
+        assert (store._memory.stream("seen", store.state_of("seen")) is not None) == (turn > 0)

@@ -105,6 +105,30 @@ def test_a_lock_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
+def test_a_link_in_the_place_of_the_holders_name_is_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    folder = tmp_path / "corpus of a stranger"
+    folder.mkdir()
+    for name in (lock_module.HOLDER_FILE, f"{lock_module.HOLDER_FILE}.{os.getpid()}"):
+        (folder / name).symlink_to(tmp_path / "mine")
+    lock = FolderLock(folder)
+    assert lock.try_acquire()
+    lock.release()
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_a_holders_name_of_a_stranger_hangs_nobody_and_is_a_plain_text(tmp_path: Path) -> None:
+    place = tmp_path / lock_module.HOLDER_FILE
+    os.mkfifo(place)
+    assert FolderLock(tmp_path).holder() is None
+    place.unlink()
+    for text in ("[", "[" * 3000, "7", '{"pid": 1}', '{"pid": 1e999, "host": "", "since": 0}', " " * 5000):
+        place.write_text(text)
+        assert FolderLock(tmp_path).holder() is None
+    place.write_text('{"pid": "7", "host": ["x"], "since": "1", "more": 2}')
+    assert FolderLock(tmp_path).holder() == Holder(7, "['x']", 1.0)
+
+
 def test_the_second_writer_waits_if_asked_to(tmp_path: Path) -> None:
     told: list[Holder | None] = []
     with holder(tmp_path, 0.6) as first:

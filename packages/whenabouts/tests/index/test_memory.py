@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from whenabouts.index import memory
-from whenabouts.index.records import ClipBlock, ClipColumns, ClipHits, StreamInfo, VideoRecord
+from whenabouts.index.records import ClipBlock, ClipColumns, ClipHits, StoreError, StreamInfo, VideoRecord
 from whenabouts.index.store import Store
 
 WIDTH = 8
@@ -97,7 +97,7 @@ def _search_twice(store: Store) -> None:
 
 
 def _is_kept(store: Store) -> bool:
-    return store._memory.stream("seen", store._state("seen")) is not None
+    return store._memory.stream("seen", store.state_of("seen")) is not None
 
 
 def test_a_single_search_and_writing_read_nothing_whole(store: Store) -> None:
@@ -163,7 +163,7 @@ def test_large_streams_take_no_more_together_than_they_may(
     for _ in range(3):
         for stream in ("seen", "heard"):
             store.nearest(stream, _query(0), 3)
-    kept = [store._memory.stream(stream, store._state(stream)) for stream in ("seen", "heard")]
+    kept = [store._memory.stream(stream, store.state_of(stream)) for stream in ("seen", "heard")]
     assert kept[0] is not None
     assert kept[1] is None
     _assert_same_hits(
@@ -187,3 +187,15 @@ def test_a_large_stream_is_kept_in_half_and_counted_so() -> None:
     small, large = memory.StreamSize(1_000, 384), memory.StreamSize(50_000, 384)
     assert (small.is_in_full, large.is_in_full) == (True, False)
     assert small.bytes / small.rows - large.bytes / large.rows == 2 * 384
+
+
+@pytest.mark.parametrize("row", [1 << 20, (1 << 63) + 7, (1 << 64) - 1])
+def test_a_row_that_an_index_makes_up_is_no_other_clip(store: Store, row: int) -> None:
+    for _ in range(3):
+        store.nearest("seen", _query(1), 3)
+    whole = store._searched("seen")
+    assert whole is not None
+    score = np.ones(1, np.float32)
+    with pytest.raises(StoreError, match="names clips that are not there"):
+        whole.hits_at(np.array([row], np.uint64), score, 3)
+    assert len(whole.hits_at(whole.runs[0][:1], score, 3)) == 1

@@ -203,6 +203,7 @@ def test_the_summary_names_each_failed_file_once_and_why() -> None:
         failed=[(Path("/v/a.mp4"), "/v/a.mp4: is empty"), (Path("/v/two\nlines.mp4"), "no such codec")],
         damaged=[(Path("/v/c.mp4"), "cut off")],
         left_out=[(Path("/v/d.mp4"), "/v/d.mp4: no permission")],
+        again=[Path("/v/a.mp4")],
     )
     lines = summary.lines()
     assert "  /v/a.mp4: is empty" in lines
@@ -210,5 +211,6 @@ def test_the_summary_names_each_failed_file_once_and_why() -> None:
     assert "  /v/c.mp4: cut off" in lines
     assert "  /v/d.mp4: no permission" in lines
     told = summary.to_json()
-    assert told["failed"][1] == {"path": "/v/two\nlines.mp4", "error": "no such codec"}
+    assert told["failed"][1] == {"path": "/v/two\nlines.mp4", "error": "no such codec", "again": False}
+    assert told["failed"][0]["again"] and "1 not read, through no fault of the file" in "\n".join(lines)
     assert told["left_out"] == [{"path": "/v/d.mp4", "why": "/v/d.mp4: no permission"}]

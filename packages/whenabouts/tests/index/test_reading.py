@@ -1,7 +1,10 @@
-"""One pass over a file: which frame stands for a clip."""
+"""One pass over a file: which frame stands for a clip, and what is no fault of the file."""
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +12,9 @@ import pytest
 
 from whenabouts.index.reading import FrameBatch, ReadTask, read_file
 from whenabouts.index.sampling import FrameSettings
+from whenabouts.intake.faults import DataFault
+from whenabouts.types import WhenaboutsError
+from whenabouts.video import cues, opened
 from whenabouts.video.frames import sample_frames
 
 
@@ -30,3 +36,46 @@ def test_a_clip_has_the_frame_nearest_to_where_it_is_wanted_also_where_it_is_cut
         own = [frame for frame in frames if int(frame.seconds / seconds + 1e-6) == clip]
         wanted = (clip + at) * seconds
         assert np.array_equal(image, min(own, key=lambda frame: abs(frame.seconds - wanted)).image), clip
+
+
+def test_a_disk_that_fails_in_the_middle_of_a_film_is_no_damage_of_the_film(
+    samples: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, reads = samples / "friday.mp4", []
+
+    class Failing:
+        def __getattr__(self, name: str) -> object:
+            return getattr(os, name)
+
+        def read(self, descriptor: int, size: int) -> bytes:
+            reads.append(size)
+            if sum(reads) > path.stat().st_size // 2:
+                raise OSError(errno.EIO, "Input/output error")
+            return os.read(descriptor, size)
+
+    monkeypatch.setattr(opened, "os", Failing())
+    with pytest.raises(WhenaboutsError, match="Input/output error") as failed:
+        list(read_file(ReadTask(0, path, "media", frames=(FrameSettings(1.0, 16, 0.0),), cues=False)))
+    assert not isinstance(failed.value, DataFault)
+
+
+def test_subtitles_that_cannot_be_opened_now_are_not_left_out_for_good(
+    samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("friday.mp4", "friday.vtt"):
+        shutil.copy(samples / name, tmp_path / name)
+
+    def refuse(path: Path) -> None:
+        raise OSError(errno.EMFILE, "Too many open files", str(path))
+
+    monkeypatch.setattr(cues, "open_source", refuse)
+    with pytest.raises(WhenaboutsError, match="Too many open files") as failed:
+        list(read_file(ReadTask(0, tmp_path / "friday.mp4", "media", sidecars=(tmp_path / "friday.vtt",))))
+    assert not isinstance(failed.value, DataFault)
+
+
+@pytest.mark.parametrize("content", [b"", b"no film\n" * 100, bytes(range(256)) * 50])
+def test_what_is_no_film_is_a_fault_of_its_data(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "film.mp4").write_bytes(content)
+    with pytest.raises(DataFault):
+        list(read_file(ReadTask(0, tmp_path / "film.mp4", "media")))

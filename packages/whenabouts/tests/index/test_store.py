@@ -80,9 +80,29 @@ def test_a_ledger_row_comes_back_as_it_was_written(store: Store) -> None:
         shots=(1.5, 3.25),
         damage="cut off",
         indexed_at=1.75,
+        stream_times={"subtitle": 1.25},
     )
     store.put_records([row])
     assert store.videos() == [row]
+
+
+def test_the_ledger_of_an_earlier_version_has_no_dates_of_streams_until_it_is_written(tmp_path: Path) -> None:
+    store = Store.open(tmp_path, create=True)
+    store.put_records([record("a", streams={"subtitle": "m"})])
+    store._table("videos").drop_columns(["stream_times"])
+    earlier = Store.open(tmp_path)
+    assert [(row.video_id, row.stream_times) for row in earlier.videos()] == [("a", {})]
+    earlier.put_records([record("b", streams={"subtitle": "m"}, stream_times={"subtitle": 5.0})])
+    assert [row.stream_times for row in Store.open(tmp_path).videos()] == [{}, {"subtitle": 5.0}]
+
+
+@pytest.mark.parametrize(
+    "text", ['{"subtitle": 1e300}', '{"subtitle": -1}', '{"subtitle": "x"}', '{"subtitle": NaN}']
+)
+def test_dates_that_no_calendar_has_are_left_out(store: Store, text: str) -> None:
+    store.put_records([record("a", stream_times={"subtitle": 5.0})])
+    store._table("videos").update(values={"stream_times": text})
+    assert Store.open(store.place).videos()[0].stream_times == {}
 
 
 def test_shots_that_were_never_looked_for_are_not_the_same_as_none_found(store: Store) -> None:
@@ -513,7 +533,7 @@ def test_an_indexed_search_keeps_the_true_neighbours_under_any_filter(
         got = {int(v) * 50 + int(i) for v, i in zip(hits.video_ids, hits.index, strict=True)}
         found.append(len(got & set(truth.tolist())) / len(truth))
     assert np.mean(found) >= least
-    assert (store._memory.stream("subtitle", store._state("subtitle")) is not None) == is_kept
+    assert (store._memory.stream("subtitle", store.state_of("subtitle")) is not None) == is_kept
 
 
 def reader_of(store: Store, *, is_kept: bool) -> Store:
@@ -560,7 +580,7 @@ def test_a_large_stream_that_cannot_be_read_is_read_at_a_later_search(
             store.nearest("subtitle", query, 1)
     for _ in range(2):
         assert len(store.nearest("subtitle", query, 1)) == 1
-    assert store._memory.stream("subtitle", store._state("subtitle")) is not None
+    assert store._memory.stream("subtitle", store.state_of("subtitle")) is not None
 
 
 @pytest.mark.slow

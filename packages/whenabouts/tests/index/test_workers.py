@@ -16,6 +16,7 @@ from whenabouts.index.workers import Failed, Finished, Message, Part, ReaderPool
 READERS = """
 import os, signal, time
 from dataclasses import dataclass
+from whenabouts.intake.faults import DataFault
 
 @dataclass(frozen=True)
 class Job:
@@ -27,6 +28,8 @@ def read(job):
     yield "start " + job.what
     if job.what == "raise":
         raise ValueError("bad\\nbytes in " + job.what)
+    if job.what == "broken":
+        raise DataFault("no film")
     if job.what == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if job.what == "segv":
@@ -73,10 +76,18 @@ def test_each_task_gives_its_parts_in_order_and_then_ends(readers: Readers) -> N
 
 
 @pytest.mark.parametrize(
-    ("what", "cause"),
-    [("raise", "bad bytes"), ("kill", "SIGKILL"), ("segv", "SIGSEGV"), ("exit", "exit code 3")],
+    ("what", "cause", "again"),
+    [
+        ("raise", "bad bytes", True),
+        ("broken", "no film", False),
+        ("kill", "SIGKILL", True),
+        ("segv", "SIGSEGV", False),
+        ("exit", "exit code 3", True),
+    ],
 )
-def test_a_file_that_kills_its_reader_costs_only_itself(readers: Readers, what: str, cause: str) -> None:
+def test_a_file_that_kills_its_reader_costs_only_itself(
+    readers: Readers, what: str, cause: str, again: bool
+) -> None:
     seen = collect(readers, ["ok", what, "ok", what, "ok"], processes=2)
     for number in (0, 2, 4):
         assert seen[number][-1] == Finished(number)
@@ -84,6 +95,7 @@ def test_a_file_that_kills_its_reader_costs_only_itself(readers: Readers, what: 
         last = seen[number][-1]
         assert isinstance(last, Failed)
         assert cause in last.error
+        assert last.again == again
 
 
 @pytest.mark.slow

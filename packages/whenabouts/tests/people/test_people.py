@@ -81,7 +81,9 @@ def test_phrases_and_every_place_are_narrowed_as_well(corpus: Corpus) -> None:
     ada = corpus.search("engine", all=True, where="speaker=Ada")
     assert 0 < len(ada) < len(everywhere)
     assert all(scored.moment.start % 120 < 20 for scored in ada)
-    assert len(corpus.search('"light the engine"', where="speaker=Ben")) == 0
+    quoted = corpus.search('"light the engine"', where="speaker=Ben")
+    assert quoted.answer != "match" and "within a minute" in quoted.notes[0]
+    assert len(corpus.search('"light the engine"', all=True, where="speaker=Ben")) == 0
 
 
 def test_who_is_not_there_is_said_with_those_who_are(corpus: Corpus) -> None:

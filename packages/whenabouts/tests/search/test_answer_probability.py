@@ -27,10 +27,8 @@ from whenabouts.search.searcher import Searcher
 from whenabouts.search.stored_calibration import load_calibration
 from whenabouts.search.word_units import Rarity
 
-
-def english(video_id: str) -> str:
-    """The language of every video."""
-    return "en"
+ENGLISH = dict.fromkeys(("film", "talk", "sound_of_the_film"), "en")
+"""The language of every video."""
 
 
 def scored(video: str, score: float, text: str) -> ScoredMoment:
@@ -42,9 +40,9 @@ def test_a_copy_of_a_recording_is_no_rival_of_the_first_moment() -> None:
     first, other = scored("film", 9.0, "the crown jewels"), scored("talk", 5.0, "a jewel")
     copy = replace(first, moment=Moment("sound_of_the_film", 0.0, 4.0))
     rival = scored("talk", 9.0, "the jewels of the crown")
-    alone = features_of("crown jewels", [first, other], lambda _: None, english)
-    assert features_of("crown jewels", [first, copy, other], lambda _: None, english) == alone
-    assert features_of("crown jewels", [first, rival, other], lambda _: None, english) != alone
+    alone = features_of("crown jewels", [first, other], [None], ENGLISH)
+    assert features_of("crown jewels", [first, copy, other], [None], ENGLISH) == alone
+    assert features_of("crown jewels", [first, rival, other], [None], ENGLISH) != alone
 
 
 def test_a_copy_in_other_cues_and_a_translation_are_no_rivals() -> None:
@@ -53,14 +51,12 @@ def test_a_copy_in_other_cues_and_a_translation_are_no_rivals() -> None:
     recut = scored("film again", 8.5, words.split(" ", 3)[3] + " through the gate")
     translated = scored("le film", 8.8, "les voleurs ont pris les joyaux de la couronne dans la tour")
 
-    def language_of(video: str) -> str:
-        return "fr" if video == "le film" else "en"
-
-    assert rivals_of([first, translated, recut, other], language_of) == [first, other]
-    assert rivals_of([translated, first, recut, other], language_of) == [translated]
+    languages = {"film": "en", "film again": "en", "talk": "en", "le film": "fr"}
+    assert rivals_of([first, translated, recut, other], languages) == [first, other]
+    assert rivals_of([translated, first, recut, other], languages) == [translated]
     # Two talks about one subject share words, and are rivals.
     talk = scored("talk", 8.0, "the crown jewels are kept in the tower, and people queue to see them by day")
-    assert rivals_of([first, talk], language_of) == [first, talk]
+    assert rivals_of([first, talk], languages) == [first, talk]
 
 
 def test_a_film_and_its_sound_are_equally_right(samples_corpus: Path) -> None:
@@ -89,9 +85,8 @@ def test_in_a_longer_video_more_places_compete_unless_it_is_said_as_it_stands() 
     ranked = [scored("talk", 9.0, "a jewel"), scored("film", 5.0, "crowns")]
 
     def probability(hours: float, *, phrase: bool) -> float:
-        features = features_of(
-            "crown jewels", ranked, lambda _: Spoken(4.0, 2.0, phrase, hours), english, 100
-        )
+        there = Spoken(4.0, 2.0, phrase, hours)
+        features = features_of("crown jewels", ranked, [there, there], ENGLISH)
         return general().of_first(features[0], has_words=True)
 
     assert probability(24.0, phrase=False) < probability(1.0, phrase=False)
@@ -121,8 +116,8 @@ def test_what_is_written_in_the_picture_counts_as_what_is_said(query: str, is_ph
     ]
     rarity = {answer.stream: Rarity.in_texts(answer.block.text) for answer in answers}
     both, said = found_by("subtitle", "screen_text"), found_by("subtitle")
-    there = most_spoken(spoken_at(query, both, answers, rarity), both)
-    alone = most_spoken(spoken_at(query, said, answers, rarity), said)
+    there = most_spoken(spoken_at(query, [both], answers, rarity)[0], both)
+    alone = most_spoken(spoken_at(query, [said], answers, rarity)[0], said)
     assert there is not None and there.spoken > 0 and there.phrase == is_phrase
     assert alone is not None and alone.spoken == 0 and not alone.phrase
 
@@ -131,8 +126,8 @@ def test_words_that_are_said_beside_a_sound_are_no_evidence_of_the_sound() -> No
     answers = [answer_of("subtitle", "glass breaks on the floor"), answer_of("sound", "")]
     rarity = {"subtitle": Rarity.in_texts(answers[0].block.text)}
     words, sound = found_by("subtitle"), found_by("sound")
-    by_stream = spoken_at("glass breaks", sound, answers, rarity)
-    assert by_stream == spoken_at("glass breaks", words, answers, rarity)
+    by_stream, beside = spoken_at("glass breaks", [sound, words], answers, rarity)
+    assert by_stream == beside
     assert most_spoken(by_stream, words) == by_stream["subtitle"]
     assert most_spoken(by_stream, sound) is None
 
@@ -141,8 +136,8 @@ def test_a_sound_in_a_list_of_all_streams_is_as_sure_as_by_itself() -> None:
     answers = [answer_of("subtitle", "we are at the harbour"), answer_of("sound", "")]
     rarity = {"subtitle": Rarity.in_texts(answers[0].block.text)}
     sound = [replace(found_by("sound"), chance_percentile=0.99)]
-    in_all = with_probabilities("glass breaks", sound, answers, rarity, general(), english)
-    alone = with_probabilities("glass breaks", sound, answers[1:], {}, general(), english)
+    in_all = with_probabilities("glass breaks", sound, answers, rarity, general(), ENGLISH)
+    alone = with_probabilities("glass breaks", sound, answers[1:], {}, general(), ENGLISH)
     assert in_all.moments[0].confidence == alone.moments[0].confidence
 
 

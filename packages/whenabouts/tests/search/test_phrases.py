@@ -91,3 +91,9 @@ def test_quotation_marks_without_end_cost_no_time() -> None:
     assert parsed_query("« " * 100_000).phrases == ()
     assert mentions_of("a" * 2_000, ["a" * 200_000]) == []
     assert time.perf_counter() - began < 5
+
+
+def test_signs_that_stand_for_hyphens_inside_take_no_exponential_time() -> None:
+    began = time.process_time()
+    assert mentions_of("l" + "\x01" * 40 + "e", ["l" + "\x01" * 60 + "x", "l\x01e"]) == [(1, 1)]
+    assert time.process_time() - began < 1

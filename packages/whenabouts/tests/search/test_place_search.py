@@ -8,6 +8,7 @@ from whenabouts import Corpus, SearchOptions, SearchResult, UsageError
 from whenabouts.index.records import natural_key
 from whenabouts.search.place_search import search_words
 from whenabouts.search.places import TOGETHER_SECONDS
+from whenabouts.search.search_result import percent_beside
 from whenabouts.streams import stream
 
 LINES = {
@@ -60,17 +61,39 @@ def test_other_words_rank_the_places_of_a_phrase(talks: Corpus) -> None:
 
 def test_each_quoted_phrase_must_be_said_there(talks: Corpus) -> None:
     assert listed(talks.search('"main bus" "oxygen tank"', all=True)) == [("talk 2", 0.0, GAP + 4)]
-    apart = talks.search('"main bus" "闪电网络"')
+    apart = talks.search('"main bus" "闪电网络"', all=True)
     assert (apart.answer, len(apart)) == ("no_match", 0)
     assert apart.notes == ("each part of that is said, but nowhere all of it within a minute",)
 
 
-def test_a_phrase_that_nobody_says_is_no_match_and_that_is_said(talks: Corpus) -> None:
-    for options in (SearchOptions(), SearchOptions(all=True)):
+def test_a_phrase_that_nobody_says_has_no_place_and_that_is_said(talks: Corpus) -> None:
+    for options in (SearchOptions(min_confidence=0.1), SearchOptions(all=True)):
         result = talks.search('"main bus" "bus undervolt"', options=options)
         assert (result.answer, len(result), result.interval) == ("no_match", 0, None)
         assert result.notes == ("nobody says “bus undervolt”",)
         assert result.coverage is not None and result.coverage.streams == {"subtitle": 3}
+
+
+@pytest.mark.parametrize(
+    ("word", "confidence", "percent"),
+    [("said here", 0.94, 94), ("said here", 0.3, None), ("maybe", 0.6, 60), ("maybe", 0.94, None)],
+)
+def test_no_percentage_contradicts_the_word_beside_it(
+    word: str, confidence: float, percent: int | None
+) -> None:
+    assert percent_beside(word, confidence) == percent
+
+
+def test_the_words_of_a_phrase_that_nobody_says_are_searched_and_are_no_match(talks: Corpus) -> None:
+    quoted = talks.search('"main bus" "bus undervolt"')
+    plain = talks.search("main bus bus undervolt")
+    assert [scored.moment for scored in quoted] == [scored.moment for scored in plain]
+    assert quoted.moments and quoted.query == '"main bus" "bus undervolt"'
+    assert quoted.answer == "unsure" and quoted.doubt
+    assert quoted.notes[:2] == (
+        "nobody says “bus undervolt”",
+        "these moments fit the words without the quotation marks",
+    )
 
 
 def test_scripts_accents_and_marks_without_a_partner(talks: Corpus) -> None:

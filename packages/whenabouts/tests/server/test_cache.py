@@ -93,7 +93,8 @@ def test_what_fails_while_it_is_written_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_server_left_half_written_goes_after_a_while(tmp_path: Path) -> None:
-    old, young = tmp_path / "ab" / "abc-1-1.part.mp4", tmp_path / "ab" / "abd-1-1.part.mp4"
+    stems = f"ab{'0' * 38}", f"ab{'1' * 38}"
+    old, young = (tmp_path / "ab" / f"{stem}-1-1.part.mp4" for stem in stems)
     old.parent.mkdir()
     for path in (old, young):
         path.write_bytes(KILO)
@@ -101,6 +102,19 @@ def test_what_a_killed_server_left_half_written_goes_after_a_while(tmp_path: Pat
     cache = Cache(tmp_path, 1 << 20)
     assert files(tmp_path) == {young.name}
     assert cache.bytes == 0
+
+
+def test_files_of_others_in_the_folder_are_neither_counted_nor_deleted(tmp_path: Path) -> None:
+    theirs = [tmp_path / "24" / "24-07-01.jpg", tmp_path / "24" / "film.part", tmp_path / "ab" / ("0" * 40)]
+    for path in theirs:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(KILO)
+        os.utime(path, (time.time() - 7200,) * 2)
+    cache = Cache(tmp_path, 1500)
+    put(cache, name("a"))
+    put(cache, name("b"))
+    assert all(path.exists() for path in theirs)
+    assert cache.bytes == 1000
 
 
 def test_a_folder_that_cannot_be_used_is_told_before_anything_is_served(tmp_path: Path) -> None:

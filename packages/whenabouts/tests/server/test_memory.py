@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from starlette.types import Message
 from tests.server.conftest import Open, error_of
 
 from whenabouts.resident import resident_bytes
@@ -137,7 +140,7 @@ def test_a_bound_is_divided_so_that_all_parts_together_stay_below_it() -> None:
         assert 512 << 20 <= parts.decoder <= largest
         assert 1 <= parts.decoders <= 3
     assert Parts.of(18 << 30, needs, 4, 3, largest).decoder == largest
-    with pytest.raises(UsageError, match=r"--memory 2806: .* needs 2808 MB or more.*2 times"):
+    with pytest.raises(UsageError, match=r"--memory 2806: .* needs 2840 MB or more.*2 times"):
         Parts.of(1403 << 20, needs, 4, 3, largest, count=2)
 
 
@@ -160,3 +163,95 @@ def test_a_bound_below_what_the_corpus_needs_is_refused_at_the_start(indexed: Pa
             assert urllib.request.urlopen(address, timeout=60).status == 200
         server.terminate()
         assert server.wait(60) == 0
+
+
+def test_room_for_a_body_is_held_before_a_byte_of_it_is_read(opened: Open, indexed: Path) -> None:
+    client = opened(indexed)
+    service = client.application.service
+    length = 1 << 20
+    # Two bodies of four copies each may take half of what is free.
+    service.memory = MemoryBound(100 << 20, [], 0, lambda: 100 * length - 2 * 2 * 4 * length)
+    begun, ended, answers = list[int](), asyncio.Event(), list[int]()
+
+    async def upload(number: int, headers: list[tuple[bytes, bytes]]) -> None:
+        path, host = "/api/search", (b"host", b"localhost")
+        scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode()}
+        scope |= {"query_string": b"", "headers": [host, *headers]}
+
+        async def receive() -> Message:
+            begun.append(number)
+            await ended.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                answers.append(message["status"])
+
+        await client.application(scope, receive, send)
+
+    async def all_of_them() -> None:
+        declared = [(b"content-length", b"%d" % length)]
+        tasks = [asyncio.create_task(upload(number, declared)) for number in range(20)]
+        tasks.append(asyncio.create_task(upload(20, [(b"transfer-encoding", b"chunked")])))
+        while len(answers) < 19:
+            await asyncio.sleep(0.01)
+        assert (begun, answers) == ([0, 1], [503] * 19)
+        ended.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(all_of_them())
+    with service.memory.body(length), service.memory.body(length), pytest.raises(ServerError):
+        service.memory.check()
+        with service.memory.body(length):
+            pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("uploads", [120, 160])
+def test_unfinished_uploads_keep_to_the_bound(indexed: Path, tmp_path: Path, uploads: int) -> None:
+    command = [sys.executable, "-m", "whenabouts", "serve", "--corpus", str(indexed), "--port", "0"]
+    command += ["--cache", str(tmp_path), "--memory"]
+    refused = subprocess.run([*command, "200"], capture_output=True, text=True, timeout=300)
+    found = re.search(r"needs (\d+) MB or more", refused.stderr)
+    assert found is not None, refused.stderr
+    server = subprocess.Popen([*command, found[1]], stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        port = re.search(r":(\d+)/", server.stdout.readline())
+        assert port is not None
+        before = peak_of(server.pid)
+
+        async def upload(ended: asyncio.Event) -> None:
+            with contextlib.suppress(OSError, TimeoutError):  # most are refused
+                _, writer = await asyncio.open_connection("127.0.0.1", int(port[1]))
+                writer.write(
+                    b"POST /api/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                    b"Content-Length: 8900000\r\n\r\n" + b"A" * 8_899_999
+                )
+                await asyncio.wait_for(writer.drain(), 5)
+                await ended.wait()
+                writer.close()
+
+        async def all_of_them() -> None:
+            ended = asyncio.Event()
+            sent = [asyncio.create_task(upload(ended)) for _ in range(uploads)]
+            await asyncio.sleep(5)
+            address = f"http://127.0.0.1:{port[1]}/api/search?query=crown"
+            answer = await asyncio.to_thread(urllib.request.urlopen, address, timeout=60)
+            assert answer.status == 200
+            ended.set()
+            await asyncio.gather(*sent)
+
+        asyncio.run(all_of_them())
+        assert peak_of(server.pid) - before < 150 << 20
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def peak_of(process: int) -> int:
+    """The most memory that a process had, in bytes."""
+    status = Path(f"/proc/{process}/status").read_text()
+    match = re.search(r"VmHWM:\s+(\d+) kB", status)
+    assert match is not None
+    return int(match[1]) << 10

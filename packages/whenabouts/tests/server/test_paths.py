@@ -46,6 +46,18 @@ def test_paths_are_no_names(stranger: Client, client: Client, samples: Path, ind
     assert stranger.get("/api/search", params={"query": "a", "within": "friday.mp4"}).status_code == 200
 
 
+def test_a_message_names_files_of_known_folders_without_any_folder() -> None:
+    paths = Paths(are_shown=False, places=["/srv/my.corpus"], folders=["/home/al: ice/films: all", "/"])
+    for text, shown in (
+        ("/home/al: ice/films: all/a.mp4: it is empty", "a.mp4: it is empty"),
+        ("/home/al: ice/films: all/2024/b.mp4 is cut off", "b.mp4 is cut off"),
+        ("/home/al: ice/films: all cannot be read", "films: all cannot be read"),
+        ("/srv/my.corpus/jobs: the disk is full", "my.corpus/jobs: the disk is full"),
+        ("1/2 of it", "1/2 of it"),
+    ):
+        assert paths.without_folders(text) == shown
+
+
 def test_no_answer_names_a_folder(stranger: Client, indexed: Path, caplog: pytest.LogCaptureFixture) -> None:
     folders = {str(Path(record.path).parent) for record in Store.open(indexed).videos()} | {str(indexed)}
     video = id_of(stranger, "friday.mp4")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from tests.server.conftest import Open
 from tests.uncalibrated import uncalibrated
 
 from whenabouts.corpus import Corpus
+from whenabouts.index.records import StoreError
 from whenabouts.indexing import plan_index, run_index
 from whenabouts.server.service import Readers
 from whenabouts.server.settings import Limits
@@ -35,6 +38,24 @@ def test_handles_share_the_encoder(indexed: Path) -> None:
         [mine] = first.encoders.for_queries().values()
         [yours] = second.encoders.for_queries().values()
         assert mine is yours
+
+
+def test_another_corpus_in_its_place_is_opened_once_and_nothing_kept_of_the_first(
+    indexed: Path, one_video: Path, tmp_path: Path
+) -> None:
+    place, forgotten = tmp_path / "c", list[int]()
+    shutil.copytree(indexed, place)
+    readers = Readers(Corpus(place, create=False), 2, lambda: forgotten.append(1))
+    with readers.lent() as handle:
+        assert len(handle.records()) > 1
+    place.rename(tmp_path / "away")
+    with pytest.raises(StoreError), readers.lent() as handle:
+        handle.records()
+    shutil.copytree(one_video / "corpus", place)
+    with readers.lent() as first, readers.lent() as second:
+        assert len(first.records()) == len(second.records()) == 1
+        assert first.encoders._encoders is second.encoders._encoders
+    assert forgotten == [1]
 
 
 def test_searches_at_once_answer_as_one_alone(opened: Open, indexed: Path) -> None:

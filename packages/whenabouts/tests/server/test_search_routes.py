@@ -88,6 +88,7 @@ def test_why_over_http_is_what_doctor_why_says(
 def test_curves_over_http_are_those_of_the_searcher(client: Client, indexed: Path, friday: str) -> None:
     corpus = Corpus(indexed, create=False)
     found = client.json(f"/api/videos/{friday}/curves", query="crown jewels")
+    assert found.pop("stream_titles") == {"subtitle": "words"}
     assert found == curves_of(corpus, "crown jewels", friday).to_json()
     curve = found["curves"]["subtitle"]
     assert (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 from tests.server.conftest import TOKEN, Client, Live, Open, error_of
 
-from whenabouts.server.security import COOKIE, HEADERS, Guard, same, session_of
+from whenabouts.server.security import COOKIE, HEADERS, Guard
 from whenabouts.server.settings import Settings
 from whenabouts.types import UsageError
+from whenabouts.workplace.guests import READ, matching, owner_of, session_of
 
 
 @pytest.fixture
@@ -181,6 +183,17 @@ def test_the_link_trades_the_token_for_a_cookie_that_scripts_cannot_read(guarded
     )
 
 
+@pytest.mark.parametrize(
+    "cookie",
+    [f'{COOKIE}="' + '\\"' * 15_000 + '"', f'{COOKIE}="' + "\\" * 30_000 + '"', f"{COOKIE}=x;" * 1_300],
+)
+def test_a_cookie_of_whoever_has_no_token_costs_next_to_nothing(guarded: Client, cookie: str) -> None:
+    guarded.get("/api/videos")
+    began = time.process_time()
+    assert guarded.get("/api/videos", headers={"Cookie": cookie}).status_code == 401
+    assert time.process_time() - began < 0.3
+
+
 def test_a_token_in_the_address_never_leads_to_another_site(guarded: Client) -> None:
     for path in ("//evil.example/", "/%2fevil.example/", "/\\evil.example"):
         where = guarded.get("http://localhost" + path, params={"token": TOKEN}).headers["location"]
@@ -217,12 +230,19 @@ def test_guessing_is_slowed_down_but_the_owner_is_not(guarded: Client) -> None:
     assert guarded.get("/api/videos", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
 
 
+def test_whoever_asks_often_without_a_token_or_with_a_dead_one_is_told_so_each_time(guarded: Client) -> None:
+    for headers in ({}, {"Authorization": "Bearer dead"}, {"Cookie": f"{COOKIE}={session_of('dead')}"}):
+        statuses = {guarded.get("/api/videos", headers=headers).status_code for _ in range(40)}
+        assert statuses == {401}
+
+
 def test_a_person_is_known_by_a_token_of_their_own(tmp_path: Path) -> None:
     async def who(scope: Scope, receive: Receive, send: Send) -> None:
-        await PlainTextResponse(f"[{scope['user']}]")(scope, receive, send)
+        await PlainTextResponse(f"[{scope['guest'].name}]")(scope, receive, send)
 
     hers = "one-of-ada-that-is-long-enough"
-    guard = Guard(who, Settings(token=TOKEN, cache=tmp_path), people={hers: "Ada"}, cookie="judged_by")
+    settings = Settings(token=TOKEN, cache=tmp_path)
+    guard = Guard(who, settings, people={hers: "Ada"}, theirs=(READ,), cookie="judged_by")
     client = TestClient(guard, base_url="http://localhost", follow_redirects=False)
     for token, name in ((TOKEN, ""), (hers, "Ada")):
         assert client.get("/", headers={"Authorization": f"Bearer {token}"}).text == f"[{name}]"
@@ -233,10 +253,12 @@ def test_a_person_is_known_by_a_token_of_their_own(tmp_path: Path) -> None:
     assert client.get("/", headers={"Cookie": f"{COOKIE}={session_of(hers)}"}).status_code == 401
 
 
-def test_secrets_are_compared_whatever_they_hold() -> None:
-    assert same("a" * 20, "a" * 20)
-    assert not same("ä", "a" * 20)
-    assert not same("\ud800", "a" * 20)
+@pytest.mark.parametrize("token", ["a" * 20, "a" * 80])
+def test_secrets_are_compared_whatever_they_hold(token: str) -> None:
+    owner = owner_of(token)
+    assert matching(session_of(token), [owner]) is owner
+    for wrong in ("ä", "\ud800", "", token[:-1], token + "a", session_of(token)):
+        assert matching(session_of(wrong), [owner]) is None
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org", "", "127.0.0.1.nip.io"])

@@ -13,6 +13,8 @@ import pytest
 from tests.server.conftest import HOSTILE, Client, Open, error_of, id_of
 
 from whenabouts.corpus import Corpus
+from whenabouts.index.records import ClipColumns, StreamInfo, VideoRecord
+from whenabouts.index.store import Store
 from whenabouts.server.decoding import ClipTask, Decoders
 from whenabouts.video.aside import write_error
 
@@ -34,6 +36,9 @@ def test_a_video_tells_its_length_streams_and_frame_rate(client: Client, friday:
     assert details["duration"] == pytest.approx(6.166, abs=0.01)
     assert (details["frame_rate"], details["width"], details["height"]) == (30.0, 640, 480)
     assert (details["codec"], details["has_audio"], details["available"]) == ("h264", True, True)
+    assert [(each["stream"], each["title"]) for each in details["indexed_streams"]] == [("subtitle", "words")]
+    assert details["indexed_streams"][0]["since"] == details["indexed"]
+    assert details["chapters"] == []
     assert details["streams"] == ["subtitle"]
     assert "path" not in details
 
@@ -46,6 +51,25 @@ def test_cues_are_what_show_prints_and_may_be_narrowed(client: Client, indexed: 
     assert [cue["start"] for cue in client.json(f"/api/videos/{friday}/cues", start=5)["data"]] == [4.3]
     assert client.error(f"/api/videos/{friday}/cues", start=3, end=3) == (400, "invalid_span", "end")
     assert client.error(f"/api/videos/{friday}/cues", start="nan")[:2] == (400, "invalid_parameter")
+
+
+def test_texts_on_the_screen_are_listed_without_the_words_that_are_said(opened: Open, tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "a.corpus", create=True)
+    streams = dict.fromkeys(("subtitle", "screen_text"), "")
+    for name in streams:
+        store.add_stream(StreamInfo(name, "", "", 0))
+    time = np.arange(2.0)
+    store.put_video(
+        VideoRecord("talk", "/talk.mp4", size=1, content_hash="h", streams=streams, words="sidecar:talk.srt"),
+        {name: ClipColumns(time, time + 1, [f"{name} 1", f"{name} 2"], None) for name in streams},
+    )
+    client = opened(tmp_path / "a.corpus")
+    [texts] = client.json("/api/videos/talk/texts")["data"]
+    assert (texts["stream"], texts["title"]) == ("screen_text", "texts on the screen")
+    assert [(each["start"], each["end"]) for each in texts["texts"]] == [(0, 1), (1, 2)]
+    assert [each["text"] for each in texts["texts"]] == ["screen_text 1", "screen_text 2"]
+    cues = client.json("/api/videos/talk/cues")["data"]
+    assert [each["text"] for each in cues] == ["subtitle 1", "subtitle 2"]
 
 
 def test_the_words_are_a_file_in_three_formats(client: Client, friday: str) -> None:

@@ -87,7 +87,7 @@ class Loudness(Stream):
         self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]
     ) -> tuple[float, float, str]:
         assert isinstance(batch, SoundBatch)
-        assert batch.start == (kept[-1][1] if kept else 0.0), "what was kept before is handed on in order"
+        assert not kept or batch.start == kept[-1][1], "what was kept before is handed on in order"
         loud = float(np.sqrt(np.mean(batch.samples**2)))
         return batch.start, batch.start + len(batch.samples) / 16_000, "silence" if loud < 1e-4 else "noise"
 

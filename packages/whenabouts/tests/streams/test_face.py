@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +11,16 @@ import pytest
 pytest.importorskip("cv2")
 pytest.importorskip("onnx")
 
+from tests.cut_short import Dead, dies_before
 from tests.planted_people import BLUE, RED, face_embedder, face_models, film
 from tests.uncalibrated import uncalibrated
 
 from whenabouts import Corpus
 from whenabouts.cli.main import main
 from whenabouts.encoders.protocol import EncoderUnavailable
+from whenabouts.index.checksums import CHECKSUMS_FILE
 from whenabouts.index.records import EncoderMismatch
+from whenabouts.types import UsageError
 
 SCENES = [(6.0, [RED]), (4.0, []), (6.0, [BLUE]), (6.0, [RED, BLUE])]
 WORDS = (
@@ -139,6 +143,76 @@ def test_a_forgetting_that_was_cut_short_is_finished_by_the_next_run(
     with uncalibrated():
         Corpus(corpus.location).add(films, processes=1)
     assert not holding(corpus, red)
+
+
+@pytest.mark.parametrize(
+    ("command", "gone", "kept"),
+    [
+        (["people", "forget", "Ann"], "red.mp4", "both.mp4"),
+        (["remove", "red.mp4"], "red.mp4", "both.mp4"),
+        (["remove", "--stream", "face"], "both.mp4", ""),
+    ],
+    ids=["forget", "remove", "stream"],
+)
+def test_an_erasing_cut_short_at_any_write_is_finished_by_the_same_command(
+    corpus: Corpus,
+    tmp_path: Path,
+    command: list[str],
+    gone: str,
+    kept: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    corpus.people.name(corpus.people.listed("face")[0].name, "Ann")
+    vector, other = stored(corpus, gone), stored(corpus, kept, 1) if kept else b""
+    answers, writes = set[str](), 0
+    while True:
+        writes += 1
+        place = shutil.copytree(corpus.location, tmp_path / f"copy {writes}")
+        with dies_before(writes):
+            code = main([*command, "--corpus", str(place), "--json"])
+        said = capsys.readouterr()
+        if code == 0:
+            break
+        assert "Dead" in said.err
+        reader = Corpus(place)
+        listed = {person.name: len(person.videos) for person in reader.people.listed("face")}
+        if "forget" in command:  # whole or not there, and under no other name
+            assert listed.pop("Ann", 2) == 2 and len(listed) == 1
+        assert main([*command, "--corpus", str(place), "--json"]) == 0, writes
+        answers.add(capsys.readouterr().out)
+        after = Corpus(place)
+        assert not holding(after, vector) and (not kept or holding(after, other)), writes
+        assert "forget" not in command or not holding(after, b"Ann"), writes
+        assert not after.store.facts("erasing")
+        assert (place / "clips_face.lance").exists() == bool(kept), writes
+        shutil.rmtree(place)
+    assert writes >= 6
+    assert answers == {said.out}
+
+
+def test_a_table_that_was_deleted_in_part_leaves_no_vector(corpus: Corpus) -> None:
+    vector, place = stored(corpus, "both.mp4"), Path(corpus.location)
+    with pytest.raises(Dead), dies_before(4):
+        corpus.remove_stream("face")
+    (place / CHECKSUMS_FILE).unlink(missing_ok=True)  # as a killed writer leaves it
+    shutil.rmtree(place / "clips_face.lance" / "_versions")
+    assert holding(corpus, vector)
+    Corpus(place).remove_stream("face")
+    assert not holding(corpus, vector) and not (place / "clips_face.lance").exists()
+
+
+def test_whoever_writes_next_finishes_an_erasing(corpus: Corpus) -> None:
+    name, red = corpus.people.listed("face")[0].name, stored(corpus, "red.mp4")
+    corpus.people.name(name, "Ann")
+    with pytest.raises(Dead), dies_before(2):
+        corpus.people.forget("Ann")
+    assert holding(corpus, red)
+    other = Corpus(corpus.location)
+    other.people.name(other.people.listed("face")[0].name, "Bob")
+    assert not holding(corpus, red) and not holding(corpus, b"Ann")
+    assert [person.name for person in other.people.listed("face")] == ["Bob"]
+    with pytest.raises(UsageError, match="nobody is called 'Ann'"):
+        other.people.forget("Ann")
 
 
 def test_a_removed_video_and_a_removed_stream_leave_no_vector(corpus: Corpus) -> None:

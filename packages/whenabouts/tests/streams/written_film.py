@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 from pathlib import Path
 
 import av
@@ -23,13 +24,37 @@ def slide(*lines: str, size: tuple[int, int] = (640, 360), seed: int = 0) -> Pic
     return np.asarray(np.clip(np.asarray(picture) + noise, 0, 255), np.uint8)
 
 
-def write_film(path: Path, frame: Callable[[int], Picture], seconds: int, rate: int = 2) -> Path:
-    """A film whose frame number k is `frame(k)`."""
+def write_film(
+    path: Path,
+    frame: Callable[[int], Picture],
+    seconds: int,
+    rate: int = 2,
+    chapters: Sequence[tuple[float, float, str]] = (),
+    begins: int = 0,
+) -> Path:
+    """A film whose frame number k is `frame(k)`, on a clock that shows `begins` seconds at its start.
+
+    Chapters are (start, end, title) on that clock.
+    """
     with av.open(str(path), "w") as container:
         height, width = frame(0).shape[:2]
         stream = container.add_stream("libx264", rate=rate, options={"crf": "26", "preset": "veryfast"})
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        container.set_chapters(
+            [
+                {
+                    "id": number,
+                    "start": round(1000 * start),
+                    "end": round(1000 * end),
+                    "time_base": Fraction(1, 1000),
+                    "metadata": {"title": title} if title else {},
+                }
+                for number, (start, end, title) in enumerate(chapters)
+            ]
+        )
         for number in range(seconds * rate):
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame(number), format="rgb24")))
+            picture = av.VideoFrame.from_ndarray(frame(number), format="rgb24")
+            picture.pts, picture.time_base = number + begins * rate, Fraction(1, rate)
+            container.mux(stream.encode(picture))
         container.mux(stream.encode(None))
     return path

@@ -389,3 +389,8 @@ def test_cues_beyond_100_hours_are_left_out_with_a_note(tmp_path: Path) -> None:
     track = read_cue_file(path)
     assert [cue.text for cue in track.cues] == ["words 0", "words 1"]
     assert "1 cue(s) with times beyond 100 hours" in track.notes
+
+
+def test_the_last_time_of_cues_before_0_is_0(tmp_path: Path) -> None:
+    (tmp_path / "a.srt").write_text("1\n-00:00:09,000 --> -00:00:05,000\nearly\n")
+    assert last_time(tmp_path / "a.srt") == 0

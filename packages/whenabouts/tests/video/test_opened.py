@@ -15,7 +15,7 @@ from whenabouts.intake.opening import open_regular, read_regular
 from whenabouts.video.cues import SubtitleError, last_time, read_cue_file
 from whenabouts.video.files import content_hash
 from whenabouts.video.frames import sample_frames
-from whenabouts.video.headers import missing_bytes
+from whenabouts.video.headers import missing_bytes, track_matrices
 from whenabouts.video.opened import FORMATS, open_container
 from whenabouts.video.probe import MediaError, open_media, probe
 
@@ -183,3 +183,17 @@ def test_descriptors_are_closed(studio: Studio, tmp_path: Path) -> None:
         with pytest.raises(MediaError):
             probe(tmp_path)
     assert len(list(Path("/dev/fd").iterdir())) == before
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x1aE\xdf\xa3\x01\xff\xff\xff\xff\xff\xff\xfe" + bytes(8),
+        b"\0\0\0\3ftyp" + bytes(8),
+        b"\0\0\0\x08ftyp\0\0\0\1mdat" + b"\xff" * 8 + bytes(8),
+    ],
+)
+def test_a_length_that_is_no_place_in_a_file_is_no_error_of_the_disk(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "film.mp4").write_bytes(data)
+    assert missing_bytes(tmp_path / "film.mp4") >= 0
+    assert track_matrices(tmp_path / "film.mp4") == {}

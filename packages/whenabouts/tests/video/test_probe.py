@@ -9,6 +9,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
+from tests.streams.written_film import slide, write_film
 
 from whenabouts.video.headers import missing_bytes
 from whenabouts.video.probe import MediaError, probe
@@ -47,6 +48,31 @@ def test_of_six_streams_the_first_video_and_both_subtitle_tracks_are_seen(sample
         (2, "eng", True),
         (5, "eng", True),
     ]
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+def test_chapters_are_read(tmp_path: Path, suffix: str) -> None:
+    named = [(0.0, 2.0, "Welcome"), (2.0, 4.0, "Tides  and\ncurrents"), (4.0, 6.0, "")]
+    film = write_film(tmp_path / f"course{suffix}", lambda _: slide("A"), 6, chapters=named)
+    found = [(chapter.start, chapter.end, chapter.title) for chapter in probe(film).chapters]
+    assert found == [(0.0, 2.0, "Welcome"), (2.0, 4.0, "Tides and currents"), (4.0, 6.0, "")]
+
+
+@pytest.mark.parametrize("shift", [0, 100])
+def test_chapters_count_from_the_beginning_of_a_film_whose_clock_does_not(tmp_path: Path, shift: int) -> None:
+    """By the film's own clock, as Matroska has them, or from 0, as FFmpeg also writes them."""
+    named = [(shift + 0.0, shift + 2.0, "Welcome"), (shift + 2.0, shift + 6.0, "Tides")]
+    film = write_film(tmp_path / "course.mkv", lambda _: slide("A"), 6, chapters=named, begins=100)
+    found = probe(film)
+    assert found.duration == pytest.approx(6, abs=0.6)
+    times = [(chapter.start, chapter.end) for chapter in found.chapters]
+    assert times == [pytest.approx((0, 2), abs=0.01), pytest.approx((2, 6), abs=0.01)]
+
+
+def test_a_title_that_is_no_utf8_is_no_reason_to_refuse_a_film(tmp_path: Path) -> None:
+    film = write_film(tmp_path / "course.mp4", lambda _: slide("A"), 4, chapters=[(0.0, 4.0, "Tides")])
+    film.write_bytes(film.read_bytes().replace(b"Tides", b"T\xfcdes"))
+    assert [chapter.title for chapter in probe(film).chapters] == ["T\ufffddes"]
 
 
 def test_audio_only_has_no_picture(samples: Path) -> None:

@@ -51,6 +51,13 @@ def test_moments_are_added_ordered_trimmed_noted_and_taken_out(collections: Coll
     assert videos(collections) == ["video-0", "video-1", "video-2"]
     collections.move("film", first.id, first.id)
     assert videos(collections) == ["video-0", "video-1", "video-2"]
+    assert [each.id for each in collections.reorder("film", [3, 1, 2]).items] == [
+        third.id,
+        first.id,
+        second.id,
+    ]
+    collections.reorder("film", [2, 3, 1])
+    assert videos(collections) == ["video-0", "video-1", "video-2"]
     changed = collections.change("film", second.id, start=1.25, note="shorter", tags=["b", " a ", "b"])
     assert changed.items[1].moment == Moment("video-1", 1.25, 2.5)
     assert (changed.items[1].note, changed.items[1].tags) == ("shorter", ("b", "a"))
@@ -95,6 +102,7 @@ def test_a_change_that_fails_leaves_everything_as_it_was(collections: Collection
         lambda: collections.change("film", item.id, tags=["x"] * 1 + [str(at) for at in range(20)]),
         lambda: collections.remove("film", [item.id, "nobody"]),
         lambda: collections.move("film", item.id, "nobody"),
+        lambda: collections.reorder("film", [1, 1]),
         lambda: collections.add("film", moments(MOST_ITEMS)),
     )
     for fails in changes:

@@ -3,6 +3,7 @@
 from whenabouts.cli.verbs import Verb
 
 EVALUATE = Verb("whenabouts_bench.cli.evaluate", "measure a run against judgements", "research")
+BENCH = Verb("whenabouts_bench.cli.bench", "measure any system on published tasks", "research")
 COMPARE = Verb("whenabouts_bench.cli.compare", "test whether runs really differ", "research")
 REPORT = Verb("whenabouts_bench.cli.report", "write a page that shows where a run fails", "research")
 CONVERT = Verb("whenabouts_bench.cli.convert", "write judgements or a run in another format", "research")

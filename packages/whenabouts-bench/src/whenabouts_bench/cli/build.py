@@ -6,28 +6,43 @@ import argparse
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from whenabouts.cli.options import (
-    add_corpus,
-    add_format,
-    add_seed,
-    add_sentence_encoder,
-    add_verb,
-    print_either,
-    print_json,
-    print_lines,
-    wants_json,
-)
+from whenabouts.cli.options import add_corpus, add_format, add_seed, add_verb
+from whenabouts.cli.terminal import print_either, print_json, print_lines, wants_json
+from whenabouts.encoders import open_text_encoder
+from whenabouts.intake.files import refuse_overwriting, write_atomically
 from whenabouts.types import UsageError, number_of
 from whenabouts_bench.cli.build_judging import add_judging
 from whenabouts_bench.cli.build_queries import add_queries
-
-if TYPE_CHECKING:
-    from whenabouts_bench.formats.annotations import Annotations
-    from whenabouts_bench.relevance.emscore import Frames
-    from whenabouts_bench.relevance.pools import Pools
-    from whenabouts_bench.relevance.similarity import VectorSimilarity
+from whenabouts_bench.cli.options import add_dataset, add_sentence_encoder
+from whenabouts_bench.datasets import open_dataset
+from whenabouts_bench.formats import read_annotations
+from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.formats.jsonl import FILES, files_of
+from whenabouts_bench.judging.pool_check import answers_of, write_check
+from whenabouts_bench.judging.recordings import in_corpus, in_folder
+from whenabouts_bench.released.mvmr_pools import AsReleased
+from whenabouts_bench.relevance.emscore import Frames
+from whenabouts_bench.relevance.people import LABELLING, VIDEO_URL, judge_answers, read_answers, write_tasks
+from whenabouts_bench.relevance.pool_examples import examples
+from whenabouts_bench.relevance.pool_files import write_judgements, write_released
+from whenabouts_bench.relevance.pool_frames import (
+    corpus_scorer,
+    feature_scorer,
+    files_of_videos,
+    video_scorer,
+)
+from whenabouts_bench.relevance.pool_report import (
+    about_lines,
+    count_pools,
+    table_lines,
+    target_query,
+    write_report,
+)
+from whenabouts_bench.relevance.pools import Pools, PoolSettings, build_pools
+from whenabouts_bench.relevance.similarity import VectorSimilarity
+from whenabouts_bench.relevance.threshold_study import draw_study, read_rated_pairs, study_thresholds
 
 _EPILOG = """\
 examples:
@@ -93,16 +108,8 @@ def _add_mvmr(kinds: Any) -> None:
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--dataset", metavar="NAME", help="a data set that `whenabouts datasets` lists")
-    source.add_argument(
+    add_dataset(parser).add_argument(
         "--annotations", metavar="FILE", help="or: judgements with texts, in any known format"
-    )
-    parser.add_argument(
-        "--data",
-        metavar="DIR",
-        default=".",
-        help="the folder that holds the data set's files (default: here)",
     )
     parser.add_argument(
         "--split", metavar="NAME", default="test", help="split of the data set (default: test)"
@@ -199,6 +206,14 @@ def _add_tasks(kinds: Any) -> None:
         help="the tasks to write; the labelling interface goes into FILE.xml",
     )
     parser.add_argument(
+        "--judge",
+        action="store_true",
+        help="write a task set of `whenabouts judge` instead: --out is its folder, --videos or --corpus has "
+        "the recordings",
+    )
+    parser.add_argument("--videos", metavar="DIR", help="the recordings, named as the videos are")
+    add_corpus(parser)
+    parser.add_argument(
         "--queries",
         type=int,
         default=100,
@@ -224,7 +239,10 @@ def _add_answers(kinds: Any) -> None:
     )
     _add_pools(parser)
     parser.add_argument(
-        "--answers", metavar="FILE", required=True, help="Label Studio's export, JSON or JSON-MIN"
+        "--answers",
+        metavar="PATH",
+        required=True,
+        help="Label Studio's export, or the folder that was judged",
     )
     add_format(parser)
     parser.set_defaults(run=run_answers)
@@ -241,14 +259,6 @@ def _add_pools(parser: argparse.ArgumentParser) -> None:
 
 def run_mvmr(options: argparse.Namespace) -> int:
     """Build, write, count."""
-    from whenabouts.encoders import open_text_encoder
-    from whenabouts_bench.released.mvmr_pools import AsReleased
-    from whenabouts_bench.relevance.pool_files import write_judgements, write_released
-    from whenabouts_bench.relevance.pool_frames import files_of_videos
-    from whenabouts_bench.relevance.pool_report import target_query, write_report
-    from whenabouts_bench.relevance.pools import PoolSettings, build_pools
-    from whenabouts_bench.relevance.similarity import VectorSimilarity
-
     _check_outputs(options)
     rules = AsReleased if options.as_released else PoolSettings
     settings = rules(options.pool_size, options.positives, options.positive, options.negative, options.seed)
@@ -286,10 +296,6 @@ def _make_folder(folder: Path) -> None:
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
-    from whenabouts.intake.files import refuse_overwriting
-    from whenabouts_bench.datasets import open_dataset
-    from whenabouts_bench.formats.jsonl import FILES, files_of
-
     if not (options.out or options.judgements):
         raise UsageError("what is to be written? Give --out FILE.json, --judgements DIR, or both")
     source = options.annotations or open_dataset(options.dataset, options.data).file(options.split).path
@@ -299,9 +305,6 @@ def _check_outputs(options: argparse.Namespace) -> None:
 
 
 def _annotations(options: argparse.Namespace) -> Annotations:
-    from whenabouts_bench.datasets import open_dataset
-    from whenabouts_bench.formats import read_annotations
-
     if options.annotations:
         return read_annotations(options.annotations)
     return open_dataset(options.dataset, options.data).annotations(options.split)
@@ -309,8 +312,6 @@ def _annotations(options: argparse.Namespace) -> Annotations:
 
 def _scorer(options: argparse.Namespace, annotations: Annotations, kind: type[Frames]) -> tuple[Any, str]:
     """(EMScore over the frames that were named, what made them); (None, "") without the visual check."""
-    from whenabouts_bench.relevance.pool_frames import corpus_scorer, feature_scorer, video_scorer
-
     if options.no_visual:
         if options.features or options.clip:
             raise UsageError(
@@ -334,9 +335,6 @@ def _scorer(options: argparse.Namespace, annotations: Annotations, kind: type[Fr
 def _show_pools(
     options: argparse.Namespace, pools: Pools, similarity: VectorSimilarity, files: list[str]
 ) -> None:
-    from whenabouts_bench.relevance.pool_examples import examples
-    from whenabouts_bench.relevance.pool_report import about_lines, count_pools, table_lines
-
     counts = count_pools(pools.annotations)
     if wants_json(options):
         print_json({"files": files, **pools.about(), "counts": asdict(counts)})
@@ -351,9 +349,6 @@ def _show_pools(
 
 def run_thresholds(options: argparse.Namespace) -> int:
     """Compare with people's ratings."""
-    from whenabouts.encoders import open_text_encoder
-    from whenabouts_bench.relevance.threshold_study import draw_study, read_rated_pairs, study_thresholds
-
     pairs = read_rated_pairs(Path(options.pairs))
     if options.report:
         _make_folder(Path(options.report))
@@ -372,12 +367,11 @@ def run_thresholds(options: argparse.Namespace) -> int:
 
 def run_tasks(options: argparse.Namespace) -> int:
     """Write tasks and the labelling interface."""
-    from whenabouts.intake.files import refuse_overwriting, write_atomically
-    from whenabouts_bench.formats import read_annotations
-    from whenabouts_bench.formats.jsonl import files_of
-    from whenabouts_bench.relevance.people import LABELLING, VIDEO_URL, write_tasks
-
     out = Path(options.out)
+    if options.judge:
+        return _run_check(options, out)
+    if options.videos:
+        raise UsageError("--videos goes with --judge; Label Studio finds videos by --video-url")
     interface = out.with_suffix(".xml")
     if interface == out:
         raise UsageError(
@@ -398,12 +392,32 @@ def run_tasks(options: argparse.Namespace) -> int:
     return 0
 
 
+def _run_check(options: argparse.Namespace, out: Path) -> int:
+    """Write a task set of `whenabouts judge`."""
+    if options.video_url:
+        raise UsageError("--video-url is for Label Studio; with --judge give --videos or --corpus")
+    annotations = read_annotations(options.pools)
+    pooled = {video for pool in annotations.pools.values() for video in pool}
+    videos = {video.id: video for video in annotations.videos if video.id in pooled}
+    if options.videos:
+        videos = in_folder(videos, Path(options.videos))
+    elif options.corpus:
+        videos = in_corpus(videos, options.corpus)
+    made = write_check(annotations, out, videos, queries=options.queries, seed=options.seed)
+    count = len(made.tasks)
+    print_either(
+        options,
+        lambda: {"files": [str(out)], "tasks": count},
+        lambda: [f"{out}: {number_of(count, 'task')}; then: whenabouts judge {out}"],
+    )
+    return 0
+
+
 def run_answers(options: argparse.Namespace) -> int:
     """Say what people found."""
-    from whenabouts_bench.formats import read_annotations
-    from whenabouts_bench.relevance.people import judge_answers, read_answers
-
-    verdict = judge_answers(read_annotations(options.pools), read_answers(Path(options.answers)))
+    given = Path(options.answers)
+    answers = answers_of(given) if given.is_dir() else read_answers(given)
+    verdict = judge_answers(read_annotations(options.pools), answers)
     print_either(options, verdict.to_json, verdict.lines)
     return 0
 

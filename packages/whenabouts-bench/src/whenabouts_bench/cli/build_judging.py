@@ -6,14 +6,29 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from whenabouts.cli.options import add_corpus, add_format, add_seed, add_sentence_encoder, print_either
+from whenabouts.cli.options import add_corpus, add_format, add_seed
+from whenabouts.cli.terminal import print_either
+from whenabouts.encoders import open_text_encoder
 from whenabouts.types import UsageError, Video, number_of
-
-if TYPE_CHECKING:
-    from whenabouts_bench.judging.candidates import Candidate
-    from whenabouts_bench.judging.tasks import TaskSet
+from whenabouts_bench.cli.options import add_sentence_encoder
+from whenabouts_bench.formats import open_run, read_annotations
+from whenabouts_bench.formats.queries import read_queries, with_words
+from whenabouts_bench.judging.candidates import (
+    BATCH,
+    BATCHES,
+    DEPTH,
+    SAME,
+    Candidate,
+    by_caption,
+    by_runs,
+    names_of_runs,
+    not_judged,
+    tasks_of,
+)
+from whenabouts_bench.judging.recordings import in_corpus, in_folder
+from whenabouts_bench.judging.tasks import TaskSet, read_exam
 
 
 def add_judging(kinds: Any) -> None:
@@ -49,6 +64,10 @@ def add_judging(kinds: Any) -> None:
         "--batches", type=int, metavar="N",
         help="batches at most; the next one is judged if the last 5 have a mean grade of 2 (default: 2)",
     )  # fmt: skip
+    add(
+        "--random", type=int, metavar="N",
+        help="with --captions: also judge N random moments of each query (the paper's study: 60 beside 60)",
+    )  # fmt: skip
     add("--videos", metavar="DIR", help="the recordings, named as the videos are")
     add_corpus(parser)
     add(
@@ -68,9 +87,6 @@ def add_judging(kinds: Any) -> None:
 
 def run_judging(options: argparse.Namespace) -> int:
     """Gather candidates, find their recordings, write the folder."""
-    from whenabouts_bench.judging.candidates import tasks_of
-    from whenabouts_bench.judging.tasks import TaskSet, read_exam
-
     _check(options)
     exam = read_exam(Path(options.exam)) if options.exam else ()
     gathered = _by_runs(options) if options.runs else _by_caption(options)
@@ -96,6 +112,8 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError("--run: give the words of its queries with --queries FILE")
     if options.runs and any(value is not None for value in by_caption):
         raise UsageError("--batch and --batches go with --captions; the answers of runs are one batch")
+    if options.runs and options.random is not None:
+        raise UsageError("--random goes with --captions, which says what moments there are")
     if options.captions and options.judged:
         raise UsageError("--judged goes with --run: what moments by caption are worth opens their next batch")
     if options.captions and any(value is not None for value in by_runs):
@@ -114,10 +132,6 @@ class _Gathered:
 
 
 def _by_runs(options: argparse.Namespace) -> _Gathered:
-    from whenabouts_bench.formats import open_run, read_annotations
-    from whenabouts_bench.formats.queries import read_queries
-    from whenabouts_bench.judging.candidates import DEPTH, SAME, by_runs, names_of_runs, not_judged
-
     queries = read_queries(options.queries)
     depth = DEPTH if options.depth is None else options.depth
     same = SAME if options.iou is None else options.iou
@@ -132,25 +146,20 @@ def _by_runs(options: argparse.Namespace) -> _Gathered:
 
 
 def _by_caption(options: argparse.Namespace) -> _Gathered:
-    from whenabouts.encoders import open_text_encoder
-    from whenabouts_bench.formats import read_annotations
-    from whenabouts_bench.formats.queries import read_queries, with_words
-    from whenabouts_bench.judging.candidates import BATCH, BATCHES, by_caption
-
     captions = with_words(read_annotations(options.captions), options.captions)
     queries = read_queries(options.queries).queries if options.queries else captions.queries
     encoder = open_text_encoder(options.encoder)
     batch = BATCH if options.batch is None else options.batch
     batches = BATCHES if options.batches is None else options.batches
-    candidates = by_caption(captions, queries, encoder, batch, batches)
+    drawn = options.random or 0
+    candidates = by_caption(captions, queries, encoder, batch, batches, random=drawn, seed=options.seed)
     made = {"captions": Path(options.captions).name, "encoder": encoder.fingerprint, "batch": batch}
+    made |= {"random": drawn} if drawn else {}
     return _Gathered(candidates, {video.id: video for video in captions.videos}, made)
 
 
 def _recordings(options: argparse.Namespace, videos: Mapping[str, Video]) -> dict[str, Video]:
     """The videos with their recordings and durations. Raises UsageError where a recording is missing."""
-    from whenabouts_bench.judging.recordings import in_corpus, in_folder
-
     if options.videos:
         return in_folder(videos, Path(options.videos))
     return in_corpus(videos, options.corpus) if options.corpus else dict(videos)

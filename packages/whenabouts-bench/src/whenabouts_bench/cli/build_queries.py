@@ -7,15 +7,36 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from whenabouts.cli.options import add_format, add_seed, add_sentence_encoder, print_either
+from whenabouts.cli.options import add_format, add_seed
+from whenabouts.cli.terminal import print_either
+from whenabouts.encoders import open_text_encoder
+from whenabouts.intake.chat import Bounds, Chat, Endpoint, is_address
+from whenabouts.intake.files import refuse_overwriting, write_atomically
 from whenabouts.types import UsageError, number_of
-
-if TYPE_CHECKING:
-    from whenabouts_bench.formats.annotations import Annotations
-    from whenabouts_bench.relevance.imprecise.making import Caption, Maker
-    from whenabouts_bench.relevance.imprecise.sets import QuerySets
+from whenabouts_bench.cli.options import add_dataset, add_sentence_encoder
+from whenabouts_bench.datasets import open_dataset
+from whenabouts_bench.formats import read_annotations
+from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.formats.jsonl import FILES, files_of
+from whenabouts_bench.formats.queries import with_words
+from whenabouts_bench.relevance.imprecise.by_chat import ChatRewriter
+from whenabouts_bench.relevance.imprecise.by_rule import RuleRewriter
+from whenabouts_bench.relevance.imprecise.cast import read_cast
+from whenabouts_bench.relevance.imprecise.making import LEAST_OF, Caption, Maker, Settings, make_captions
+from whenabouts_bench.relevance.imprecise.names import SetNames
+from whenabouts_bench.relevance.imprecise.sets import (
+    REVIEW,
+    QuerySets,
+    of_types,
+    one_pool,
+    query_sets,
+    read_review,
+    write_review,
+)
+from whenabouts_bench.relevance.imprecise.statistics import line_of, replacements, table
+from whenabouts_bench.relevance.imprecise.token_model import TokenModelNames
 
 _BY_RULE = "rule"
 _BY_RULE_AT_ONCE = 500
@@ -38,6 +59,10 @@ def add_queries(kinds: Any) -> None:
         "--rewriter", metavar="rule|ADDRESS#MODEL", default=_BY_RULE,
         help="rule (default: nothing leaves this machine), or the address of an OpenAI-compatible chat "
         "endpoint, to which the descriptions are sent",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cast", metavar="FILE.tsv",
+        help="who the persons are, a line each: name, tab, man, woman or person (default: the rules guess)",
     )  # fmt: skip
     parser.add_argument(
         "--names", metavar="MODEL",
@@ -67,18 +92,10 @@ def add_queries(kinds: Any) -> None:
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--dataset", metavar="NAME", help="a data set that `whenabouts datasets` lists")
-    source.add_argument(
+    add_dataset(parser).add_argument(
         "--annotations", metavar="FILE", action="append",
         help="or: judgements with texts, in any known format; several share one pool of videos",
     )  # fmt: skip
-    parser.add_argument(
-        "--data",
-        metavar="DIR",
-        default=".",
-        help="the folder that holds the data set's files (default: here)",
-    )
     parser.add_argument(
         "--split", metavar="NAME", action="append",
         help="split of the data set (default: train); several share one pool of videos",
@@ -91,9 +108,6 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
 
 def run_queries(options: argparse.Namespace) -> int:
     """Rewrite, check, draw, write, count."""
-    from whenabouts_bench.relevance.imprecise.making import make_captions
-    from whenabouts_bench.relevance.imprecise.sets import REVIEW, query_sets, read_review, write_review
-
     out = Path(options.out)
     annotations = _annotations(options)
     texts = list(dict.fromkeys(query.text.strip() for query in annotations.queries if query.text.strip()))
@@ -119,13 +133,6 @@ def run_queries(options: argparse.Namespace) -> int:
 
 def _annotations(options: argparse.Namespace) -> Annotations:
     """All that was named, as one pool, of the types that were named."""
-    from whenabouts.intake.files import refuse_overwriting
-    from whenabouts_bench.datasets import open_dataset
-    from whenabouts_bench.formats import read_annotations
-    from whenabouts_bench.formats.jsonl import FILES, files_of
-    from whenabouts_bench.formats.queries import with_words
-    from whenabouts_bench.relevance.imprecise.sets import of_types, one_pool
-
     names: Sequence[str]
     if options.annotations:
         names = options.annotations
@@ -143,14 +150,6 @@ def _annotations(options: argparse.Namespace) -> Annotations:
 
 def _maker(options: argparse.Namespace, texts: Sequence[str]) -> Maker:
     """The rewriter and the checks that were named. Raises UsageError, RewriterUnavailable."""
-    from whenabouts.encoders import open_text_encoder
-    from whenabouts.intake.chat import Bounds, Chat, Endpoint, is_address
-    from whenabouts_bench.relevance.imprecise.by_chat import ChatRewriter
-    from whenabouts_bench.relevance.imprecise.by_rule import RuleRewriter
-    from whenabouts_bench.relevance.imprecise.making import Maker, Settings
-    from whenabouts_bench.relevance.imprecise.names import SetNames
-    from whenabouts_bench.relevance.imprecise.token_model import TokenModelNames
-
     by_rule = options.rewriter == _BY_RULE
     if not by_rule and not is_address(options.rewriter):
         raise UsageError(
@@ -159,8 +158,12 @@ def _maker(options: argparse.Namespace, texts: Sequence[str]) -> Maker:
     if not options.timeout > 0:
         raise UsageError(f"--timeout {options.timeout:g}: give seconds, more than 0")
     batch = (_BY_RULE_AT_ONCE if by_rule else 20) if options.batch is None else options.batch
-    settings = Settings(batch=batch)
-    names = SetNames(texts) if by_rule or not options.names else None
+    encoder = open_text_encoder(options.encoder)
+    settings = Settings(least=LEAST_OF.get(encoder.name, Settings.least), batch=batch)
+    if options.cast and options.names and not by_rule:
+        raise UsageError("--cast is for the rules, and a chat model with --names uses none; leave one out")
+    cast = read_cast(Path(options.cast)) if options.cast else None
+    names = SetNames(texts, cast) if by_rule or not options.names else None
     finder = TokenModelNames(options.names) if options.names else names
     if by_rule:
         assert names is not None
@@ -169,7 +172,7 @@ def _maker(options: argparse.Namespace, texts: Sequence[str]) -> Maker:
         bounds = Bounds(seconds=options.timeout)
         rewriter = ChatRewriter(Chat(Endpoint.parse(options.rewriter), bounds))
     assert finder is not None
-    return Maker(rewriter, finder, open_text_encoder(options.encoder), settings)
+    return Maker(rewriter, finder, encoder, settings)
 
 
 def _report(
@@ -180,8 +183,6 @@ def _report(
     open_: Sequence[Caption],
     by_person: dict[str, str],
 ) -> dict[str, Any]:
-    from whenabouts_bench.relevance.imprecise.statistics import replacements, table
-
     described = [query.text.strip() for query in annotations.queries if query.text.strip() in usable]
     parts = {
         "descriptions": annotations,
@@ -201,16 +202,12 @@ def _report(
 
 
 def _write_report(report: dict[str, Any], path: Path) -> None:
-    from whenabouts.intake.files import write_atomically
-
     with write_atomically(path) as stream:
         stream.write(json.dumps(report, ensure_ascii=False, indent=1).encode() + b"\n")
 
 
 def _lines(report: dict[str, Any], out: str) -> list[str]:
     """The report for people."""
-    from whenabouts_bench.relevance.imprecise.statistics import line_of
-
     replaced = report["replacements"]
     lines = [
         f"{number_of(report['different descriptions'], 'different description')}, "

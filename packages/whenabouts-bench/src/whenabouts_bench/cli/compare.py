@@ -6,16 +6,12 @@ import argparse
 import sys
 from typing import Any
 
-from whenabouts.cli.options import (
-    add_format,
-    add_judged,
-    add_judged_iou,
-    add_seed,
-    add_verb,
-    file_formats,
-    print_either,
-)
+from whenabouts.cli.options import add_format, add_seed, add_verb
+from whenabouts.cli.terminal import print_either
 from whenabouts.types import UsageError
+from whenabouts_bench.cli.options import add_judged, add_judged_iou, add_relevant_from, file_formats
+from whenabouts_bench.evaluation.compared import Settings
+from whenabouts_bench.evaluation.comparison import compare_files
 
 _EPILOG = """\
 Queries about one video are not independent, so videos are resampled, each with all its queries.
@@ -39,7 +35,15 @@ def add_parser(verbs: Any) -> None:
         "runs", nargs="+", metavar="RUN", help="files of answers, two or more; the first is the baseline"
     )
     add_judged(parser)
+    parser.add_argument(
+        "--metric",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help='such as "nDCG@20,IoU=0.7"; may be given again (default: those of the protocol)',
+    )
     add_judged_iou(parser)
+    add_relevant_from(parser)
     _add_statistics(parser)
     add_format(parser)
     parser.add_argument("--latex", action="store_true", help="a booktabs table for a paper")
@@ -87,9 +91,6 @@ def run(options: argparse.Namespace) -> int:
     """Compare and show."""
     if options.latex and (options.json or options.table):
         raise UsageError("--latex, --json and --table: choose one")
-    from whenabouts_bench.evaluation.compared import Settings
-    from whenabouts_bench.evaluation.comparison import compare_files
-
     truth_format, run_format = file_formats(options)
     comparison = compare_files(
         options.truth,
@@ -99,6 +100,7 @@ def run(options: argparse.Namespace) -> int:
         truth_format=truth_format,
         run_format=run_format,
         judged_iou=options.judged_iou,
+        relevant_from=options.relevant_from,
         settings=Settings(
             baseline=options.baseline,
             trainings=options.trainings,

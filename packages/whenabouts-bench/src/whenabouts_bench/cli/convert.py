@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from whenabouts.cli.options import add_format, add_verb, print_either
+from whenabouts.cli.options import add_format, add_verb
+from whenabouts.cli.terminal import print_either
+from whenabouts_bench.formats.conversion import convert
 
 
 def add_parser(verbs: Any) -> None:
@@ -41,8 +43,6 @@ def add_parser(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Convert and say what was converted."""
-    from whenabouts_bench.formats.conversion import convert
-
     done = convert(options.source, options.target, options.to, from_=options.from_, truth=options.truth)
     print_either(options, done.to_json, done.lines)
     return 0

@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from whenabouts.cli.options import add_format, add_verb, print_either, print_json, print_lines, wants_json
+from whenabouts.cli.options import add_format, add_verb
+from whenabouts.cli.terminal import print_either, print_json, print_lines, wants_json
+from whenabouts_bench.datasets import declarations, open_dataset
+from whenabouts_bench.datasets.doctor import examine
 
 
 def add_parser(verbs: Any) -> None:
@@ -50,8 +53,6 @@ def add_parser(verbs: Any) -> None:
 
 def run_list(options: argparse.Namespace) -> int:
     """Show which data sets are known."""
-    from whenabouts_bench.datasets import declarations
-
     if wants_json(options):
         print_json([dataset.to_json() for dataset in declarations()])
         return 0
@@ -63,8 +64,6 @@ def run_list(options: argparse.Namespace) -> int:
 
 def run_show(options: argparse.Namespace) -> int:
     """Show the cards."""
-    from whenabouts_bench.datasets import open_dataset
-
     dataset = open_dataset(options.name, options.folder)
     cards = [dataset.card(split) for split in ([options.split] if options.split else dataset.splits)]
     if wants_json(options):
@@ -78,8 +77,6 @@ def run_show(options: argparse.Namespace) -> int:
 
 def run_doctor(options: argparse.Namespace) -> int:
     """Show what a folder holds; the exit code says whether it is all and right."""
-    from whenabouts_bench.datasets.doctor import examine
-
     report = examine(options.folder)
     print_either(options, report.to_json, report.lines)
     return report.exit_code

@@ -5,24 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from whenabouts.cli.options import (
-    add_file_formats,
-    add_format,
-    add_judged_iou,
-    add_verb,
-    console,
-    file_formats,
-    for_terminal,
-    print_json,
-    wants_json,
-)
+from whenabouts.cli.options import add_format, add_verb
+from whenabouts.cli.terminal import console, for_terminal, print_json, wants_json
+from whenabouts.intake.files import refuse_overwriting, write_atomically
 from whenabouts.types import UsageError, number_of
-
-if TYPE_CHECKING:
-    from whenabouts_bench.evaluation.evaluate import Evaluation
-    from whenabouts_bench.evaluation.overconfidence import Drop
+from whenabouts_bench import formats
+from whenabouts_bench.cli.options import add_file_formats, add_judged_iou, add_relevant_from, file_formats
+from whenabouts_bench.evaluation.drop_figure import check_name, write_drop
+from whenabouts_bench.evaluation.evaluate import Evaluation, annotations_of, evaluate
+from whenabouts_bench.evaluation.overconfidence import Drop, drop_of
+from whenabouts_bench.evaluation.protocols import PROTOCOLS, find_protocol
+from whenabouts_bench.formats.jsonl import files_of
 
 _EPILOG = """\
 protocols:
@@ -30,6 +25,7 @@ protocols:
 
 metrics:
   R@10,IoU=0.5          recall of moments: a right one among the first 10
+  R@1,IoU=0.5,grade>=3  the same, where only grades of 3 and more are right
   SVMR R@1,IoU=0.7      the same inside the video of the first judgement
   VR R@100              recall of videos
   nDCG@20,IoU=0.7       ranked moments with grades
@@ -93,22 +89,17 @@ def add_parser(verbs: Any) -> None:
         help="refuse a run that names queries or videos without a judgement",
     )
     add_judged_iou(parser)
+    add_relevant_from(parser)
     add_file_formats(parser)
     add_format(parser)
 
 
 def _summaries() -> str:
-    from whenabouts_bench.evaluation.protocols import PROTOCOLS
-
     return "\n".join(f"  {name:<22}{protocol.summary}" for name, protocol in PROTOCOLS.items())
 
 
 def run(options: argparse.Namespace) -> int:
     """Evaluate and show."""
-    from whenabouts.intake.files import refuse_overwriting
-    from whenabouts_bench.evaluation.evaluate import evaluate
-    from whenabouts_bench.formats.jsonl import files_of
-
     truth_format, run_format = file_formats(options)
     if options.given or options.figure or len(options.answers) > 1:
         return _run_drop(options, truth_format, run_format)
@@ -125,6 +116,7 @@ def run(options: argparse.Namespace) -> int:
         as_released=options.as_released,
         strict=options.strict,
         judged_iou=options.judged_iou,
+        relevant_from=options.relevant_from,
     )
     if options.per_query:
         _write(result, Path(options.per_query))
@@ -137,11 +129,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_drop(options: argparse.Namespace, truth_format: str | None, run_format: str | None) -> int:
     """Evaluate with the video given and in the pool, and show the drop."""
-    from whenabouts_bench import formats
-    from whenabouts_bench.evaluation.evaluate import annotations_of
-    from whenabouts_bench.evaluation.overconfidence import drop_of
-    from whenabouts_bench.evaluation.protocols import find_protocol
-
     _check_drop(options)
     protocol = find_protocol(options.protocol, as_released=options.as_released)
     truth = annotations_of(options.truth, protocol, truth_format)
@@ -153,8 +140,6 @@ def _run_drop(options: argparse.Namespace, truth_format: str | None, run_format:
     ]
     files: list[Path] = []
     if options.figure:
-        from whenabouts_bench.evaluation.drop_figure import write_drop
-
         files = write_drop(drops, Path(options.figure))
     if wants_json(options):
         print_json(
@@ -180,13 +165,11 @@ def _check_drop(options: argparse.Namespace) -> None:
             "two runs against each other, use `whenabouts compare`"
         )
     refused = {"--metric": options.metric, "--per-query": options.per_query, "--strict": options.strict}
-    refused["--judged-iou"] = options.judged_iou
+    refused |= {"--judged-iou": options.judged_iou, "--relevant-from": options.relevant_from}
     for name, value in refused.items():
         if value:
             raise UsageError(f"{name} does not go with --given; leave one out")
     if options.figure:
-        from whenabouts_bench.evaluation.drop_figure import check_name
-
         check_name(Path(options.figure))
 
 
@@ -208,8 +191,6 @@ def _show_drop(drop: Drop) -> None:
 
 
 def _write(result: Evaluation, path: Path) -> None:
-    from whenabouts.intake.files import write_atomically
-
     with write_atomically(path) as stream:
         for line in result.per_query():
             stream.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")

@@ -8,14 +8,24 @@ import os
 from pathlib import Path
 from typing import Any
 
-from whenabouts.cli.options import add_verb
+from whenabouts.cli.options import add_guests, add_host, add_proxy, add_verb, proxy_settings
+from whenabouts.cli.terminal import for_terminal
 from whenabouts.export.text import one_line
+from whenabouts.intake.chat import Chat, Endpoint
+from whenabouts.server.settings import TOKEN_VARIABLE, Settings, default_cache
 from whenabouts.types import UsageError
+from whenabouts_bench.judging.journal import Journal
+from whenabouts_bench.judging.model_judge import grade_with_model
+from whenabouts_bench.judging.model_study import model_studies
+from whenabouts_bench.judging.qrels import Judged
+from whenabouts_bench.judging.server_people import People
+from whenabouts_bench.judging.tasks import EXAM, VIDEOS, TaskSet
 
 _EPILOG = """\
 examples:
   whenabouts judge my.set                                   # you alone
   whenabouts judge my.set --annotator Ada --annotator Bo    # a link for each, and one for you, who leads
+  whenabouts judge my.set --model http://127.0.0.1:8000/v1#MODEL --frames 4    # a model judges, too
   WHENABOUTS_TOKEN=$(openssl rand -hex 16) whenabouts judge my.set --host 0.0.0.0 --annotator Ada"""
 
 
@@ -41,11 +51,22 @@ def add_parser(verbs: Any) -> None:
         help="give this person a link of their own (repeat for more; default: you judge, as your login name)",
     )
     parser.add_argument(
-        "--host",
-        default="127.0.0.1",
-        help="address to listen at (default 127.0.0.1: this machine only)",
+        "--model",
+        metavar="ADDRESS#MODEL",
+        help="instead of people: a model at a chat endpoint grades each task, by query and what is said; its "
+        "grades are kept apart",
     )
+    parser.add_argument(
+        "--frames",
+        type=int,
+        default=0,
+        metavar="N",
+        help="with --model: also send N pictures of each moment to the endpoint (default: none)",
+    )
+    add_guests(parser)
+    add_host(parser)
     parser.add_argument("--port", type=int, default=8766, help="port (default 8766; 0: any that is free)")
+    add_proxy(parser)
     parser.add_argument(
         "--cache",
         metavar="DIR",
@@ -56,15 +77,21 @@ def add_parser(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until stopped."""
-    from whenabouts.server.settings import TOKEN_VARIABLE, Settings, default_cache
     from whenabouts_bench.judging.server import serve
-    from whenabouts_bench.judging.server_people import People
-    from whenabouts_bench.judging.tasks import EXAM, VIDEOS, TaskSet
 
     tasks = TaskSet.open(options.folder)
+    if options.model:
+        return _run_model(options, tasks)
+    if options.frames:
+        raise UsageError("--frames goes with --model")
     people = People.of(options.annotator, _login(), os.environ.get(TOKEN_VARIABLE, ""))
     settings = Settings(
-        host=options.host, port=options.port, token=people.lead_token, cache=options.cache or default_cache()
+        host=options.host,
+        port=options.port,
+        token=people.lead_token,
+        cache=options.cache or default_cache(),
+        guests=options.guests,
+        **proxy_settings(options),
     )
     missing = tasks.missing_videos()
     for item in tasks.exam:
@@ -79,7 +106,23 @@ def run(options: argparse.Namespace) -> int:
     # Names in a task set may be a stranger's: none may pass for a line of ours or command the terminal.
     for line in lines:
         print(one_line(line), flush=True)
-    serve(tasks, people, settings, lambda line: print(line, flush=True))
+    serve(tasks, people, settings, lambda line: print(for_terminal(line), flush=True))
+    return 0
+
+
+def _run_model(options: argparse.Namespace, tasks: TaskSet) -> int:
+    """Let a model grade, and compare it with the people who judged."""
+    if options.annotator or options.guests:
+        raise UsageError("--model judges alone; leave out --annotator and --guests")
+    judged = Judged.of(tasks, Journal.open(tasks).state())
+    done = grade_with_model(tasks, judged.state, Chat(Endpoint.parse(options.model)), options.frames)
+    lines = [f"{done.graded:,} tasks graded now, {done.before:,} before"]
+    if done.silent:
+        hint = "" if options.frames else "; --frames N sends pictures"
+        lines.append(f"{done.silent:,} moments have nothing to show: no words are known{hint}")
+    lines += done.faults
+    for line in [*lines, *(line for study in model_studies(judged) for line in study.lines())]:
+        print(one_line(line), flush=True)
     return 0
 
 

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import argparse
+import io
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from whenabouts.cli.options import (
-    add_format,
-    add_seed,
-    add_sentence_encoder,
-    add_verb,
-    print_either,
-    print_json,
-    print_lines,
-    wants_json,
-)
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.cli.options import add_format, add_seed, add_verb
+from whenabouts.cli.terminal import print_either, print_json, print_lines, wants_json
+from whenabouts.drawing import check_picture
+from whenabouts.encoders import DEFAULT_TEXT_ENCODER, open_text_encoder
+from whenabouts.intake.files import refuse_overwriting
 from whenabouts.types import UsageError
+from whenabouts.video.thumbnails import thumbnail
+from whenabouts_bench.cli.options import add_sentence_encoder
+from whenabouts_bench.datasets import open_dataset
+from whenabouts_bench.evaluation import ranked_figures as figures
+from whenabouts_bench.formats import open_run, read_annotations
+from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.formats.jsonl import FILES, files_of
+from whenabouts_bench.formats.queries import with_words
+from whenabouts_bench.relevance.finding import find_pairs
+from whenabouts_bench.relevance.pool_frames import files_of_videos
+from whenabouts_bench.relevance.ranked import BANDS, rank_moments, write_ranked
+from whenabouts_bench.relevance.summary import draw_summary, summarise
 
-if TYPE_CHECKING:
-    from whenabouts_bench.formats.annotations import Annotations
+_FRAME_PIXELS = 240
 
 
 def add_parser(verbs: Any) -> None:
@@ -155,6 +166,9 @@ def _add_figures(kinds: Any) -> None:
     )
     parser.add_argument("--answers", metavar="FILE", help="a run to show beside the truth")
     parser.add_argument(
+        "--videos", metavar="DIR", help="with --answers: the recordings, to show a frame of each moment"
+    )
+    parser.add_argument(
         "--query", action="append", default=[], metavar="TEXT",
         help="a query to show, by text or id; may be given again (default: by chance, and by its answers)",
     )  # fmt: skip
@@ -180,10 +194,6 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
 
 
 def _annotations(options: argparse.Namespace) -> Annotations:
-    from whenabouts_bench.datasets import open_dataset
-    from whenabouts_bench.formats import read_annotations
-    from whenabouts_bench.formats.queries import with_words
-
     if options.queries:
         return with_words(read_annotations(options.queries), options.queries)
     if not options.data:
@@ -193,17 +203,11 @@ def _annotations(options: argparse.Namespace) -> Annotations:
 
 
 def _refuse_source(options: argparse.Namespace, *sources: str | None) -> None:
-    from whenabouts.intake.files import refuse_overwriting
-
     refuse_overwriting(Path(options.out), *(source for source in sources if source))
 
 
 def run_pairs(options: argparse.Namespace) -> int:
     """Find the pairs, write them, tell about them."""
-    from whenabouts.drawing import check_picture
-    from whenabouts_bench.relevance.finding import find_pairs
-    from whenabouts_bench.relevance.summary import draw_summary, summarise
-
     if options.picture:
         check_picture(Path(options.picture))
     _refuse_source(options, options.queries)
@@ -241,12 +245,6 @@ def run_pairs(options: argparse.Namespace) -> int:
 
 def run_ranked(options: argparse.Namespace) -> int:
     """Rank, write, count."""
-    from whenabouts.encoders import DEFAULT_TEXT_ENCODER, open_text_encoder
-    from whenabouts.intake.files import refuse_overwriting
-    from whenabouts_bench.formats import read_annotations
-    from whenabouts_bench.formats.jsonl import FILES
-    from whenabouts_bench.relevance.ranked import BANDS, rank_moments, write_ranked
-
     if options.graded and options.bands is None and options.encoder not in (None, DEFAULT_TEXT_ENCODER):
         raise UsageError(
             f"--graded --encoder {options.encoder}: grades begin at cosines that were chosen for "
@@ -318,21 +316,16 @@ def _outputs(options: argparse.Namespace) -> dict[int, Path]:
 
 def _sources(options: argparse.Namespace) -> list[str | Path]:
     """The files that are read, with those that lie beside a qrels.jsonl."""
-    from whenabouts_bench.formats.jsonl import files_of
-
     named = [options.queries, *options.leave_out, *(options.asked_in or ())]
     return [file for name in named if name for file in files_of(Path(name))]
 
 
 def run_figures(options: argparse.Namespace) -> int:
     """Draw what there is to draw, and say what was left out and why."""
-    import numpy as np
-
-    from whenabouts_bench.evaluation import ranked_figures as figures
-    from whenabouts_bench.formats import open_run, read_annotations
-
     if options.seed < 0:
         raise UsageError("--seed takes 0 or more")
+    if options.videos and not options.answers:
+        raise UsageError("--videos goes with --answers, whose moments it shows")
     annotations, out = read_annotations(options.truth), Path(options.out)
     named = figures.queries_named(annotations, options.query)
     raw = figures.read_raw_grades(Path(options.raw)) if options.raw else None
@@ -347,10 +340,22 @@ def run_figures(options: argparse.Namespace) -> int:
     if options.answers:
         run = open_run(options.answers)
         shown = figures.cases_of(annotations, run, options.query, metric=options.metric)
-        files += figures.draw_cases(shown, options.metric, out / "answers")
+        picture = _pictures(files_of_videos(annotations, Path(options.videos))) if options.videos else None
+        files += figures.draw_cases(shown, options.metric, out / "answers", picture=picture)
     print_either(
         options,
         lambda: {"files": [str(file) for file in files], "left_out": left_out},
         lambda: [*(f"written: {file}" for file in files), *(f"left out: {why}" for why in left_out)],
     )
     return 0
+
+
+def _pictures(files: Mapping[str, Path]) -> figures.Picture:
+    """Frames of recordings."""
+    from matplotlib.image import imread
+
+    def picture(video_id: str, at: float) -> NDArray[np.uint8] | None:
+        path = files.get(video_id)
+        return None if path is None else imread(io.BytesIO(thumbnail(path, at, _FRAME_PIXELS)), format="jpeg")
+
+    return picture

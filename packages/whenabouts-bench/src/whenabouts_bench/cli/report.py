@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from whenabouts.cli.options import add_file_formats, add_format, add_verb, file_formats, print_either
+from whenabouts.cli.options import add_format, add_verb
+from whenabouts.cli.terminal import print_either
+from whenabouts_bench.cli.options import add_judged, add_relevant_from, file_formats
+from whenabouts_bench.report import write_report
 
 _EPILOG = """\
   whenabouts report --truth val.jsonl --run mine.jsonl --out report
@@ -21,7 +24,7 @@ def add_parser(verbs: Any) -> None:
         description="Write one self-contained HTML page: where a run fails, what changed between two.",
         epilog=_EPILOG,
     )
-    parser.add_argument("--truth", metavar="FILE", required=True, help="the judgements")
+    add_judged(parser)
     parser.add_argument(
         "--run",
         metavar="FILE",
@@ -38,19 +41,12 @@ def add_parser(verbs: Any) -> None:
         default=[],
         help="what to call each run (default: its file)",
     )
-    parser.add_argument(
-        "--protocol",
-        metavar="NAME",
-        help="as `whenabouts evaluate` takes it (default: the judgements choose)",
-    )
-    add_file_formats(parser)
+    add_relevant_from(parser)
     add_format(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Write the page and say what it says."""
-    from whenabouts_bench.report import write_report
-
     truth_format, run_format = file_formats(options)
     written = write_report(
         options.truth,
@@ -60,6 +56,7 @@ def run(options: argparse.Namespace) -> int:
         names=options.name,
         truth_format=truth_format,
         run_format=run_format,
+        relevant_from=options.relevant_from,
     )
     print_either(options, written.to_json, written.lines)
     return 0

@@ -7,11 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from whenabouts.intake.files import ReaderMissing
+from whenabouts.plugins import PackageMissing
 from whenabouts.types import WhenaboutsError, number_of
 from whenabouts_bench.datasets import declarations, read_split
 from whenabouts_bench.datasets.card import Card, make_card
 from whenabouts_bench.datasets.declaration import Declaration, FeatureFile
 from whenabouts_bench.datasets.folder import DEEPEST, MOST_ENTRIES, DatasetFolder, LocatedFile
+from whenabouts_bench.feature_files import open_features
 from whenabouts_bench.formats.annotations import Annotations
 
 State = Literal["ok", "missing", "differs", "unverified", "broken", "optional"]
@@ -168,10 +171,6 @@ def _feature_finding(folder: DatasetFolder, feature: FeatureFile, read: Sequence
 
 
 def _verified(path: Path, feature: FeatureFile, read: Sequence[Annotations]) -> tuple[State, str]:
-    from whenabouts.intake.files import ReaderMissing
-    from whenabouts.plugins import PackageMissing
-    from whenabouts_bench.feature_files import open_features
-
     try:
         with open_features(path) as source:
             if source.width != feature.width:

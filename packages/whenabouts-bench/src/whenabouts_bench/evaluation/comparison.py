@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import filecmp
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,9 +23,14 @@ from whenabouts_bench.evaluation.compared import (
     Verdict,
 )
 from whenabouts_bench.evaluation.compared_pools import possible_difference
-from whenabouts_bench.evaluation.evaluate import Evaluation, annotations_of, evaluate
+from whenabouts_bench.evaluation.evaluate import (
+    NO_MOMENT_OF_GRADE,
+    Evaluation,
+    annotations_of,
+    evaluate,
+)
 from whenabouts_bench.evaluation.protocols import find_protocol, protocol_for
-from whenabouts_bench.evaluation.several_trainings import over_trainings
+from whenabouts_bench.evaluation.several_trainings import ENOUGH, Pooled, over_trainings, pooled_variance
 from whenabouts_bench.evaluation.significance import (
     FEW_CLUSTERS,
     Floats,
@@ -35,9 +39,11 @@ from whenabouts_bench.evaluation.significance import (
     corrected,
     sign_flip_test,
 )
+from whenabouts_bench.formats import open_run
 from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.formats.runs import rows_of
 
-__all__ = ["Comparison", "Settings", "clusters_of", "compare", "compare_files", "names_of"]
+__all__ = ["Comparison", "Settings", "clusters_of", "compare", "compare_files", "estimates_of", "names_of"]
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -57,6 +63,26 @@ def clusters_of(annotations: Annotations) -> dict[str, int]:
     labels = len(annotations.videos) + np.arange(len(annotations.queries))
     labels[queries] = annotations.video[order][first]
     return dict(zip((query.id for query in annotations.queries), labels.tolist(), strict=True))
+
+
+def estimates_of(evaluation: Evaluation, clusters: Mapping[str, int]) -> dict[str, Estimate]:
+    """Metric -> mean with its 95 % interval, over the queries that it applies to.
+
+    Metrics that apply to no query are left out; those that apply to the same queries are resampled together.
+    """
+    labels = np.array([clusters[query_id] for query_id in evaluation.query_ids], np.int64)
+    applies = ~np.isnan(evaluation.values)
+    estimates: dict[str, Estimate] = {}
+    for pattern in np.unique(applies, axis=1).T:
+        columns = np.flatnonzero((applies == pattern[:, None]).all(axis=0))
+        values = evaluation.values[pattern][:, columns]
+        if len(values):
+            drawn = {"resamples": Settings.resamples, "seed": Settings.seed}
+            ends = bootstrap_intervals(values, labels[pattern], **drawn).tolist()
+            means = values.mean(axis=0).tolist()
+            for column, mean, (low, high) in zip(columns.tolist(), means, ends, strict=True):
+                estimates[evaluation.metrics[column]] = Estimate(mean, low, high)
+    return {name: estimates[name] for name in evaluation.metrics if name in estimates}
 
 
 def queries_in_several_videos(annotations: Annotations) -> int:
@@ -105,34 +131,38 @@ def compare_files(
     run_format: str | None = None,
     settings: Settings | None = None,
     judged_iou: float | None = None,
+    relevant_from: float | None = None,
 ) -> Comparison:
     """Compare runs by one file of judgements; called by the command line.
 
-    By default the judgements choose the protocol; `judged_iou` as in `evaluate`. Raises FormatError for
-    files, UsageError for inputs that do not fit.
+    By default the judgements choose the protocol; `judged_iou` and `relevant_from` as in `evaluate`. Raises
+    FormatError for files, UsageError for inputs that do not fit.
     """
     settings = settings or Settings()
     _check_settings(settings, len(runs))
     if settings.trainings > 1:
-        _refuse_twice(runs, settings.trainings)
+        _refuse_twice(runs)
     chosen = find_protocol(protocol) if protocol else None
     annotations = annotations_of(truth, chosen, truth_format)
-    chosen = chosen or protocol_for(annotations)
+    chosen = protocol_for(annotations, chosen, relevant_from)
     evaluations = [
         evaluate(annotations, run, metrics, protocol=chosen, run_format=run_format, judged_iou=judged_iou)
         for run in runs
     ]
+    if settings.trainings > 1:
+        _refuse_copies(runs, evaluations, settings.trainings, run_format)
     several = queries_in_several_videos(annotations)
     notes = [
         f"Queries that are true in several videos: {several:,}. Each is filed under the video of its most "
         "relevant judgement, the first listed of equals."
     ]
+    levels = [note for note in evaluations[0].notes if note.startswith(NO_MOMENT_OF_GRADE)]
     return compare(
         evaluations,
         clusters_of(annotations),
         names=_names_of_systems(names_of(runs), settings.trainings),
         settings=settings,
-        notes=notes if several else (),
+        notes=[*(notes if several else ()), *levels],
     )
 
 
@@ -252,26 +282,51 @@ def _averaged(evaluations: Sequence[Evaluation], trainings: int) -> list[Evaluat
     return averages
 
 
-def _refuse_twice(runs: Sequence[str | Path], trainings: int) -> None:
-    """Raise UsageError if a file or its copy is used for two trainings, which would hide their variance."""
+def _refuse_twice(runs: Sequence[str | Path]) -> None:
+    """Raise UsageError if a file is used for two trainings, which would hide their variance."""
     seen: dict[Path, str | Path] = {}
-    for number, run in enumerate(runs):
+    for run in runs:
         if (file := Path(run).resolve()) in seen:
             raise UsageError(
                 f"{run}: is named twice{'' if run == seen[file] else f' (also as {seen[file]})'}; expected a "
                 "file of its own for each training"
             )
         seen[file] = run
-        for other in runs[number - number % trainings : number]:
-            if _same_bytes(file, Path(other)):
+
+
+def _refuse_copies(
+    runs: Sequence[str | Path], evaluations: Sequence[Evaluation], trainings: int, run_format: str | None
+) -> None:
+    """Raise UsageError if two trainings of a system answer alike, in whatever format, order or scores."""
+    for first in range(0, len(runs), trainings):
+        group = range(first, first + trainings)
+        for earlier, later in itertools.combinations(group, 2):
+            # Runs are read again only where no number tells them apart.
+            if _same_numbers(evaluations[earlier], evaluations[later]) and (
+                _answers(runs[earlier], run_format) == _answers(runs[later], run_format)
+            ):
                 raise UsageError(
-                    f"{run}: is a copy of {other}; no two trainings answer the same to the byte. "
-                    "Name the answers of another training"
+                    f"{runs[later]}: is a copy of {runs[earlier]}: every query has the same moments. No two "
+                    "trainings answer alike; name the answers of another training"
                 )
 
 
-def _same_bytes(file: Path, other: Path) -> bool:
-    return file.is_file() and other.is_file() and filecmp.cmp(file, other, shallow=False)
+def _same_numbers(earlier: Evaluation, later: Evaluation) -> bool:
+    alike = (earlier.metrics, earlier.query_ids) == (later.metrics, later.query_ids)
+    return alike and np.array_equal(earlier.values, later.values, equal_nan=True)
+
+
+def _answers(
+    run: str | Path, run_format: str | None
+) -> dict[tuple[str, str], list[tuple[str, float, float]]]:
+    """(task, query id) -> its moments, best first, without scores."""
+    source = open_run(run, run_format)
+    return {
+        (task, query_id): [(video, start, end) for video, start, end, _ in rows]
+        for task in source.tasks
+        for block in source.blocks(task)
+        for query_id, rows in rows_of(block, no_time=-1.0)
+    }
 
 
 def _check_settings(settings: Settings, runs: int) -> None:
@@ -444,7 +499,10 @@ def _measured_over_trainings(
     systems, baselines = (list(side) for side in zip(*pairs, strict=True))
     both = np.concatenate([grouped, grouped[systems] - grouped[baselines]])
     by_training = np.moveaxis(both, 0, 2).reshape(settings.trainings, queries, -1)
-    measured = over_trainings(by_training, labels, confidence=1 - settings.alpha)
+    shared = pooled_variance([*grouped])
+    variances = [np.tile(shared.variance, len(grouped)), np.tile(shared.of_difference.variance, len(pairs))]
+    pooled = Pooled(np.concatenate(variances), shared.degrees)
+    measured = over_trainings(by_training, labels, pooled, confidence=1 - settings.alpha)
     ends, p = measured.ends.reshape(-1, metrics, 2), measured.p.reshape(-1, metrics)[len(grouped) :]
     # Means of systems are shares; only differences may be negative.
     ends[: len(grouped)] = ends[: len(grouped)].clip(0, 1)
@@ -508,6 +566,13 @@ def _warnings(
         yield (
             f"{min(few.values())} videos are too few{which}: with fewer than {FEW_CLUSTERS} the intervals "
             "may be too short, and only large differences can be shown. Rest no claim on them."
+        )
+    systems = {name for d in differences for name in (d.system, d.baseline)}
+    degrees = (settings.trainings - 1) * len(systems)
+    if 0 < degrees < ENOUGH:
+        yield (
+            f"All trainings together leave {degrees} degrees of freedom, so only large differences can be "
+            "shown. More trainings, or more systems in one comparison, show smaller ones."
         )
     moved = [d.differing_videos for d in differences] if settings.trainings == 1 else []
     helpless = sum(videos > 0 and 2.0 ** (1 - videos) > settings.alpha for videos in moved)

@@ -41,6 +41,8 @@ _UNSAID = (
     "The run does not say its task, and whether the videos were given cannot be seen: SVMR and the metrics "
     'of the corpus read the same moments. (In run.jsonl, "task": "VCMR" or "SVMR" in each line says it.)'
 )
+NO_MOMENT_OF_GRADE = "Queries without a moment of grade"
+"""How the note on a level of relevance begins."""
 _LEAST_JUDGED = 0.01  # with a smaller share of judged queries, a run belongs to another data set
 
 
@@ -165,6 +167,7 @@ def evaluate(
     as_released: bool = False,
     strict: bool = False,
     judged_iou: float | None = None,
+    relevant_from: float | None = None,
 ) -> Evaluation:
     """Values per query and their means of a run against judgements.
 
@@ -176,6 +179,8 @@ def evaluate(
 
     Without a protocol the judgements choose (`protocol_for`); `as_released` takes the protocol's twin with
     the faults of its released program. With `strict`, unjudged queries and unknown videos are errors.
+    `relevant_from` is the lowest grade of a right moment (any above 0 by default), which metrics without
+    gains say in their names: "R@1,IoU=0.5,grade>=3".
 
     Judgements from pools (`Annotations.most_grade`, or a `judged_iou`) leave other moments unjudged.
     `Evaluation.unjudged` says how many answers are unjudged, and how far they could move each value. An
@@ -191,12 +196,12 @@ def evaluate(
     """
     chosen = find_protocol(protocol, as_released=as_released) if isinstance(protocol, str) else protocol
     annotations = annotations_of(truth, chosen, truth_format)
-    chosen = chosen or protocol_for(annotations)
+    chosen = protocol_for(annotations, chosen, relevant_from)
     if isinstance(run, str | Path):
         run = formats.open_run(run, run_format)
     elif isinstance(run, Mapping):
         run = MemoryRun.from_run(run)
-    lists = answered_by(run, _given_videos(annotations))
+    lists = answered_by(run, videos_of_first_judgements(annotations))
     if chosen.given_video and "VCMR" not in lists and "SVMR" in lists:
         lists = {**lists, "VCMR": lists["SVMR"]}
     chosen_metrics = metrics_of(chosen, metrics)
@@ -204,6 +209,7 @@ def evaluate(
         chosen_metrics = tuple(
             metric for metric in chosen_metrics if _has_what(metric, lists, annotations, run)
         )
+    _refuse_unreached_grade(annotations, chosen_metrics)
     pools = _pools(annotations, judged_iou)
     return _evaluated(annotations, run, lists, chosen_metrics, chosen, strict, pools)
 
@@ -212,11 +218,23 @@ def _pools(annotations: Annotations, judged_iou: float | None) -> tuple[float, f
     """(IoU of judged answers, highest grade); None without pools."""
     if judged_iou is None and annotations.most_grade is None:
         return None
-    most = max(annotations.most_grade or 1.0, float(annotations.relevance.max(initial=1.0)))
-    return JUDGED_IOU if judged_iou is None else judged_iou, most
+    return JUDGED_IOU if judged_iou is None else judged_iou, _most_grade(annotations)
 
 
-def _given_videos(annotations: Annotations) -> dict[str, str]:
+def _most_grade(annotations: Annotations) -> float:
+    return max(annotations.most_grade or 1.0, float(annotations.relevance.max(initial=1.0)))
+
+
+def _refuse_unreached_grade(annotations: Annotations, metrics: tuple[Metric, ...]) -> None:
+    most = _most_grade(annotations)
+    for metric in metrics:
+        if metric.grade is not None and metric.grade > most:
+            raise UsageError(
+                f"{annotations.name}: {metric.name}: no moment can be right, the highest grade is {most:g}"
+            )
+
+
+def videos_of_first_judgements(annotations: Annotations) -> dict[str, str]:
     """Query id -> the video of its first judgement, which SVMR searches."""
     queries, first = np.unique(annotations.query, return_index=True)
     videos = annotations.video[first].tolist()
@@ -330,6 +348,14 @@ def _of_lists(
         )
     if "VR" in tasks and lists.get("VR") not in (None, "VR"):
         yield "VR: the videos in the order of their best moments, so far as the list of moments goes."
+
+
+def _of_grades(metrics: tuple[Metric, ...], truth: Truth) -> Iterator[str]:
+    """A note for each level of relevance that some queries do not reach."""
+    for grade in sorted({metric.grade for metric in metrics if metric.grade is not None}):
+        has = np.bincount(truth.positives(grade).query, minlength=len(truth.query_ids)) > 0
+        if lost := int(np.count_nonzero(truth.counts & ~has)):
+            yield f"{NO_MOMENT_OF_GRADE} {grade:g} or more, which count as 0: {lost:,}."
 
 
 def _columns_by_list(metrics: tuple[Metric, ...], lists: Lists, source: RunSource) -> dict[Task, list[int]]:
@@ -449,6 +475,7 @@ def _result(
         notes=(
             *protocol.notes,
             *_of_lists(metrics, protocol, lists, source),
+            *_of_grades(metrics, truth),
             *(f"judgements: {times:,} {rule}" for rule, times in annotations.counts.items()),
         ),
     )

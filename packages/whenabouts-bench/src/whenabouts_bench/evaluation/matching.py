@@ -47,6 +47,8 @@ class Truth:
     """(Q,) the video of the first judgement, which SVMR searches; -1 without one."""
     pool_keys: Indices | None
     """Sorted keys of the (query, video) pairs in pools; None if the protocol has no pools."""
+    relevant_from: float | None = None
+    """The lowest grade of a right moment; None: any above 0."""
 
     def key_of(self, query: Indices, video: Indices) -> Indices:
         """The keys of (query, video) pairs."""
@@ -61,9 +63,10 @@ class Truth:
         """The indices of queries, -1 if not judged."""
         return np.array([self.query_codes.get(query_id, -1) for query_id in query_ids], np.int64)
 
-    def positives(self) -> Truth:
-        """The moments with a grade above 0."""
-        return self.where(self.relevance > 0)
+    def positives(self, least: float | None = None) -> Truth:
+        """The right moments: those of at least the grade `least`, by default the protocol's."""
+        least = self.relevant_from if least is None else least
+        return self.where(self.relevance > 0 if least is None else self.relevance >= least)
 
 
 def truth_of(annotations: Annotations, protocol: Protocol) -> Truth:
@@ -108,6 +111,7 @@ def truth_of(annotations: Annotations, protocol: Protocol) -> Truth:
         left_out=left_out,
         given_video=given_video,
         pool_keys=_pool_keys(annotations, video_codes) if protocol.full_pools else None,
+        relevant_from=protocol.relevant_from,
     )
 
 

@@ -1,14 +1,14 @@
 """Metrics: names, and values per query. A new metric is a row of `MEASURES` and a function.
 
-Names are "R@10,IoU=0.5", "SVMR R@1,IoU=0.7", "VR R@100", "nDCG@20,IoU=0.7", "mAP". Functions return (B,)
-fractions in [0, 1], one per query of a block.
+Names are "R@10,IoU=0.5", "R@1,IoU=0.5,grade>=3", "SVMR R@1,IoU=0.7", "VR R@100", "nDCG@20,IoU=0.7", "mAP".
+Functions return (B,) fractions in [0, 1], one per query of a block.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, cast
 
@@ -19,6 +19,7 @@ from whenabouts.types import UsageError
 from whenabouts_bench.evaluation import highlights
 from whenabouts_bench.evaluation.highlights import Highlights
 from whenabouts_bench.evaluation.matching import (
+    MOST_GRADE,
     Mask,
     Pairs,
     Rows,
@@ -45,12 +46,19 @@ MEAN_IOUS = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
 
 _SHAPE = re.compile(
     r"(?:(?P<task>VCMR|SVMR|VMR|VR|HL)\s+)?(?P<measure>[A-Za-z]+)(?:@(?P<k>\d+))?"
-    r"(?P<settings>(?:\s*,\s*[A-Za-z]+\s*=\s*[^,\s]+)*)",
+    r"(?P<settings>(?:\s*,\s*[A-Za-z]+\s*>?=\s*[^,\s]+)*)",
     re.IGNORECASE,
 )
-_SETTINGS = {"k": "a rank", "iou": "an IoU", "length": "a length", "saliency": "a saliency"}
+_SETTING = re.compile(r"([A-Za-z]+)\s*(>?=)\s*([^,\s]+)")
+_SETTINGS = {
+    "k": "a rank",
+    "iou": "an IoU",
+    "length": "a length",
+    "saliency": "a saliency",
+    "grade": "a grade",
+}
 _SYNONYMS = {"recall": "r", "VMR": "SVMR"}
-_MOST = {"iou": 1.0, "saliency": 4.0}
+_MOST = {"iou": 1.0, "saliency": 4.0, "grade": float(MOST_GRADE)}
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,8 @@ class Metric:
 
     `task` is the list of the run that it reads, or HL for clip scores. `k` is its depth (None: unlimited),
     `iou` the minimal overlap of a hit (None if not applicable, or for the mean over 0.5, 0.55 ... 0.95),
-    `length` a class of judged moments, `saliency` the minimal grade of a clip.
+    `length` a class of judged moments, `saliency` the minimal grade of a clip, `grade` that of a right moment
+    (None: the protocol's, which is any above 0 by default).
     """
 
     measure: str
@@ -68,6 +77,7 @@ class Metric:
     iou: float | None = None
     length: str | None = None
     saliency: int | None = None
+    grade: float | None = None
 
     @property
     def name(self) -> str:
@@ -75,7 +85,8 @@ class Metric:
         depth = "" if self.k is None else f"@{self.k}"
         settings = {"IoU": self.iou, "length": self.length, "saliency": self.saliency}
         written = "".join(f",{key}={value}" for key, value in settings.items() if value is not None)
-        return f"{task}{self.measure}{depth}{written}"
+        level = "" if self.grade is None else f",grade>={self.grade:g}"
+        return f"{task}{self.measure}{depth}{written}{level}"
 
     @property
     def depth(self) -> int | None:
@@ -188,6 +199,19 @@ def ndcg(listing: Listing, metric: Metric) -> Floats:
     return np.divide(real, best, out=np.zeros(listing.queries), where=best > 0)
 
 
+def ndcg_of_videos(listing: Listing, metric: Metric) -> Floats:
+    """VR nDCG@K: the gain of a video is that of its most relevant judgement."""
+    once = listing.truth.where(np.diff(listing.truth.key, prepend=-1) != 0)  # most relevant first in a video
+    videos = Listing(listing.rows, once, listing.protocol)
+    first, behind = judged_moments(videos.rows, once)
+    hit = np.flatnonzero(behind > first)
+    gained = (videos.rows.query[hit], videos.rows.rank[hit], videos.gains[first[hit]])
+    real, best = (
+        discounted(*gains, cast(int, metric.k), listing.queries) for gains in (gained, videos.ideal)
+    )
+    return np.divide(real, best, out=np.zeros(listing.queries), where=best > 0)
+
+
 def discounted(query: Indices, rank: Indices, gain: Floats, k: int, queries: int) -> Floats:
     """(B,) DCG@K of each query."""
     weighted = gain / np.log2(rank + 2)
@@ -254,17 +278,23 @@ class Measure:
 
 _MOMENTS = ("VCMR", "SVMR")
 MEASURES = (
-    Measure("R", _MOMENTS, "R@10,IoU=0.5", recall, frozenset({"k", "iou"}), frozenset({"length"})),
-    Measure("R", ("VR",), "VR R@100", recall_of_videos, frozenset({"k"})),
+    Measure("R", _MOMENTS, "R@10,IoU=0.5", recall, frozenset({"k", "iou"}), frozenset({"length", "grade"})),
+    Measure("R", ("VR",), "VR R@100", recall_of_videos, frozenset({"k"}), frozenset({"grade"})),
+    Measure("nDCG", ("VR",), "VR nDCG@10", ndcg_of_videos, frozenset({"k"}), graded=True),
     Measure("nDCG", _MOMENTS, "nDCG@20,IoU=0.7", ndcg, frozenset({"k", "iou"}), graded=True),
-    Measure("mAP", _MOMENTS, "mAP,IoU=0.5", average_precision, takes=frozenset({"k", "iou", "length"})),
-    Measure("mIoU", _MOMENTS, "mIoU", mean_iou, takes=frozenset({"k"}), first_only=True),
+    Measure(
+        "mAP", _MOMENTS, "mAP,IoU=0.5", average_precision, takes=frozenset({"k", "iou", "length", "grade"})
+    ),
+    Measure("mIoU", _MOMENTS, "mIoU", mean_iou, takes=frozenset({"k", "grade"}), first_only=True),
     Measure("mAP", ("HL",), "HL mAP,saliency=4", _highlight_precision, frozenset({"saliency"})),
     Measure(
         "Hit", ("HL",), "HL Hit@1,saliency=4", _highlight_hit, frozenset({"k", "saliency"}), first_only=True
     ),
 )
-ACCEPTED = ", ".join(f'"{example}"' for example in ("SVMR R@1,IoU=0.7", *(row.example for row in MEASURES)))
+ACCEPTED = ", ".join(
+    f'"{example}"'
+    for example in ("SVMR R@1,IoU=0.7", "R@1,IoU=0.5,grade>=3", *(row.example for row in MEASURES))
+)
 
 
 def parse_metric(text: str) -> Metric:
@@ -288,6 +318,7 @@ def parse_metric(text: str) -> Metric:
         iou=_number(text, settings, "iou"),
         length=settings.get("length"),
         saliency=None if "saliency" not in settings else int(_number(text, settings, "saliency") or 0),
+        grade=_number(text, settings, "grade"),
     )
     if problem := _problem(metric, rows):
         raise UsageError(f"metric {text!r}: {problem}; accepted: {ACCEPTED}")
@@ -295,15 +326,20 @@ def parse_metric(text: str) -> Metric:
 
 
 def metrics_of(protocol: Protocol, names: Iterable[str] = ()) -> tuple[Metric, ...]:
-    """The distinct metrics of these names, by default the protocol's.
+    """The distinct metrics of these names, by default the protocol's, with the protocol's level of relevance.
 
-    Raises UsageError for a metric that counts moments one by one, if the protocol's moments are several
-    annotators' marks of one.
+    Under a protocol of nDCG alone, a level of relevance adds `R@1,IoU=0.5`. Raises UsageError for a level
+    that no metric takes, and for a metric that counts moments one by one, if the protocol's moments are
+    several annotators' marks of one.
     """
-    metrics = tuple(dict.fromkeys(parse_metric(name) for name in tuple(names) or protocol.metrics))
+    named = tuple(names)
+    parsed = [parse_metric(name) for name in named or protocol.metrics]
+    if protocol.relevant_from is not None:
+        parsed = _from_grade(parsed, protocol.relevant_from, adds=not named)
+    metrics = tuple(dict.fromkeys(parsed))
     if protocol.annotators > 1:
         for metric in metrics:
-            if metric.measure not in ("R", "mIoU") or metric.length is not None:
+            if metric.measure not in ("R", "mIoU") or (metric.length, metric.grade) != (None, None):
                 raise UsageError(
                     f"metric {metric.name!r}: counts moments one by one, and those of {protocol.name} are "
                     'what several annotators say of one; accepted: R@K as in "R@1,IoU=0.7", mIoU'
@@ -311,12 +347,32 @@ def metrics_of(protocol: Protocol, names: Iterable[str] = ()) -> tuple[Metric, .
     return metrics
 
 
+def _from_grade(metrics: list[Metric], least: float, *, adds: bool) -> list[Metric]:
+    """The metrics, those with right and wrong moments at a level of relevance."""
+    if not 0 < least <= MOST_GRADE:
+        raise UsageError(f"relevant from grade {least:g}: must lie above 0 and be at most {MOST_GRADE}")
+    if not any("grade" in metric.row.takes for metric in metrics):
+        if not adds:
+            raise UsageError(
+                f"relevant from grade {least:g}: {', '.join(metric.name for metric in metrics)} takes each "
+                'grade as a gain; give a metric with right and wrong moments, such as "R@1,IoU=0.5"'
+            )
+        metrics = [*metrics, Metric("R", k=1, iou=0.5)]
+    return [
+        replace(metric, grade=least) if metric.grade is None and "grade" in metric.row.takes else metric
+        for metric in metrics
+    ]
+
+
 def _settings(text: str, written: str) -> dict[str, str]:
-    pairs = [part.split("=") for part in written.split(",") if part.strip()]
-    settings = {key.strip().lower(): value.strip() for key, value in pairs}
-    unknown = sorted(set(settings) - {"iou", "length", "saliency"})
-    if unknown or len(settings) < len(pairs):
+    parts = [(key.lower(), sign, value) for key, sign, value in _SETTING.findall(written)]
+    settings = {key: value for key, _, value in parts}
+    unknown = sorted(set(settings) - {"iou", "length", "saliency", "grade"})
+    misread = [key for key, sign, _ in parts if (sign == ">=") != (key == "grade")]
+    if unknown or misread or len(settings) < len(parts):
         problem = f"no setting {unknown[0]!r}" if unknown else "a setting given twice"
+        if misread and not unknown:
+            problem = "a grade is a level, grade>=3" if misread[0] == "grade" else f"{misread[0]} takes ="
         raise UsageError(f"metric {text!r}: {problem}; accepted: {ACCEPTED}")
     return settings
 
@@ -376,25 +432,26 @@ class Listings:
     def __init__(self, rows: Rows, truth: Truth, protocol: Protocol, *, listed_videos: bool) -> None:
         self._rows = inside_pools(rows.upto(protocol.list_depth), truth)
         self._truth, self._protocol, self._listed_videos = truth, protocol, listed_videos
-        self._positives = truth.positives()
-        self._made: dict[tuple[str, bool, str | None], Listing] = {}
+        self._made: dict[tuple[str, bool, str | None, float | None], Listing] = {}
 
     def of(self, metric: Metric) -> Listing:
         """The listing of a metric, shared by metrics that read the same."""
-        key = (metric.task, metric.row.graded, metric.length)
+        key = (metric.task, metric.row.graded, metric.length, metric.grade)
         if key not in self._made:
             rows = self._rows
             if metric.task == "SVMR":
                 rows = in_given_video(rows, self._truth)
             elif metric.task == "VR" and not self._listed_videos:
                 rows = first_of_each_video(rows)
-            judged = self._truth if metric.row.graded else _of_length(self._positives, metric.length)
+            judged = self._truth if metric.row.graded else _right_moments(self._truth, metric)
             self._made[key] = Listing(rows, judged, self._protocol)
         return self._made[key]
 
 
-def _of_length(truth: Truth, length: str | None) -> Truth:
-    return truth if length is None else truth.where(of_length(truth.end - truth.start, length))
+def _right_moments(truth: Truth, metric: Metric) -> Truth:
+    """The judged moments that are right by a metric's grade and length."""
+    right, length = truth.positives(metric.grade), metric.length
+    return right if length is None else right.where(of_length(right.end - right.start, length))
 
 
 def of_length(seconds: Floats, length: str) -> Mask:
@@ -407,7 +464,7 @@ def mark_not_applicable(values: Floats, metrics: Sequence[Metric], truth: Truth)
     """Set NaN for metrics of a length if a query has no moment of that length."""
     for column, metric in enumerate(metrics):
         if metric.length is not None:
-            judged = _of_length(truth.positives(), metric.length)
+            judged = _right_moments(truth, metric)
             values[np.bincount(judged.query, minlength=len(values)) == 0, column] = np.nan
 
 

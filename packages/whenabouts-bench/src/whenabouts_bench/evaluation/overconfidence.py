@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from whenabouts.types import UsageError
+from whenabouts_bench.evaluation.comparison import clusters_of
 from whenabouts_bench.evaluation.evaluate import Evaluation, annotations_of, evaluate
 from whenabouts_bench.evaluation.protocols import PROTOCOLS, Protocol
+from whenabouts_bench.evaluation.significance import bootstrap_intervals
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.formats.runs import RunSource
 
@@ -27,13 +29,17 @@ FIGURE_METRICS = ("R@1,IoU=0.5", "R@5,IoU=0.5")
 
 @dataclass(frozen=True)
 class Drop:
-    """A system's loss: metric -> mean over the same queries, with the video given and in the pool."""
+    """A system's loss: metric -> mean over the same queries, with the video given and in the pool.
+
+    `intervals` are 95 % intervals of `mean("given")` and `mean("pool")`, if known.
+    """
 
     name: str
     given: Mapping[str, float]
     pool: Mapping[str, float]
     queries: int
     notes: tuple[str, ...] = field(default=())
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def points(self, metric: str) -> float:
         """VMR minus MVMR, as a fraction."""
@@ -61,7 +67,11 @@ class Drop:
                 }
                 for metric in self.pool
             },
-            "figure": {"metrics": list(FIGURE_METRICS), **{s: self.mean(s) for s in ("given", "pool")}},
+            "figure": {
+                "metrics": list(FIGURE_METRICS),
+                **{side: self.mean(side) for side in ("given", "pool")},
+                "intervals": {side: list(ends) for side, ends in self.intervals.items()},
+            },
             "notes": list(self.notes),
         }
 
@@ -95,7 +105,18 @@ def drop_of(
     missing = {"MVMR": len(in_pool.missing), "VMR": len(in_video.missing)}
     notes = [f"{what}: {count:,} queries are missing" for what, count in missing.items() if count]
     with_video = {metric: means[f"SVMR {metric}"] for metric in names}
-    return Drop(name or in_pool.run, with_video, in_pool.means(), len(in_pool.query_ids), tuple(notes))
+    clusters = clusters_of(judged)
+    intervals = {"given": _interval(in_video, "SVMR ", clusters), "pool": _interval(in_pool, "", clusters)}
+    queries = len(in_pool.query_ids)
+    return Drop(name or in_pool.run, with_video, in_pool.means(), queries, tuple(notes), intervals)
+
+
+def _interval(result: Evaluation, task: str, clusters: Mapping[str, int]) -> tuple[float, float]:
+    """The 95 % interval of the mean of `FIGURE_METRICS`, from a bootstrap over videos."""
+    values = np.mean([result.column(f"{task}{metric}") for metric in FIGURE_METRICS], axis=0)
+    labels = np.array([clusters[query_id] for query_id in result.query_ids], np.int64)
+    low, high = bootstrap_intervals(values[:, None], labels)[0].tolist()
+    return low, high
 
 
 def _refuse_other_answers(result: Evaluation) -> None:

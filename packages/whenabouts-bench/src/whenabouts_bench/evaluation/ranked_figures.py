@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,8 +115,8 @@ class RawGrades:
         return counts.reshape(_GRADES, _GRADES) / max(1, len(self.lowest))
 
 
-def read_raw_grades(path: Path) -> RawGrades:
-    """Annotators' grades from CSV. Raises FormatError, with the line, for an invalid grade."""
+def read_raw_table(path: Path) -> tuple[dict[str, list[int]], set[str]]:
+    """(pair id -> its grades, annotators) of a CSV. Raises FormatError, with the line, for no grade."""
     try:
         text = read_document(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -132,6 +132,12 @@ def read_raw_grades(path: Path) -> RawGrades:
             raise FormatError(path, "is not a grade:", line=reader.line_num, value=grade, accepted="0 to 4")
         grades.setdefault(row["pair_id"], []).append(int(grade))
         workers.add(row["worker"])
+    return grades, workers
+
+
+def read_raw_grades(path: Path) -> RawGrades:
+    """Annotators' grades from CSV. Raises FormatError if no pair has two."""
+    grades, workers = read_raw_table(path)
     several = [of_pair for of_pair in grades.values() if len(of_pair) > 1]
     if not several:
         raise FormatError(path, "has no pair that two annotators judged", accepted=f"columns {_COLUMNS}")
@@ -214,18 +220,25 @@ def _caption(annotations: Annotations, row: int) -> str:
     return f"{video} {format_time(annotations.start[row], 1)}-{format_time(annotations.end[row], 1)}"
 
 
+_Span = tuple[str, float, float]
+"""Video, start, end."""
+Picture = Callable[[str, float], NDArray[np.uint8] | None]
+"""(video id, seconds) -> a frame (height, width, 3), or None without a recording."""
+
+
 @dataclass(frozen=True)
 class Case:
     """A query with its judged moments and its first answers: a column of figure 7.
 
     `truth` are (moment, grade, whether an answer matched it), highest grades first; `answers` are (moment,
-    grade or None if unmatched). Moments are texts.
+    grade or None if unmatched). Moments are texts; `spans` has the spans of both lists by text.
     """
 
     query: str
     value: float
     truth: tuple[tuple[str, float, bool], ...]
     answers: tuple[tuple[str, float | None], ...]
+    spans: Mapping[str, _Span] = field(default_factory=dict, compare=False)
 
 
 def cases_of(
@@ -289,14 +302,21 @@ def _case(annotations: Annotations, query_id: str, value: float, matched: dict[s
     number = next(row for row, query in enumerate(annotations.queries) if query.id == query_id)
     answers, truth = matched.get(query_id, ([], None))
     met = {place for *_, place in answers}
+    spans: dict[str, _Span] = {}
+
+    def named(video: str, start: float, end: float) -> str:
+        text = _moment(video, start, end)
+        spans.setdefault(text, (video, start, end))
+        return text
+
     judged: Iterable[tuple[str, float, bool]]
     if truth is None:
         rows = [row for row in judgement_rows(annotations) if row[0] == number]
-        judged = [(_moment(annotations.videos[v].id, s, e), grade, False) for _, v, s, e, grade in rows]
+        judged = [(named(annotations.videos[v].id, s, e), grade, False) for _, v, s, e, grade in rows]
     else:
         judged = [
             (
-                _moment(annotations.videos[int(truth.video[row])].id, truth.start[row], truth.end[row]),
+                named(annotations.videos[int(truth.video[row])].id, truth.start[row], truth.end[row]),
                 float(truth.relevance[row]),
                 row in met,
             )
@@ -307,9 +327,10 @@ def _case(annotations: Annotations, query_id: str, value: float, matched: dict[s
         value,
         tuple(sorted(judged, key=lambda moment: (-moment[1], not moment[2], moment[0]))),
         tuple(
-            (_moment(video, start, end), None if place < 0 else float(truth.relevance[place]))
+            (named(video, start, end), None if place < 0 else float(truth.relevance[place]))
             for video, start, end, place in answers
         ),
+        spans,
     )
 
 
@@ -317,9 +338,15 @@ def _moment(video: str, start: float, end: float) -> str:
     return f"{_shortened(video, 26)} {format_time(start, 1)}-{format_time(end, 1)}"
 
 
-def draw_cases(cases: Sequence[Case], metric: str, stem: Path, shown: int = 10) -> list[Path]:
-    """Figure 7: judged moments beside the first answers, unmatched ones marked; SVG and PNG."""
-    with new_figure(9.6, 0.5 + (0.55 + 0.17 * shown) * len(cases)) as figure:
+def draw_cases(
+    cases: Sequence[Case], metric: str, stem: Path, shown: int = 10, picture: Picture | None = None
+) -> list[Path]:
+    """Figure 7: judged moments beside the first answers, unmatched ones marked; SVG and PNG.
+
+    With `picture`, each moment shows the frame in its middle.
+    """
+    row_inches = 0.17 if picture is None else 0.42
+    with new_figure(9.6, 0.5 + (0.55 + row_inches * shown) * len(cases)) as figure:
         panels = figure.subplots(len(cases), 2, squeeze=False)
         for (left, right), case in zip(panels, cases, strict=True):
             left.set_title(_shortened(case.query, 70), fontsize=9, loc="left")
@@ -331,6 +358,8 @@ def draw_cases(cases: Sequence[Case], metric: str, stem: Path, shown: int = 10) 
             ]
             for axes, moments, more in ((left, truth, len(truth) - shown), (right, given, 0)):
                 _write_list(axes, moments[:shown], shown, more)
+                if picture is not None:
+                    _show_frames(axes, [case.spans[text] for text, *_ in moments[:shown]], picture)
         return save_both(figure, stem)
 
 
@@ -343,6 +372,16 @@ def _write_list(axes: Axes, moments: Sequence[tuple[str, str, str]], shown: int,
         axes.text(0.86, place, grade, fontsize=7, color=colour, va="center", weight="bold")
     if more > 0:
         axes.text(0.06, shown + 0.8, f"and {more} more", fontsize=6.5, color=GREY, va="center")
+
+
+def _show_frames(axes: Axes, spans: Sequence[_Span], picture: Picture) -> None:
+    """The middle frame of each moment, between its text and its grade."""
+    for place, (video, start, end) in enumerate(spans, 1):
+        frame = picture(video, (start + end) / 2)
+        if frame is not None:
+            beside = axes.inset_axes((0.66, place - 0.45, 0.18, 0.9), transform=axes.transData)
+            beside.imshow(frame)
+            beside.set(xticks=[], yticks=[])
 
 
 def _shortened(text: str, most: int) -> str:

@@ -166,13 +166,17 @@ def _drawn_means(sums: Floats, counts: Floats, resamples: int, seed: int) -> Flo
 
 def drawn_totals(values: Floats, resamples: int, seed: int = 0) -> Iterator[Floats]:
     """Blocks of (rows, K) bootstrap totals of clusters with values (C, K)."""
+    for times in drawn_times(len(values), resamples, seed):
+        yield times @ values
+
+
+def drawn_times(clusters: int, resamples: int, seed: int = 0) -> Iterator[Floats]:
+    """Blocks of (rows, C): how often each of C clusters is drawn, with replacement, in each resample."""
     rng = np.random.default_rng(seed)
-    count = len(values)
-    for rows in _rows(resamples, count):
-        # Count the draws of each cluster in each row, then multiply with the values.
-        drawn = rng.integers(0, count, (rows, count)) + count * np.arange(rows)[:, None]
-        times = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count)
-        yield times.astype(np.float64) @ values
+    for rows in _rows(resamples, clusters):
+        drawn = rng.integers(0, clusters, (rows, clusters)) + clusters * np.arange(rows)[:, None]
+        times = np.bincount(drawn.ravel(), minlength=rows * clusters).reshape(rows, clusters)
+        yield times.astype(np.float64)
 
 
 def tail_share(clusters: int, confidence: float) -> float:

@@ -195,10 +195,10 @@ class AnnotationBuilder:
         duration = self._videos[video_id].duration
         if start > end:
             self.count(self.REVERSED)
-            return start, start
+            return max(0.0, start), max(0.0, start)
         if start == end:
             self.count(self.EMPTY)
-            return start, start
+            return max(0.0, start), max(0.0, start)
         if start < 0:
             self.count(self.EARLY)
             start = 0.0

@@ -23,7 +23,7 @@ from msgspec import Meta
 from whenabouts.intake.files import (
     ABSENT,
     FormatError,
-    check_text,
+    check_values,
     json_error,
     open_unpacked,
     parse_json,
@@ -226,7 +226,7 @@ def parse_line(path: Path, number: int, raw: bytes) -> dict[str, Any]:
         value = json.loads(raw.decode("utf-8"))  # NaN and Infinity are left to the field that has them
     except (ValueError, RecursionError) as error:
         raise json_error(path, error, number, "a JSON object a line") from None
-    check_text(value, raw, path, number)
+    check_values(value, raw, path, number)
     return origin.object(value, "a JSON object a line")
 
 

@@ -6,7 +6,6 @@ and ignored elsewhere. `docs/formats.md` has the table.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -20,6 +19,7 @@ from whenabouts.intake.files import (
     FormatError,
     Losses,
     Sign,
+    loads,
     open_unpacked,
     read_head,
     read_json,
@@ -292,8 +292,8 @@ def _list_of(head: FileHead) -> Task:
     seen: list[Any] = [head.first_value.get("moments") if isinstance(head.first_value, dict) else None]
     for raw in whole_lines if not seen[0] else []:
         try:
-            record = json.loads(raw)
-        except (ValueError, RecursionError):
+            record = loads(raw)
+        except ValueError:
             break
         seen.append(record.get("moments") if isinstance(record, dict) else None)
     rows = [row for moments in seen if isinstance(moments, list) for row in moments if isinstance(row, dict)]

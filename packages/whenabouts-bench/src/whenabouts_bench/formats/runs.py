@@ -122,7 +122,8 @@ class FileRun:
     """A run of one list in a file, read on demand; rows sorted by score, then moment.
 
     `read` returns blocks in the order of the file, and raises FormatError. If `entries` names the rows, the
-    number of queries whose scores contradict the order is logged once.
+    number of queries whose scores contradict the order is logged once. `ties` says how another program orders
+    equal scores; it is logged once, with the number of queries that have any.
     """
 
     path: Path
@@ -131,19 +132,27 @@ class FileRun:
     read: Callable[[Path], Iterator[RunBlock]]
     entries: str = ""
     answered: Mapping[Task, Task] | None = None
+    ties: str = ""
     _is_logged: bool = field(default=False, init=False)
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
         """The answers. Raises UsageError if it does not hold the list."""
         check_task(self, task)
-        contradicting = 0
+        contradicting, tied = 0, 0
         for block in self.read(self.path):
             contradicting += count_rising(block)
-            yield best_first(block)
-        if contradicting and self.entries and not self._is_logged:
-            self._is_logged = True
+            ordered = best_first(block)
+            tied += count_tied(ordered) if self.ties else 0
+            yield ordered
+        if self._is_logged:
+            return
+        self._is_logged = True
+        if contradicting and self.entries:
             message = "%s: the scores of %d queries contradict the order of their %s; the scores count"
             _log.warning(message, self.path, contradicting, self.entries)
+        if tied:
+            message = "%s: %d queries have equal scores, ordered by video, start and end; %s"
+            _log.warning(message, self.path, tied, self.ties)
 
 
 @dataclass(frozen=True)
@@ -282,6 +291,14 @@ def count_rising(block: RunBlock) -> int:
     query = query_of_rows(block)
     rising = (block.score[1:] > block.score[:-1]) & (query[1:] == query[:-1])
     return len(np.unique(query[1:][rising]))
+
+
+def count_tied(block: RunBlock) -> int:
+    """The number of queries with equal scores in float32, as trec_eval holds them; rows are best first."""
+    query = query_of_rows(block)
+    with np.errstate(over="ignore"):
+        score = block.score.astype(np.float32)
+    return len(np.unique(query[1:][(score[1:] == score[:-1]) & (query[1:] == query[:-1])]))
 
 
 def falling_scores(counts: Indices) -> Floats:

@@ -2,7 +2,9 @@
 
 A document is a moment, `video@start-end` in seconds with three decimals, or a whole video. It is parsed from
 the right, because video ids may contain `@` and `-`. Fields are separated by blanks or tabs, so ids with
-white space cannot be written. As in trec_eval, scores count, not ranks.
+white space cannot be written. As in trec_eval, scores count, not ranks. Equal scores are ordered by video,
+start and end, as everywhere here; trec_eval takes the last document id first. A warning counts the queries
+with equal scores, because their values may differ from trec_eval's.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ KEEPS = frozenset({"grades"})
 TAG = "whenabouts"
 _QRELS = "query 0 document grade"
 _RUN = "query Q0 document rank score tag"
+_TIES = "trec_eval takes the last document id first, so its values may differ"
 # Possessive quantifiers, so that fields of very many digits are refused in linear time.
 _NUMBER = re.compile(r"[-+]?(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][-+]?[0-9]++)?")
 _NOT_FINITE = re.compile(r"[-+]?(?:nan|inf(?:inity)?)", re.IGNORECASE)
@@ -122,7 +125,8 @@ def open_run(path: Path) -> RunSource:
     Memory grows with the number of queries, whose ids are kept to find duplicates, not of lines.
     """
     tasks = _tasks_of(read_head(path))
-    return FileRun(path, str(path), tasks, _blocks, answered=own_lists(tasks) if tasks == ("VR",) else None)
+    answered = own_lists(tasks) if tasks == ("VR",) else None
+    return FileRun(path, str(path), tasks, _blocks, answered=answered, ties=_TIES)
 
 
 def _tasks_of(head: FileHead) -> tuple[Task, ...]:

@@ -4,8 +4,9 @@ Truth has three released layouts: a list of pairs `{"query_id", "query", "video_
 end], "duration", "relevance", ...}` (or one per line); a list of `{"query_id", "query", "relevant_moment":
 [pair, ...]}`; and `{query_id: [{"video_name", "timestamp", "relevance"}, ...]}`, for its evaluation.
 Predictions: `{query_id: [{"video_name", "timestamp", "model_scores"}, ...]}`, best first; the order counts,
-not `model_scores`. (The predictions released with the program name videos by numbers defined elsewhere, and
-cannot be read.)
+not `model_scores`. The authors' `best_val_predictions.json` is a list of `{"query_id", "desc", "predictions":
+[[number, start, end, score], ...]}`, best first. Its numbers are those of `video_name_duration_id.json`
+(`{video_name: [duration, number]}`) or TVR-Ranking's `video_corpus.json`, which must lie beside it.
 
 Pairs of pseudo training sets (section 3.3) have `caption` and `similarity` instead of `relevance`, because
 nobody judged them. They are read as judgements of relevance 1 with that similarity as training weight.
@@ -14,13 +15,22 @@ nobody judged them. They are read as judgements of relevance 1 with that similar
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from whenabouts.intake.files import FormatError, Losses, Sign, read_head, read_json, write_atomically
+from whenabouts.intake.files import (
+    FormatError,
+    Losses,
+    Sign,
+    read_head,
+    read_json,
+    sibling_file,
+    write_atomically,
+)
 from whenabouts_bench.formats.annotations import (
     AnnotationBuilder,
     Annotations,
@@ -56,6 +66,7 @@ NAME = "tvr-ranking"
 SUMMARY = "TVR-Ranking truth (pairs, or query id -> moments) and predictions (query id -> moments)"
 KEEPS = frozenset({"texts", "durations", "grades", "similarities", "captions"})
 
+_RELEASED = Sign("*/query_id */predictions")  # the authors' predictions
 SIGNS = {
     "read_annotations": (
         Sign("query_id video_name timestamp"),
@@ -63,12 +74,17 @@ SIGNS = {
         Sign("*/query_id */relevant_moment"),
         Sign("*/*/video_name */*/timestamp */*/relevance"),
     ),
-    "open_run": (Sign("*/*/video_name */*/timestamp", without="*/*/relevance"),),
+    "open_run": (
+        Sign("*/*/video_name */*/timestamp", without="*/*/relevance"),
+        _RELEASED,
+    ),
 }
 
 _TRUTH = "pairs with query_id, video_name, timestamp, relevance, or query_id -> a list of moments"
 _RUN = "query_id -> a list of {video_name, timestamp}, best first"
 _BLOCK_QUERIES = 5_000
+NUMBERS = ("video_name_duration_id.json", "video_corpus.json")
+"""Files that say which number is which video."""
 
 
 class _Query(msgspec.Struct):
@@ -83,6 +99,20 @@ class _Pair(msgspec.Struct):
     similarity: Cosine | None = None
     caption: Text | None = None
     duration: NotNegative | None = None
+
+
+class _Numbered(msgspec.Struct, array_like=True):
+    """[number, start, end, score]"""
+
+    number: int
+    start: NotNegative
+    end: NotNegative
+    score: Finite
+
+
+class _Answered(msgspec.Struct):
+    query_id: Id
+    predictions: list[_Numbered]
 
 
 class _Prediction(msgspec.Struct):
@@ -151,17 +181,57 @@ def open_run(path: Path) -> RunSource:
 
     `model_scores` become scores if all moments of a query have them, otherwise n .. 1.
     """
-    origin = Origin(path)
-    answers = origin.object(read_json(path), _RUN)
+    origin, released = Origin(path), read_head(path).has(_RELEASED)
+    answers = _released(path) if released else _by_query(origin, read_json(path))
     blocks: list[RunBlock] = []
     builder = RunBlockBuilder()
-    for number, (key, moments) in enumerate(answers.items(), 1):
-        query_id = origin.at("query id").as_id(key)
-        builder.add(query_id, _rows(origin.at(key), origin.at(key).array(moments)))
-        if number % _BLOCK_QUERIES == 0 or number == len(answers):
+    for number, (query_id, rows) in enumerate(answers, 1):
+        builder.add(query_id, rows)
+        if number % _BLOCK_QUERIES == 0:
             blocks.append(builder.block())
+    last = builder.block()
+    blocks += [last] if len(last) else []
     refuse_empty(path, bool(blocks))
     return MemoryRun(str(path), {"VCMR": tuple(blocks)}, RANKED_CORPUS)
+
+
+def _by_query(origin: Origin, document: Any) -> Iterator[tuple[str, Iterator[RunRow]]]:
+    """(query id, rows) of {query_id: [moment, ...]}."""
+    for key, moments in origin.object(document, _RUN).items():
+        query_id = origin.at("query id").as_id(key)
+        yield query_id, _rows(origin.at(key), origin.at(key).array(moments))
+
+
+def _released(path: Path) -> Iterator[tuple[str, Iterator[RunRow]]]:
+    """(query id, rows) of the authors' predictions, with the names of their numbers."""
+    names = _names_of_numbers(path)
+    for origin, entry in read_list(path, "a list of {query_id, predictions}"):
+        answered = origin.convert(origin.object(entry), _Answered)
+        yield str(answered.query_id), _named(origin.at("predictions"), answered.predictions, names)
+
+
+def _named(origin: Origin, moments: list[_Numbered], names: dict[int, str]) -> Iterator[RunRow]:
+    """Rows in the order of the list; scores that contradict it become n .. 1."""
+    falls = all(first.score >= second.score for first, second in pairwise(moments))
+    for place, moment in enumerate(moments):
+        name = names.get(moment.number)
+        if name is None:
+            raise origin.at(place).error(
+                "is no video's number:", moment.number, f"one of {' or '.join(NUMBERS)}"
+            )
+        yield name, moment.start, moment.end, moment.score if falls else float(len(moments) - place)
+
+
+def _names_of_numbers(path: Path) -> dict[int, str]:
+    """Number -> video. Raises FormatError if there is no file of numbers beside the predictions."""
+    beside = next((file for name in NUMBERS if (file := sibling_file(path, name))), None)
+    if beside is None:
+        accepted = f"{NUMBERS[0]} of TVR-Ranking's repository beside it"
+        raise FormatError(path, "names videos by numbers that no file explains", accepted=accepted)
+    whole = Origin(beside)
+    videos = whole.object(read_json(beside), "an object, video -> [seconds, number]")
+    rows = {name: whole.at(name).convert(row, tuple[NotNegative, int]) for name, row in videos.items()}
+    return {number: name for name, (_, number) in rows.items()}
 
 
 def _rows(origin: Origin, entries: list[Any]) -> Iterator[RunRow]:

@@ -78,12 +78,13 @@ def kappa_intervals(tables: Floats, confidence: float = 0.95) -> dict[Weights, I
     totals = np.concatenate(list(drawn_totals(tables, RESAMPLES)))
     tail = tail_share(len(tables), confidence)
     drawn = {weights: _kappas(totals, weights) for weights in get_args(Weights)}
-    return {weights: _quantiles(kappas, tail) for weights, kappas in drawn.items()}
+    return {weights: interval_of(kappas, tail) for weights, kappas in drawn.items()}
 
 
-def _quantiles(kappas: Floats, tail: float) -> Interval | None:
-    defined = kappas[~np.isnan(kappas)]
-    if 2 * len(defined) < len(kappas):
+def interval_of(drawn: Floats, tail: float) -> Interval | None:
+    """The quantiles `tail` and 1 - `tail` of bootstrap values, NaN left out; None if most are NaN."""
+    defined = drawn[~np.isnan(drawn)]
+    if 2 * len(defined) < len(drawn):
         return None
     low, high = np.quantile(defined, (tail, 1 - tail)).tolist()
     return low, high
@@ -141,12 +142,15 @@ def _in_words(value: float | None, interval: Interval | None) -> str:
 
 def between_annotators(judged: Judged) -> list[Agreement]:
     """The agreement of each pair of annotators with a task in common, sorted by name."""
-    grades = _by_annotator(judged.state)
-    return [
-        Agreement.of(first, second, pairs)
-        for first, second in combinations(sorted(grades), 2)
-        if (pairs := _common(judged.task_set, grades[first], grades[second]))
-    ]
+    return [Agreement.of(*each) for each in graded_by_both(judged.task_set, judged.state)]
+
+
+def graded_by_both(task_set: TaskSet, state: State) -> Iterator[tuple[str, str, list[tuple[str, int, int]]]]:
+    """(annotator, annotator, (query id, grade, grade) of each task that both graded), sorted by name."""
+    grades = by_annotator(state)
+    for first, second in combinations(sorted(grades), 2):
+        if pairs := common_tasks(task_set, grades[first], grades[second]):
+            yield first, second, pairs
 
 
 def with_consensus(judged: Judged) -> list[Agreement]:
@@ -154,12 +158,13 @@ def with_consensus(judged: Judged) -> list[Agreement]:
     final = {task.id: each.grade for task, each in judged.outcomes if each.grade is not None}
     return [
         Agreement.of(name, CONSENSUS, pairs)
-        for name, grades in sorted(_by_annotator(judged.state).items())
-        if (pairs := _common(judged.task_set, grades, final))
+        for name, grades in sorted(by_annotator(judged.state).items())
+        if (pairs := common_tasks(judged.task_set, grades, final))
     ]
 
 
-def _by_annotator(state: State) -> dict[str, dict[str, int]]:
+def by_annotator(state: State) -> dict[str, dict[str, int]]:
+    """Annotator -> task id -> grade."""
     grades: dict[str, dict[str, int]] = {}
     for task_id, name, answer in state.rows():
         assert answer.grade is not None
@@ -167,9 +172,10 @@ def _by_annotator(state: State) -> dict[str, dict[str, int]]:
     return grades
 
 
-def _common(
+def common_tasks(
     task_set: TaskSet, first: Mapping[str, int], second: Mapping[str, int]
 ) -> list[tuple[str, int, int]]:
+    """(query id, first grade, second grade) of the tasks that are in both."""
     return [
         (task_set.task(task_id).query_id, grade, second[task_id])
         for task_id, grade in first.items()
@@ -194,7 +200,7 @@ def raw_grades(judged: Judged) -> RawGrades | None:
     several = [grades for grades in given if len(grades) > 1]
     if not several:
         return None
-    workers = len(_by_annotator(judged.state))
+    workers = len(by_annotator(judged.state))
     lowest, highest = (np.array([pick(grades) for grades in several]) for pick in (min, max))
     return RawGrades(lowest, highest, workers, sum(map(len, given)))
 

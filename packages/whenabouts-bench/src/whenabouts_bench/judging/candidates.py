@@ -20,7 +20,7 @@ from whenabouts.encoders.protocol import TextEncoder
 from whenabouts.types import Moment, Query, UsageError, Video, number_of
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.formats.runs import RunSource, moments_of
-from whenabouts_bench.judging.tasks import Source, Task
+from whenabouts_bench.judging.tasks import RANDOM, Source, Task
 from whenabouts_bench.relevance.ranked import rank_moments
 
 _log = logging.getLogger("whenabouts")
@@ -50,26 +50,44 @@ def by_caption(
     encoder: TextEncoder,
     batch: int = BATCH,
     batches: int = BATCHES,
+    *,
+    random: int = 0,
+    seed: int = 0,
 ) -> list[Candidate]:
-    """The `batch * batches` moments with the nearest captions. Raises UsageError for an unknown query."""
+    """The `batch * batches` moments with the nearest captions, and in the first batch `random` others.
+
+    Paper 004, appendix B.3, judges the best 60 and 60 random moments of 10 queries. Raises UsageError for an
+    unknown query.
+    """
     if batch < 1 or batches < 1:
         raise UsageError(f"{batches} batches of {batch}: give 1 or more of both")
+    if random < 0:
+        raise UsageError(f"--random {random}: give 0 or more")
     annotated = {query.id: query for query in annotations.queries}
     for query in queries:
         if query.id not in annotated:
             raise UsageError(f"{annotations.name}: has no query {query.id!r}; name the set it was drawn from")
     texts = [annotated[query.id].text for query in queries]
-    ranked = rank_moments(annotations, encoder, batch * batches, asked_in=texts)
-    chosen = {query.id: query for query in queries}
-    candidates, rank = [], 0
-    for row, number in enumerate(ranked.query.tolist()):
-        rank = rank + 1 if row and number == ranked.query[row - 1] else 1
-        if (judged := chosen.get(annotations.queries[number].id)) is not None:
-            place = int(ranked.moment[row])
+    best = batch * batches
+    ranked = rank_moments(annotations, encoder, len(annotations.query) if random else best, asked_in=texts)
+    chosen, draw = {query.id: query for query in queries}, np.random.default_rng(seed)
+    candidates = []
+    first = np.flatnonzero(np.diff(ranked.query, prepend=-1))
+    for begin, end in zip(first.tolist(), [*first[1:].tolist(), len(ranked.query)], strict=True):
+        judged = chosen.get(annotations.queries[int(ranked.query[begin])].id)
+        if judged is None:
+            continue
+        others = draw.permutation(np.arange(min(begin + best, end), end))[:random]
+        for row in [*range(begin, min(begin + best, end)), *sorted(others.tolist())]:
+            rank, place = row - begin + 1, int(ranked.moment[row])
             video = annotations.videos[int(annotations.video[place])].id
             moment = Moment(video, float(annotations.start[place]), float(annotations.end[place]))
-            source = Source({"captions": rank}, round(float(ranked.similarity[row]), 6))
-            candidates.append(Candidate(judged, moment, source, (rank - 1) // batch + 1))
+            caption = annotations.queries[int(annotations.query[place])].text
+            kind = "captions" if rank <= best else RANDOM
+            source = Source({kind: rank}, round(float(ranked.similarity[row]), 6), caption)
+            candidates.append(
+                Candidate(judged, moment, source, (rank - 1) // batch + 1 if rank <= best else 1)
+            )
     return candidates
 
 

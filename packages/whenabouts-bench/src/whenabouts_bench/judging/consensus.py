@@ -9,8 +9,11 @@ Beyond the paper, a task set may have a single annotator, whose grades are final
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+
+from whenabouts.types import UsageError
 
 TOLERANCE = 1
 """The largest difference between grades that agree."""
@@ -58,6 +61,27 @@ def consensus(grades: tuple[int, ...], annotators: int = _FIRST) -> Consensus:
         return _mean(grades, (0, 1), _FIRST)
     if len(grades) < _ALL:
         return Consensus(None, missing=_ALL - len(grades))
+    return _trimmed(grades)
+
+
+def consensus_of_set(grades: Sequence[int]) -> Consensus:
+    """The outcome of grades whose order is unknown, as in a released table sorted by annotator.
+
+    Four grades exist only where the first two did not agree, so the highest and the lowest are dropped. A
+    pair with three grades still needs one. Raises UsageError for more than four.
+
+    >>> consensus_of_set((0, 0, 0, 2)).grade, consensus_of_set((1, 1, 3, 3)).is_discarded
+    (0, True)
+    """
+    if len(grades) > _ALL:
+        raise UsageError(f"{len(grades)} grades of one pair; accepted: at most {_ALL}")
+    if len(grades) == _ALL:
+        return _trimmed(tuple(grades))
+    return consensus(tuple(grades)) if len(grades) <= _FIRST else Consensus(None, missing=1)
+
+
+def _trimmed(grades: tuple[int, ...]) -> Consensus:
+    """The outcome of four grades without the highest and the lowest."""
     first, second = sorted(range(_ALL), key=lambda place: (grades[place], place))[1:-1]
     if agree(grades[first], grades[second]):
         return _mean(grades, (min(first, second), max(first, second)), _ALL)

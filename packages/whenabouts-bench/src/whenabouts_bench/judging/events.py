@@ -27,7 +27,7 @@ class Event:
 
     An `id` makes an event idempotent: sent twice, it is written once. The journal sets `seq` (1, 2, ...),
     `time` (UTC, ISO 8601, never decreasing), `clock` (the clock's time, if it was set back) and `tasks` (the
-    task set's fingerprint).
+    task set's fingerprint), and `last`: the number of the last event that was written with this one.
     """
 
     kind: Kind
@@ -44,6 +44,7 @@ class Event:
     clock: str = ""
     tasks: str = ""
     id: str = ""
+    last: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,7 @@ class State:
 
 def iso(moment: datetime) -> str:
     """UTC in ISO 8601 with microseconds, so that texts sort by time."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def until(events: Sequence[Event], at: int | str | None) -> Sequence[Event]:
@@ -180,7 +181,7 @@ def until(events: Sequence[Event], at: int | str | None) -> Sequence[Event]:
         return events[:at]
     try:
         moment = datetime.fromisoformat(at)
-    except ValueError:
-        raise UsageError(f"{at!r} is not a time; give one as 2026-05-31T18:00:00Z") from None
-    last = iso(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+        last = iso(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+    except (ValueError, OverflowError):
+        raise UsageError(f"{at[:40]!r} is not a time; give one as 2026-05-31T18:00:00Z") from None
     return [event for event in events if event.time <= last]

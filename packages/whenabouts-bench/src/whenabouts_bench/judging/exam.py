@@ -2,6 +2,7 @@
 
 An answer is right if it is within 1 of the reference grade (section 3.2). After a first round, wrong answers
 come again, with feedback, until the share of right answers reaches the pass mark: all of them in the paper.
+Its exam has the 10 best moments of 10 random queries.
 """
 
 from __future__ import annotations
@@ -10,10 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median_high
 
+import numpy as np
+
 from whenabouts.types import UsageError
-from whenabouts_bench.judging.consensus import agree
+from whenabouts_bench.judging.consensus import agree, consensus
 from whenabouts_bench.judging.events import State
 from whenabouts_bench.judging.tasks import ExamTask, Task, TaskSet
+
+QUERIES, DEPTH = 10, 10
+"""Queries of an exam, and moments of each, as in the paper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +73,32 @@ def next_exam_task(task_set: TaskSet, state: State, annotator: str) -> Task | No
     return task_set.exam[min(open_)[1]].task if open_ else None
 
 
-def reference_exam(task_set: TaskSet, state: State, annotators: int = 2) -> Sequence[ExamTask]:
-    """An exam from tasks with at least `annotators` grades; their median is the reference.
+def reference_exam(
+    task_set: TaskSet, state: State, *, queries: int = QUERIES, depth: int = DEPTH, seed: int = 0
+) -> Sequence[ExamTask]:
+    """An exam of the best `depth` settled tasks of `queries` queries drawn by `seed`.
 
-    Of an even number of grades the upper median is taken, as all means here are rounded up. Raises UsageError
-    if no task has enough grades.
+    A task is settled if its annotators, two or more, agreed on a grade. The median of their grades is the
+    reference; of two grades the higher one, as all means here are rounded up. Tasks of one query are ordered
+    by their best rank in a run (without ranks as in the set), then those drawn are shown in the set's order.
+    Raises UsageError if no task is settled, or for numbers below 1.
     """
-    exam = [
-        ExamTask(replace(task, id=f"exam-{task.id}"), median_high(grades))
-        for task in task_set.tasks
-        if len(grades := state.grades(task.id)) >= annotators
-    ]
-    if not exam:
-        raise UsageError(f"{task_set.folder}: no task has grades of {annotators} annotators yet")
-    return exam
+    if queries < 1 or depth < 1:
+        raise UsageError(f"an exam of {queries} queries to depth {depth}: give 1 or more of both")
+    settled: dict[str, list[ExamTask]] = {}
+    for task in task_set.tasks:
+        final = consensus(state.grades(task.id))
+        if final.grade is not None:
+            reference = median_high(state.grades(task.id)[: final.annotators])
+            settled.setdefault(task.query_id, []).append(ExamTask(task, reference))
+    if not settled:
+        raise UsageError(f"{task_set.folder}: no task has grades of 2 annotators yet that agree")
+    ranks = {task_id: min(source.ranks.values(), default=0) for task_id, source in task_set.sources().items()}
+    drawn = np.random.default_rng(seed).permutation(sorted(settled))[:queries].tolist()
+    best = {
+        item.task.id
+        for query_id in drawn
+        for item in sorted(settled[query_id], key=lambda item: ranks.get(item.task.id, 0))[:depth]
+    }
+    exam = (item for items in settled.values() for item in items if item.task.id in best)
+    return [replace(item, task=replace(item.task, id=f"exam-{item.task.id}")) for item in exam]

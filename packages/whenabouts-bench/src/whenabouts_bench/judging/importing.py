@@ -46,10 +46,9 @@ def import_answers(journal: Journal, path: Path) -> Imported:
 
 def _news(path: Path, given: Sequence[Event], task_set: TaskSet, state: State) -> tuple[list[Event], int]:
     """(events to add to a state, how many of them change an imported answer)."""
-    events, changed = list[Event](), 0
+    events, changed = _exam_news([event for event in given if event.kind == "exam"], state), 0
     for event in given:
         if event.kind == "exam":
-            events += [event] if event.annotator not in state.exam else []
             continue
         before, task = state.answer(event.annotator, event.task_id), task_set.task(event.task_id)
         event = replace(event, start=_or(event.start, task.moment.start), end=_or(event.end, task.moment.end))
@@ -60,6 +59,23 @@ def _news(path: Path, given: Sequence[Event], task_set: TaskSet, state: State) -
         changed += before is not None
         events.append(event)
     return events, changed
+
+
+def _exam_news(given: Sequence[Event], state: State) -> list[Event]:
+    """The exam answers that continue those in a state; earlier versions could import a part of an exam.
+
+    Whoever answered the exam otherwise here keeps those answers.
+    """
+    exams: dict[str, dict[str, list[Event]]] = {}
+    for event in given:
+        exams.setdefault(event.annotator, {}).setdefault(event.task_id, []).append(event)
+    news = list[Event]()
+    for annotator, answers in exams.items():
+        held = state.exam.get(annotator, {})
+        grades = {task_id: [event.grade for event in events] for task_id, events in answers.items()}
+        if all(grades.get(task_id, [])[: len(here)] == here for task_id, here in held.items()):
+            news += [e for task_id, events in answers.items() for e in events[len(held.get(task_id, ())) :]]
+    return news
 
 
 def _or(value: float | None, default: float) -> float:

@@ -9,6 +9,11 @@
 `append` returns after fsync, so acknowledged events survive kill -9. Any number of processes and threads may
 append: each holds the folder's lock while it writes, and first reads what others wrote.
 
+Events that are written together are one batch: each of their lines says the number of the last (`last`).
+Readers see a batch once its last line is there with its newline, which is written after all else is on the
+disk. So a batch of a writer that was killed, or whose disk was full, was never seen; the next writer moves it
+to `journal.torn`.
+
 Raises UsageError for invalid events (unknown task, grade off the scale, nothing to undo), and FormatError,
 with file and line, if the journal is damaged or belongs to another task set.
 """
@@ -31,6 +36,8 @@ from msgspec import Meta
 
 from whenabouts import locking
 from whenabouts.intake.files import FormatError
+from whenabouts.intake.opening import open_regular
+from whenabouts.intake.own_files import open_appending, own_file
 from whenabouts.types import Moment, UsageError
 from whenabouts_bench.formats.json_records import NotNegative, Origin, Text, parse_line
 from whenabouts_bench.judging.assignment import Progress, next_task, progress
@@ -62,6 +69,13 @@ class _Line(msgspec.Struct):
     source: Text = ""
     clock: Text = ""
     id: Text = ""
+    last: _Whole | None = None
+
+
+_NEEDED: Mapping[Kind, tuple[str, ...]] = {
+    "grade": ("grade",), "exam": ("grade",), "borders": ("start", "end"), "undo": ("undone",)
+}  # fmt: skip
+"""Fields without which an event cannot be applied."""
 
 
 class Journal:
@@ -70,7 +84,7 @@ class Journal:
     def __init__(self, task_set: TaskSet, clock: _Clock, path: Path | None = None) -> None:
         self.task_set = task_set
         self.notes: list[str] = []
-        self._path = path or task_set.folder / JOURNAL
+        self._path = path or own_file(task_set.folder, JOURNAL)
         self._clock = clock
         self._guard = threading.RLock()
         self._events: list[Event] = []
@@ -85,7 +99,7 @@ class Journal:
         torn = journal._read()
         if torn:
             journal._note(
-                f"{journal._path}: the last line is torn; it is set aside when the next one is written"
+                f"{journal._path}: {_torn_lines(torn)} torn, to be set aside when the next one is written"
             )
         return journal
 
@@ -188,8 +202,9 @@ class Journal:
             self._note(f"the clock says {now}, before the last event ({moment}): events keep that time")
         last, tasks = len(self._events), self.task_set.fingerprint
         undone = [self._state.to_undo(e.annotator) if e.kind == "undo" else None for e in events]
+        end = last + len(events) if len(events) > 1 else None
         return [
-            replace(e, seq=last + n, time=moment, clock=clock, undone=undone[n - 1], tasks=tasks)
+            replace(e, seq=last + n, time=moment, clock=clock, undone=undone[n - 1], tasks=tasks, last=end)
             for n, e in enumerate(events, 1)
         ]
 
@@ -216,29 +231,47 @@ class Journal:
             held.release()
 
     def _read(self) -> bytes:
-        """Apply new lines of the file; returns a torn last line."""
+        """Apply new batches of the file; returns what follows, which is torn or being written."""
         try:
-            with self._path.open("rb") as stream:
+            with open_regular(self._path) as stream:
                 size = os.fstat(stream.fileno()).st_size
                 if size < self._size:
                     raise FormatError(self._path, "was shortened while it was read; restore it")
                 stream.seek(self._size)
-                data = stream.read()
+                data = stream.read(size - self._size)
         except FileNotFoundError:
             if self._size:
                 raise FormatError(self._path, "was deleted while it was read; restore it") from None
             return b""
         except OSError as error:
             raise FormatError(self._path, f"cannot be read: {error.strerror or error}") from None
-        whole, newline, torn = data.rpartition(b"\n")
-        for line in whole.split(b"\n") if newline else ():
-            event = self._parse(len(self._events) + 1, line)
+        batch, taken, position = list[Event](), 0, 0
+        while newline := data.find(b"\n", position) + 1:
+            event = self._parse(len(self._events) + len(batch) + 1, data[position : newline - 1])
+            self._check_batch(event, batch)
+            batch.append(event)
+            position = newline
+            if event.last in (None, event.seq):
+                self._take(batch, position - taken)
+                batch, taken = [], position
+        return data[taken:]
+
+    def _check_batch(self, event: Event, batch: Sequence[Event]) -> None:
+        """Raise FormatError for an event that is not of the batch before it."""
+        origin = Origin(self._path, event.seq, "last")
+        if event.last is not None and event.last < event.seq:
+            raise origin.error("is before its own line:", event.last, f"{event.seq} or more")
+        if batch and event.last != batch[0].last:
+            raise origin.error("is of another batch:", event.last, f"{batch[0].last}, as in the line before")
+
+    def _take(self, batch: Sequence[Event], size: int) -> None:
+        """Apply a whole batch of `size` bytes."""
+        for event in batch:
             self._apply(event)
             self._events.append(event)
             if event.id:
                 self._by_id[event.annotator, event.id] = event
-            self._size += len(line) + 1
-        return torn
+        self._size += size
 
     def _parse(self, number: int, raw: bytes) -> Event:
         origin = Origin(self._path, number)
@@ -250,6 +283,12 @@ class Journal:
             raise origin.at("seq").error(
                 "is out of sequence:", line.seq, f"{number}: lines were lost or added"
             )
+        needed = _NEEDED.get(line.event, ())
+        if line.start is not None or line.end is not None:
+            needed = (*needed, "start", "end")
+        for name in needed:
+            if getattr(line, name) is None:
+                raise origin.at(name).error("is missing", accepted=f"an event {line.event} with it")
         fields = {name: getattr(line, name) for name in line.__struct_fields__ if name != "event"}
         return Event(kind=line.event, **fields)
 
@@ -260,25 +299,29 @@ class Journal:
             raise FormatError(self._path, str(error), line=event.seq) from None
 
     def _set_torn_aside(self, torn: bytes) -> None:
-        """Move a torn last line, which was never acknowledged, out of the journal."""
+        """Move torn last lines, which were never acknowledged, out of the journal."""
         if not torn:
             return
-        aside = self.task_set.folder / TORN
-        with aside.open("ab") as stream:
-            stream.write(torn + b"\n")
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.truncate(self._path, self._size)
-        self._note(f"{self._path}: a torn last line ({len(torn)} bytes) was set aside in {TORN}")
+        try:
+            descriptor = open_appending(own_file(self.task_set.folder, TORN))
+            try:
+                _write_all(descriptor, torn + b"\n")
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.truncate(self._path, self._size)
+        except OSError as error:
+            where = self.task_set.folder / TORN
+            raise FormatError(where, f"cannot be written: {error.strerror or error}") from None
+        self._note(f"{self._path}: {_torn_lines(torn)} torn, and set aside in {TORN} ({len(torn)} bytes)")
 
     def _write(self, data: bytes) -> None:
         """Append to the file and fsync; on failure the file is unchanged."""
         try:
             is_new = not self._path.exists()
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-            descriptor = os.open(self._path, flags, 0o644)
+            descriptor = open_appending(self._path)
             try:
-                _write_all(descriptor, data, self._size)
+                self._commit(descriptor, data)
             finally:
                 os.close(descriptor)
             if is_new:
@@ -288,6 +331,24 @@ class Journal:
                 self._path, f"cannot be written: {error.strerror or error}; nothing was"
             ) from None
         self._read()
+
+    def _commit(self, descriptor: int, data: bytes) -> None:
+        """Write all but the last newline, then that: it shows the batch to readers.
+
+        What readers may have seen is never taken back.
+        """
+        try:
+            _write_all(descriptor, data[:-1])
+            os.fsync(descriptor)
+            _write_all(descriptor, data[-1:])
+        except OSError:
+            os.ftruncate(descriptor, self._size)
+            raise
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            problem = f"was written, but may not be on the disk: {error.strerror or error}; check the disk"
+            raise FormatError(self._path, problem) from None
 
     def _note(self, note: str) -> None:
         if note not in self.notes:
@@ -300,15 +361,15 @@ def read_journal(path: Path, task_set: TaskSet) -> Sequence[Event]:
     return Journal(task_set, lambda: datetime.now(UTC), path).events()
 
 
-def _write_all(descriptor: int, data: bytes, size: int) -> None:
-    try:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(descriptor, left) :]
-        os.fsync(descriptor)
-    except OSError:
-        os.ftruncate(descriptor, size)
-        raise
+def _torn_lines(torn: bytes) -> str:
+    lines = torn.removesuffix(b"\n").count(b"\n") + 1
+    return "the last line is" if lines == 1 else f"the last {lines} lines are"
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
 
 
 def _sync_folder(folder: Path) -> None:

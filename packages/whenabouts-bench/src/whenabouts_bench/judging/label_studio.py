@@ -8,7 +8,7 @@ the timeline, which counts frames: `RATE` per second for every video.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -44,13 +44,19 @@ LABELLING = f"""\
 _SCALE = f"a grade from {LOWEST} to {HIGHEST}"
 
 
-def write_label_studio(task_set: TaskSet, path: Path, url: str = VIDEO_URL) -> Path:
-    """Write the tasks as JSON to import, and beside it the labelling interface (`.xml`), whose path is
-    returned.
+def write_label_studio(
+    task_set: TaskSet, path: Path, url: str = VIDEO_URL, tasks: Sequence[Task] | None = None
+) -> Path:
+    """Write tasks (default: all) as JSON to import, and beside it the labelling interface (`.xml`).
+
+    Returns the path of the interface.
 
     `url` contains {file}, the recording's name, or {video_id}, both percent-encoded. Exam tasks are left out,
-    because Label Studio gives no feedback.
+    because Label Studio gives no feedback. Raises UsageError if there is no task.
     """
+    tasks = task_set.tasks if tasks is None else tasks
+    if not tasks:
+        raise UsageError(f"{task_set.folder}: no task needs another grade, so there is nothing to write")
     if "{video_id}" not in url and "{file}" not in url:
         raise UsageError(f"--video-url {url!r}: has neither {{file}} nor {{video_id}}")
     interface = path.with_suffix(".xml")
@@ -58,9 +64,9 @@ def write_label_studio(task_set: TaskSet, path: Path, url: str = VIDEO_URL) -> P
         raise UsageError(f"{path}: the labelling interface is written there; give a name that ends in .json")
     with write_atomically(path) as stream:
         stream.write(b"[")
-        tasks = ListWriter(stream)
-        for task in task_set.tasks:
-            tasks.add(_task(task_set, task, url))
+        entries = ListWriter(stream)
+        for task in tasks:
+            entries.add(_task(task_set, task, url))
         stream.write(b"]\n")
     with write_atomically(interface) as stream:
         stream.write(LABELLING.encode())

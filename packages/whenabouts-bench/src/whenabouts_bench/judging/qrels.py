@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,32 @@ from typing import Any
 from whenabouts.export.csv import defused
 from whenabouts.intake.files import write_atomically
 from whenabouts.types import Moment, UsageError
-from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts_bench.formats.annotations import (
+    AnnotationBuilder,
+    Annotations,
+    caption_fields,
+    judgement_rows,
+)
+from whenabouts_bench.formats.json_writing import write_lines
 from whenabouts_bench.judging.assignment import Openings, outcome
 from whenabouts_bench.judging.consensus import Consensus
 from whenabouts_bench.judging.events import State
-from whenabouts_bench.judging.tasks import Task, TaskSet
+from whenabouts_bench.judging.tasks import Source, Task, TaskSet
 from whenabouts_bench.relevance.imprecise.statistics import agreement
+
+
+@dataclass(frozen=True, slots=True)
+class Uncounted:
+    """A grade that has no part in the outcome of its task, and why."""
+
+    annotator: str
+    task_id: str
+    grade: int
+    why: str
+
+    def line(self) -> str:
+        """One line of text."""
+        return f"does not count: {self.annotator} gave {self.task_id} a {self.grade}; {self.why}"
 
 
 @dataclass(frozen=True)
@@ -48,11 +68,29 @@ class Judged:
         for task, _ in self.outcomes:
             builder.add_video(task.moment.video_id, task.duration)
             builder.add_query(task.query_id, task.text)
+        sources = self.task_set.sources()
         for task, final in self.outcomes:
             if final.grade is not None:
-                moment = self.moment(task, final)
-                builder.judge(task.query_id, moment.video_id, moment.start, moment.end, final.grade)
+                moment, source = self.moment(task, final), sources.get(task.id, Source())
+                about: dict[str, Any] = {"similarity": source.similarity, "caption": source.caption}
+                builder.judge(task.query_id, moment.video_id, moment.start, moment.end, final.grade, **about)
         return builder.annotations()
+
+    def write_sources(self, path: Path) -> None:
+        """Write where each settled judgement came from: the rank of its moment in each run."""
+        sources = self.task_set.sources()
+        write_lines(
+            path,
+            (
+                {
+                    "query_id": task.query_id,
+                    **asdict(self.moment(task, final)),
+                    "ranks": sources[task.id].ranks,
+                }
+                for task, final in self.outcomes
+                if final.grade is not None and task.id in sources
+            ),
+        )
 
     def moment(self, task: Task, final: Consensus) -> Moment:
         """The moment of a settled task: mean borders of the annotators whose grades were averaged.
@@ -69,6 +107,21 @@ class Judged:
         ]
         start, end = (sum(times) / len(spans) for times in zip(*spans, strict=True))
         return Moment(task.moment.video_id, round(start, 3), round(end, 3))
+
+    def uncounted(self) -> list[Uncounted]:
+        """The grades of tasks that are not presented, and those given after a task was settled."""
+        outcomes = {task.id: final for task, final in self.outcomes}
+        uncounted = []
+        for task in self.task_set.tasks:
+            final = outcomes.get(task.id)
+            if final is None:
+                why = f"batch {task.batch} of query {task.query_id} is not open"
+                late = self.state.graded(task.id)
+            else:
+                why = "the task was settled without it"
+                late = [] if final.missing else self.state.graded(task.id)[final.annotators :]
+            uncounted += [Uncounted(name, task.id, a.grade, why) for name, a in late if a.grade is not None]
+        return uncounted
 
     def counts(self) -> dict[str, Any]:
         """Progress counts, and agreement of annotators (paper 004, section 3.4)."""
@@ -94,6 +147,7 @@ def joined(rounds: Sequence[Annotations]) -> Annotations:
         (each.most_grade for each in rounds if each.most_grade is not None), default=None
     )
     grades: dict[tuple[str, Moment], float] = {}
+    about: dict[tuple[str, Moment], dict[str, Any]] = {}
     for each in rounds:
         for video in each.videos:
             builder.add_video(video.id, video.duration, **video.metadata)
@@ -102,9 +156,11 @@ def joined(rounds: Sequence[Annotations]) -> Annotations:
                 raise UsageError(
                     f"{each.name}: query {query.id!r} has another text than in the rounds before"
                 )
-        for query_id, judgements in each.qrels.items():
-            for judgement in judgements:
-                moment, grade = judgement.moment, judgement.relevance
+        for row, fields in zip(judgement_rows(each), caption_fields(each), strict=True):
+            number, place, start, end, grade = row
+            if start < end:  # what names a video alone is no moment that was judged
+                query_id, moment = each.queries[number].id, Moment(each.videos[place].id, start, end)
+                about.setdefault((query_id, moment), fields)
                 earlier = grades.setdefault((query_id, moment), grade)
                 if earlier != grade:
                     where = f"{moment.video_id} {moment.start:g}-{moment.end:g} s"
@@ -113,7 +169,8 @@ def joined(rounds: Sequence[Annotations]) -> Annotations:
                         f"has grade {grade:g}, and {earlier:g} in the rounds before; keep one of them"
                     )
     for (query_id, moment), grade in grades.items():
-        builder.judge(query_id, moment.video_id, moment.start, moment.end, grade)
+        own = about[query_id, moment]
+        builder.judge(query_id, moment.video_id, moment.start, moment.end, grade, **own)
     return builder.annotations()
 
 

@@ -21,17 +21,21 @@ import whenabouts
 from whenabouts.server.app import AnsweringHead
 from whenabouts.server.errors import ServerError, handle_errors, printable
 from whenabouts.server.paths import Paths
+from whenabouts.server.proxied import Proxied
 from whenabouts.server.run import Server, link, listen
-from whenabouts.server.security import Guard
+from whenabouts.server.security import Guard, Scopes
 from whenabouts.server.service_routes import PAGE as PRODUCT_PAGE
 from whenabouts.server.settings import Settings
+from whenabouts.workplace.guests import JUDGE
 from whenabouts_bench.judging.server_people import People
 from whenabouts_bench.judging.server_schemas import (
+    AnnotatorBody,
     AnswerBody,
     Answered,
     ByAnnotator,
     GuidelineBody,
     GuidelineShown,
+    Invited,
     Me,
     Overview,
     Presented,
@@ -42,7 +46,14 @@ from whenabouts_bench.judging.tasks import TaskSet
 
 PAGE = Path(__file__).with_name("page")
 # The page shares these with the page of `serve`.
-SHARED = frozenset({"favicon.svg", "page.css", "server.js", "timeline.js", "words.js"})
+SHARED = frozenset(
+    {
+        *("favicon.svg", "page.css", "server.js", "timeline.js", "words.js"),
+        *("language.js", "sentences.js", "words.de.js"),
+    }
+)
+# Of all addresses; what only the lead may do asks for the lead by name.
+SCOPES: Scopes = {"": {"GET": JUDGE, "POST": JUDGE}}
 router = APIRouter()
 
 
@@ -70,8 +81,12 @@ class Application:
         self.service = Service(tasks, people, settings)
         # Browsers share cookies between ports, so each task set has its own cookie.
         cookie = f"whenabouts_judge_{tasks.fingerprint}"
-        api = AnsweringHead(_routes(self.service))
-        self._guarded = Guard(api, settings, people=people.tokens, cookie=cookie)
+        api = _routes(self.service)
+        guard = Guard(
+            AnsweringHead(api), settings, people=people.tokens, theirs=(JUDGE,), scopes=SCOPES, cookie=cookie
+        )
+        api.state.admit = guard.admit
+        self._guarded = Proxied(guard, settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._guarded(scope, receive, send)
@@ -98,13 +113,13 @@ def service_of(request: Request) -> Service:
 
 
 def _check_leads(request: Request) -> None:
-    if request.scope["user"]:
+    if request.scope["guest"].name:
         raise ServerError(403, "not_leading", "only who started the server may do that")
 
 
 def _annotator(request: Request, believed: str) -> str:
     """The annotator's name. ServerError 409 if the page was opened as somebody else, 403 for a pure lead."""
-    name = service_of(request).people.judging(request.scope["user"])
+    name = service_of(request).people.judging(request.scope["guest"].name)
     if not name:
         raise ServerError(403, "not_judging", "who only leads judges nothing; open an annotator's link")
     if name != believed:
@@ -126,7 +141,7 @@ async def health() -> dict[str, str]:
 @router.get("/api/me")
 async def me(request: Request) -> Me:
     """Who the page's user is."""
-    service, user = service_of(request), request.scope["user"]
+    service, user = service_of(request), request.scope["guest"].name
     annotator, name = service.people.judging(user) or None, printable(service.tasks.name)
     return Me(annotator=annotator, leads=not user, name=name, fingerprint=service.tasks.fingerprint)
 
@@ -152,6 +167,16 @@ async def annotators(request: Request) -> Overview:
     _check_leads(request)
     service = service_of(request)
     return await service.run(request, service.overview)
+
+
+@router.post("/api/annotators")
+async def invite(request: Request, body: AnnotatorBody) -> Invited:
+    """Let somebody judge, too."""
+    _check_leads(request)
+    service = service_of(request)
+    invited = await service.run(request, partial(service.invite, body))
+    request.app.state.admit(invited.token, invited.annotator)
+    return invited
 
 
 @router.get("/api/task")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from whenabouts.server.settings import SHORTEST_TOKEN, TOKEN_VARIABLE
@@ -22,6 +22,7 @@ class People:
     tokens: Mapping[str, str]
     lead_token: str
     lead: str = ""
+    secret: str = field(default="", repr=False, compare=False)
 
     @classmethod
     def of(cls, names: Sequence[str], login: str, secret: str = "") -> People:
@@ -39,7 +40,13 @@ class People:
                 f"--annotator {twice[0]}: comes twice; a name is a person, whose judgements it has"
             )
         secret = secret or secrets.token_hex(16)
-        return cls({_token(secret, name): name for name in names}, _token(secret, ""), "" if names else login)
+        tokens = {_token(secret, name): name for name in names}
+        return cls(tokens, _token(secret, ""), "" if names else login, secret)
+
+    def joined_by(self, name: str) -> tuple[People, str]:
+        """The people with one more, and the token of that name; a known name keeps its token."""
+        token = _token(self.secret, name)
+        return replace(self, tokens={**self.tokens, token: name}), token
 
     @property
     def names(self) -> tuple[str, ...]:

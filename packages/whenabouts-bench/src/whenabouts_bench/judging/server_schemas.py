@@ -125,10 +125,50 @@ class AnnotatorRow(ProgressShown):
     annotator: str
 
 
+class AgreementShown(BaseModel):
+    """How two annotators agree on the tasks that both graded; `kappa` (linear weights) may be undefined."""
+
+    first: str
+    second: str
+    tasks: int
+    same: float
+    kappa: float | None
+
+
+class Disputed(BaseModel):
+    """A task whose grades do not agree: who gave which, and how many more it needs (0: discarded)."""
+
+    task_id: str
+    query: str
+    start: float
+    end: float
+    grades: list[tuple[str, int]]
+    missing: int
+
+
+class AnnotatorBody(_Body):
+    """Somebody who is to judge, too."""
+
+    name: str = Field(max_length=80)
+
+
+class Invited(BaseModel):
+    """An annotator, and the token of their link."""
+
+    annotator: str
+    token: str
+
+
 class Overview(BaseModel):
-    """Everybody's progress, for the lead; `missing` are ids of videos without a recording."""
+    """Everybody's progress, for the lead; `missing` are ids of videos without a recording.
+
+    `disputed` are the first tasks without consensus of `disputes`.
+    """
 
     annotators: list[AnnotatorRow]
+    agreement: list[AgreementShown]
+    disputed: list[Disputed]
+    disputes: int
     settled: int
     tasks: int
     missing: list[str]

@@ -16,19 +16,24 @@ from whenabouts.server.service import left
 from whenabouts.server.settings import Settings
 from whenabouts.server.work import BoundedExecutor
 from whenabouts.types import UsageError
-from whenabouts_bench.judging.assignment import Progress
-from whenabouts_bench.judging.events import Answer, Event
+from whenabouts_bench.judging.agreement import graded_by_both, kappa
+from whenabouts_bench.judging.assignment import Progress, outcome
+from whenabouts_bench.judging.events import Answer, Event, State
 from whenabouts_bench.judging.exam import Feedback, feedback, result_of
 from whenabouts_bench.judging.journal import Journal
 from whenabouts_bench.judging.server_people import People
 from whenabouts_bench.judging.server_schemas import (
+    AgreementShown,
+    AnnotatorBody,
     AnnotatorRow,
     AnswerBody,
     Answered,
     ByAnnotator,
+    Disputed,
     FeedbackShown,
     GuidelineBody,
     GuidelineShown,
+    Invited,
     Overview,
     OwnAnswer,
     Presented,
@@ -40,6 +45,7 @@ from whenabouts_bench.judging.server_videos import Videos
 from whenabouts_bench.judging.tasks import Task, TaskSet
 
 Result = TypeVar("Result")
+MOST_DISPUTED = 50
 HELD_SECONDS = 600.0  # how long a shown task counts as being judged
 
 
@@ -190,7 +196,60 @@ class Service:
         rows = [AnnotatorRow(annotator=name, **_shown_progress(p)) for name, p in progress.items()]
         anybody = next(iter(progress.values()))
         missing = [printable(video_id) for video_id in self.tasks.missing_videos()]
-        return Overview(annotators=rows, settled=anybody.settled, tasks=anybody.tasks, missing=missing)
+        agreement, disputed = self.journal.read(
+            lambda now: (_agreement(self.tasks, now), _disputed(self.tasks, now))
+        )
+        return Overview(
+            annotators=rows, settled=anybody.settled, tasks=anybody.tasks, missing=missing,
+            agreement=agreement, disputed=disputed[:MOST_DISPUTED], disputes=len(disputed),
+        )  # fmt: skip
+
+    def invite(self, body: AnnotatorBody) -> Invited:
+        """Let somebody judge, too; a known name gets its link again. ServerError 400 if it is no name."""
+        if body.name == self.people.lead:
+            raise ServerError(409, "is_you", f"{body.name} is who started the server", field="name")
+        try:
+            self.journal.progress(body.name)
+        except UsageError as error:
+            raise ServerError(400, "invalid", str(error), field="name") from None
+        with self._assigning:
+            self.people, token = self.people.joined_by(body.name)
+        return Invited(annotator=body.name, token=token)
+
+
+def _agreement(tasks: TaskSet, state: State) -> list[AgreementShown]:
+    """How each pair of annotators agrees."""
+    return [
+        AgreementShown(
+            first=first,
+            second=second,
+            tasks=len(pairs),
+            same=sum(a == b for _, a, b in pairs) / len(pairs),
+            kappa=kappa([a for _, a, _ in pairs], [b for _, _, b in pairs], "linear"),
+        )
+        for first, second, pairs in graded_by_both(tasks, state)
+    ]
+
+
+def _disputed(tasks: TaskSet, state: State) -> list[Disputed]:
+    """The tasks with grades that do not agree."""
+    disputed = []
+    for task in tasks.tasks:
+        graded = state.graded(task.id)
+        final = outcome(tasks, state, task.id)
+        if final.grade is None and len(graded) >= tasks.annotators:
+            grades = [(name, answer.grade) for name, answer in graded if answer.grade is not None]
+            disputed.append(
+                Disputed(
+                    task_id=task.id,
+                    query=printable(task.text),
+                    start=task.moment.start,
+                    end=task.moment.end,
+                    grades=grades,
+                    missing=final.missing,
+                )
+            )
+    return disputed
 
 
 def _shown_progress(progress: Progress) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from whenabouts.intake.files import FormatError, read_document, read_json, write_atomically
+from whenabouts.intake.own_files import own_file
 from whenabouts.types import Moment, UsageError
 from whenabouts_bench.formats.json_records import (
     Id,
@@ -36,6 +37,8 @@ VERSION = 1
 SETTINGS, TASKS, VIDEOS = "judging.json", "tasks.jsonl", "videos.jsonl"
 EXAM, SOURCES, GUIDELINE_FILE = "exam.jsonl", "sources.jsonl", "guideline.md"
 LOWEST, HIGHEST = 0, 4
+RANDOM = "random"
+"""The name that random candidates have in place of a run's."""
 LAST = 5
 """The number of candidates at the end of a batch that decide whether the next batch is judged."""
 
@@ -71,10 +74,11 @@ class ExamTask:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Origin of a task: run -> rank of the moment in it (from 1), and similarity of its caption."""
+    """Origin of a task: run -> rank of the moment in it (from 1), its caption with its similarity."""
 
     ranks: Mapping[str, int] = field(default_factory=dict)
     similarity: float | None = None
+    caption: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,7 @@ class _SourceLine(msgspec.Struct):
     task_id: Id
     ranks: dict[str, int] = {}
     similarity: float | None = None
+    caption: Text = ""
 
 
 @dataclass(frozen=True)
@@ -156,17 +161,18 @@ class TaskSet:
         """
         folder = Path(folder)
         settings = _read_settings(folder)
-        tasks = _read_tasks(folder / TASKS)
+        tasks = _read_tasks(own_file(folder, TASKS))
         if fingerprint_of(tasks) != settings.tasks:
             raise FormatError(
                 folder / TASKS, f"is not what {SETTINGS} was written with: its fingerprint is",
                 value=fingerprint_of(tasks), accepted=f"{settings.tasks}; restore it, or make a new set",
             )  # fmt: skip
-        if any(task.batch > 1 for task in tasks) and not (folder / SOURCES).exists():
+        if any(task.batch > 1 for task in tasks) and not own_file(folder, SOURCES).exists():
             accepted = "the file that was written with the tasks: it says when a second batch is judged"
             raise FormatError(folder / SOURCES, "is not there", accepted=accepted)
-        videos = _read_videos(folder / VIDEOS)
-        exam = _read_exam(folder / EXAM, {task.id for task in tasks}) if (folder / EXAM).exists() else ()
+        videos = _read_videos(own_file(folder, VIDEOS))
+        place = own_file(folder, EXAM)
+        exam = _read_exam(place, {task.id for task in tasks}) if place.exists() else ()
         for task in [*tasks, *(item.task for item in exam)]:
             if task.moment.video_id not in videos:
                 problem = f"has no line for the video of task {task.id}:"
@@ -178,26 +184,26 @@ class TaskSet:
 
     def write(self, sources: Mapping[str, Source] | None = None, guideline: str = GUIDELINE) -> None:
         """Write the folder. Raises UsageError if it is a task set already, whose tasks would be lost."""
-        if (self.folder / SETTINGS).exists():
+        settings_file = own_file(self.folder, SETTINGS)
+        if settings_file.exists():
             raise UsageError(f"{self.folder}: is a task set already; name a folder that is not there yet")
         if not self.tasks:
             raise UsageError(f"{self.folder}: there is nothing to judge: no query has a candidate")
         self.write_guideline(guideline)
-        write_lines(self.folder / VIDEOS, ({"video_id": v, "path": path} for v, path in self.videos.items()))
+        videos = ({"video_id": v, "path": path} for v, path in self.videos.items())
+        write_lines(own_file(self.folder, VIDEOS), videos)
         if sources:
             lines = ({"task_id": task_id, **asdict(source)} for task_id, source in sources.items())
-            write_lines(self.folder / SOURCES, lines)
+            write_lines(own_file(self.folder, SOURCES), lines)
         if self.exam:
-            write_exam(self.exam, self.folder / EXAM)
-        write_lines(self.folder / TASKS, map(_task_line, self.tasks))
+            write_exam(self.exam, own_file(self.folder, EXAM))
+        write_lines(own_file(self.folder, TASKS), map(_task_line, self.tasks))
         settings = {
             "version": VERSION, "name": self.name, "tasks": self.fingerprint, "annotators": self.annotators,
             "pass_mark": self.pass_mark, "still_relevant": self.still_relevant,
             "guideline": Guideline(guideline).version, "made": dict(self.made),
         }  # fmt: skip
-        with write_atomically(
-            self.folder / SETTINGS
-        ) as stream:  # written last: it makes the folder a task set
+        with write_atomically(settings_file) as stream:  # written last: it makes the folder a task set
             stream.write(json.dumps(settings, ensure_ascii=False, indent=1).encode() + b"\n")
 
     @cached_property
@@ -218,9 +224,14 @@ class TaskSet:
 
     @cached_property
     def batch_ends(self) -> Mapping[tuple[str, int], tuple[str, ...]]:
-        """(query id, batch) -> ids of its last five tasks, by candidate rank (paper 004, section 3.2)."""
+        """(query id, batch) -> ids of its last five tasks, by candidate rank (paper 004, section 3.2).
+
+        Random candidates say nothing of how far relevant ones reach, so they are left out.
+        """
         ranked: dict[tuple[str, int], list[tuple[int, str]]] = {}
         for task_id, source in self.sources().items():
+            if RANDOM in source.ranks:
+                continue
             task = self.task(task_id)
             rank = min(source.ranks.values(), default=0)
             ranked.setdefault((task.query_id, task.batch), []).append((rank, task_id))
@@ -232,12 +243,12 @@ class TaskSet:
 
     def guideline(self) -> Guideline:
         """The guideline in the folder, or the default."""
-        path = self.folder / GUIDELINE_FILE
+        path = own_file(self.folder, GUIDELINE_FILE)
         return read_guideline(path) if path.exists() else Guideline(GUIDELINE)
 
     def write_guideline(self, text: str) -> None:
         """Write a guideline; `Journal.edit_guideline` keeps the previous one."""
-        with write_atomically(self.folder / GUIDELINE_FILE) as stream:
+        with write_atomically(own_file(self.folder, GUIDELINE_FILE)) as stream:
             stream.write(text.encode("utf-8", "backslashreplace"))
 
     def video(self, video_id: str) -> Path:
@@ -259,11 +270,11 @@ class TaskSet:
 
     def sources(self) -> dict[str, Source]:
         """Task id -> origin; empty if unknown. Hidden from annotators."""
-        path, sources = self.folder / SOURCES, dict[str, Source]()
+        path, sources = own_file(self.folder, SOURCES), dict[str, Source]()
         if path.exists():
             for origin, fields in read_records(path):
                 line = origin.convert(fields, _SourceLine)
-                sources[str(line.task_id)] = Source(line.ranks, line.similarity)
+                sources[str(line.task_id)] = Source(line.ranks, line.similarity, line.caption)
         return sources
 
 
@@ -293,7 +304,7 @@ def read_exam(path: Path) -> tuple[ExamTask, ...]:
 
 
 def _read_settings(folder: Path) -> _Settings:
-    path = folder / SETTINGS
+    path = own_file(folder, SETTINGS)
     if not path.exists():
         accepted = "a folder that `whenabouts build judging` wrote"
         raise FormatError(folder, f"is not a task set: it has no {SETTINGS}", accepted=accepted)

@@ -1,4 +1,4 @@
-"""Check MVMR pools with annotators in Label Studio: export tasks, import answers, report the error rate.
+"""Check MVMR pools with annotators: export tasks for Label Studio, import answers, report the error rate.
 
 Paper 002 (section 5.2; the form is figure 10 of 001) asks for 100 queries and each video added to their
 pools: does the video contain the described moment, and where? Positives without one and negatives with one
@@ -21,7 +21,7 @@ import numpy as np
 
 from whenabouts.confidence.rates import Rate, rate_of
 from whenabouts.intake.files import write_atomically
-from whenabouts.types import Moment, UsageError, number_of
+from whenabouts.types import Moment, Query, UsageError, number_of
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.formats.json_records import Origin
 from whenabouts_bench.formats.label_studio_export import read_export
@@ -58,20 +58,28 @@ def write_tasks(
     """
     if "{video_id}" not in url:
         raise UsageError(f"--video-url {url!r}: has no {{video_id}}, where the id of a video goes")
+    tasks = []
+    for query, video in drawn_pairs(annotations, queries, seed):
+        data = {"video": url.replace("{video_id}", video), "query": query.text, "query_id": query.id}
+        tasks.append({"data": {**data, "video_id": video}})
+    with write_atomically(path) as stream:
+        stream.write(json.dumps(tasks, ensure_ascii=False, indent=1).encode() + b"\n")
+    return len(tasks)
+
+
+def drawn_pairs(annotations: Annotations, queries: int, seed: int) -> list[tuple[Query, str]]:
+    """(query, added video) of the pools of randomly drawn queries, in random order.
+
+    Raises UsageError without full pools.
+    """
     if queries < 1:
         raise UsageError(f"--queries {queries}: give 1 or more")
     full = _queries_with_full_pools(annotations)
     draw = np.random.default_rng(seed)
     chosen = np.sort(draw.permutation(len(full))[:queries]).tolist()
     pairs = [(full[number], video) for number in chosen for video in _added(annotations, full[number])]
-    tasks = []
-    for place in draw.permutation(len(pairs)).tolist():
-        query, video = annotations.queries[pairs[place][0]], pairs[place][1]
-        data = {"video": url.replace("{video_id}", video), "query": query.text, "query_id": query.id}
-        tasks.append({"data": {**data, "video_id": video}})
-    with write_atomically(path) as stream:
-        stream.write(json.dumps(tasks, ensure_ascii=False, indent=1).encode() + b"\n")
-    return len(tasks)
+    shuffled = (pairs[place] for place in draw.permutation(len(pairs)).tolist())
+    return [(annotations.queries[number], video) for number, video in shuffled]
 
 
 def _queries_with_full_pools(annotations: Annotations) -> list[int]:

@@ -40,10 +40,11 @@ class PoolCounts:
     """A row of Table 1, and further counts.
 
     Means are over `queries`; `moment_seconds` over each query's first judgement, `video_seconds` over all
-    videos. `moments_per_query` counts all judgements. `pool_sizes` and `moments` are number -> queries,
-    `appearances` the minimum, median and maximum number of pools per video. `same_text` is the share of added
-    positives whose sentence equals the query; `same_text_negatives` counts negatives with an equal sentence,
-    which should be 0.
+    videos. `moments_per_query` counts all judgements, `positive_videos` their videos: the paper's column, as
+    a video there has one moment. `pool_sizes` and `moments` are number -> queries, `appearances` the
+    minimum, median and maximum number of pools per video. `same_text` is the share of added positives whose
+    sentence equals the query; `same_text_negatives` counts negatives with an equal sentence, which should be
+    0.
     """
 
     name: str
@@ -52,6 +53,7 @@ class PoolCounts:
     moment_seconds: float
     video_seconds: float
     moments_per_query: float
+    positive_videos: float
     words_per_query: float
     most_positives: int
     pool_size: int
@@ -68,6 +70,7 @@ class PoolCounts:
             f"{self.queries} / {self.videos}",
             f"{self.moment_seconds:.2f} / {self.video_seconds:.2f}",
             f"{self.moments_per_query:.2f}",
+            f"{self.positive_videos:.2f}",
             f"{self.words_per_query:.2f}",
             f"{self.most_positives} / {self.pool_size}",
         )
@@ -78,6 +81,7 @@ HEADINGS = (
     "queries / videos",
     "mean moment / video (s)",
     "moments per query",
+    "positive videos per query",
     "words per query",
     "most positives / pool",
 )
@@ -105,6 +109,7 @@ def count_pools(annotations: Annotations, *, full_only: bool = True) -> PoolCoun
         moment_seconds=float(spans[spans > 0].mean()) if (spans > 0).any() else 0.0,
         video_seconds=float(np.mean(durations)) if durations else 0.0,
         moments_per_query=float(judged[numbers].mean()),
+        positive_videos=float(_videos_of_queries(annotations)[numbers].mean()),
         words_per_query=float(np.mean([len(annotations.queries[q].text.split()) for q in numbers])),
         most_positives=int(judged[numbers].max()),
         pool_size=max(1, int(sizes.max())),
@@ -114,6 +119,12 @@ def count_pools(annotations: Annotations, *, full_only: bool = True) -> PoolCoun
         same_text=same / among if among else 0.0,
         same_text_negatives=wrong,
     )
+
+
+def _videos_of_queries(annotations: Annotations) -> Indices:
+    """(Q,) the number of judged videos of each query."""
+    pairs = np.unique(np.stack([annotations.query, annotations.video]), axis=1)
+    return np.bincount(pairs[0], minlength=len(annotations.queries))
 
 
 def _tally(numbers: NDArray[Any]) -> dict[int, int]:

@@ -10,7 +10,9 @@ Two checks decide whether a video is a positive or a negative of a query:
 At most k = 5 moments answer a query: its own, then near moments of its own video, then moments of other
 videos, drawn at random. Negatives, drawn likewise, fill the pool of n = 50 videos. Counted and left out are
 queries whose pool cannot be filled, and moments of own videos beyond k: a system that finds one is wrong.
-The own video counts in k: the paper's Table 1 has 5 positives and 49 "newly added videos".
+The own video counts in k: the paper's Table 1 has 5 positives and 49 "newly added videos". A span of the own
+video with an IoU of at least 0.5 with an own moment is that moment as another annotator marked it (TACoS): it
+answers the query, too, and does not count towards k.
 
 A video without a sentence is in no pool, because nothing is known of it. A moment without length cannot be
 found, so its query is left out. A video whose only near sentence has such a moment is not in the pool.
@@ -30,6 +32,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.overlap import temporal_iou
 from whenabouts.types import UsageError, Video
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.relevance.emscore import Frames, Scores
@@ -48,11 +51,14 @@ Progress = Callable[[str, float], None]
 
 NO_MOMENT = "queries have no positive moment"
 NOT_FULL = "queries have a pool that cannot be filled"
+_SHORT = f"{NOT_FULL}: they are in the file, and the evaluation leaves them out"
 
 _POSITIVES, _NEGATIVES, _SAMPLE = 1, 2, 3
 """Random streams per decision, so that they are independent."""
 _DRAWN = 16
 """Sampled negatives per query: with 3,720 queries the mean's standard error is below 0.0005."""
+_SAME = 0.5
+"""The least IoU of two annotators' spans of one moment."""
 _QUERIES_AT_ONCE = 2048
 _LATE = 0.1
 
@@ -206,7 +212,7 @@ class Pools:
 
     def about(self) -> dict[str, Any]:
         """How the pools were made, for their file."""
-        settings = self.settings
+        settings, short = self.settings, len(self.pools) - len(self.full)
         visual: Any = "none: the query check alone"
         if self.visual is not None:
             visual = {
@@ -227,7 +233,7 @@ class Pools:
             "seed": settings.seed,
             "as released": settings.released,
             "queries": len(self.full),
-            "left out": self.dropped,
+            "left out": {**self.dropped, **({_SHORT: short} if short else {})},
             "own moments beyond the most positives": sum(pool.no_room for pool in self.full),
             **({"odd judgements": dict(self.source.counts)} if self.source.counts else {}),
         }
@@ -408,7 +414,21 @@ class Construction:
 
     def count_own(self, query: int, beside: Sequence[tuple[int, float]]) -> int:
         """How many of k the source videos take: one for each of their moments that answer the query."""
-        return len(self.own[query]) + len(beside)
+        return self._own_moments(query) + sum(not self._repeats_own(query, row) for row, _ in beside)
+
+    def _own_moments(self, query: int) -> int:
+        """The number of moments of a query, each counted once however many annotators marked it."""
+        own = self.own[query]
+        return sum(not any(self._is_same(row, other) for other in own[:n]) for n, row in enumerate(own))
+
+    def _repeats_own(self, query: int, row: int) -> bool:
+        """Whether a judgement is an own moment of the query as another annotator marked it."""
+        return any(self._is_same(row, own) for own in self.own[query])
+
+    def _is_same(self, row: int, other: int) -> bool:
+        all_ = self.annotations
+        spans = (all_.start[row], all_.end[row], all_.start[other], all_.end[other])
+        return bool(all_.video[row] == all_.video[other] and temporal_iou(*spans) >= _SAME)
 
     def keeps(self, pool: Pool) -> bool:
         """Whether a pool is kept: if it is full."""
@@ -426,7 +446,10 @@ class Construction:
         places, similarity = self.candidates(query)
         at = {int(self.described.video[place]): n for n, place in enumerate(places.tolist())}
         chosen = [at[video] for video in positives]
-        kept = beside[: max(0, self.settings.most_positives - len(own))]
+        room = max(0, self.settings.most_positives - self._own_moments(query))
+        others = {row for row, _ in beside if not self._repeats_own(query, row)}
+        full = {row for row, _ in [pair for pair in beside if pair[0] in others][room:]}
+        kept = [pair for pair in beside if pair[0] not in full]
         rows = (*own, *(row for row, _ in kept), *self.described.row[places[chosen]].tolist())
         values = (*(1.0 for _ in own), *(value for _, value in kept), *similarity[chosen].tolist())
         return Pool(query, videos, rows, values, len(beside) - len(kept))

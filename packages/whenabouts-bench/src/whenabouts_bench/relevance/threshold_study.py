@@ -6,7 +6,6 @@ t+ = 0.9 and t- = 0.5 for SimCSE on STS16; other encoders need other thresholds.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from whenabouts.drawing import BLUE, DASHED, ORANGE, new_figure, save_both
 from whenabouts.encoders.protocol import TextEncoder
-from whenabouts.intake.files import FormatError, open_unpacked
+from whenabouts.intake.files import FormatError, loads, open_unpacked
 from whenabouts.types import UsageError
 from whenabouts_bench.relevance.units import encoded
 
@@ -154,7 +153,7 @@ def _rated(path: Path, number: int, line: str) -> tuple[str, str, float] | None:
     """A pair; None for a header line and for unrated pairs (STS16 has many)."""
     if line.startswith("{"):
         try:
-            values = json.loads(line)
+            values = loads(line)
             cells = [str(values["score"]), str(values["sentence1"]), str(values["sentence2"])]
         except (ValueError, KeyError):
             raise FormatError(path, "is not a rated pair", line=number, value=line, accepted=_LINE) from None

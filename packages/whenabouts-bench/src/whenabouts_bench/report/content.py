@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from whenabouts.types import UsageError, number_of
-from whenabouts_bench.evaluation.compared import Comparison, Difference, Estimate, Settings
-from whenabouts_bench.evaluation.comparison import clusters_of, compare, names_of
+from whenabouts_bench.evaluation.compared import Comparison, Difference, Estimate
+from whenabouts_bench.evaluation.comparison import clusters_of, compare, estimates_of, names_of
 from whenabouts_bench.evaluation.evaluate import Evaluation, evaluate
 from whenabouts_bench.evaluation.matching import NEVER, Truth, truth_of
 from whenabouts_bench.evaluation.protocols import Protocol, protocol_for
-from whenabouts_bench.evaluation.significance import bootstrap_intervals
 from whenabouts_bench.formats.annotations import Annotations, Floats, Indices
 from whenabouts_bench.formats.runs import RunSource
 from whenabouts_bench.report.charts import Drawn, RecallRow, curves_of, recall_rows
@@ -41,6 +40,16 @@ class MetricRow(NamedTuple):
     name: str
     means: tuple[Estimate | None, ...]
     difference: Difference | None
+
+
+class UnjudgedCell(NamedTuple):
+    """Unjudged answers of a run by one metric: their number, the mean without them, and its bounds."""
+
+    unjudged: int
+    answers: int
+    condensed: float
+    lower: float
+    upper: float
 
 
 class GroupCell(NamedTuple):
@@ -87,6 +96,8 @@ class Report:
     """The metric of answer quality if the truth is graded, else ""."""
     verdict: Verdict | None
     metrics: tuple[MetricRow, ...]
+    unjudged: tuple[tuple[str, tuple[UnjudgedCell, ...]], ...]
+    """(metric, a cell per run) if the judgements come from pools."""
     fit: tuple[tuple[str, tuple[int, ...]], ...]
     charts: tuple[Drawn, ...]
     recall: tuple[RecallRow, ...]
@@ -113,15 +124,18 @@ def gather(
     sources: Sequence[RunSource],
     protocol: Protocol | None = None,
     names: Sequence[str] = (),
+    relevant_from: float | None = None,
 ) -> Report:
     """The contents of the page for one or two runs; by default the judgements choose the protocol.
+
+    `relevant_from` is the lowest grade of a right moment, as in `evaluate`.
 
     Raises UsageError for more runs, names that do not fit, or if no query counts.
     """
     if not 1 <= len(sources) <= len(LETTERS):
         raise UsageError(f"{len(sources)} runs: a report shows one run, or two side by side")
     run_names = _names(sources, names)
-    chosen = protocol or protocol_for(annotations)
+    chosen = protocol_for(annotations, protocol, relevant_from)
     truth = truth_of(annotations, chosen)
     if not truth.counts.any():
         raise UsageError(f"{annotations.name}: no query counts under {chosen.label}: {_reasons(truth)}")
@@ -159,6 +173,7 @@ def _report(
         graded=graded,
         verdict=verdict if len(runs) == 2 else None,
         metrics=_metrics(annotations, runs, differences),
+        unjudged=tuple(_unjudged(runs)),
         fit=_fit(runs),
         charts=tuple(curves_of(runs, graded)),
         recall=tuple(recall_rows(runs)),
@@ -221,7 +236,7 @@ def _metrics(
     annotations: Annotations, runs: Sequence[RunPart], differences: Mapping[str, Difference]
 ) -> tuple[MetricRow, ...]:
     clusters = clusters_of(annotations)
-    means = [_estimates(run.evaluation, clusters) for run in runs]
+    means = [estimates_of(run.evaluation, clusters) for run in runs]
     names = dict.fromkeys(
         name
         for run, estimates in zip(runs, means, strict=True)
@@ -234,21 +249,19 @@ def _metrics(
     )
 
 
-def _estimates(evaluation: Evaluation, clusters: Mapping[str, int]) -> dict[str, Estimate]:
-    """Means with intervals; metrics that apply to the same queries are resampled together."""
-    labels = np.array([clusters[query_id] for query_id in evaluation.query_ids], np.int64)
-    applies = ~np.isnan(evaluation.values)
-    estimates: dict[str, Estimate] = {}
-    for pattern in np.unique(applies, axis=1).T:
-        columns = np.flatnonzero((applies == pattern[:, None]).all(axis=0))
-        values = evaluation.values[pattern][:, columns]
-        if len(values):
-            drawn = {"resamples": Settings.resamples, "seed": Settings.seed}
-            ends = bootstrap_intervals(values, labels[pattern], **drawn).tolist()
-            means = values.mean(axis=0).tolist()
-            for column, mean, (low, high) in zip(columns.tolist(), means, ends, strict=True):
-                estimates[evaluation.metrics[column]] = Estimate(mean, low, high)
-    return {name: estimates[name] for name in evaluation.metrics if name in estimates}
+def _unjudged(runs: Sequence[RunPart]) -> Iterator[tuple[str, tuple[UnjudgedCell, ...]]]:
+    """For each metric of all runs, what was not judged; nothing without pools."""
+    evaluations = [run.evaluation for run in runs]
+    counts = [each.unjudged.means(each.metrics) for each in evaluations if each.unjudged is not None]
+    if len(counts) < len(evaluations):
+        return
+    for metric in evaluations[0].metrics:
+        if all(metric in each and each[metric]["answers"] for each in counts):
+            yield metric, tuple(UnjudgedCell(**_of_cell(each[metric])) for each in counts)
+
+
+def _of_cell(numbers: Mapping[str, float]) -> dict[str, Any]:
+    return {name: numbers[name] for name in UnjudgedCell._fields}
 
 
 def _fit(runs: Sequence[RunPart]) -> tuple[tuple[str, tuple[int, ...]], ...]:
@@ -333,9 +346,11 @@ def _notes(
     annotations: Annotations, protocol: Protocol, runs: Sequence[RunPart], comparison: Comparison | None
 ) -> list[str]:
     notes = list(dict.fromkeys(note for run in runs for note in run.evaluation.notes))
+    notes += dict.fromkeys(run.evaluation.unjudged.sentence() for run in runs if run.evaluation.unjudged)
     notes.append(
         f"A moment is called good from IoU {GOOD:g} on, whatever the metrics above ask for; IoU is computed "
-        f"and lists are cut as {protocol.label} says. A positive is a judgement with a grade above 0."
+        f"and lists are cut as {protocol.label} says. A positive is a judgement with a grade "
+        + ("above 0." if protocol.relevant_from is None else f"of {protocol.relevant_from:g} or more.")
     )
     if protocol.missing == "left out" and any(run.evaluation.missing for run in runs):
         notes.append(

@@ -18,6 +18,8 @@ from whenabouts.types import UsageError
 from whenabouts_bench import formats
 from whenabouts_bench.evaluation.evaluate import annotations_of
 from whenabouts_bench.evaluation.protocols import find_protocol
+from whenabouts_bench.report.charts import TABLE_DEPTHS
+from whenabouts_bench.report.content import gather
 from whenabouts_bench.report.diagnosis import CLASSES
 from whenabouts_bench.report.sentences import chance
 
@@ -70,18 +72,17 @@ def write_report(
     names: Sequence[str] = (),
     truth_format: str | None = None,
     run_format: str | None = None,
+    relevant_from: float | None = None,
 ) -> Written:
     """Judge one or two run files and write `index.html` into a folder; called by the command line.
 
     Raises UsageError if a package is missing or inputs do not fit, FormatError for files.
     """
     require_packages()
-    from whenabouts_bench.report.content import gather
-
     chosen = find_protocol(protocol) if protocol else None
     annotations = annotations_of(truth, chosen, truth_format)
     sources = [formats.open_run(run, run_format) for run in runs]
-    report = gather(annotations, sources, chosen, names)
+    report = gather(annotations, sources, chosen, names, relevant_from)
     return Written(write_page(report, Path(folder)), report)
 
 
@@ -110,8 +111,6 @@ def write_page(report: Report, folder: Path) -> Path:
 def render(report: Report) -> str:
     """The page as text; text from data is escaped, and characters that HTML forbids are replaced."""
     from jinja2 import Environment, StrictUndefined
-
-    from whenabouts_bench.report.charts import TABLE_DEPTHS
 
     blocks: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True}
     environment = Environment(autoescape=True, undefined=StrictUndefined, finalize=_shown, **blocks)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.judging.served_set import EXPLANATION, HOSTILE, write_avi
+from tests.server.page.axe import faults
 
 from whenabouts_bench.judging.events import Answer, Event
 from whenabouts_bench.judging.journal import Journal
@@ -129,10 +130,11 @@ def test_two_judge_at_once_and_who_leads_changes_the_guideline(judging: Judging,
     lead.get_by_role("button", name="Guideline").click()
     lead.get_by_role("button", name="Edit").click()
     lead.locator("#guideline-edit").fill(
-        "Look at **dogs**.\n\n| grade | when |\n| - | - |\n| 4 | Only <i>dogs</i>. |\n"
+        "Look at **dogs**, `cats` and *birds*, not 2 * 3 * 4.\n\n"
+        "| grade | when |\n| - | - |\n| 4 | Only `<i>dogs</i>`. |\n"
     )
     lead.get_by_role("button", name="Save").click()
-    expect(lead.locator("#guideline-text p")).to_have_text(["Look at dogs."])
+    expect(lead.locator("#guideline-text p")).to_have_text(["Look at dogs, cats and birds, not 2 * 3 * 4."])
     press(ada, "1")
     expect(ada.locator("#news")).to_have_text("The guideline has changed: G shows it.")
     expect(ada.locator("[data-grade='4'] .meaning")).to_have_text("Only <i>dogs</i>")
@@ -153,6 +155,17 @@ def test_who_leads_is_told_that_those_who_judge_do_not_agree(judging: Judging, o
     expect(lead.locator("#lead-text")).to_contain_text(
         "0 of 4 moments need nobody any more. The other 4 wait"
     )
+    expect(lead.locator("#lead-text")).not_to_contain_text("`")
+    expect(lead.locator("#agreement-rows tr")).to_have_text(["Ada, Bo30 %0.00"])
+    expect(lead.locator("#disputed-rows tr").first).to_contain_text("Ada 4, Bo 02 more")
+    expect(lead.locator("#disputed-rows tr th").nth(2)).to_have_text(HOSTILE)
+    lead.get_by_label("Who shall judge, too?").fill("Cy")
+    lead.keyboard.press("Enter")
+    link = lead.locator("#invite-message a")
+    expect(lead.locator("#lead-rows")).to_contain_text("Cy")
+    cy = enter(open_tab, link.get_attribute("href"))
+    press(cy, "2")
+    stands_at(cy, "1 of 4")
 
 
 def test_the_exam_comes_first_and_tells_what_was_wrong(judging: Judging, open_tab: Open) -> None:
@@ -170,6 +183,20 @@ def test_the_exam_comes_first_and_tells_what_was_wrong(judging: Judging, open_ta
     press(page, "4")
     stands_at(page, "0 of 4")
     expect(page.locator("#feedback")).to_be_hidden()
+
+
+def test_the_exam_shows_one_feedback_at_a_time(judging: Judging, open_tab: Open) -> None:
+    _, links = judging("Ada", exam=True)
+    page = enter(open_tab, links["Ada"])
+    for wrong in ("1", "0"):
+        press(page, wrong)
+        expect(page.locator("#feedback-on")).to_be_visible()
+        page.keyboard.press("Enter")
+    expect(page.locator("#feedback-text")).to_have_text("You gave 1, the reference is 4. Judge it again.")
+    press(page, "4")
+    expect(page.locator("#feedback-text")).to_have_text("You gave 0, the reference is 3. Judge it again.")
+    expect(page.locator("#message")).to_be_empty()
+    stands_at(page, "Exam: 1 of 2 right")
 
 
 def test_an_answer_outlives_a_broken_connection_and_a_closed_tab(judging: Judging, open_tab: Open) -> None:
@@ -206,3 +233,36 @@ def test_what_the_browser_does_not_play_is_cut_out_for_it(judging: Judging, open
     expect(page.locator("#done-title")).to_have_text("All done. Thank you!")
     page.get_by_role("button", name="Undo the last answer").click()
     expect(page.locator("[data-given] kbd")).to_have_text("4")
+
+
+def test_axe_finds_nothing_serious_from_the_guideline_to_the_end(judging: Judging, open_tab: Open) -> None:
+    _, links = judging("Ada", exam=True)
+    page = open_tab(links["Ada"])
+    page.goto(links["Ada"])
+    expect(page.locator("#guideline-text")).to_contain_text("A perfect answer")
+    assert not faults(page)
+    page.keyboard.press("Escape")
+    press(page, "1")
+    expect(page.locator("#feedback-text")).to_be_visible()
+    assert not faults(page)
+    page.keyboard.press("?")
+    expect(page.locator("#keys")).to_be_visible()
+    assert not faults(page)
+    page.goto("about:blank")
+    lead = open_tab(links[""])
+    lead.goto(links[""])
+    expect(lead.locator("#lead-rows th")).to_have_text(["Ada"])
+    assert not faults(lead)
+    lead.goto("about:blank")
+
+
+def test_axe_finds_nothing_serious_where_all_is_judged(judging: Judging, open_tab: Open) -> None:
+    tasks, links = judging("Ada")
+    for task_id in ("t0", "t1", "t2", "t3"):
+        Journal.open(tasks).append(Event("grade", "Ada", task_id, 3))
+    page = enter(open_tab, links["Ada"])
+    expect(page.locator("#done-title")).to_be_visible()
+    assert not faults(page)
+    page.get_by_role("button", name="Undo the last answer").click()
+    expect(page.locator("[data-given]")).to_be_visible()
+    assert not faults(page)

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from whenabouts.cli.options import add_access, add_corpus, add_verb, corpus_name
-from whenabouts.types import UsageError
+from whenabouts.cli.terminal import for_terminal
+from whenabouts.intake.files import write_atomically
+from whenabouts.times import whole_number
 
 _EPILOG = """\
 examples:
@@ -20,9 +22,10 @@ examples:
 def _bounds(text: str) -> tuple[int, int]:
     """Two numbers with a dash between them."""
     least, dash, most = text.partition("-")
-    if not (dash and least.isdecimal() and most.isdecimal()):
+    fewest, highest = whole_number(least), whole_number(most)
+    if not dash or fewest is None or highest is None:
         raise argparse.ArgumentTypeError(f"{text!r}: give the fewest and the most, such as 1-8")
-    return int(least), int(most)
+    return fewest, highest
 
 
 def add_parser(verbs: Any) -> None:
@@ -83,15 +86,14 @@ def run(options: argparse.Namespace) -> int:
         files=tuple(options.files),
     )
     if options.write is not None:
-        try:
-            options.write.write_text(ray_serve.configuration(deployment), encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"{options.write} cannot be written: {error.strerror}; name another") from error
-        print(f"`serve deploy {options.write}` deploys it; replicas take the token from $WHENABOUTS_TOKEN")
+        with write_atomically(options.write) as stream:
+            stream.write(ray_serve.configuration(deployment).encode())
+        written = f"`serve deploy {options.write}` deploys it; replicas take the token from $WHENABOUTS_TOKEN"
+        print(for_terminal(written))
         return 0
     token = os.environ.get("WHENABOUTS_TOKEN", "") if options.token is None else options.token
     ray_serve.deploy(deployment, token, options.address)
-    print(f"serving at http://{options.host}:{options.port}/", flush=True)
+    print(for_terminal(f"serving at http://{options.host}:{options.port}/"), flush=True)
     if options.address is not None:
         print(f"it stays until `serve delete {ray_serve.NAME}`")
         return 0

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import ExitStack
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-from whenabouts.cli.calibrate import progress_shown
-from whenabouts.cli.options import add_data, add_device, add_seed, print_either
+from whenabouts.cli.options import add_seed
 from whenabouts.types import UsageError
-from whenabouts_systems.cli.splits import SplitOptions, stages_named
-
-if TYPE_CHECKING:
-    from whenabouts_bench.formats.annotations import Annotations
-    from whenabouts_systems.ranking.calibration import TrainedReport
-
-POOL_SIZE = 50
-"""Videos in a pool that is drawn, where nobody says otherwise: as many as in MVMR's."""
+from whenabouts_systems.cli.options import add_split
 
 _EXAMPLES = """
 
@@ -36,10 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="folder of a trained system or of a staged run, whose answers are calibrated",
     )
-    add("--features", metavar="DIR", help="folder of the split's feature files")
-    add("--split", metavar="NAME", default="validation", help="train, validation (default) or test")
-    add_data(group)
-    add("--experiment", metavar="FILE", help="which files to read (default: as --checkpoint keeps it)")
+    add_split(group, usual="validation")
     add(
         "--pools", metavar="FILE", help="pools of the split's queries: an MVMR file (`whenabouts build mvmr`)"
     )
@@ -47,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--pool-size",
         metavar="N",
         type=int,
-        help=f"without --pools: videos that are drawn for each query (default: {POOL_SIZE})",
+        help="without --pools: videos that are drawn for each query (default: 50)",
     )
     add(
         "--method",
@@ -70,114 +56,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="how much a first moment must share with a true one to be right (default: 0.5)",
     )
     add_seed(group)
-    add_device(group)
 
 
 def run(options: argparse.Namespace) -> int | None:
-    """Calibrate a trained system on a split, keep it with the checkpoint, show it; None without one."""
-    if not options.checkpoint:
-        if options.features or options.pools:
-            raise UsageError(
-                "--features and --pools are for the calibration of a --checkpoint, which is missing"
-            )
-        return None
-    _check(options)
-    report, notes = _calibrated(options)
-    files: list[Path] = []
-    if options.out:
-        from whenabouts_systems.ranking.confidence_figures import write_report
+    """Calibrate a trained system; None without --checkpoint, which leaves the work to the verb."""
+    if options.checkpoint:
+        from whenabouts_systems.cli.work import calibrate  # imports PyTorch
 
-        files = list(write_report(report, Path(options.out)))
-    files = [report.confidence.save(options.checkpoint), *files]
-    print_either(
-        options,
-        lambda: {**report.to_json(), "notes": notes, "files": [str(path) for path in files]},
-        lambda: [*report.lines(), *notes, *(f"written: {path}" for path in files)],
-    )
-    return 0
-
-
-def _check(options: argparse.Namespace) -> None:
-    if not options.features:
-        raise UsageError("--checkpoint needs --features DIR: the feature files of the split to calibrate on")
-    if not Path(options.checkpoint).is_dir():
-        raise UsageError(
-            f"--checkpoint {options.checkpoint}: no such folder; a calibration is kept in the folder of a "
-            "trained system"
-        )
-    if options.queries:
-        raise UsageError("--queries are for a corpus; a checkpoint is calibrated on the queries of --split")
-    if options.pools and options.pool_size is not None:
-        raise UsageError(
-            "--pool-size is of pools that are drawn; --pools names pools that there are: one of them"
-        )
-    if not 0 < options.iou <= 1:
-        raise UsageError(f"--iou {options.iou}: accepted: a number above 0, at most 1")
-
-
-def _calibrated(options: argparse.Namespace) -> tuple[TrainedReport, list[str]]:
-    """The calibration, and notes on the pools."""
-    from whenabouts_bench import formats
-    from whenabouts_systems.models import staged
-    from whenabouts_systems.ranking.answerability import (
-        SplitSystem,
-        measure_answerability,
-        with_drawn_pools,
-    )
-    from whenabouts_systems.ranking.calibration import calibrated
-    from whenabouts_systems.ranking.split import pooled_split
-    from whenabouts_systems.training.devices import open_device
-
-    first, localizer = stages_named(options.checkpoint, None)
-    how = SplitOptions(options.split, options.features, options.data, open_device(options.device).device)
-    with ExitStack() as files:
-        system = how.opened(files, localizer, options.experiment)
-        retriever = None if first is None else how.retriever(files, first, system)
-        if options.pools:
-            pools = formats.read_annotations(options.pools)
-        else:
-            pools = with_drawn_pools(system.split.annotations, _pool_size(options), options.seed)
-        split = pooled_split(system.split, pools)
-        chooser = None
-        if retriever is not None:
-            chooser = SplitSystem.encoded(retriever.trained, split.beside(retriever.split))
-        show = progress_shown()
-        measured = measure_answerability(
-            system.trained,
-            split,
-            iou=options.iou,
-            seed=options.seed,
-            retriever=chooser,
-            progress=lambda done, of: show(done / of),
-        )
-    trained = system.trained
-    report = calibrated(
-        measured,
-        staged.fingerprint_of(
-            trained.fingerprint, None if retriever is None else retriever.trained.fingerprint
-        ),
-        trained.system if retriever is None else f"{retriever.trained.system} + {trained.system}",
-        split=f"{options.split}, pools of {Path(options.pools).name}" if options.pools else options.split,
-        iou=options.iou,
-        method=options.method,
-        definition=options.raw,
-    )
-    return report, _notes(options, pools)
-
-
-def _notes(options: argparse.Namespace, pools: Annotations) -> list[str]:
-    """What of the pools was not as asked, or odd."""
-    if options.pools:
-        return [f"{options.pools}: {what}: {times:,}" for what, times in pools.counts.items()]
-    size, videos = _pool_size(options), len(pools.videos)
-    if size <= videos:
-        return []
-    return [
-        f"pools of {size:,} videos cannot be had: {options.split} has {videos:,}; all of them were in each "
-        "pool"
-    ]
-
-
-def _pool_size(options: argparse.Namespace) -> int:
-    """Videos in a pool that is drawn."""
-    return POOL_SIZE if options.pool_size is None else int(options.pool_size)
+        return calibrate.run(options)
+    if options.features or options.pools:
+        raise UsageError("--features and --pools are for the calibration of a --checkpoint, which is missing")
+    return None

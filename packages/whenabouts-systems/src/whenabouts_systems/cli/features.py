@@ -7,7 +7,20 @@ import math
 from pathlib import Path
 from typing import Any
 
-from whenabouts.cli.options import add_corpus, add_format, add_verb, for_terminal, open_corpus, print_either
+from whenabouts.cli.options import add_corpus, add_format, add_verb, open_corpus
+from whenabouts.cli.terminal import for_terminal, print_either
+from whenabouts.encoders import open_text_encoder
+from whenabouts.streams import all_streams
+from whenabouts.types import UsageError, number_of
+from whenabouts_bench.cli.options import add_sentence_encoder
+from whenabouts_bench.datasets import open_dataset
+from whenabouts_bench.formats.queries import read_queries, with_words
+from whenabouts_systems.features import open_features
+from whenabouts_systems.features.compare import compare
+from whenabouts_systems.features.fingerprint import setting
+from whenabouts_systems.features.layouts.store import convert_to_store
+from whenabouts_systems.features.summary import summarise
+from whenabouts_systems.own_features import queries_of, write_token_features
 
 
 def add_parser(verbs: Any) -> None:
@@ -99,15 +112,13 @@ def _add_tokens(actions: Any) -> None:
     parser.add_argument("--dataset", metavar="NAME", help="all queries of a data set, with --folder")
     parser.add_argument("--folder", metavar="DIR", help="the folder that holds the data set's files")
     parser.add_argument("--split", metavar="NAME", action="append", default=[], help="only of this split")
-    parser.add_argument("--encoder", metavar="MODEL", help="sentence encoder (default: the offline MiniLM)")
+    add_sentence_encoder(parser)
     parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="the store to write")
     add_format(parser)
     parser.set_defaults(run=run_tokens)
 
 
 def _add_export(actions: Any) -> None:
-    from whenabouts.streams import all_streams
-
     parser = actions.add_parser(
         "export",
         help="clip features of a corpus, for a training on it",
@@ -147,9 +158,6 @@ def _opening(options: argparse.Namespace) -> dict[str, Any]:
 
 def run_show(options: argparse.Namespace) -> int:
     """Show what is there."""
-    from whenabouts_systems.features import open_features
-    from whenabouts_systems.features.summary import summarise
-
     with open_features(options.path, **_opening(options)) as source:
         _print(options, summarise(source, quick=options.quick))
     return 0
@@ -157,9 +165,6 @@ def run_show(options: argparse.Namespace) -> int:
 
 def run_compare(options: argparse.Namespace) -> int:
     """Show how far two differ."""
-    from whenabouts_systems.features import open_features
-    from whenabouts_systems.features.compare import compare
-
     with (
         open_features(options.a, layout=options.layout_a, key=options.key_a) as a,
         open_features(options.b, layout=options.layout_b, key=options.key_b) as b,
@@ -170,10 +175,6 @@ def run_compare(options: argparse.Namespace) -> int:
 
 def run_convert(options: argparse.Namespace) -> int:
     """Write our own store."""
-    from whenabouts_systems.features import open_features
-    from whenabouts_systems.features.fingerprint import setting
-    from whenabouts_systems.features.layouts.store import convert_to_store
-
     facts: dict[str, Any] = dict(setting(text) for text in options.settings)
     if options.encoder is not None:
         facts["encoder"] = options.encoder
@@ -184,12 +185,6 @@ def run_convert(options: argparse.Namespace) -> int:
 
 def run_tokens(options: argparse.Namespace) -> int:
     """Write features of queries."""
-    from whenabouts.encoders import open_text_encoder
-    from whenabouts.types import UsageError
-    from whenabouts_bench.datasets import open_dataset
-    from whenabouts_bench.formats.queries import read_queries, with_words
-    from whenabouts_systems.own_features import queries_of, write_token_features
-
     if bool(options.queries) == bool(options.dataset):
         raise UsageError("whose tokens? Give --queries FILE, or --dataset NAME with --folder DIR")
     if options.dataset and not options.folder:
@@ -214,10 +209,9 @@ def run_export(options: argparse.Namespace) -> int:
 
 def run_sentences(options: argparse.Namespace) -> int:
     """Write the sentences of a corpus."""
-    from whenabouts.types import number_of
-
     corpus = open_corpus(options)
-    print(f"{options.out}: what is said in {number_of(corpus.export_sentences(options.out), 'video')}")
+    videos = number_of(corpus.export_sentences(options.out), "video")
+    print(for_terminal(f"{options.out}: what is said in {videos}"))
     return 0
 
 

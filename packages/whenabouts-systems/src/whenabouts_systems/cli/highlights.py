@@ -6,8 +6,12 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whenabouts.cli.options import encoded_with, open_corpus, print_either, print_notes
+from whenabouts.cli.opened import encoded_with
+from whenabouts.cli.options import open_corpus
+from whenabouts.cli.terminal import print_either, print_notes
+from whenabouts.times import format_time
 from whenabouts.types import UsageError, number_of
+from whenabouts.video.aside import check_free
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +44,6 @@ def run(options: argparse.Namespace) -> int | None:
     """Show the highlights of the one video that was named, and write their curve; None without the option."""
     if not options.highlights:
         return None
-    from whenabouts.video.aside import check_free
     from whenabouts_systems.highlights import highlights_of
 
     if options.model is None or len(options.within) != 1:
@@ -69,8 +72,6 @@ def run(options: argparse.Namespace) -> int | None:
 
 
 def _lines(highlights: Highlights, video: str, out: str | None) -> Iterator[str]:
-    from whenabouts.times import format_time
-
     for rank, moment in enumerate(highlights.moments, 1):
         span = f"{format_time(moment.start)} - {format_time(moment.end)}"
         yield f"{rank:>3}  {video}  {span}  {moment.score:.3f}"

@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from whenabouts.cli.options import add_format, add_verb, print_json, print_lines, wants_json
+from whenabouts.cli.options import add_format, add_verb
+from whenabouts.cli.terminal import print_json, print_lines, wants_json
 from whenabouts.types import UsageError
 
 _EPILOG = """\
@@ -70,17 +71,16 @@ def add_parser(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Import, write the folder, and say what was made."""
-    from whenabouts_systems.released.importing import check_free, import_checkpoint
-    from whenabouts_systems.released.settings import Overrides
+    from whenabouts_systems.released import importing, settings  # these import PyTorch
 
     out = Path(options.out)
-    check_free(out)
+    importing.check_free(out)
     encoders = _encoders(options.encoder)
-    overrides = Overrides(
+    overrides = settings.Overrides(
         options.heads, options.clip_seconds, options.tef, encoders, options.dataset, _streams(options.stream)
     )
     opt = Path(options.opt) if options.opt else None
-    imported = import_checkpoint(options.program, Path(options.file), overrides, opt)
+    imported = importing.import_checkpoint(options.program, Path(options.file), overrides, opt)
     imported.write(out)
     report = {**imported.to_json(), "out": str(out)}
     if wants_json(options):

@@ -6,15 +6,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from whenabouts.cli.options import print_notes
+from whenabouts.cli.terminal import print_notes
 from whenabouts.types import UsageError
-
-if TYPE_CHECKING:
-    from whenabouts_systems.models.trained import Trained
-    from whenabouts_systems.training.data import Examples
-    from whenabouts_systems.training.experiment import Experiment
+from whenabouts_systems.models import staged
+from whenabouts_systems.models.staged import SYSTEM
+from whenabouts_systems.models.trained import FILES, Trained
+from whenabouts_systems.ranking.split_run import check_pair
+from whenabouts_systems.training.data import SPLITS, Examples, ExperimentData
+from whenabouts_systems.training.experiment import Experiment, load_experiment
+from whenabouts_systems.training.run_folder import EXPERIMENT
 
 
 def stages_named(checkpoint: str, retriever: str | None) -> tuple[str | None, str]:
@@ -22,8 +24,6 @@ def stages_named(checkpoint: str, retriever: str | None) -> tuple[str | None, st
 
     A retriever that is named wins over the one of a staged run (`models/staged.py`).
     """
-    from whenabouts_systems.models import staged
-
     if retriever is not None:
         return str(staged.retriever_of(retriever)), str(staged.localizer_of(checkpoint))
     chooser, localizer = staged.stages_of(checkpoint)
@@ -51,8 +51,6 @@ class SplitOptions:
 
     def opened(self, files: ExitStack, place: str, experiment: str | None = None) -> OpenedSystem:
         """A system and the split as it reads it; `experiment` names the files in place of its own."""
-        from whenabouts_systems.models.trained import Trained
-
         trained = Trained.from_pretrained(place)
         trained.model.to(self.device)
         named = experiment_of(place, experiment, self.data)
@@ -61,8 +59,6 @@ class SplitOptions:
 
     def retriever(self, files: ExitStack, place: str, localizer: OpenedSystem) -> OpenedSystem:
         """What chooses the videos for another system. Raises UsageError where one of them cannot."""
-        from whenabouts_systems.ranking.split_run import check_pair
-
         opened = replace(self, split=localizer.split.name).opened(files, place)
         check_pair(opened, localizer, place)
         return opened
@@ -78,10 +74,6 @@ def _usual_split(experiment: Experiment) -> str:
 
 def files_of_system(place: str) -> Iterator[Path]:
     """The files that the folder of a trained system or of a staged run may have; none of them need exist."""
-    from whenabouts_systems.models.staged import SYSTEM
-    from whenabouts_systems.models.trained import FILES
-    from whenabouts_systems.training.run_folder import EXPERIMENT
-
     for name in (*FILES, SYSTEM, EXPERIMENT):
         yield Path(place).expanduser() / name
 
@@ -95,9 +87,6 @@ def files_of_features(experiment: Experiment, folder: str) -> Iterator[Path]:
 
 def experiment_of(checkpoint: str, named: str | None, data: str | None) -> Experiment:
     """The experiment that names the files: the one given, or that of the checkpoint's training."""
-    from whenabouts_systems.training.experiment import load_experiment
-    from whenabouts_systems.training.run_folder import EXPERIMENT
-
     own = Path(checkpoint) / EXPERIMENT
     if named is None and not own.is_file():
         raise UsageError(
@@ -105,6 +94,9 @@ def experiment_of(checkpoint: str, named: str | None, data: str | None) -> Exper
             "give a file with the tables [data] and [features] with --experiment"
         )
     experiment = load_experiment(named or own)
+    if named is None:
+        # A checkpoint may come from a stranger: no cache folder is made where its experiment says.
+        experiment = replace(experiment, features=replace(experiment.features, cache=""))
     return experiment.with_data(data) if data else experiment
 
 
@@ -112,8 +104,6 @@ def opened_split(
     files: ExitStack, trained: Trained, experiment: Experiment, features: str, split: str
 ) -> Examples:
     """The split, its features checked against what the checkpoint was trained on."""
-    from whenabouts_systems.training.data import SPLITS, ExperimentData
-
     if split not in SPLITS:
         raise UsageError(f"--split {split!r}: accepted: {', '.join(SPLITS)}")
     material = ExperimentData.open(

@@ -12,6 +12,7 @@ from whenabouts.index.records import VideoRecord
 from whenabouts.streams import stream as stream_named
 from whenabouts.types import Moment, WhenaboutsError
 from whenabouts.video.objects import source_path
+from whenabouts.video.thumbnails import thumbnail
 from whenabouts_systems.explain.explained import Explanation, Film, Frame
 
 if TYPE_CHECKING:
@@ -85,8 +86,6 @@ def instants(seconds: float, count: int, marked: Sequence[Moment]) -> list[float
 
 def frames_of(record: VideoRecord, seconds: Sequence[float]) -> tuple[tuple[Frame, ...], tuple[str, ...]]:
     """The frames of a video at these seconds, and notes on those that cannot be had."""
-    from whenabouts.video.thumbnails import thumbnail
-
     if reason := _unreadable(record):
         return (), (f"no frames: {reason}",)
     pictures, notes = [], []

@@ -18,11 +18,10 @@ from whenabouts_systems.explain.readout import borders, pieces_for, token_weight
 from whenabouts_systems.models.protocol import QueryBatch, QueryEncoding
 from whenabouts_systems.models.trained import Trained
 from whenabouts_systems.ranking.encoded_corpus import MemoryCorpus, Progress, device_of, evaluating
+from whenabouts_systems.ranking.rank import NMS
 from whenabouts_systems.ranking.ranker import Ranker
-from whenabouts_systems.ranking.split import Split, encode_split
+from whenabouts_systems.ranking.split import Split, encode_split, plain_words
 
-NMS = 0.5
-"""Moments of one video that share more than this (IoU) are one answer, where the system does not say."""
 _BEFORE_NMS = 2000
 
 
@@ -53,7 +52,7 @@ def query_row(split: Split, query_id: str | None, text: str | None) -> int:
                 f"; it has {len(names):,}, such as {names[0]!r}" if names else ""
             )
             raise UsageError(f"{split.name} has no query {query_id!r}{like}")
-        if text is not None and _plain(queries[rows[0]].text) != _plain(text):
+        if text is not None and plain_words(queries[rows[0]].text) != plain_words(text):
             raise UsageError(
                 f"query {query_id!r} of {split.name} is {queries[rows[0]].text!r}, not {text!r}; "
                 "leave out one of the two"
@@ -61,7 +60,7 @@ def query_row(split: Split, query_id: str | None, text: str | None) -> int:
         return rows[0]
     if text is None:
         raise UsageError("which query? Give --query-id ID, or the words of a query of the split")
-    rows = [row for row, query in enumerate(queries) if _plain(query.text) == _plain(text)]
+    rows = [row for row, query in enumerate(queries) if plain_words(query.text) == plain_words(text)]
     if not rows:
         raise UsageError(
             f"{split.name} has no query of the words {text!r}, and features of its own queries only"
@@ -211,7 +210,3 @@ class _QuerySystem:
 def _like(name: str, names: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, names, 3, 0.6)
     return f"; near to it: {', '.join(map(repr, near))}" if near else ""
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.lower().split()).rstrip(" .")

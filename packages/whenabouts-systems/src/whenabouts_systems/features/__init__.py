@@ -15,8 +15,9 @@ from whenabouts.intake.files import FormatError, ReaderMissing
 from whenabouts.plugins import modules_declaring
 from whenabouts.types import UsageError
 from whenabouts_systems.features.fingerprint import FeatureMismatch, Fingerprint, require_same
-from whenabouts_systems.features.location import FeatureLocation, OpenOptions
-from whenabouts_systems.features.outlines import outline_of
+from whenabouts_systems.features.layouts._hdf5 import outline as hdf5_outline
+from whenabouts_systems.features.layouts._numpy_files import array_names
+from whenabouts_systems.features.location import STORE_INDEX, STORE_ROWS, FeatureLocation, OpenOptions
 from whenabouts_systems.features.source import FeatureSource
 
 __all__ = [
@@ -39,7 +40,7 @@ class Layout(Protocol):
     SUMMARY: str
     """One line for people: which releases, what keys."""
     OUTLINE: str
-    """What `outlines.outline_of` is where it lies, and of no other layout: a regular expression."""
+    """A regular expression that matches `outline_of` of this layout's locations, and of no others."""
 
     def open_source(self, location: FeatureLocation, options: OpenOptions) -> FeatureSource:
         """The features that are there."""
@@ -64,12 +65,13 @@ def open_features(
     if layout is not None:
         _ = location.is_folder  # raises where nothing is there
         return _layout_named(layout).open_source(location, options)
+    outline = outline_of(location)
     for module in all_layouts():
-        if re.fullmatch(module.OUTLINE, outline_of(location)):
+        if re.fullmatch(module.OUTLINE, outline):
             return module.open_source(location, options)
     raise FormatError(
         location.path,
-        f"{_description(location)} is in no known layout",
+        f"{_description(location, outline)} is in no known layout",
         accepted="; ".join(layout_summaries().values()),
     )
 
@@ -99,8 +101,39 @@ def _layout_named(name: str) -> Layout:
     raise UsageError(f"layout {name!r} is not known; known: {', '.join(layout_names())}")
 
 
-def _description(location: FeatureLocation) -> str:
-    kind, *names = outline_of(location).split("\n")
+def outline_of(location: FeatureLocation) -> str:
+    """The kind of a location and names inside it, a line each; `Layout.OUTLINE` recognises a layout by it.
+
+    - "hdf5" with the name of the first entry; if that is a group, "hdf5 group", its name and those within
+    - "lmdb" with the name of the data file
+    - "store" with the name of the index of our own store
+    - "npy" with the first file of a folder, or "npz" with the names of the first file's arrays
+    - "folder" with file names, or "file" with the first bytes, for everything else
+
+    Raises FormatError, and ReaderMissing if only a package that is missing could tell.
+    """
+    return "\n".join([name.replace("\n", " ") for name in _lines_of(location)])
+
+
+def _lines_of(location: FeatureLocation) -> tuple[str, ...]:
+    if location.is_hdf5:
+        return hdf5_outline(location.path)
+    if location.lmdb_file is not None:
+        return ("lmdb", location.lmdb_file.name)
+    if not location.is_folder:
+        return ("file", location.head.decode("latin-1"))
+    if {STORE_ROWS, STORE_INDEX} <= set(location.names):
+        return ("store", STORE_INDEX)
+    first = next((name for name in location.names if name.endswith((".npy", ".npz"))), None)
+    if first is None or STORE_INDEX in location.names:
+        return ("folder", *location.names)
+    if first.endswith(".npy"):
+        return ("npy", first)
+    return ("npz", *array_names(location.path / first))
+
+
+def _description(location: FeatureLocation, outline: str) -> str:
+    kind, *names = outline.split("\n")
     if kind == "hdf5 without entries":
         return "an HDF5 file without entries"
     if kind == "hdf5 group":

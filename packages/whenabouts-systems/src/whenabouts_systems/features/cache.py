@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.intake.files import FormatError, read_json, write_atomically
+from whenabouts_systems.features import open_features
 from whenabouts_systems.features.layouts.store import NAME as OWN_LAYOUT
 from whenabouts_systems.features.layouts.store import write_store
 from whenabouts_systems.features.source import FeatureSource, Rows
@@ -123,8 +124,6 @@ def open_cached_copy(source: FeatureSource, cache: Path) -> FeatureSource:
     """
     if source.layout == OWN_LAYOUT:
         return source
-    from whenabouts_systems.features import open_features
-
     place = cache / f"{source.path.name}-{_short(source)}"
     record = place.with_name(place.name + ".json")
     state = _state(source.path)

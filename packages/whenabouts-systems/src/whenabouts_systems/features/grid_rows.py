@@ -29,17 +29,14 @@ class GridRows:
     missing: int
 
 
-@dataclass(frozen=True, slots=True)
-class GridCount:
-    """How the rows of a file fit the clips of videos: numbers of videos, rows and clips."""
-
-    videos: int
-    exact: int
-    with_surplus: int
-    surplus_rows: int
-    with_missing: int
-    missing_clips: int
-    absent: int
+def refuse_surplus(rows: int, grid: ClipGrid, name: str) -> None:
+    """Raise UsageError for many more rows than clips (over 2 and over a tenth)."""
+    clips = len(grid)
+    if rows - clips > max(_SURPLUS_ROWS, _SURPLUS_SHARE * clips):
+        raise UsageError(
+            f"{name}: {rows} rows for {clips} clips of {grid.clip_seconds:g} s in {grid.duration:g} s; "
+            f"rows of {grid.duration / rows:.3g} s would fit: is the clip length right?"
+        )
 
 
 def rows_on_grid(rows: NDArray[np.floating[Any]], grid: ClipGrid, name: str = "these features") -> GridRows:
@@ -47,16 +44,12 @@ def rows_on_grid(rows: NDArray[np.floating[Any]], grid: ClipGrid, name: str = "t
 
     How many rows a release has is what its frames gave, often one more than the clips that hold time: rows
     behind the end are left out and counted. Where rows end early (cut at 100 clips, or the last frames not
-    decoded) the last clips have none: zeros, and false in the mask. Many more rows than clips (over 2 and
-    over a tenth) mean that the clip length or the video is another: UsageError.
+    decoded) the last clips have none: zeros, and false in the mask. Many more rows than clips mean that the
+    clip length or the video is another: UsageError.
     """
+    refuse_surplus(len(rows), grid, name)
     clips = len(grid)
     surplus, missing = max(0, len(rows) - clips), max(0, clips - len(rows))
-    if surplus > max(_SURPLUS_ROWS, _SURPLUS_SHARE * clips):
-        raise UsageError(
-            f"{name}: {len(rows)} rows for {clips} clips of {grid.clip_seconds:g} s in {grid.duration:g} s; "
-            f"rows of {grid.duration / len(rows):.3g} s would fit: is the clip length right?"
-        )
     kept = rows[:clips]
     if missing:
         kept = np.concatenate([kept, np.zeros((missing, rows.shape[1]), rows.dtype)])

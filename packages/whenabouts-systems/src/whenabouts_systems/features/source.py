@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from whenabouts.clips import ClipGrid, same_instant
 from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError
 from whenabouts_systems.features.fingerprint import Fingerprint
-from whenabouts_systems.features.grid_rows import GridCount, GridRows, rows_on_grid
+from whenabouts_systems.features.grid_rows import GridRows, rows_on_grid
 from whenabouts_systems.features.location import OpenOptions
 
 Rows = NDArray[np.floating[Any]]
@@ -49,8 +49,12 @@ class FeatureSource(ABC):
     """
 
     layout: str
+    has_keys: ClassVar[bool] = True
+    """Whether an item may have several arrays, of which `options.key` names one."""
 
     def __init__(self, path: Path, options: OpenOptions) -> None:
+        if options.key is not None and not self.has_keys:
+            raise UsageError(f"{path}: key {options.key!r}: an item of layout {self.layout} is one array")
         self.path = path
         self.options = options
         self._closed = False
@@ -179,22 +183,6 @@ class FeatureSource(ABC):
     def on_grid(self, item: str, duration: float) -> GridRows:
         """The rows of a video brought to its clips, with a mask and a count; see `rows_on_grid`."""
         return rows_on_grid(self.get(item), self.grid(item, duration), f"{self.path}: item {item!r}")
-
-    def count_on_grid(self, durations: Mapping[str, float]) -> GridCount:
-        """How the rows of all videos in `durations` (seconds by id) fit their clips, from lengths alone."""
-        here = [item for item in durations if item in self]
-        rows = np.array([self.length(item) for item in here], dtype=np.int64)
-        clips = np.array([len(self.grid(item, durations[item])) for item in here], dtype=np.int64)
-        surplus, missing = np.maximum(rows - clips, 0), np.maximum(clips - rows, 0)
-        return GridCount(
-            videos=len(durations),
-            exact=int((rows == clips).sum()),
-            with_surplus=int((surplus > 0).sum()),
-            surplus_rows=int(surplus.sum()),
-            with_missing=int((missing > 0).sum()),
-            missing_clips=int(missing.sum()),
-            absent=len(durations) - len(here),
-        )
 
     def close(self) -> None:
         """Give back the file. What `get` gave before stays as it is."""

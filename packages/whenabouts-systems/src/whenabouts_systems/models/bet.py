@@ -4,20 +4,13 @@ Clips of a video go through a transformer, a query becomes two vectors, for star
 these with the clips say where a moment starts and ends. Query and video meet in a dot product only, so videos
 are encoded once; clips are unit vectors, kept as keys and as what spans are scored with.
 
-What the papers leave open, and how it is read here:
+What the papers leave open is read as `parts/border_labels.py` says, which has the labels (equation 10) and
+the loss. Besides:
 
-- equation 10 (interpolated labels): see `parts/border_labels.py`;
-- clips have a learned table of places (equation 13 shows none); words have none, for the text encoder gave
+- clips have a learned table of places (equation 13 shows none); words have none, as the text encoder gave
   them theirs and their mean is taken;
-- heads (8), the inner width of the feed-forward parts (2,048) and dropout (0.1) are those of the
-  transformer's own paper; LayerNorm stands before the parts (`norm`), as in CET;
-- DistilBERT gives features ("extracted using Distil-BERT") and is not trained in the experiments; it can be,
-  see `frozen` and `rates` of an experiment's [training];
-- several streams lie side by side before equation 7;
-- the cross-entropy is a mean over the clips of a query's own video, then over queries: other videos have no
-  part in it;
-- a span scores the logarithm of p_start * p_end; the video itself has no score. To look for candidates
-  (`search`), the two vectors of a query are averaged: not in the papers, and no part of any score.
+- to look for candidates (`search`), the two vectors of a query are averaged: not in the papers, and no part
+  of any score.
 
 Shapes as in `protocol`.
 """

@@ -5,20 +5,9 @@ systems that answer questions; two perceptrons read off each clip how likely the
 Every pair of a query and a video is computed for itself: nothing but projected clips and words is kept, and
 there are no keys to search by.
 
-What the papers leave open, and how it is read here:
-
-- equation 10 (interpolated labels): see `parts/border_labels.py`;
-- two learned tables of places give the transformer the order of clips and words, and which is which
-  (equation 8 shows none);
-- heads (8), the inner width of the feed-forward parts (2,048) and dropout (0.1) are those of the
-  transformer's own paper. LayerNorm stands before the parts, which learns faster at a rate of 1e-3: with it
-  after them (`norm`), two epochs on simulated features at width 128 came to two thirds of the recall;
-- DistilBERT gives features ("extracted using Distil-BERT") and is not trained in the experiments; it can be,
-  see `frozen` and `rates` of an experiment's [training];
-- several streams lie side by side before equation 7;
-- the cross-entropy is a mean over the clips of a query's own video, then over queries: other videos have no
-  part in it;
-- a span scores the logarithm of p_start * p_end; the video itself has no score.
+What the papers leave open is read as `parts/border_labels.py` says, which has the labels (equation 10) and
+the loss. Besides, two learned tables of places give the transformer the order of clips and words, and which
+is which (equation 8 shows none).
 
 Shapes as in `protocol`; S = clips and words of a pair, one after the other.
 """

@@ -23,7 +23,6 @@ See `moment_detr` and `qd_detr` for the rest, `released/cg_detr.py` for the prog
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -32,10 +31,9 @@ from torch.nn import functional
 
 from whenabouts.types import UsageError
 from whenabouts_systems.models.parts.contrasted_model import ContrastedSettings
-from whenabouts_systems.models.parts.detr_layers import SelfLayer, Summing, places_of
-from whenabouts_systems.models.parts.detr_names import OF_CONTRASTED, projection_names
+from whenabouts_systems.models.parts.detr_layers import SelfLayers, Summing, places_of
+from whenabouts_systems.models.parts.detr_names import OF_CONTRASTED, detr_names
 from whenabouts_systems.models.parts.layers import drop, in_heads
-from whenabouts_systems.models.parts.renaming import renamed_parameters
 from whenabouts_systems.models.parts.window_model import AnchoredModel, Detected
 from whenabouts_systems.models.parts.window_targets import (
     rating_contrast,
@@ -133,9 +131,8 @@ class Model(AnchoredModel):
         super().__init__(config, path=True)
         hidden, heads, inner = config.hidden, config.heads, (config.feedforward, config.dropout)
 
-        def encoder(layers: int, heads: int) -> nn.ModuleList:
-            made = (SelfLayer(hidden, heads, *inner, learned=True, path=True) for _ in range(layers))
-            return nn.ModuleList(made)
+        def encoder(layers: int, heads: int) -> SelfLayers:
+            return SelfLayers(layers, hidden, heads, *inner, learned=True, path=True)
 
         self.kinds = nn.Embedding(2, hidden)
         nn.init.normal_(self.kinds.weight, std=0.02)
@@ -162,10 +159,7 @@ class Model(AnchoredModel):
         parts = dict(super().encode_queries(queries).parts)
         words = parts["words"] + self.kinds.weight[0]
         rows = torch.cat([self.dummies.expand(len(words), -1, -1), words], 1)
-        places = self._with_dummy_places(words)
-        mask = self._with_dummies(parts["mask"])
-        for layer in self.dummy_encoder:
-            rows = layer(rows, places, mask)
+        rows = self.dummy_encoder(rows, self._with_dummy_places(words), self._with_dummies(parts["mask"]))
         return QueryEncoding({}, {**parts, "words": words, "dummies": rows[:, : self.config.dummies]})
 
     def clips_of(self, videos: VideoEncoding) -> Tensor:
@@ -190,11 +184,8 @@ class Model(AnchoredModel):
         whole = self.whole_of(projected, mask, self._to_words(attention))
         for layer in layers:
             whole = layer.of_whole(whole)
-        rows = torch.cat([whole, clips], 1)
-        where = torch.cat([self.whole_place.expand(len(rows), 1, -1), places], 1)
-        for encoding in self.encoder:
-            rows = encoding(rows, where, functional.pad(mask, (1, 0), value=True))
-        return Guided(rows[:, 1:] + rows[:, :1], places, rows[:, 0], attention)
+        token, clips = self.encoder.with_token(whole, self.whole_place, clips, places, mask)
+        return Guided(clips + token[:, None], places, token, attention)
 
     def whole_of(self, clips: Tensor, mask: Tensor, importance: Tensor) -> Tensor:
         """(P, 1, D) the mean clip plus the prompts most like the clips' differences from it.
@@ -290,17 +281,16 @@ class Model(AnchoredModel):
         """The losses of alignment and distillation; `relevant` (P, T) bool are the clips of moments."""
         words, dummies = queries.parts["words"], queries.parts["dummies"]
         first = torch.ones_like(relevant[:, :1])
-        sentence, word_rows = self._summarised(
-            words, torch.zeros_like(words), torch.cat([first, queries.parts["mask"]], 1)
+        tokens = (self.sentence, self.sentence_place)
+        sentence, word_rows = self.sentence_encoder.with_token(
+            *tokens, words, torch.zeros_like(words), queries.parts["mask"]
         )
-        places = self.dummy_places.expand_as(dummies)
-        nothing, dummy_rows = self._summarised(dummies, places, first.expand(-1, 1 + dummies.shape[1]))
+        places, every = self.dummy_places.expand_as(dummies), first.expand(-1, dummies.shape[1])
+        nothing, dummy_rows = self.sentence_encoder.with_token(*tokens, dummies, places, every)
         rows = torch.cat([self.moment.expand(len(clips), 1, -1), clips], 1)
         where = torch.cat([self.moment_place.expand(len(clips), 1, -1), guided.places], 1)
-        inside = outside = rows
-        for layer in self.moment_encoder:
-            inside = layer(inside, where, torch.cat([first, mask & relevant], 1))
-            outside = layer(outside, where, torch.cat([first, mask & ~relevant], 1))
+        inside = self.moment_encoder(rows, where, torch.cat([first, mask & relevant], 1))
+        outside = self.moment_encoder(rows, where, torch.cat([first, mask & ~relevant], 1))
         frames = inside[:, 1:].where(relevant[..., None], outside[:, 1:])
         with torch.autocast(frames.device.type, enabled=False):
             align = self._align(inside[:, 0], outside[:, 0], sentence, nothing)
@@ -309,14 +299,6 @@ class Model(AnchoredModel):
             similar = inside[:, 1:].float() @ torch.cat([dummy_rows, word_rows], 1).float().transpose(1, 2)
             distill = self._distill(guided.attention.float(), similar, queries.parts["mask"], relevant)
         return align, distill
-
-    def _summarised(self, rows: Tensor, places: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """(P, D) the vector of all words or dummies (P, L, D), and (P, L, D) these, encoded."""
-        rows = torch.cat([self.sentence.expand(len(rows), 1, -1), rows], 1)
-        places = torch.cat([self.sentence_place.expand(len(rows), 1, -1), places], 1)
-        for layer in self.sentence_encoder:
-            rows = layer(rows, places, mask)
-        return rows[:, 0], rows[:, 1:]
 
     def _align(self, inside: Tensor, outside: Tensor, sentence: Tensor, nothing: Tensor) -> Tensor:
         """Moments (P, D) fit their own sentences, but not their own dummy sentences."""
@@ -387,11 +369,6 @@ def unlike_each_other(tokens: Tensor) -> Tensor:
     return (alike * (1 - torch.eye(tokens.shape[-2], device=tokens.device))).abs().mean()
 
 
-def released_names(config: Config) -> Mapping[str, str]:
-    """Our name of each parameter -> its name in the authors' program."""
-    return renamed_parameters(lambda: Model(config), (*projection_names(config.projections), *_RELEASED))
-
-
 _RELEASED = (
     (r"^kinds\.", "token_type_embeddings."),
     (r"^dummies$", "dummy_rep_token"),
@@ -407,3 +384,5 @@ _RELEASED = (
     (r"^text_to_video\.(\d+)\.output\.", r"text_to_video.\1.self_attn.out_proj."),
     *OF_CONTRASTED,
 )
+
+released_names = detr_names(Model, *_RELEASED)

@@ -39,31 +39,15 @@ Shapes as in `protocol`; S streams, H the width inside.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from whenabouts_systems.models.parts.attention_flow import attention_flow
-from whenabouts_systems.models.parts.borders import MASKED, BorderScore, log_probabilities
-from whenabouts_systems.models.parts.layers import initialise
-from whenabouts_systems.models.parts.pairs import PairLogits, PairModel, projected
-from whenabouts_systems.models.parts.renaming import OF_BERT, renamed_by_place
-from whenabouts_systems.models.parts.stream_weights import weighed
-from whenabouts_systems.models.protocol import (
-    QueryEncoding,
-    SpanScores,
-    VideoEncoding,
-)
-from whenabouts_systems.models.settings import (
-    NotNegative,
-    ProgramSetting,
-    Share,
-    Size,
-    UpToTwoStreams,
-    check_settings,
-)
+from whenabouts_systems.models.parts.pairs import PairLogits, PairModel, PairSettings, pair_names, projected
+from whenabouts_systems.models.protocol import QueryEncoding
 
 __all__ = ["Config", "Model", "PairLogits", "released_names"]
 
@@ -71,51 +55,20 @@ Measure = Literal["general", "disjoint", "exclusive"]
 
 
 @dataclass(frozen=True)
-class Config(ProgramSetting):
+class Config(PairSettings):
     """The settings of CONQUER; the defaults are the released ones for TVR."""
 
-    streams: UpToTwoStreams = field(default_factory=lambda: {"video": 4352, "sub": 768})
-    """Name and width of one stream or of two: what is seen, then what is said."""
-    query_width: Size = 768
-    hidden: Size = 768
-    heads: Size = 12
-    feedforward: Size | None = None
-    """Width inside the feed-forward parts; None: four times `hidden`, as in BERT."""
-    layers: Size = 1
-    """Layers of each of the encoders."""
-    clusters: Size = 32
-    """Centres of the pooling of words."""
-    span_hidden: Size = 128
-    """Width between the two convolutions, and between the two layers of the video's own score."""
-    span_kernel: Size = 5
-    max_clips: Size = 100
-    max_tokens: Size = 30
-    input_dropout: Share = 0.1
-    dropout: Share = 0.1
-    initializer_range: NotNegative = 0.02
     measure: Measure = "general"
     weigh_streams: bool = True
     """The query says how much each stream counts; else the streams' mean is taken. Without effect where there
     is one stream."""
-    alpha: NotNegative = 1.0
-    """How often the retriever's score counts in a moment's score, with "general"; see above."""
-    lambda_tl: float = 0.01
     lambda_video: float = 0.05
     """Weight of the videos' cross-entropy, with "exclusive"."""
-
-    def __post_init__(self) -> None:
-        """UsageError where a setting makes no model."""
-        check_settings(self, "conquer")
 
     @property
     def weighs(self) -> bool:
         """Whether there are weights of streams."""
         return self.weigh_streams and len(self.streams) > 1
-
-    @property
-    def inner(self) -> int:
-        """The width inside the feed-forward parts."""
-        return 4 * self.hidden if self.feedforward is None else self.feedforward
 
 
 class ContextQueryAttention(nn.Module):
@@ -168,72 +121,33 @@ class Model(PairModel):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config, config.weighs)
-        hidden = config.hidden
-        self.attention = ContextQueryAttention(hidden)
-        self.context = projected(4 * hidden, config)
-        self.start_features = projected(5 * hidden, config)
-        self.end_features = projected(2 * hidden, config)
-        self.start, self.end = (BorderScore(hidden, config.span_hidden, config.span_kernel) for _ in range(2))
-        self.video_score = VideoScore(config) if config.measure == "exclusive" else None
-        initialise(self, config.initializer_range)
+        self.attention = ContextQueryAttention(config.hidden)
+        self.add_heads(4, lambda: VideoScore(config))
 
     @property
     def video_weight(self) -> float:
         """Alpha with "general"; 0 where the retriever chooses videos and no more."""
         return self.config.alpha if self.config.measure == "general" else 0.0
 
-    def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
-        """Scores of start and end of P pairs, a few pairs at a time; see above for each measure."""
-        parts = self._parts_of(queries, videos)
-        start, end = torch.cat([part.borders for part in parts], dim=1).float()
-        if self.config.measure == "disjoint":
-            return SpanScores(start, end, videos.mask)
-        start, end = log_probabilities(start), log_probabilities(end)
-        own = [part.video for part in parts if part.video is not None]
-        if own:
-            start = start + torch.cat(own).float()[:, None]
-        return SpanScores(start, end, videos.mask)
+    def compared(self, clips: Tensor, queries: QueryEncoding, mask: Tensor) -> Tensor:
+        """See `ContextQueryAttention`."""
+        words, word_mask = queries.parts["tokens"], queries.parts["mask"]
+        return cast("Tensor", self.attention(clips, words, mask, self._attended(mask, word_mask)))
 
-    def pair_logits(self, queries: QueryEncoding, videos: VideoEncoding) -> PairLogits:
-        """The logits of P pairs: row p of `queries` with row p of `videos`."""
-        mask, clips = videos.mask, self._fused(queries, videos)
-        attended = self._attended(mask, queries.parts["mask"])
-        aware = self.attention(clips, queries.parts["tokens"], mask, attended)
-        context = self.context(aware, mask)
-        both = torch.cat([aware, context], dim=2)
-        start = self.start_features(both, mask)
-        # The end is read from the start's features too: a moment does not end before it starts.
-        end = self.end_features(torch.cat([context, start], dim=2), mask)
-        logits = torch.stack([self.start(start), self.end(end)])
-        video = None if self.video_score is None else self.video_score(both, mask, self._pooled(mask))
-        return PairLogits(logits.masked_fill(~mask, MASKED), video)
-
-    def _fused(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
-        """(P, T, H): the streams of each pair's video, weighed as its query says."""
-        clips = torch.stack([videos.parts[f"clips/{name}"] for name in self.config.streams])
-        return weighed(clips, queries.parts.get("stream_weights"))
+    def of_borders(self, logits: Tensor) -> Tensor:
+        """The logits themselves with "disjoint"."""
+        return logits if self.config.measure == "disjoint" else super().of_borders(logits)
 
 
 def released_names(config: Config) -> Mapping[str, str]:
     """Our name of each parameter -> its name in the released program; the first stream is the pictures."""
     kinds = ("linear",) if len(config.streams) == 1 else ("img_linear", "text_linear")
-    projections = tuple(
-        (f"video_encoder.projections.{stream}.", f"encoder.videoEncoder.{kind}.")
-        for stream, kind in zip(config.streams, kinds, strict=True)
-    )
-    return renamed_by_place(lambda: Model(config), (*projections, *_PLACES), OF_BERT)
+    prefixes = ("encoder.videoEncoder.", "encoder.queryEncoder.", "query_weight.")
+    return pair_names(lambda: Model(config), dict(zip(config.streams, kinds, strict=True)), prefixes, _PLACES)
 
 
 _HEAD = "moment_localization_head."
 _PLACES = (
-    ("video_encoder.positions.", "encoder.videoEncoder.transformer.embeddings."),
-    ("video_encoder.encoder.", "encoder.videoEncoder.transformer.encoder."),
-    ("query_projection.", "encoder.queryEncoder.linear."),
-    ("query_positions.", "encoder.queryEncoder.transformer.embeddings."),
-    ("query_encoder.", "encoder.queryEncoder.transformer.encoder."),
-    ("stream_weights.clusters.assignment", "query_weight.text_pooling.clusters"),
-    ("stream_weights.clusters.centres", "query_weight.text_pooling.clusters2"),
-    ("stream_weights.clusters.norm.", "query_weight.text_pooling.LayerNorm."),
     ("stream_weights.linear.", "query_weight.moe_fc_txt."),
     ("attention.similarity.", "query_aware_feature_learning_layer.similarity_weight."),
     ("context.", "contextual_QAL_feature_learning."),

@@ -13,7 +13,6 @@ padding is in `released/eatr.py`. See `moment_detr` for what the family shares.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -22,23 +21,21 @@ from torch.nn import functional
 
 from whenabouts_systems.models.parts.detr_layers import (
     AnchorLayer,
-    SelfLayer,
+    SelfLayers,
     inverse_sigmoid,
-    places_of,
     sines,
-    span_head,
 )
 from whenabouts_systems.models.parts.detr_names import (
     OF_ANCHOR_DECODER,
     OF_SELF_LAYERS,
     OF_SLOT_ATTENTION,
+    detr_names,
     perceptron_names,
-    projection_names,
 )
 from whenabouts_systems.models.parts.events import events_of
 from whenabouts_systems.models.parts.layers import Dropout
-from whenabouts_systems.models.parts.renaming import renamed_parameters
 from whenabouts_systems.models.parts.slot_attention import SlotAttention
+from whenabouts_systems.models.parts.transformer import perceptron
 from whenabouts_systems.models.parts.window_model import Detected, WindowModel, WindowSettings
 from whenabouts_systems.models.parts.window_targets import Windows, assigned_spans
 from whenabouts_systems.models.protocol import Batch, Losses, QueryEncoding, VideoEncoding
@@ -89,9 +86,9 @@ class EventDecoder(nn.Module):
         )
         self.gate = SentenceGate(width, dropout)
         self.norm = nn.LayerNorm(width)
-        self.anchor_places = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, width))
-        self.scale = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
-        self.width_of = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
+        self.anchor_places = perceptron(2 * width, width, (width,))
+        self.scale = perceptron(width, width, (width,))
+        self.width_of = perceptron(width, 1, (width,))
 
     def forward(
         self,
@@ -142,26 +139,21 @@ class Model(WindowModel):
         super().__init__(config)
         hidden = config.hidden
         sizes = (hidden, config.heads, config.feedforward, config.dropout)
-        self.encoder = nn.ModuleList(SelfLayer(*sizes) for _ in range(config.encoder_layers))
+        self.encoder = SelfLayers(config.encoder_layers, *sizes)
         self.slots = nn.Parameter(nn.init.xavier_normal_(torch.empty(config.windows, hidden)))
         self.slot_attention = SlotAttention(hidden, _ROUNDS, (hidden,), share_padding=self.shares_padding)
         self.event_norm = nn.LayerNorm(hidden)
-        self.event = span_head(hidden)
+        self.event = perceptron(hidden, 2)
         self.decoder = EventDecoder(config.decoder_layers, *sizes)
-        self.moment = span_head(hidden)
+        self.moment = perceptron(hidden, 2)
         self.salient = nn.Linear(hidden, 1)
 
     def detect(self, queries: QueryEncoding, videos: VideoEncoding) -> WithEvents:
-        words, clips = queries.parts["words"], self.clips_of(videos)
-        mask = torch.cat([videos.mask, queries.parts["mask"]], 1)
-        clip_places = places_of(videos.mask, self.config.hidden)
-        places = torch.cat([clip_places, torch.zeros_like(words)], 1)
-        memory = torch.cat([clips, words], 1)
-        for layer in self.encoder:
-            memory = layer(memory, places, mask)
+        clips, words, word_mask = self.clips_of(videos), queries.parts["words"], queries.parts["mask"]
+        memory, places, mask = self.encoder.with_words(clips, videos.mask, words, word_mask)
         slots = self.slots.expand(len(clips), -1, -1)
-        slots = self.slot_attention(slots, clips + clip_places, videos.mask)
-        sentence = self._sentence(words, queries.parts["mask"])
+        slots = self.slot_attention(slots, clips + places[:, : clips.shape[1]], videos.mask)
+        sentence = self._sentence(words, word_mask)
         anchors = self.event(slots).sigmoid()
         windows, anchors = self.decoder(slots, anchors, (memory, places, mask), sentence, self.moment)
         spans = (self.moment(windows) + inverse_sigmoid(anchors)).sigmoid()
@@ -187,11 +179,6 @@ class Model(WindowModel):
         return {f"event_{name}": weight * loss for name, loss in losses.items()}
 
 
-def released_names(config: Config) -> Mapping[str, str]:
-    """Our name of each parameter -> its name in the authors' program."""
-    return renamed_parameters(lambda: Model(config), (*projection_names(config.projections), *_RELEASED))
-
-
 _RELEASED = (
     *perceptron_names("event", "event_span_embed", 3),
     *perceptron_names("moment", "moment_span_embed", 3),
@@ -208,3 +195,5 @@ _RELEASED = (
     *OF_ANCHOR_DECODER,
     *OF_SELF_LAYERS,
 )
+
+released_names = detr_names(Model, *_RELEASED)

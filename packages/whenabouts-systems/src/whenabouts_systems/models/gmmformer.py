@@ -23,15 +23,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from whenabouts_systems.models.parts.averaging import clips_of, even_borders, frames_of
-from whenabouts_systems.models.parts.branch import OF_BRANCHES, Branch
+from whenabouts_systems.models.parts.branch import OF_BRANCHES, BranchModel, BranchSettings
 from whenabouts_systems.models.parts.layers import (
     Attention,
     AttentionBlock,
@@ -41,29 +40,18 @@ from whenabouts_systems.models.parts.layers import (
     unit,
 )
 from whenabouts_systems.models.parts.packing import PackedBlock, Packing
-from whenabouts_systems.models.parts.paper_model import PaperModel
 from whenabouts_systems.models.parts.partial_relevance import Hardness, contrast, query_diversity, triplets
-from whenabouts_systems.models.parts.renaming import OF_LAYERS, renamed_parameters
+from whenabouts_systems.models.parts.renaming import OF_LAYERS, names_by
 from whenabouts_systems.models.protocol import (
     Batch,
     ClipBatch,
     Losses,
-    Named,
-    QueryBatch,
     QueryEncoding,
     VideoEncoding,
     best_key,
     by_rows,
 )
-from whenabouts_systems.models.settings import (
-    NotNegative,
-    Positive,
-    ProgramSetting,
-    Share,
-    Size,
-    Streams,
-    check_settings,
-)
+from whenabouts_systems.models.settings import NotNegative, Positive, Share, Size
 
 __all__ = ["Config", "Model", "released_names"]
 
@@ -71,46 +59,24 @@ KEYS = "clips"
 
 
 @dataclass(frozen=True)
-class Config(ProgramSetting):
+class Config(BranchSettings):
     """The settings of GMMFormer; defaults are the released ones for TVR."""
 
-    streams: Streams = field(default_factory=lambda: {"video": 3072})
-    """Stream -> width of its features."""
-    query_width: Size = 768
-    hidden: Size = 384
-    heads: Size = 4
     blocks: Size = 2
     """Gaussian blocks of each branch."""
     windows: tuple[Positive, ...] = (0.5, 1.0, 5.0)
     """Their widths; besides these each block has one attention without a window."""
-    frames: Size = 128
-    """Longer videos are averaged to so many frames."""
-    clips: Size = 32
-    """Every video is averaged to so many clips."""
-    max_tokens: Size = 30
     input_dropout: Share = 0.2
     dropout: Share = 0.2
-    initializer_range: NotNegative = 0.02
-    clip_share: NotNegative = 0.7
-    """How much the best clip's cosine counts in a video's score."""
-    frame_share: NotNegative = 0.3
-    """How much that of all frames counts."""
-    margin: NotNegative = 0.1
-    """Of the triplets (other data sets than TVR: 0.2)."""
     weight_clip_contrast: NotNegative = 0.05
-    weight_frame_contrast: NotNegative = 0.04
     weight_diversity: NotNegative = 0.001
     diversity_margin: NotNegative = 0.15
     diversity_scale: NotNegative = 32.0
-    pool: Size | None = 20
-    """From so many of the hardest a query's negative is drawn, from epoch `pool_from_epoch` on; from all
-    before."""
     pool_from_epoch: int = 30
 
     def __post_init__(self) -> None:
-        """UsageError where a setting makes no model."""
         object.__setattr__(self, "windows", tuple(self.windows))
-        check_settings(self, "gmmformer")
+        super().__post_init__()
 
 
 _PER_WIDTH = 1 / 9
@@ -198,34 +164,17 @@ class GaussianEncoder(PackedBlock):
         return rows
 
 
-class Model(PaperModel):
+class Model(BranchModel):
     """GMMFormer with fresh weights: a retriever (see `protocol`)."""
 
     attention = GaussianAttention
-    borders = staticmethod(even_borders)
+    keys = KEYS
+    config: Config
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = config
-        width, hidden = sum(config.streams.values()), config.hidden
-        block = AttentionBlock(hidden, config.heads, config.dropout)
-        self.query = Branch(
-            (config.query_width, hidden), config.max_tokens, "tokens", config.input_dropout, block
-        )
-        self.clip = self._branch(width, config.clips, "clips")
-        self.frame = self._branch(width, config.frames, "frames")
-        self.pooling = ModularPooling(hidden, 1)
-        self.frame_pooling = ModularPooling(hidden, 1)
+        super().__init__(config)
+        self.frame_pooling = ModularPooling(config.hidden, 1)
         initialise(self, config.initializer_range)
-
-    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
-        """A unit vector to search with; part `words` (Q, L): how much each word counts in it."""
-        pooled = self._sentences(queries)
-        return QueryEncoding({KEYS: unit(pooled.vectors[:, 0])}, {"words": pooled.weights[..., 0]})
-
-    def word_weights(self, queries: QueryEncoding) -> Named:
-        """(Q, L) by stream, the same for each: how much each word counts in the query's vector."""
-        return dict.fromkeys(self.config.streams, queries.parts["words"])
 
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
         """Keys: clips as unit vectors (V, C, D), which the mask (V, C) is of; part `whole` (V, D), unit."""
@@ -262,17 +211,10 @@ class Model(PaperModel):
         """(Q, V) bool: pairs that are not negatives, besides each query with its own video."""
         return batch.positives
 
-    def _sentences(self, queries: QueryBatch) -> Pooled:
-        """A vector (Q, 1, D) for each query, and the weights (Q, L, 1) of its words."""
-        return cast("Pooled", self.pooling(self.query(queries.tokens, queries.mask), queries.mask))
-
     @by_rows
     def _videos(self, videos: ClipBatch) -> Videos:
         """Both branches, of V videos."""
-        config = self.config
-        frames, mask = frames_of(videos, config.streams, config.frames, self.borders)
-        clips = clips_of(videos, config.streams, config.clips, self.borders)
-        return self._seen(clips, frames, mask)
+        return self._seen(*self._averaged(videos))
 
     def _seen(self, clips: Tensor, frames: Tensor, mask: Tensor) -> Videos:
         """Both branches, of clips (V, C, W) and frames (V, F, W) of which there are `mask` (V, F)."""
@@ -280,28 +222,20 @@ class Model(PaperModel):
         whole: Pooled = self.frame_pooling(self.frame(frames, mask), mask)
         return Videos(self.clip(clips, every), whole.vectors[:, 0])
 
-    def _branch(self, width: int, places: int, noun: str) -> Branch:
-        """A branch with Gaussian blocks."""
+    def _encoder(self) -> GaussianEncoder:
+        """Gaussian blocks."""
         config = self.config
         blocks = [
             GaussianBlock(config.hidden, config.heads, config.dropout, config.windows, self.attention)
             for _ in range(config.blocks)
         ]
-        return Branch((width, config.hidden), places, noun, config.input_dropout, GaussianEncoder(blocks))
+        return GaussianEncoder(blocks)
 
 
 def _scores(sentences: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
     """(Q, V) dot product, and cosine, of sentences (Q, D) with the best row of each video (V, N, D)."""
     there = torch.ones(rows.shape[:2], dtype=torch.bool, device=rows.device)
     return best_key(sentences, rows, there), best_key(unit(sentences.float()), unit(rows.float()), there)
-
-
-def released_names(config: Config) -> dict[str, str]:
-    """Our name of each parameter -> the released program's, which has two blocks in each branch.
-
-    Shapes are the same but for the table of the clips' places, which there is as long as that of the frames.
-    """
-    return renamed_parameters(lambda: Model(config), (*_RELEASED, *OF_BRANCHES, *OF_LAYERS))
 
 
 _RELEASED = (
@@ -312,3 +246,6 @@ _RELEASED = (
     (r"^frame\.encoder\.blocks\.1\.blocks\.", "frame_encoder_2.attn"),
     (r"^frame_pooling\.linear\.", "modular_vector_mapping_2."),
 )
+
+released_names = names_by(Model, *_RELEASED, *OF_BRANCHES, *OF_LAYERS)
+"""Shapes are the same, but the program's table of the clips' places is as long as that of the frames."""

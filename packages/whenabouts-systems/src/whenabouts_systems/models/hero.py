@@ -44,7 +44,6 @@ from whenabouts_systems.models.parts.layers import (
     unit,
 )
 from whenabouts_systems.models.parts.packing import in_turn
-from whenabouts_systems.models.parts.paper_model import PaperModel
 from whenabouts_systems.models.parts.pretraining import (
     Pretraining,
     PretrainingHeads,
@@ -71,6 +70,7 @@ from whenabouts_systems.models.protocol import (
     ClipBatch,
     Losses,
     Named,
+    PaperModel,
     QueryBatch,
     QueryEncoding,
     SpanScores,
@@ -85,7 +85,6 @@ from whenabouts_systems.models.settings import (
     ProgramSetting,
     Share,
     Size,
-    check_settings,
 )
 
 __all__ = ["Config", "Model", "released_names"]
@@ -160,7 +159,7 @@ class Config(ProgramSetting):
     """Queries that video-subtitle matching takes from a video."""
 
     def __post_init__(self) -> None:
-        check_settings(self, "hero")
+        super().__post_init__()
         if self.is_whole:
             _sizes(self)
         if shares_of(self.pretraining) and not self.is_whole:

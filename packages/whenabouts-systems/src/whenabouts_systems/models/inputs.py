@@ -6,7 +6,8 @@ Shapes: V videos, T clips, Q queries, L tokens, D width; see `protocol`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import importlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,8 +19,10 @@ from whenabouts.clips import ClipGrid
 from whenabouts.types import UsageError
 from whenabouts_bench.formats.sentences import Sentence
 from whenabouts_systems.features.cache import LARGEST_VALUE
+from whenabouts_systems.features.grid_rows import refuse_surplus
 from whenabouts_systems.features.resample import average_to_length, unit_rows
 from whenabouts_systems.features.sentences import sentence_of_clips
+from whenabouts_systems.models.parts.text_encoder import tokens_of
 from whenabouts_systems.models.protocol import ClipBatch, QueryBatch, SentenceBatch
 from whenabouts_systems.models.settings import Positive, Size, check_fields, check_keys
 
@@ -33,7 +36,6 @@ _ADDED = np.float32(1e-5)
 _MOST_WORDS = 256
 """Ids of a sentence of a video; of a longer one the beginning is read."""
 
-_SURPLUS_ROWS, _SURPLUS_SHARE = 2, 0.1
 _LATER = {"clips_per_cell": 1, "tokenizer": "", "reads_sentences": False}
 """Settings that came after the first checkpoints, with the values that change nothing."""
 
@@ -137,13 +139,9 @@ class Inputs:
         """The same from the number of rows of the longest stream."""
         if duration is None or self.is_even:
             return rows
-        clips = len(ClipGrid(self.clip_seconds, duration))
-        if rows - clips > max(_SURPLUS_ROWS, _SURPLUS_SHARE * clips):
-            raise UsageError(
-                f"video {name!r}: has {rows} rows; expected {clips} clips of {self.clip_seconds:g} s in "
-                f"{duration:g} s; rows of {duration / rows:.3g} s would fit: is the clip length right?"
-            )
-        return max(1, min(rows, clips))
+        grid = ClipGrid(self.clip_seconds, duration)
+        refuse_surplus(rows, grid, f"video {name!r}")
+        return max(1, min(rows, len(grid)))
 
     def clips(
         self,
@@ -207,8 +205,6 @@ class Inputs:
 
     def sentences(self, texts: Sequence[str]) -> QueryBatch:
         """Queries as ids of the `tokenizer`: (Q, L), and the mask. Raises UsageError where there is none."""
-        from whenabouts_systems.models.parts.text_encoder import tokens_of
-
         if not self.tokenizer:
             raise UsageError(
                 "this system reads features of words; expected the file, or the encoder, of them"
@@ -219,8 +215,6 @@ class Inputs:
 
     def pieces(self, text: str) -> list[str]:
         """What the `tokenizer` calls the ids of a query."""
-        from whenabouts_systems.models.parts.text_encoder import tokens_of
-
         return tokens_of(self.tokenizer).pieces(text, special=not self.reads_sentences)[: self.max_tokens]
 
     def _sentence_batch(
@@ -231,8 +225,6 @@ class Inputs:
         mask: NDArray[np.bool_],
     ) -> SentenceBatch:
         """What is said in videos of so many rows (V,), whose clips have that mask (V, T)."""
-        from whenabouts_systems.models.parts.text_encoder import tokens_of
-
         if transcripts is None:
             raise UsageError(
                 "this system reads what is said, sentence by sentence; expected the sentences of the videos"
@@ -302,8 +294,10 @@ class Inputs:
             return kept[: self.max_clips]
         if len(kept) < count:
             kept = np.concatenate([kept, np.zeros((count - len(kept), kept.shape[1]), kept.dtype)])
-        released = self.long_videos.endswith("as-released")
-        return average_to_length(kept, self.max_clips, as_released=released)
+        average: Callable[[Rows, int], Rows] = average_to_length
+        if self.long_videos.endswith("as-released"):  # a room above this one, so found by its name
+            average = importlib.import_module("whenabouts_systems.released.clips").average_to_length
+        return average(kept, self.max_clips)
 
 
 def endpoint_features(counts: NDArray[np.int64], mask: NDArray[np.bool_]) -> NDArray[np.float32]:

@@ -37,13 +37,13 @@ from whenabouts_systems.models.parts.moment_map import (
     joint,
 )
 from whenabouts_systems.models.parts.mutual_matching import Keep, Rule, Truth, mutual_matching, scaled_bce
-from whenabouts_systems.models.parts.paper_model import PaperModel
-from whenabouts_systems.models.parts.renaming import renamed_parameters
+from whenabouts_systems.models.parts.renaming import names_by
 from whenabouts_systems.models.parts.text_encoder import Words, check_sizes, mean_of_words
 from whenabouts_systems.models.protocol import (
     Batch,
     ClipBatch,
     Losses,
+    PaperModel,
     QueryBatch,
     QueryEncoding,
     SpanScores,
@@ -57,7 +57,6 @@ from whenabouts_systems.models.settings import (
     ProgramSetting,
     Size,
     Streams,
-    check_fields,
     name_of_system,
 )
 
@@ -118,9 +117,7 @@ class Config(ProgramSetting):
     def __post_init__(self) -> None:
         system = name_of_system(self)
         object.__setattr__(self, "pooling_counts", tuple(self.pooling_counts))
-        check_fields(self, system)
-        if self.map_kernel % 2 == 0:
-            raise UsageError(f"{system}: map_kernel is {self.map_kernel}; accepted: an odd number")
+        super().__post_init__()
         if self.lowest_iou >= self.highest_iou:
             raise UsageError(
                 f"{system}: lowest_iou is {self.lowest_iou}; accepted: less than highest_iou, which is "
@@ -329,11 +326,6 @@ def contrast_weight(config: Config, epoch: int) -> float:
     return config.lambda_contrast * (config.later_contrast if late else 1.0)
 
 
-def released_names(config: Config) -> dict[str, str]:
-    """Our name of each parameter -> its name in the released program."""
-    return renamed_parameters(lambda: Model(config), _RELEASED)
-
-
 _RELEASED = (
     (r"^projection\.", "featpool.conv."),
     (r"^map\.convs\.", "feat2d.convs."),
@@ -346,3 +338,5 @@ _RELEASED = (
     (r"^text\.to_iou\.", "text_encoder.fc_out1."),
     (r"^text\.to_contrast\.", "text_encoder.fc_out2."),
 )
+
+released_names = names_by(Model, *_RELEASED)

@@ -15,15 +15,14 @@ borders to whole clips.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from whenabouts_systems.models.parts.detr_layers import SelfLayer, WindowLayer, places_of, span_head
-from whenabouts_systems.models.parts.detr_names import OF_SELF_LAYERS, perceptron_names, projection_names
-from whenabouts_systems.models.parts.renaming import renamed_parameters
+from whenabouts_systems.models.parts.detr_layers import SelfLayers, WindowLayer
+from whenabouts_systems.models.parts.detr_names import OF_SELF_LAYERS, detr_names, perceptron_names
+from whenabouts_systems.models.parts.transformer import perceptron
 from whenabouts_systems.models.parts.window_model import Detected, WindowModel, WindowSettings
 from whenabouts_systems.models.parts.window_targets import Windows
 from whenabouts_systems.models.protocol import QueryEncoding, VideoEncoding
@@ -42,20 +41,16 @@ class Model(WindowModel):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         sizes = (config.hidden, config.heads, config.feedforward, config.dropout)
-        self.encoder = nn.ModuleList(SelfLayer(*sizes) for _ in range(config.encoder_layers))
+        self.encoder = SelfLayers(config.encoder_layers, *sizes)
         self.queries = nn.Embedding(config.windows, config.hidden)
         self.decoder = nn.ModuleList(WindowLayer(*sizes) for _ in range(config.decoder_layers))
         self.norm = nn.LayerNorm(config.hidden)
-        self.span = span_head(config.hidden)
+        self.span = perceptron(config.hidden, 2)
         self.salient = nn.Linear(config.hidden, 1)
 
     def detect(self, queries: QueryEncoding, videos: VideoEncoding) -> Detected:
-        words, clips = queries.parts["words"], self.clips_of(videos)
-        mask = torch.cat([videos.mask, queries.parts["mask"]], 1)
-        places = torch.cat([places_of(videos.mask, self.config.hidden), torch.zeros_like(words)], 1)
-        memory = torch.cat([clips, words], 1)
-        for layer in self.encoder:
-            memory = layer(memory, places, mask)
+        clips, words = self.clips_of(videos), queries.parts
+        memory, places, mask = self.encoder.with_words(clips, videos.mask, words["words"], words["mask"])
         places_of_windows = self.queries.weight.expand(len(memory), -1, -1)
         windows, layers = torch.zeros_like(places_of_windows), []
         decoder: list[WindowLayer] = list(self.decoder)  # type: ignore[arg-type]
@@ -65,11 +60,6 @@ class Model(WindowModel):
             layers.append(Windows(self.classes(outcome), self.span(outcome).sigmoid()))
         saliency = self.salient(memory[:, : clips.shape[1]])[..., 0]
         return Detected(tuple(layers), saliency)
-
-
-def released_names(config: Config) -> Mapping[str, str]:
-    """Our name of each parameter -> its name in the authors' program."""
-    return renamed_parameters(lambda: Model(config), (*projection_names(config.projections), *_RELEASED))
 
 
 _RELEASED = (
@@ -85,3 +75,5 @@ _RELEASED = (
     (r"\.memory_norm\.", ".norm2."),
     *OF_SELF_LAYERS,
 )
+
+released_names = detr_names(Model, *_RELEASED)

@@ -26,17 +26,14 @@ Shapes as in `protocol`; F frames, C clips, K proposals.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from whenabouts_systems.models.parts.averaging import clips_of, even_borders, frames_of
-from whenabouts_systems.models.parts.branch import OF_BRANCHES, Branch
-from whenabouts_systems.models.parts.layers import AttentionBlock, ModularPooling, Pooled, initialise, unit
-from whenabouts_systems.models.parts.paper_model import PaperModel
+from whenabouts_systems.models.parts.branch import OF_BRANCHES, BranchModel, BranchSettings
+from whenabouts_systems.models.parts.layers import initialise, unit
 from whenabouts_systems.models.parts.partial_relevance import (
     Hardness,
     contrast,
@@ -44,24 +41,14 @@ from whenabouts_systems.models.parts.partial_relevance import (
     square_triplets,
     triplets,
 )
-from whenabouts_systems.models.parts.renaming import OF_LAYERS, renamed_parameters
+from whenabouts_systems.models.parts.renaming import OF_LAYERS, names_by
 from whenabouts_systems.models.protocol import (
     Batch,
     ClipBatch,
     Losses,
-    Named,
-    QueryBatch,
     QueryEncoding,
     VideoEncoding,
     by_rows,
-)
-from whenabouts_systems.models.settings import (
-    NotNegative,
-    ProgramSetting,
-    Share,
-    Size,
-    Streams,
-    check_settings,
 )
 
 __all__ = ["Config", "Model", "released_names"]
@@ -70,38 +57,8 @@ KEYS = "proposals"
 
 
 @dataclass(frozen=True)
-class Config(ProgramSetting):
+class Config(BranchSettings):
     """The settings of MS-SL; defaults are the released ones for TVR."""
-
-    streams: Streams = field(default_factory=lambda: {"video": 3072})
-    """Stream -> width of its features."""
-    query_width: Size = 768
-    hidden: Size = 384
-    heads: Size = 4
-    frames: Size = 128
-    """Longer videos are averaged to so many frames."""
-    clips: Size = 32
-    """Every video is averaged to so many clips."""
-    max_tokens: Size = 30
-    input_dropout: Share = 0.1
-    dropout: Share = 0.1
-    initializer_range: NotNegative = 0.02
-    clip_share: NotNegative = 0.7
-    """How much the key clip's cosine counts in a video's score (Charades-STA: 0.5)."""
-    frame_share: NotNegative = 0.3
-    """How much that of the attended frames counts (Charades-STA: 0.5)."""
-    margin: NotNegative = 0.1
-    """Of the triplets (other data sets than TVR: 0.2)."""
-    weight_clip_contrast: NotNegative = 0.02
-    weight_frame_contrast: NotNegative = 0.04
-    pool: Size | None = 20
-    """From so many of the hardest a query's negative is drawn, from epoch `pool_from_epoch` on; from all
-    before."""
-    pool_from_epoch: int = 20
-
-    def __post_init__(self) -> None:
-        """UsageError where a setting makes no model."""
-        check_settings(self, "ms_sl")
 
 
 @dataclass(frozen=True)
@@ -126,32 +83,19 @@ class _Scores:
     frame_cosines: Tensor
 
 
-class Model(PaperModel):
+class Model(BranchModel):
     """MS-SL with fresh weights: a retriever (see `protocol`)."""
 
-    borders = staticmethod(even_borders)
+    keys = KEYS
+    config: Config
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = config
-        width, hidden = sum(config.streams.values()), config.hidden
-        self.query = _branch(config, config.query_width, config.max_tokens, "tokens")
-        self.clip = _branch(config, width, config.clips, "clips")
-        self.frame = _branch(config, width, config.frames, "frames")
-        self.pooling = ModularPooling(hidden, 1)
+        super().__init__(config)
+        hidden = config.hidden
         # Keys and values of the frames; saved systems and indexes have them under these names.
         self.asked = nn.Linear(hidden, hidden, bias=False)
         self.taken = nn.Linear(hidden, hidden, bias=False)
         initialise(self, config.initializer_range)
-
-    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
-        """A unit vector to search with; part `words` (Q, L): how much each word counts in it."""
-        pooled = self._sentences(queries)
-        return QueryEncoding({KEYS: unit(pooled.vectors[:, 0])}, {"words": pooled.weights[..., 0]})
-
-    def word_weights(self, queries: QueryEncoding) -> Named:
-        """(Q, L) by stream, the same for each: how much each word counts in the query's vector."""
-        return dict.fromkeys(self.config.streams, queries.parts["words"])
 
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
         """Keys: proposals as unit vectors (V, K, D). Parts: their `lengths` (V, K), and the
@@ -227,25 +171,13 @@ class Model(PaperModel):
             unit(vectors) @ unit(attended).T,
         )
 
-    def _sentences(self, queries: QueryBatch) -> Pooled:
-        """A vector (Q, 1, D) for each query, and the weights (Q, L, 1) of its words."""
-        return cast("Pooled", self.pooling(self.query(queries.tokens, queries.mask), queries.mask))
-
     @by_rows
     def _videos(self, videos: ClipBatch) -> Videos:
         """Both branches, of V videos."""
-        config = self.config
-        frames, mask = frames_of(videos, config.streams, config.frames, self.borders)
-        clips = clips_of(videos, config.streams, config.clips, self.borders)
+        clips, frames, mask = self._averaged(videos)
         encoded = self.frame(frames, mask)
         every = torch.ones(clips.shape[:2], dtype=torch.bool, device=mask.device)
         return Videos(self.clip(clips, every), self.asked(encoded), self.taken(encoded), mask)
-
-
-def _branch(config: Config, width: int, places: int, noun: str) -> Branch:
-    """A branch with one attention block."""
-    block = AttentionBlock(config.hidden, config.heads, config.dropout)
-    return Branch((width, config.hidden), places, noun, config.input_dropout, block)
 
 
 def means_of_stretches(clips: Tensor) -> Tensor:
@@ -276,16 +208,11 @@ def key_clip_attention(clips: Tensor, keys: Tensor, values: Tensor, mask: Tensor
     return torch.bmm(scores.softmax(-1).to(values.dtype), values)
 
 
-def released_names(config: Config) -> dict[str, str]:
-    """Our name of each parameter -> the released program's.
-
-    Shapes are the same but for the table of the clips' places, which there is as long as that of the frames.
-    """
-    return renamed_parameters(lambda: Model(config), (*_RELEASED, *OF_BRANCHES, *OF_LAYERS))
-
-
 _RELEASED = (
     (r"^(query|clip|frame)\.encoder\.", r"\1_encoder."),
     (r"^asked\.", "mapping_linear.0."),
     (r"^taken\.", "mapping_linear.1."),
 )
+
+released_names = names_by(Model, *_RELEASED, *OF_BRANCHES, *OF_LAYERS)
+"""Shapes are the same, but the program's table of the clips' places is as long as that of the frames."""

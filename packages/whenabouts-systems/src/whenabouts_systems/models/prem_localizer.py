@@ -76,8 +76,9 @@ from whenabouts_systems.models.protocol import (
     QueryEncoding,
     SpanScores,
     VideoEncoding,
+    few_pairs,
 )
-from whenabouts_systems.models.settings import NotNegative, Share, Size, check_settings
+from whenabouts_systems.models.settings import NotNegative, Share, Size
 
 __all__ = ["Config", "Model", "PairLogits"]
 
@@ -122,7 +123,7 @@ class Config(PremSettings):
     """The lengths of these moments in clips (None: any)."""
 
     def __post_init__(self) -> None:
-        check_settings(self, "prem_localizer")
+        super().__post_init__()
         most = self.max_moment_clips
         if most is not None and most < self.min_moment_clips:
             raise UsageError(
@@ -276,12 +277,7 @@ class Model(PremModel):
 
     def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
         """Logits of start and end of P pairs, a few pairs at a time."""
-        every = torch.arange(len(queries), device=videos.mask.device)
-        size = max(1, _CLIPS // videos.mask.shape[1])
-        logits = [
-            self.pair_logits(queries.take(some), videos.take(some)).borders
-            for some in torch.split(every, size)
-        ]
+        logits = [self.pair_logits(*some).borders for some in few_pairs(queries, videos, _CLIPS)]
         start, end = torch.cat(logits, dim=1).float()
         return SpanScores(start, end, videos.mask)
 

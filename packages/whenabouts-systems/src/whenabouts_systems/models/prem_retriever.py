@@ -46,7 +46,7 @@ from whenabouts_systems.models.protocol import (
     VideoEncoding,
     best_key,
 )
-from whenabouts_systems.models.settings import NotNegative, check_settings
+from whenabouts_systems.models.settings import NotNegative
 
 __all__ = ["Config", "Model"]
 
@@ -72,7 +72,7 @@ class Config(PremSettings):
     """Weight of L^q: a video among queries."""
 
     def __post_init__(self) -> None:
-        check_settings(self, "prem_retriever")
+        super().__post_init__()
         if not self.weight_negative_videos and not self.weight_negative_queries:
             raise UsageError(
                 "prem_retriever: weight_negative_videos and weight_negative_queries are 0: nothing would be "

@@ -11,13 +11,16 @@ true where there is something; padding is always at the end, and what lies there
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import pad
+
+from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
     from typing import Self
@@ -26,6 +29,8 @@ Named = Mapping[str, Tensor]
 Encoding = TypeVar("Encoding", "QueryEncoding", "VideoEncoding")
 Method = TypeVar("Method", bound=Callable[..., Any])
 _MARK = "_whenabouts_by_rows"
+_PAPERS = __name__.removesuffix("protocol")
+_PROGRAMS = _PAPERS.replace(".models.", ".released.")
 
 
 class _OfTensors:
@@ -323,6 +328,15 @@ def scaled_clips(clips: Tensor, factors: Tensor) -> Tensor:
     return clips * factors
 
 
+def few_pairs(
+    queries: QueryEncoding, videos: VideoEncoding, most: int
+) -> Iterator[tuple[QueryEncoding, VideoEncoding]]:
+    """P pairs, a few at a time: their videos have at most so many clips together, padding included."""
+    every = torch.arange(len(queries), device=videos.mask.device)
+    for some in torch.split(every, max(1, most // videos.mask.shape[1])):
+        yield queries.take(some), videos.take(some)
+
+
 def joined(encodings: Sequence[Encoding]) -> Encoding:
     """Several encodings as one, padded to the longest."""
     if not encodings:
@@ -376,3 +390,21 @@ def _stacked(values: Sequence[Any]) -> Any:
     # `pad` counts axes from the last: nothing is added to the others, then the missing rows to the second.
     others = [0, 0] * (values[0].dim() - 2)
     return torch.cat([pad(tensor, (*others, 0, longest - tensor.shape[1])) for tensor in values])
+
+
+class PaperModel(nn.Module):
+    """A system as its paper describes it.
+
+    `Model(config)` makes the system of the paper, or with `config.as_released` the subclass `AsReleased` of
+    `released/<system>.py`, as `pathlib.Path()` makes a `PosixPath`. Raises UsageError if `AsReleased` is
+    called with the settings of the paper.
+    """
+
+    def __new__(cls, config: Any = None) -> Self:  # a copy is made without a config
+        released = getattr(config, "as_released", False)
+        if released and cls.__module__.startswith(_PAPERS):
+            program: Any = importlib.import_module(_PROGRAMS + cls.__module__.removeprefix(_PAPERS))
+            cls = program.AsReleased
+        elif config is not None and not released and cls.__module__.startswith(_PROGRAMS):
+            raise UsageError(f"{cls.__module__}.{cls.__name__}: as_released is false; accepted: true")
+        return super().__new__(cls)

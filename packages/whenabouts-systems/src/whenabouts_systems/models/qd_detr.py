@@ -12,21 +12,14 @@ otherwise. See `moment_detr` for what the family shares.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from whenabouts_systems.models.parts.contrasted_model import ContrastedModel, ContrastedSettings
-from whenabouts_systems.models.parts.detr_layers import (
-    SelfLayer,
-    TextToVideoLayer,
-    places_of,
-)
-from whenabouts_systems.models.parts.detr_names import OF_CONTRASTED, projection_names
-from whenabouts_systems.models.parts.renaming import renamed_parameters
+from whenabouts_systems.models.parts.detr_layers import SelfLayers, TextToVideo, places_of
+from whenabouts_systems.models.parts.detr_names import OF_CONTRASTED, detr_names
 from whenabouts_systems.models.parts.window_model import Detected
 from whenabouts_systems.models.protocol import QueryEncoding, VideoEncoding
 
@@ -47,10 +40,8 @@ class Model(ContrastedModel):
         super().__init__(config)
         hidden = config.hidden
         sizes = (hidden, config.heads, config.feedforward, config.dropout)
-        self.text_to_video = nn.ModuleList(
-            TextToVideoLayer(*sizes, learned=True) for _ in range(config.text_layers)
-        )
-        self.encoder = nn.ModuleList(SelfLayer(*sizes, learned=True) for _ in range(config.encoder_layers))
+        self.text_to_video = TextToVideo(config.text_layers, *sizes)
+        self.encoder = SelfLayers(config.encoder_layers, *sizes, learned=True)
         self.whole = nn.Parameter(torch.randn(hidden))
         self.whole_place = nn.Parameter(torch.randn(hidden))
 
@@ -64,23 +55,13 @@ class Model(ContrastedModel):
         places = places_of(videos.mask, self.config.hidden)
         word_mask = queries.parts["mask"]
         unseen = self._unseen(videos.mask, word_mask)
-        text_layers: list[TextToVideoLayer] = list(self.text_to_video)  # type: ignore[arg-type]
-        for text_layer in text_layers:
-            clips = text_layer.inform(clips, places, words, word_mask, unseen)
-        pairs = len(clips)
-        rows = torch.cat([self.whole.expand(pairs, 1, -1), clips], 1)
-        where = torch.cat([self.whole_place.expand(pairs, 1, -1), places], 1)
-        mask = functional.pad(videos.mask, (1, 0), value=True)
-        for layer in self.encoder:
-            rows = layer(rows, where, mask)
-        return rows[:, 1:], rows[:, 0], places
+        clips = self.text_to_video.inform(clips, places, words, word_mask, unseen)
+        whole, clips = self.encoder.with_token(self.whole, self.whole_place, clips, places, videos.mask)
+        return clips, whole, places
 
     def saliency_for(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
         clips, whole, _ = self.encoded(queries, videos)
         return self.salience(clips, whole)
 
 
-def released_names(config: Config) -> Mapping[str, str]:
-    """Our name of each parameter -> its name in the authors' program."""
-    names = (*projection_names(config.projections), (r"^whole$", "global_rep_token"), *OF_CONTRASTED)
-    return renamed_parameters(lambda: Model(config), names)
+released_names = detr_names(Model, (r"^whole$", "global_rep_token"), *OF_CONTRASTED)

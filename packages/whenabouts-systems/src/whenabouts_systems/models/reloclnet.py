@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -29,10 +29,10 @@ from torch import Tensor, nn
 from whenabouts_systems.models.parts.borders import (
     BorderConvolution,
     at_truth,
-    begin_at_edges,
     log_probabilities,
 )
 from whenabouts_systems.models.parts.contrast import clip_labels, frame_contrast, video_contrast
+from whenabouts_systems.models.parts.late_fusion import FusionModel, FusionSettings
 from whenabouts_systems.models.parts.layers import (
     AttentionBlock,
     CrossAttentionBlock,
@@ -44,88 +44,47 @@ from whenabouts_systems.models.parts.layers import (
     unit,
 )
 from whenabouts_systems.models.parts.packing import Packing, in_turn
-from whenabouts_systems.models.parts.paper_model import PaperModel
-from whenabouts_systems.models.parts.ranking_loss import (
-    Kind,
-    against_negatives,
-    draw_negatives,
-    weighted_mean,
-)
+from whenabouts_systems.models.parts.ranking_loss import against_negatives, draw_negatives, weighted_mean
 from whenabouts_systems.models.parts.relevant_content import RelevantContent, VideoLoss
-from whenabouts_systems.models.parts.renaming import OF_LAYERS, renamed_parameters
+from whenabouts_systems.models.parts.renaming import OF_LAYERS, names_by
 from whenabouts_systems.models.protocol import (
     Batch,
     ClipBatch,
     Losses,
-    Named,
     QueryBatch,
     QueryEncoding,
     SpanScores,
     VideoEncoding,
     best_key,
     by_rows,
-    max_over_keys,
     scaled_clips,
 )
-from whenabouts_systems.models.settings import (
-    AnyUpToTwoStreams,
-    NotNegative,
-    Positive,
-    ProgramSetting,
-    Share,
-    Size,
-    check_settings,
-)
+from whenabouts_systems.models.settings import AnyUpToTwoStreams, Size
 
 Both = tuple[Tensor, Tensor]
 """A value for the side of other videos, one for that of other queries."""
 
 
 @dataclass(frozen=True)
-class Config(ProgramSetting):
+class Config(FusionSettings):
     """Settings of ReLoCLNet; the defaults are the published ones.
 
-    `streams`: stream -> width of its features (temporal endpoint features included), one or two; the first is
-    the released video, the second the subtitles. `max_clips`, `max_tokens`: places of the position
-    tables. Negatives come from the `first_pool` highest of a batch (None: from all), from epoch
-    `pool_from_epoch` on (counted from 0) from the `pool` highest. `alpha`: weight of the video's cosine in a
-    moment's score. `known_positives`: whether `Batch.positives` are spared, or each query's own video alone
-    is positive (without effect as released: the diagonal).
+    `known_positives`: whether `Batch.positives` are spared, or each query's own video alone is positive
+    (without effect as released: the diagonal).
     """
 
     streams: AnyUpToTwoStreams = field(default_factory=lambda: {"video": 3072, "sub": 768})
-    query_width: Size = 768
     hidden: Size = 384
     heads: Size = 8
     max_clips: Size = 128
-    max_tokens: Size = 30
-    input_dropout: Share = 0.1
-    dropout: Share = 0.1
-    span_kernel: Size = 5
-    span_start: Literal["edges", "random"] = "edges"
-    """How the borders' convolutions begin; the program draws them at random. See `_parts/borders.py`."""
-    initializer_range: NotNegative = 0.02
     video_loss: VideoLoss = "ranking"
     """"relevant-content": in place of the two ranking terms equations 7 and 8 of PREM (paper 003), with their
     own weights; t is `temperature`, lambda is `lambda_weak`."""
-    temperature: Positive = 0.01
-    lambda_weak: NotNegative = 0.5
-    ranking: Kind = "hinge"
-    margin: float = 0.1
-    first_pool: Size | None = None
-    pool: Size | None = 20
-    pool_from_epoch: int = 20
-    weight_negative_videos: float = 1.0
-    weight_negative_queries: float = 1.0
     weight_spans: float = 0.01
     weight_frame_contrast: float = 0.03
     weight_video_contrast: float = 0.03
     alpha: float = 30.0
     known_positives: bool = True
-
-    def __post_init__(self) -> None:
-        """UsageError where a setting makes no model."""
-        check_settings(self, "reloclnet")
 
 
 @dataclass(frozen=True)
@@ -136,11 +95,9 @@ class _Clips:
     final: Sequence[Tensor]
 
 
-class Model(PaperModel):
+class Model(FusionModel):
     """ReLoCLNet; a retriever and a localizer."""
 
-    counts_padding = False
-    """Whether what is computed for padded clips reaches real ones: it does in the program."""
     known_in_contrast = True
     """Whether the video contrast is told which pairs answer each other."""
 
@@ -160,28 +117,6 @@ class Model(PaperModel):
         initialise(self, config.initializer_range)
         self._begin()
 
-    @property
-    def video_weight(self) -> float:
-        """How often the video's cosine counts in the logarithm of a moment's score."""
-        return self.config.alpha
-
-    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
-        """Unit vectors by stream to search with; parts `span/<stream>` (Q, D), `words/<stream>` (Q, L).
-
-        The words' weights say what a stream's vector was made of.
-        """
-        pooled = self._pooled(queries)
-        spans, search, parts = self._for_spans(pooled), {}, {}
-        for number, name in enumerate(self.config.streams):
-            search[name] = unit(pooled.vectors[:, number])
-            parts[f"span/{name}"] = spans[number]
-            parts[f"words/{name}"] = pooled.weights[:, :, number]
-        return QueryEncoding(search, parts)
-
-    def word_weights(self, queries: QueryEncoding) -> Named:
-        """(Q, L) by stream: how much each word counts in the query's vector; 0 behind the end."""
-        return {name: queries.parts[f"words/{name}"] for name in self.config.streams}
-
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
         """The final clips: unit vectors to search (the keys), and how long they were (V, T, 1).
 
@@ -197,10 +132,6 @@ class Model(PaperModel):
                 for name, clips in final.items()
             },
         )
-
-    def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
-        """(Q, V): the cosine of the best clip, averaged over the streams."""
-        return max_over_keys(queries, videos)
 
     def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
         """Log-probabilities that a moment starts and ends at each clip."""
@@ -275,14 +206,6 @@ class Model(PaperModel):
         own = torch.zeros_like(batch.positives).scatter(1, batch.video_of[:, None], True)
         return scores, batch.video_of, own | batch.positives if self.config.known_positives else own
 
-    def _begin(self) -> None:
-        """After fresh weights are drawn."""
-        if self.config.span_start == "edges":
-            begin_at_edges(self)
-
-    def _ranking_weight(self, batch: Batch) -> Tensor | None:
-        return batch.weight
-
     def _frame_contrast(self, vectors: Sequence[Tensor], clips: _Clips, batch: Batch) -> Tensor:
         """(Q,), averaged over the streams."""
         own = batch.video_of
@@ -308,18 +231,13 @@ class Model(PaperModel):
 
     @by_rows
     def _pooled(self, queries: QueryBatch) -> Pooled:
-        """A vector for each stream, and how much each word counts in it."""
         encoders = cast("list[AttentionBlock]", list(self.query_encoders))
         words = in_turn(queries.tokens, queries.mask, self.query_input, self.query_places, *encoders)
         pooled: Pooled = self.pooling(words, queries.mask)
         return pooled
 
-    def _for_spans(self, pooled: Pooled) -> list[Tensor]:
-        """(Q, D) a stream: what is compared with clips to find where a moment starts and ends."""
-        return [
-            stream.query(vector)
-            for stream, vector in zip(self._encoders, pooled.vectors.unbind(1), strict=True)
-        ]
+    def _query_maps(self) -> list[nn.Module]:
+        return [stream.query for stream in self._encoders]
 
     @property
     def _encoders(self) -> list[_Stream]:
@@ -365,11 +283,6 @@ class _Stream(nn.Module):
         return encoded
 
 
-def released_names(config: Config) -> dict[str, str]:
-    """Our name of each parameter -> the released programs' name. Both have the same shapes."""
-    return renamed_parameters(lambda: Model(config), (*_RELEASED, *OF_LAYERS))
-
-
 _RELEASED = (
     (r"^streams\.0\.", "video_"),
     (r"^streams\.1\.", "sub_"),
@@ -385,6 +298,8 @@ _RELEASED = (
     (r"^borders\.start\.", "merged_st_predictor."),
     (r"^borders\.end\.", "merged_ed_predictor."),
 )
+
+released_names = names_by(Model, *_RELEASED, *OF_LAYERS)
 
 
 def _best(vectors: Iterable[Tensor], clips: Iterable[Tensor], mask: Tensor) -> Tensor:

@@ -51,16 +51,24 @@ AnyUpToTwoStreams = Annotated[
 ]
 
 _NAMES = {bool: "true or false", int: "a whole number", float: "a finite number", str: "a text"}
-_KERNELS = ("encoder_kernel", "span_kernel")
+_KERNELS = ("encoder_kernel", "span_kernel", "map_kernel")
 _Kind = TypeVar("_Kind")
 
 
+@dataclass(frozen=True)
+class SystemSettings:
+    """Base of the `Config` of a system: UsageError as soon as a setting makes no model."""
+
+    def __post_init__(self) -> None:
+        check_settings(self, name_of_system(self))
+
+
 @dataclass(frozen=True, kw_only=True)
-class ProgramSetting:
+class ProgramSetting(SystemSettings):
     """The setting that chooses the authors' program, faults included, in place of the paper."""
 
     as_released: bool = False
-    """Make the system of `released/<system>.py`; see `parts/paper_model.py`."""
+    """Make the system of `released/<system>.py`; see `protocol.py`."""
 
 
 def name_of_system(config: Any) -> str:
@@ -71,11 +79,12 @@ def name_of_system(config: Any) -> str:
 def check_settings(config: Any, system: str) -> None:
     """Raise UsageError for the first setting of a wrong type or out of range.
 
-    Also checked: `hidden` is a multiple of `heads`, and kernels are odd.
+    Also checked: `hidden` is a multiple of `heads` where there are any, and kernels are odd.
     """
     check_fields(config, system)
-    if config.hidden % config.heads:
-        raise UsageError(f"{system}: hidden = {config.hidden} is no multiple of heads = {config.heads}")
+    heads = getattr(config, "heads", 1)
+    if config.hidden % heads:
+        raise UsageError(f"{system}: hidden = {config.hidden} is no multiple of heads = {heads}")
     for name in _KERNELS:
         if (kernel := getattr(config, name, 1)) % 2 == 0:
             raise UsageError(f"{system}: {name} is {kernel}; accepted: an odd number")

@@ -40,32 +40,16 @@ Shapes as in `protocol`; S streams, H the width inside.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from whenabouts_systems.models.parts.attention_flow import attention_flow
-from whenabouts_systems.models.parts.borders import MASKED, BorderScore, log_probabilities
-from whenabouts_systems.models.parts.layers import initialise
-from whenabouts_systems.models.parts.pairs import PairLogits, PairModel, projected
-from whenabouts_systems.models.parts.renaming import OF_BERT, renamed_by_place
-from whenabouts_systems.models.parts.stream_weights import weighed
-from whenabouts_systems.models.protocol import (
-    QueryEncoding,
-    SpanScores,
-    VideoEncoding,
-)
-from whenabouts_systems.models.settings import (
-    NotNegative,
-    ProgramSetting,
-    Share,
-    Size,
-    UpToTwoStreams,
-    check_settings,
-)
+from whenabouts_systems.models.parts.pairs import PairLogits, PairModel, PairSettings, pair_names
+from whenabouts_systems.models.protocol import QueryEncoding
 
 __all__ = ["Config", "Model", "PairLogits", "released_names"]
 
@@ -75,44 +59,13 @@ _VALUES_ELSEWHERE = 1 << 28
 
 
 @dataclass(frozen=True)
-class Config(ProgramSetting):
+class Config(PairSettings):
     """The settings of SQuiDNet; the defaults are the released ones for TVR."""
 
-    streams: UpToTwoStreams = field(default_factory=lambda: {"video": 4352, "sub": 768})
-    """Name and width of one stream or of two: what is seen, then what is said."""
-    query_width: Size = 768
-    hidden: Size = 768
-    heads: Size = 12
-    feedforward: Size | None = None
-    """Width inside the feed-forward parts; None: four times `hidden`, as in BERT."""
-    layers: Size = 1
-    """Layers of each of the encoders."""
-    clusters: Size = 32
-    """Centres of the pooling of words."""
-    span_hidden: Size = 128
-    """Width between the two convolutions, and before the last layer of the video's own score."""
-    span_kernel: Size = 5
-    max_clips: Size = 100
-    max_tokens: Size = 30
-    input_dropout: Share = 0.1
-    dropout: Share = 0.1
-    initializer_range: NotNegative = 0.02
     measure: Literal["moment", "moment_video"] = "moment"
     probabilities: Literal["softmax", "sigmoid"] = "softmax"
-    alpha: NotNegative = 1.0
-    """How often the retriever's score counts in a moment's score, with "moment"."""
-    lambda_tl: float = 0.01
     lambda_video: float = 0.005
     """Weight of the videos' cross-entropy, with "moment_video"."""
-
-    def __post_init__(self) -> None:
-        """UsageError where a setting makes no model."""
-        check_settings(self, "squidnet")
-
-    @property
-    def inner(self) -> int:
-        """The width inside the feed-forward parts."""
-        return 4 * self.hidden if self.feedforward is None else self.feedforward
 
 
 class ComparedWords(nn.Module):
@@ -166,11 +119,11 @@ class VideoScore(nn.Module):
         self.middle = nn.Linear(hidden, inner, bias=False)
         self.narrow = nn.Linear(inner, 1, bias=False)
 
-    def forward(self, clips: Tensor, mask: Tensor) -> Tensor:
-        """(P,) from clips (P, T, D), of which the maximum is taken."""
-        clips = clips.masked_fill(~mask[..., None], -torch.inf)
-        pooled = self.middle(self.wide(clips.amax(1)).relu()).relu()
-        logits: Tensor = self.narrow(pooled)
+    def forward(self, clips: Tensor, mask: Tensor, pooled: Tensor) -> Tensor:
+        """(P,) from clips (P, T, D), of which the maximum of those that are `pooled` (P, T) is taken."""
+        clips = clips.masked_fill(~pooled[..., None], -torch.inf)
+        inner = self.middle(self.wide(clips.amax(1)).relu()).relu()
+        logits: Tensor = self.narrow(inner)
         return logits[:, 0]
 
 
@@ -183,49 +136,30 @@ class Model(PairModel):
         super().__init__(config, len(config.streams) > 1)
         hidden = config.hidden
         self.comparison = ComparedWords(hidden)
-        self.context = projected(3 * hidden, config)
-        self.start_features = projected(4 * hidden, config)
-        self.end_features = projected(2 * hidden, config)
-        self.start, self.end = (BorderScore(hidden, config.span_hidden, config.span_kernel) for _ in range(2))
-        self.video_score = (
-            VideoScore(4 * hidden, hidden, config.span_hidden) if config.measure == "moment_video" else None
-        )
-        initialise(self, config.initializer_range)
+        self.add_heads(3, lambda: VideoScore(4 * hidden, hidden, config.span_hidden))
 
     @property
     def video_weight(self) -> float:
         """How often the retriever's score counts: not at all where a video has a score of its own."""
         return self.config.alpha if self.config.measure == "moment" else 0.0
 
-    def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
-        """Scores of start and end of P pairs, a few pairs at a time; see above."""
-        parts = self._parts_of(queries, videos)
-        borders = torch.cat([part.borders for part in parts], dim=1).float()
-        own = [part.video for part in parts if part.video is not None]
-        sigmoid = self.config.probabilities == "sigmoid"
-        start, end = functional.logsigmoid(borders) if sigmoid else log_probabilities(borders)
-        if own:
-            score = torch.cat(own).float()
-            start = start + (functional.logsigmoid(score) if sigmoid else score)[:, None]
-        return SpanScores(start, end, videos.mask)
+    def compared(self, clips: Tensor, queries: QueryEncoding, mask: Tensor) -> Tensor:
+        """See `ComparedWords`."""
+        words, word_mask = queries.parts["tokens"], queries.parts["mask"]
+        attended = self._attended(mask, word_mask)
+        return cast("Tensor", self.comparison(clips, words, mask, word_mask, attended))
 
-    def pair_logits(self, queries: QueryEncoding, videos: VideoEncoding) -> PairLogits:
-        """The logits of P pairs: row p of `queries` with row p of `videos`."""
-        mask = videos.mask
-        clips = torch.stack([videos.parts[f"clips/{name}"] for name in self.config.streams])
-        clips = weighed(clips, queries.parts.get("stream_weights"))
-        word_mask = queries.parts["mask"]
-        aware = self.comparison(
-            clips, queries.parts["tokens"], mask, word_mask, self._attended(mask, word_mask)
-        )
-        context = self.context(aware, mask)
-        both = torch.cat([aware, context], dim=2)
-        start = self.start_features(both, mask)
-        # The end is read from the start's features too: a moment does not end before it starts.
-        end = self.end_features(torch.cat([context, start], dim=2), mask)
-        logits = torch.stack([self.start(start), self.end(end)])
-        video = None if self.video_score is None else self.video_score(both, self._pooled(mask))
-        return PairLogits(logits.masked_fill(~mask, MASKED), video)
+    def of_borders(self, logits: Tensor) -> Tensor:
+        """Logarithms of the `probabilities` of the settings."""
+        return functional.logsigmoid(logits) if self._sigmoid else super().of_borders(logits)
+
+    def of_videos(self, logits: Tensor) -> Tensor:
+        """The same of videos."""
+        return functional.logsigmoid(logits) if self._sigmoid else logits
+
+    @property
+    def _sigmoid(self) -> bool:
+        return bool(self.config.probabilities == "sigmoid")
 
 
 def _longest(lengths: Tensor, padded: Tensor) -> int:
@@ -235,22 +169,12 @@ def _longest(lengths: Tensor, padded: Tensor) -> int:
 
 def released_names(config: Config) -> Mapping[str, str]:
     """Our name of each parameter -> its name in the released program; the first stream is the pictures."""
-    projections = tuple(
-        (f"video_encoder.projections.{stream}.", f"MMAencoder.vsMMA.{kind}.")
-        for stream, kind in zip(config.streams, ("img_linear", "text_linear"), strict=False)
-    )
-    return renamed_by_place(lambda: Model(config), (*projections, *_PLACES), OF_BERT)
+    streams = dict(zip(config.streams, ("img_linear", "text_linear"), strict=False))
+    prefixes = ("MMAencoder.vsMMA.", "MMAencoder.text_enc.", "nvld_query_weight.")
+    return pair_names(lambda: Model(config), streams, prefixes, _PLACES)
 
 
 _PLACES = (
-    ("video_encoder.positions.", "MMAencoder.vsMMA.transformer.embeddings."),
-    ("video_encoder.encoder.", "MMAencoder.vsMMA.transformer.encoder."),
-    ("query_projection.", "MMAencoder.text_enc.linear."),
-    ("query_positions.", "MMAencoder.text_enc.transformer.embeddings."),
-    ("query_encoder.", "MMAencoder.text_enc.transformer.encoder."),
-    ("stream_weights.clusters.assignment", "nvld_query_weight.text_pooling.clusters"),
-    ("stream_weights.clusters.centres", "nvld_query_weight.text_pooling.clusters2"),
-    ("stream_weights.clusters.norm.", "nvld_query_weight.text_pooling.LayerNorm."),
     ("stream_weights.linear.", "nvld_query_weight.fc_lyr."),
     ("comparison.wide.", "VQMMA.sim_weight.0."),
     ("comparison.narrow.", "VQMMA.sim_weight.2."),

@@ -16,7 +16,6 @@ See `moment_detr` and `qd_detr` for the family, `released/tr_detr.py` for the pr
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -24,14 +23,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from whenabouts_systems.models.parts.contrasted_model import ContrastedSettings
-from whenabouts_systems.models.parts.detr_layers import (
-    SelfLayer,
-    TextToVideoLayer,
-    places_of,
-)
-from whenabouts_systems.models.parts.detr_names import OF_CONTRASTED, projection_names
+from whenabouts_systems.models.parts.detr_layers import SelfLayers, TextToVideo, mean_of_rows, places_of
+from whenabouts_systems.models.parts.detr_names import OF_CONTRASTED, detr_names
 from whenabouts_systems.models.parts.layers import Dropout
-from whenabouts_systems.models.parts.renaming import renamed_parameters
 from whenabouts_systems.models.parts.window_model import AnchoredModel, Detected
 from whenabouts_systems.models.parts.window_targets import (
     FOREGROUND,
@@ -103,10 +97,8 @@ class Model(AnchoredModel):
         hidden = config.hidden
         sizes = (hidden, config.heads, config.feedforward, config.dropout)
         self.fusion = Fusion(hidden, config.dropout)
-        self.text_to_video = nn.ModuleList(
-            TextToVideoLayer(*sizes, learned=True) for _ in range(config.text_layers)
-        )
-        self.encoder = nn.ModuleList(SelfLayer(*sizes, learned=True) for _ in range(config.encoder_layers))
+        self.text_to_video = TextToVideo(config.text_layers, *sizes)
+        self.encoder = SelfLayers(config.encoder_layers, *sizes, learned=True)
         self.reader = nn.GRU(hidden, hidden, batch_first=True)
         self.salient = nn.Linear(hidden, hidden)
 
@@ -118,22 +110,15 @@ class Model(AnchoredModel):
         words, word_mask = queries.parts["words"], queries.parts["mask"]
         places, unseen = places_of(mask, self.config.hidden), self._unseen(mask, word_mask)
         clips = self.fusion(projected, mask, words, word_mask)
-        text_layers: list[TextToVideoLayer] = list(self.text_to_video)  # type: ignore[arg-type]
-        for text_layer in text_layers:
-            clips = text_layer.inform(clips, places, words, word_mask, unseen)
-        weights = self.salience(self._encoded(clips, places, mask)).float()
+        clips = self.text_to_video.inform(clips, places, words, word_mask, unseen)
+        weights = self.salience(self.encoder(clips, places, mask)).float()
         weights = weights.masked_fill(~self._counted(mask), -torch.inf)
-        again = self._encoded(clips, places, mask) + clips * weights.softmax(1)[..., None]
-        memory = self._encoded(again, places, mask)
+        again = self.encoder(clips, places, mask) + clips * weights.softmax(1)[..., None]
+        memory = self.encoder(again, places, mask)
         windows = self.windows_in(memory, places, mask)
         read = self.read(projected, mask, windows[-1])
         alike = (projected.float() @ read[..., None])[..., 0]
         return Detected(windows, self.salience(memory * (1 + alike[..., None])))
-
-    def _encoded(self, clips: Tensor, places: Tensor, mask: Tensor) -> Tensor:
-        for layer in self.encoder:
-            clips = layer(clips, places, mask)
-        return clips
 
     def salience(self, clips: Tensor) -> Tensor:
         """(P, T) of clips (P, T, D)."""
@@ -206,7 +191,7 @@ class Model(AnchoredModel):
         self, clips: Tensor, mask: Tensor, words: Tensor, word_mask: Tensor, relevant: Tensor
     ) -> Tensor:
         """The cross-entropy of whether clips are `relevant` (P, T), by their cosine with the mean word."""
-        text = _mean(functional.normalize(words, dim=-1), word_mask)
+        text = mean_of_rows(functional.normalize(words, dim=-1), word_mask)
         alike = (functional.normalize(clips, dim=-1) @ text[..., None])[..., 0]
         logits, labels = alike * mask / self.config.align_temperature, relevant.float()
         entropy = functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
@@ -217,7 +202,7 @@ class Model(AnchoredModel):
     ) -> Tensor:
         """InfoNCE: each text finds its video among those of the batch, and each video its text."""
         texts, videos = (
-            functional.normalize(_mean(rows, self._counted(real)), dim=-1)
+            functional.normalize(mean_of_rows(rows, self._counted(real)), dim=-1)
             for rows, real in ((words, word_mask), (clips, mask))
         )
         logits = texts @ videos.T / self.config.align_temperature
@@ -232,16 +217,6 @@ def _linear(layer: nn.Conv1d, rows: Tensor) -> Tensor:
     return functional.linear(rows, layer.weight[..., 0], layer.bias)
 
 
-def _mean(rows: Tensor, mask: Tensor) -> Tensor:
-    """(P, D) the mean of rows (P, S, D) with their mask."""
-    return (rows * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-
-
-def released_names(config: Config) -> Mapping[str, str]:
-    """Our name of each parameter -> its name in the authors' program."""
-    return renamed_parameters(lambda: Model(config), (*projection_names(config.projections), *_RELEASED))
-
-
 _RELEASED = (
     (r"^salient\.", "saliency_proj1."),
     (r"^reader\.", "gru_extractor.gru."),
@@ -253,3 +228,5 @@ _RELEASED = (
     (r"^fusion\.joined\.", "fuser.cq_concat.conv1d.conv1d."),
     *OF_CONTRASTED,
 )
+
+released_names = detr_names(Model, *_RELEASED)

@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, field, fields
@@ -23,7 +24,9 @@ import safetensors
 import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
+from whenabouts.intake import hub
 from whenabouts.intake.files import FormatError, write_atomically
 from whenabouts.intake.opening import regular_name
 from whenabouts.types import UsageError, WhenaboutsError
@@ -47,6 +50,8 @@ IMPORTED_FROM = "imported from"
 """What `about` of a released checkpoint has its file's name under."""
 
 Labels = Literal["inclusive", "as-released"]
+# A model may have so many weights more than its file, which are then named, and so many in all.
+_SURPLUS, _MOST_WEIGHTS = 1000, 8000
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
@@ -85,8 +90,8 @@ class Trained:
                     config.system, {name: _frozen(value) for name, value in config.model.items()}
                 )
                 inputs, decoding = Inputs.from_json(config.inputs), Decoding.from_json(config.decoding)
-                shapes = _shapes_of(config.system, made)
-            # Before memory is taken: a hostile file may ask for more than there is.
+                # Before memory is taken: a hostile file may ask for more than there is.
+                shapes = shapes_of(config.system, made, len(_shapes_in(weights)))
             lacking = [field.name for field in fields(made) if field.name not in config.model]
             _refuse_misfit(shapes, weights, path, lacking)
             with _buildable(path):
@@ -237,8 +242,6 @@ def _folder_of(name: str | Path, revision: str | None) -> Path:
 
 
 def _from_hub(name: str, revision: str | None) -> Path:
-    from whenabouts.intake import hub
-
     whole = f"{name}@{revision}" if revision else name
     try:
         return hub.folder_of(
@@ -271,11 +274,35 @@ _REMEDY = "the file as `whenabouts train` wrote it"
 _ACCEPTED = f"a folder with {WEIGHTS} and {CONFIG}, as `whenabouts train` writes it"
 
 
-def _shapes_of(system: str, config: Any) -> dict[str, tuple[int, ...]]:
-    """Name -> shape of the weights of a system with some settings; no memory is taken for them."""
-    with torch.device("meta"):
+def shapes_of(system: str, config: Any, stored: int) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of the weights of a system with some settings; no memory is taken for them.
+
+    Raises UsageError as `at_most` does.
+    """
+    with at_most(stored), torch.device("meta"):
         model = new_model(system, config)
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+
+
+@contextmanager
+def at_most(stored: int) -> Iterator[None]:
+    """Raise UsageError as soon as a model has far more weights than the `stored` ones of its file.
+
+    Layers take some 20 KB each even without values, and a file of 20,000 names is small.
+    """
+    thread, left = threading.get_ident(), min(stored + _SURPLUS, _MOST_WEIGHTS)
+
+    def count(module: torch.nn.Module, name: str, parameter: object) -> None:
+        nonlocal left
+        left -= parameter is not None and threading.get_ident() == thread
+        if left < 0:
+            raise UsageError(f"the settings ask for far more weights than a file of {stored} has")
+
+    counting = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        counting.remove()
 
 
 def _refuse_misfit(

@@ -33,8 +33,9 @@ from whenabouts_systems.models.parts.clustering import clustered, walked
 from whenabouts_systems.models.parts.contrasted_model import ContrastedModel, ContrastedSettings
 from whenabouts_systems.models.parts.detr_layers import (
     Projection,
-    SelfLayer,
-    TextToVideoLayer,
+    SelfLayers,
+    TextToVideo,
+    mean_of_rows,
     places_of,
 )
 from whenabouts_systems.models.parts.detr_names import (
@@ -45,7 +46,8 @@ from whenabouts_systems.models.parts.detr_names import (
     projection_names,
 )
 from whenabouts_systems.models.parts.renaming import renamed_parameters
-from whenabouts_systems.models.parts.slot_attention import SlotAttention, perceptron
+from whenabouts_systems.models.parts.slot_attention import SlotAttention
+from whenabouts_systems.models.parts.transformer import perceptron
 from whenabouts_systems.models.parts.window_model import Detected
 from whenabouts_systems.models.parts.window_targets import relevant_clips
 from whenabouts_systems.models.protocol import Batch, Losses, QueryEncoding, VideoEncoding
@@ -115,10 +117,9 @@ class Model(ContrastedModel):
             width, bare = sum(config.streams.values()) + 2 * config.tef, config.projections - 1
             self.clip_projection = Projection(width, hidden, _CLIP_LAYERS, config.input_dropout, bare)
         sizes = (hidden, config.heads, config.feedforward, config.dropout)
-        layers = range(config.text_layers)
-        self.text_to_video = nn.ModuleList(TextToVideoLayer(*sizes, learned=True) for _ in layers)
-        self.video_to_text = nn.ModuleList(TextToVideoLayer(*sizes, learned=True) for _ in layers)
-        self.encoder = nn.ModuleList(SelfLayer(*sizes, learned=True) for _ in range(config.encoder_layers))
+        self.text_to_video = TextToVideo(config.text_layers, *sizes)
+        self.video_to_text = TextToVideo(config.text_layers, *sizes)
+        self.encoder = SelfLayers(config.encoder_layers, *sizes, learned=True)
         self.whole_place = nn.Parameter(torch.randn(hidden))
         self.text_centres = nn.Parameter(torch.randn(config.text_centres, hidden))
         self.video_centres = nn.Parameter(torch.randn(config.video_centres, hidden))
@@ -128,7 +129,8 @@ class Model(ContrastedModel):
         )
         self.slot_attention = SlotAttention(hidden, _SLOT_ROUNDS, inner, share_padding=self.shares_padding)
         self.held = nn.Embedding(config.windows, hidden)
-        self.compared_video, self.compared_text = perceptron(hidden, inner), perceptron(hidden, inner)
+        self.compared_video = perceptron(hidden, hidden, inner)
+        self.compared_text = perceptron(hidden, hidden, inner)
 
     def detect(self, queries: QueryEncoding, videos: VideoEncoding) -> WithSentence:
         integrated = self.integrated(queries, videos)
@@ -148,15 +150,12 @@ class Model(ContrastedModel):
         places = places_of(mask, self.config.hidden)
         clips, words = self._looked(self.clips_of(videos), places, mask, queries)
         counted, counted_words = self._counted(mask), self._counted(word_mask)
-        sentence = _mean(self.sentence(words), counted_words)
+        sentence = mean_of_rows(self.sentence(words), counted_words)
         text = self._clusters(self.text_centres, words, counted_words)
         whole = _most_alike(self._clusters(self.video_centres, clips, counted), text)
         mixed = clips + self._walked(self._with_neighbours(clips, mask), text, counted)
-        rows = torch.cat([whole[:, None], mixed], 1)
-        where = torch.cat([self.whole_place.expand(len(rows), 1, -1), places], 1)
-        for layer in self.encoder:
-            rows = layer(rows, where, functional.pad(mask, (1, 0), value=True))
-        return Integrated(rows[:, 1:], rows[:, 0], places, mixed, sentence)
+        whole, clips = self.encoder.with_token(whole[:, None], self.whole_place, mixed, places, mask)
+        return Integrated(clips, whole, places, mixed, sentence)
 
     def _looked(
         self, clips: Tensor, places: Tensor, mask: Tensor, queries: QueryEncoding
@@ -164,13 +163,8 @@ class Model(ContrastedModel):
         """Clips (P, T, D) that have attended to words, and words (P, L, D) that have attended to clips."""
         words, word_mask = queries.parts["words"], queries.parts["mask"]
         unseen, unheard = self._unseen(mask, word_mask), self._unseen(word_mask, mask)
-        seeing, saying = clips, words
-        at_words: list[TextToVideoLayer] = list(self.text_to_video)  # type: ignore[arg-type]
-        at_clips: list[TextToVideoLayer] = list(self.video_to_text)  # type: ignore[arg-type]
-        for layer in at_words:
-            seeing = layer.inform(seeing, places, words, word_mask, unseen)
-        for layer in at_clips:
-            saying = layer.inform(saying, torch.zeros_like(saying), clips, mask, unheard, places)
+        seeing = self.text_to_video.inform(clips, places, words, word_mask, unseen)
+        saying = self.video_to_text.inform(words, torch.zeros_like(words), clips, mask, unheard, places)
         return seeing, saying
 
     def _counted(self, mask: Tensor) -> Tensor | None:
@@ -219,7 +213,7 @@ class Model(ContrastedModel):
             return super().wrong_queries(batch, detected, mask)
         assert isinstance(detected, WithSentence)
         text, whole, clips = self._compared(detected.integrated)
-        mean = _mean(clips, self._counted(mask))
+        mean = mean_of_rows(clips, self._counted(mask))
         alike = (whole @ text.T).softmax(1) + (mean @ text.T).softmax(1)
         return alike.masked_fill(self._answering(batch).T, torch.inf).argmin(1)
 
@@ -235,13 +229,6 @@ class Model(ContrastedModel):
         inside = relevant_clips(batch, mask)
         every = alike.masked_fill(~mask, -torch.inf).log_softmax(1).masked_fill(~inside, 0.0)
         return (every.sum(1) / mask.sum(1).clamp(min=1)).mean()
-
-
-def _mean(rows: Tensor, mask: Tensor | None) -> Tensor:
-    """(P, D) the mean of rows (P, T, D) with a mask; None: of all."""
-    if mask is None:
-        return rows.mean(1)
-    return (rows * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
 def _most_alike(centres: Tensor, text: Tensor) -> Tensor:

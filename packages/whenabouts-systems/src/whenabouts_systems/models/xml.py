@@ -12,8 +12,8 @@ Left out: recurrent encoders and the stacked convolutions of the released option
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, cast
 
 import torch
@@ -24,10 +24,10 @@ from whenabouts_systems.models.parts.borders import (
     BorderConvolution,
     BorderLinear,
     at_truth,
-    begin_at_edges,
     log_probabilities,
 )
 from whenabouts_systems.models.parts.contrast import Numerator, positive_pair_contrast
+from whenabouts_systems.models.parts.late_fusion import FusionModel, FusionSettings
 from whenabouts_systems.models.parts.layers import (
     AttentionBlock,
     CrossAttentionBlock,
@@ -35,14 +35,15 @@ from whenabouts_systems.models.parts.layers import (
     InputProjection,
     MaxPooling,
     ModularPooling,
+    Pooled,
     PositionEmbedding,
     initialise,
     unit,
 )
 from whenabouts_systems.models.parts.packing import PackedBlock, Packing, in_turn
-from whenabouts_systems.models.parts.paper_model import PaperModel
 from whenabouts_systems.models.parts.ranking_loss import (
     Levels,
+    MomentScores,
     Negatives,
     Pairs,
     Rule,
@@ -69,23 +70,14 @@ from whenabouts_systems.models.protocol import (
     VideoEncoding,
     best_key,
     by_rows,
-    max_over_keys,
 )
-from whenabouts_systems.models.settings import (
-    NotNegative,
-    Positive,
-    ProgramSetting,
-    Share,
-    Size,
-    UpToTwoStreams,
-    check_settings,
-)
+from whenabouts_systems.models.settings import Size
 
 __all__ = ["Config", "Model", "released_names"]
 
 
 @dataclass(frozen=True)
-class Config(ProgramSetting):
+class Config(FusionSettings):
     """The settings of XML; defaults are the released ones, with all terms of paper 000 switched off.
 
     The rows of the paper's tables: "+PR" sets `lambda_rel_neg_vr`, `lambda_pos_rel_vr` and `lambda_nll_2` to
@@ -94,15 +86,6 @@ class Config(ProgramSetting):
     batch are heeded where one of the lambdas that need them is not 0.
     """
 
-    streams: UpToTwoStreams = field(default_factory=lambda: {"video": 3072, "sub": 768})
-    """Name and width of one or two streams, temporal endpoint features included."""
-    query_width: Size = 768
-    hidden: Size = 256
-    heads: Size = 4
-    max_clips: Size = 100
-    max_tokens: Size = 30
-    input_dropout: Share = 0.1
-    dropout: Share = 0.1
     encoder: Literal["transformer", "cnn"] = "transformer"
     encoder_kernel: Size = 5
     merge: bool = True
@@ -112,38 +95,20 @@ class Config(ProgramSetting):
     modular: bool = True
     """A query has a vector for each stream; else one, the largest value of each dimension."""
     span_predictor: Literal["conv", "linear"] = "conv"
-    span_kernel: Size = 5
-    span_start: Literal["edges", "random"] = "edges"
-    """How the borders' convolutions begin; the program draws them at random. See `_parts/borders.py`."""
-    initializer_range: NotNegative = 0.02
-    ranking: Literal["hinge", "lse"] = "hinge"
-    margin: float = 0.1
     video_loss: Literal["ranking", "contrast", "contrast-of-scores", "relevant-content"] = "ranking"
     """What videos learn. "ranking": the own video above a drawn one that is no known positive (equation 10).
     "contrast": paper 004, C.1, all known positives in the numerator, all pairs of the batch below it;
     "contrast-of-scores": the same with the numerator taken literally (see `_parts/contrast.py`).
     "relevant-content": equations 7 and 8 of PREM (paper 003), with their own weights."""
-    temperature: Positive = 0.01
-    """t of PREM's equation 7."""
-    lambda_weak: NotNegative = 0.5
-    """Lambda of PREM's equation 8."""
-    first_pool: Size | None = None
-    """Negatives come from so many of the highest (None: from all) in the first epochs. Paper 000: 1."""
-    pool: Size | None = 20
-    """The same from epoch `pool_from_epoch` on: "hard negatives"."""
-    pool_from_epoch: int = 20
-    weight_negative_videos: float = 1.0
-    weight_negative_queries: float = 1.0
-    alpha: float = 20.0
-    """How often the video's cosine counts in a moment's score."""
     lambda_tl: float = 0.01
     spans_from_epoch: int = 0
     lambda_rel_neg_vr: float = 0.0
     lambda_pos_rel_vr: float = 0.0
     lambda_nll_2: float = 0.0
     lambda_vcmr: float = 0.0
-    moment_scores: Literal["log", "logits"] = "log"
-    """What equation 14 adds for a border: the logarithm of its raised logit, as printed, or the logit."""
+    moment_scores: MomentScores = "log"
+    """What equation 14 adds for a border: the logarithm of its logit, raised to 1e-6 ("log") or moved so that
+    the lowest of the video is 1e-6 ("shift"), or the logit itself ("logits")."""
     lambda_rel_neg_vcmr: float = 0.0
     lambda_pos_rel_vcmr: float = 0.0
     confidence_is_one: bool = False
@@ -151,8 +116,7 @@ class Config(ProgramSetting):
     """Whether equation 10 may draw a relevant pair as a negative, as XML does, which knows of none."""
 
     def __post_init__(self) -> None:
-        """UsageError where a setting makes no model."""
-        check_settings(self, "xml")
+        super().__post_init__()
         if self.video_loss != "ranking" and (self.lambda_rel_neg_vr or self.lambda_pos_rel_vr):
             raise UsageError(
                 f"xml: video_loss is {self.video_loss!r}, which has no place for relevant pairs; set "
@@ -214,11 +178,8 @@ class Stream(nn.Module):
         self.query = nn.Linear(hidden, hidden)
 
 
-class Model(PaperModel):
+class Model(FusionModel):
     """XML with fresh weights: retriever and localizer (see `protocol`)."""
-
-    counts_padding = False
-    """Whether what is computed for padded clips reaches real ones: it does in the program."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -241,30 +202,14 @@ class Model(PaperModel):
         initialise(self, config.initializer_range)
         self._begin()
 
-    @property
-    def video_weight(self) -> float:
-        """Alpha of equation 3."""
-        return self.config.alpha
-
-    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
-        """Unit vectors by stream to search with; parts `span/<stream>` (Q, D), `words/<stream>` (Q, L).
-
-        The words' weights say what a stream's vector was made of.
-        """
+    def _pooled(self, queries: QueryBatch) -> Pooled:
         words = in_turn(
             queries.tokens, queries.mask, self.query_projection, self.query_positions, self.query_encoder
         )
-        vectors, weights = self.pooling(words, queries.mask)
-        search, parts = {}, {}
-        for number, (name, stream) in enumerate(self._streams().items()):
-            search[name] = unit(vectors[:, number])
-            parts[f"span/{name}"] = stream.query(vectors[:, number])
-            parts[f"words/{name}"] = weights[:, :, number]
-        return QueryEncoding(search, parts)
+        return cast("Pooled", self.pooling(words, queries.mask))
 
-    def word_weights(self, queries: QueryEncoding) -> Named:
-        """(Q, L) by stream: how much each word counts in the query's vector; 0 behind the end."""
-        return {name: queries.parts[f"words/{name}"] for name in self.config.streams}
+    def _query_maps(self) -> list[nn.Module]:
+        return [stream.query for stream in self._streams().values()]
 
     def encode_videos(self, videos: ClipBatch) -> VideoEncoding:
         """Keys by stream: unit vectors of clips after the first encoder; parts `clips/<stream>` (V, T, D)."""
@@ -275,10 +220,6 @@ class Model(PaperModel):
             key_masks=dict.fromkeys(clips.keys, videos.mask),
             parts={f"clips/{name}": last for name, last in clips.last.items()},
         )
-
-    def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
-        """(Q, V): equation 1, the mean over streams of the best clip's cosine."""
-        return max_over_keys(queries, videos)
 
     def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
         """Log-probabilities of start and end for P pairs: their sum is the logarithm of equation 2."""
@@ -383,22 +324,33 @@ class Model(PaperModel):
     ) -> Losses:
         """Equation 15 times lambda_vcmr; `scored` are the video scores (Q, V) and the pairs."""
         config, (video_scores, pairs) = self.config, scored
-        # Equation 14 asks for two logits of each of Q x Q moments: only those are computed, no softmax.
-        places = (batch.video_of, batch.spans)
-        logits = [
-            predictor.at(spans, last, places) for predictor, spans, last in self._predictors(queries, clips)
-        ]
-        relevance = moment_relevance(
-            torch.stack(logits).mean(0),
-            video_scores[:, batch.video_of],
-            config.alpha,
-            as_printed=config.moment_scores == "log",
-        )
+        logits, lowest = self._moment_logits(batch, list(self._predictors(queries, clips)))
+        scores = video_scores[:, batch.video_of]
+        relevance = moment_relevance(logits, scores, config.alpha, config.moment_scores, lowest)
         allowed = self._moments_allowed(batch)
         places = (pairs.query, pairs.moment)
         levels = self._levels(batch, (relevance, allowed, places), (relevance, pairs))
         rule = Rule(config.margin, config.ranking, config.lambda_rel_neg_vcmr, config.lambda_pos_rel_vcmr)
         return moment_ranking_loss(levels, rule, self._ranking_weight(batch), config.lambda_vcmr)
+
+    def _moment_logits(
+        self, batch: Batch, groups: Sequence[tuple[Borders, list[Tensor], list[Tensor]]]
+    ) -> tuple[Tensor, Tensor | None]:
+        """(2, Q, Q) logits of start and end at each moment's borders; the lowest of its video, if shifted."""
+        if self.config.moment_scores != "shift":
+            # Only two logits of each of Q x Q moments are computed, no softmax.
+            places = (batch.video_of, batch.spans)
+            logits = [borders.at(spans, last, places) for borders, spans, last in groups]
+            return torch.stack(logits).mean(0), None
+        # Both from one tensor: rounded differently, a logit could lie below the lowest.
+        count, mask = len(batch), batch.videos.mask
+        rows = torch.arange(count, device=mask.device)
+        pairs = (rows.repeat_interleave(count), batch.video_of.repeat(count))
+        logits = [borders.some(spans, last, mask, pairs) for borders, spans, last in groups]
+        every = torch.stack(logits).mean(0)
+        lowest = every.masked_fill(~mask[pairs[1]], torch.inf).amin(2).view(2, count, count)
+        chosen = batch.spans.T.repeat(1, count)[..., None]
+        return every.gather(2, chosen).view(2, count, count), lowest
 
     def _span_terms(self, batch: Batch, queries: QueryEncoding, clips: _Clips, pairs: Pairs) -> Losses:
         """Equation 18 times lambda_tl."""
@@ -459,14 +411,6 @@ class Model(PaperModel):
             of_moments=of_moments,
             of_all=drawn(every) if config.relevant_as_negatives and len(places[0]) else None,
         )
-
-    def _ranking_weight(self, batch: Batch) -> Tensor | None:
-        return batch.weight
-
-    def _begin(self) -> None:
-        """After fresh weights are drawn."""
-        if self.config.span_start == "edges":
-            begin_at_edges(self)
 
     def _borders(self) -> Borders:
         if self.config.span_predictor == "linear":

@@ -24,7 +24,7 @@ from whenabouts.types import UsageError
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.formats.runs import RunBlock, Task
 from whenabouts_systems.models.decoding import Decoding
-from whenabouts_systems.ranking.candidates import Candidates, can_retrieve, score_corpus
+from whenabouts_systems.ranking.candidates import Candidates, can_retrieve, device_of_queries, score_corpus
 from whenabouts_systems.ranking.confidence import LEAST_UNRELATED, Background, Definition, TrainedConfidence
 from whenabouts_systems.ranking.encoded_corpus import (
     Floats,
@@ -109,7 +109,7 @@ class SplitSystem:
         candidates = Candidates.ragged(rows)
         audible = torch.from_numpy(corpus.audible)[candidates.rows]
         candidates = Candidates(candidates.rows, candidates.scores.masked_fill(~audible, -torch.inf))
-        device = next(iter((*encoding.search.values(), *encoding.parts.values()))).device
+        device = device_of_queries(encoding)
         candidates = Candidates(candidates.rows.to(device), candidates.scores.to(device))
         best = best_of_each(model, encoding, corpus, candidates, self.decoding)
         score = best.score

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from whenabouts.confidence.outcomes import Outcome, risk_coverage
 from whenabouts.confidence.probability import Thresholds
 from whenabouts.types import UsageError
+from whenabouts_bench.harness.rejection import auroc
 from whenabouts_systems.ranking.answerability import Answerability
 from whenabouts_systems.ranking.calibrators import (
     Bin,
     Floats,
     Method,
-    area_under_curve,
     expected_calibration_error,
     fit,
     reliability,
@@ -171,7 +171,9 @@ def _crossed(raw: Floats, right: NDArray[np.bool_], group: list[str], method: Me
 def _auroc(measured: Answerability, definition: Definition) -> float | None:
     """None where the number is not there for queries with their answer, or for those without."""
     raw = measured.raw(definition)
-    value = area_under_curve(*(raw[side][np.isfinite(raw[side])] for side in ("in", "out")))
+    answered, others = (raw[side][np.isfinite(raw[side])] for side in ("in", "out"))
+    numbers = np.concatenate([answered, others])
+    value = auroc(numbers, np.arange(len(numbers)) < len(answered), np.ones(len(numbers)))
     return None if np.isnan(value) else value
 
 

@@ -169,19 +169,6 @@ def _pooled(hits: list[int], counts: list[int]) -> tuple[list[int], list[float]]
     return [start for start, _, _ in steps], [hit / count for _, hit, count in steps]
 
 
-def area_under_curve(positive: ArrayLike, negative: ArrayLike) -> float:
-    """AUROC: how often a positive scores above a negative, ties counting half; NaN where a side is empty.
-
-    >>> area_under_curve([0.9, 0.5], [0.5, 0.1])
-    0.875
-    """
-    up, down = np.asarray(positive, np.float64), np.sort(np.asarray(negative, np.float64))
-    if not len(up) or not len(down):
-        return float("nan")
-    below = np.searchsorted(down, up, "left") + np.searchsorted(down, up, "right")
-    return float(below.sum() / (2 * len(up) * len(down)))
-
-
 @dataclass(frozen=True)
 class Bin:
     """Answers whose confidence is at least `low` and below `high` (the last bin includes it)."""

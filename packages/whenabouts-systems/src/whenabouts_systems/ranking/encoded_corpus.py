@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from whenabouts.intake.files import FormatError
+from whenabouts.intake.files import FormatError, folder_aside
 from whenabouts.intake.opening import regular_name
 from whenabouts.types import UsageError
 from whenabouts_systems.models.decoding import Decoding
@@ -200,9 +199,9 @@ def encode_corpus(
     where unknown). With a `folder` encodings are written there as they are made, and no more than a block of
     them is in memory; else they stay where the model is.
 
-    Batches hold videos of similar length, of at most `batch_videos`; scores do not depend on it. A system
-    whose scores do (`as_released`) reproduces its program with `by_length` False: batches are then in the
-    order given, and one block is padded to the longest.
+    Batches hold videos of similar length, at most `batch_videos` of them; scores do not depend on it. With
+    `by_length` False batches are in the order given, and one block is padded to the longest: scores of
+    released programs depend on both.
     """
     counts = np.asarray(clips, np.int64)
     places = _Places.of(video_ids, counts, clip_seconds, durations)
@@ -217,14 +216,21 @@ def encode_corpus(
             places.put(rows, len(kept))
             kept.append(encoding)
         return places.corpus(kept)
-    with _made_whole(Path(folder)) as aside:
+    place = Path(folder)
+    if place.exists() and not (place / _MARKER).is_file():
+        raise UsageError(
+            f"{place}: is there and holds no encoded corpus; name a folder that is not there yet"
+        )
+    with folder_aside(place) as aside:
         count = 0
         for rows, encoding in blocks:
             places.put(rows, count)
             save_file(packed_tensors(encoding), aside / _block_name(count))
             count += 1
         (aside / _MARKER).write_text(json.dumps({"format": 1, "blocks": count, "videos": len(video_ids)}))
-    return places.corpus(_Folder(Path(folder), count))
+        if place.exists():
+            shutil.rmtree(place)
+    return places.corpus(_Folder(place, count))
 
 
 def encode_queries(trained: System, queries: Queries, numbers: Indices) -> QueryEncoding:
@@ -308,26 +314,6 @@ class _Folder:
 
 def _block_name(number: int) -> str:
     return f"block-{number:05d}.safetensors"
-
-
-@contextmanager
-def _made_whole(folder: Path) -> Iterator[Path]:
-    """A folder to fill that takes its name when it is whole; an encoded corpus of that name is replaced."""
-    if folder.exists() and not (folder / _MARKER).is_file():
-        raise UsageError(
-            f"{folder}: is there and holds no encoded corpus; name a folder that is not there yet"
-        )
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
-        yield aside
-        if folder.exists():
-            shutil.rmtree(folder)
-        aside.chmod(0o755)
-        aside.rename(folder)
-    finally:
-        if aside.exists():
-            shutil.rmtree(aside)
 
 
 # How a corpus is encoded: batches of similar length, joined to blocks of some size --------------------
@@ -425,7 +411,7 @@ def _blocks(
     for some, encoding in batches:
         rows.append(some)
         waiting.append(encoding)
-        size += sum(part.numel() * part.element_size() for part in tensors_of(encoding))
+        size += bytes_of(encoding)
         if size >= _BLOCK_BYTES and not joined_all:
             yield np.concatenate(rows), joined(waiting)
             rows, waiting, size = [], [], 0
@@ -433,8 +419,7 @@ def _blocks(
         yield np.concatenate(rows), joined(waiting)
 
 
-def tensors_of(encoding: VideoEncoding) -> Iterator[Tensor]:
-    """Every tensor of an encoding."""
-    yield encoding.mask
-    for group in _GROUPS:
-        yield from getattr(encoding, group).values()
+def bytes_of(encoding: VideoEncoding) -> int:
+    """Bytes of all tensors of an encoding."""
+    tensors = [encoding.mask, *(part for group in _GROUPS for part in getattr(encoding, group).values())]
+    return sum([part.nbytes for part in tensors])

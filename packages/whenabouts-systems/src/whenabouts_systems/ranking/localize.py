@@ -27,7 +27,7 @@ from whenabouts_systems.models.decoding import (
 )
 from whenabouts_systems.models.protocol import Localizer, QueryEncoding, SpanScores, VideoEncoding
 from whenabouts_systems.ranking.candidates import Candidates, sliced
-from whenabouts_systems.ranking.encoded_corpus import Indices, MemoryCorpus, evaluating, tensors_of
+from whenabouts_systems.ranking.encoded_corpus import Indices, MemoryCorpus, bytes_of, evaluating
 
 # A video that so many queries ask for is scored for all of them without copies of what is kept of it.
 _POPULAR = 4
@@ -192,7 +192,7 @@ def _grouped(
     for first, count in zip(firsts[popular].tolist(), counts[popular].tolist(), strict=True):
         yield from _copied(encoding, rows, low, first, room, device)
         video = sliced(encoding, int(rows[first]), int(rows[first]) + 1).to(device)
-        yield first, first + count, _repeated(video, count)
+        yield first, first + count, repeated(video, count)
         low = first + count
     yield from _copied(encoding, rows, low, len(rows), room, device)
 
@@ -206,7 +206,7 @@ def _copied(
         yield begin, end, encoding.take(some).to(device)
 
 
-def _repeated(video: VideoEncoding, count: int) -> VideoEncoding:
+def repeated(video: VideoEncoding, count: int) -> VideoEncoding:
     """One video as `count` rows, without a copy."""
     groups = (
         {name: tensor.expand(count, *tensor.shape[1:]) for name, tensor in group.items()}
@@ -217,7 +217,7 @@ def _repeated(video: VideoEncoding, count: int) -> VideoEncoding:
 
 def _bytes_of_unit(encoding: VideoEncoding) -> int:
     """Bytes that a block keeps of each of its units."""
-    return sum(part[0].numel() * part.element_size() for part in tensors_of(encoding))
+    return bytes_of(encoding) // len(encoding)
 
 
 @contextmanager

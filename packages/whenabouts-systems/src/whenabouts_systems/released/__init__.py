@@ -1,7 +1,7 @@
 """What the authors' programs add to a system's paper, one program a file, named like the system.
 
 - `AsReleased`: the system with the program's departures from the paper, its faults included. `Model(config)`
-  makes it where `as_released` is set (`models/parts/paper_model.py`).
+  makes it where `as_released` is set (`models/protocol.py`).
 - `TITLE` and `settings(released: Released) -> Settings`: the settings of a checkpoint of the program. A file
   without them has no importer.
 

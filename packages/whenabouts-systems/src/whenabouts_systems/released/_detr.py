@@ -11,7 +11,7 @@ from torch import Tensor
 from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.models.inputs import Inputs
 from whenabouts_systems.models.parts.detr_layers import padding_of_others
-from whenabouts_systems.models.parts.window_model import AnchoredModel
+from whenabouts_systems.models.parts.window_model import AnchoredModel, WindowSettings
 from whenabouts_systems.models.protocol import Batch
 from whenabouts_systems.released._detr_features import features_of
 from whenabouts_systems.released.settings import QUERY, Released, Settings
@@ -19,19 +19,19 @@ from whenabouts_systems.released.settings import QUERY, Released, Settings
 _CLIP_SECONDS = 2.0
 _MOST_CLIPS = 100_000
 _OPTIONS = {
-    "dropout": ("dropout", 0.1),
-    "input_dropout": ("input_dropout", 0.5),
-    "weight_span": ("span_loss_coef", 10.0),
-    "weight_giou": ("giou_loss_coef", 1.0),
-    "weight_label": ("label_loss_coef", 4.0),
-    "weight_background": ("eos_coef", 0.1),
-    "weight_saliency": ("lw_saliency", 1.0),
-    "cost_span": ("set_cost_span", 10.0),
-    "cost_giou": ("set_cost_giou", 1.0),
-    "cost_label": ("set_cost_class", 4.0),
-    "each_layer": ("aux_loss", True),
-    "saliency_margin": ("saliency_margin", 0.2),
-    "longest_clips": ("max_v_l", 75),
+    "dropout": "dropout",
+    "input_dropout": "input_dropout",
+    "weight_span": "span_loss_coef",
+    "weight_giou": "giou_loss_coef",
+    "weight_label": "label_loss_coef",
+    "weight_background": "eos_coef",
+    "weight_saliency": "lw_saliency",
+    "cost_span": "set_cost_span",
+    "cost_giou": "set_cost_giou",
+    "cost_label": "set_cost_class",
+    "each_layer": "aux_loss",
+    "saliency_margin": "saliency_margin",
+    "longest_clips": "max_v_l",
 }
 _PROJECTION = "input_vid_proj.{}.net.1.weight"
 _UNUSED = ("txt_position_embed.", "txt_proj_linear.")
@@ -67,7 +67,7 @@ def settings(
         "decoder_layers": layers_of(released, decoder),
         "windows": released.size(windows, 0),
         "tef": tef,
-        **{ours: released.setting(theirs, default) for ours, (theirs, default) in _OPTIONS.items()},
+        **released.options(WindowSettings(), _OPTIONS),
         **sizes,
     }
     inputs = Inputs(

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from whenabouts_systems.models.inputs import Inputs
 from whenabouts_systems.models.parts.packing import compute_padding, padded_queries, padded_videos
 from whenabouts_systems.models.parts.pairs import PairModel
 from whenabouts_systems.models.parts.shared_norm import CandidateVideos, candidates_of
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch, QueryEncoding, VideoEncoding
-from whenabouts_systems.released.settings import Released, Settings
+from whenabouts_systems.released.settings import QUERY, STREAMS, Released, Settings
 
 _HEAD_WIDTH = 64
 
@@ -42,8 +43,18 @@ def sizes_of(released: Released, videos: str, query: str, convolved: str) -> dic
 
 
 def settings_of(released: Released, config: Mapping[str, Any], program: str, nms: float) -> Settings:
-    """Settings with inputs and decoding as in the `program`."""
-    inputs = released.inputs_of_pictures(config, program)
+    """Settings with inputs and decoding as in the `program`, which normalises features of pictures only."""
+    widths = config["streams"]
+    released.refuse_encoders(QUERY, *widths)
+    released.refuse_tef(program)
+    inputs = Inputs(
+        released.stream(QUERY, config["query_width"], False),
+        {name: released.stream(name, width, name == STREAMS[0]) for name, width in widths.items()},
+        clip_seconds=released.clip_seconds,
+        max_clips=config["max_clips"],
+        max_tokens=config["max_tokens"],
+        long_videos="cut",
+    )
     decoding = released.decoding("as-released", (0, 24), videos=10, nms=nms)
     return Settings(config, inputs, decoding, "inclusive")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import tempfile
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whenabouts.intake.files import FormatError, read_json
+from whenabouts.intake.files import FormatError, folder_aside, read_json
 from whenabouts.intake.opening import open_regular
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts_systems.models import config_of, new_model
-from whenabouts_systems.models.trained import IMPORTED_FROM, Trained
+from whenabouts_systems.models.trained import IMPORTED_FROM, Trained, at_most, shapes_of
 from whenabouts_systems.released import program_names
 from whenabouts_systems.released.checkpoint_file import Checkpoint, read_checkpoint
 from whenabouts_systems.released.settings import Overrides, Released, Settings
@@ -39,15 +38,11 @@ class Imported:
     def write(self, folder: Path) -> None:
         """Write the folder of the trained system atomically.
 
-        Raises UsageError if it exists already, WhenaboutsError if it cannot be written.
+        Raises UsageError if it exists already, FormatError if it cannot be written.
         """
         check_free(folder)
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".importing-") as aside:
-                self.trained.save_pretrained(Path(aside) / "made").replace(folder)
-        except OSError as error:
-            raise WhenaboutsError(f"{folder}: cannot be written: {error.strerror or error}") from None
+        with folder_aside(folder) as aside:
+            self.trained.save_pretrained(aside)
 
     def to_json(self) -> dict[str, Any]:
         """The output of `import-checkpoint --json`."""
@@ -112,24 +107,25 @@ def import_checkpoint(
 
 
 def _model(program: str, checkpoint: Checkpoint, settings: Settings) -> Any:
-    """The system with the weights of the checkpoint."""
+    """The system with the weights of the checkpoint, whose shapes are compared before memory is taken."""
     try:
         config = config_of(program, settings.config)
+        shapes = shapes_of(program, config, len(checkpoint.tensors))
+        shortened = _shortened(checkpoint, settings.used_rows)
+        weights = _renamed(shortened, _names(program, config, checkpoint), shapes, settings.unused)
         with torch.random.fork_rng(devices=[]):
             model = new_model(program, config)
     except (TypeError, ValueError, RuntimeError, UsageError) as error:
         raise FormatError(checkpoint.path, f"its settings make no model: {error}") from None
-    names = _names(program, config)
-    shortened = _shortened(checkpoint, settings.used_rows)
-    model.load_state_dict(_renamed(shortened, names, model.state_dict(), settings.unused))
+    model.load_state_dict(weights)
     return model
 
 
-def _names(program: str, config: Any) -> Mapping[str, str]:
-    """Our names of parameters -> the program's."""
-    names: Mapping[str, str] = importlib.import_module(f"whenabouts_systems.models.{program}").released_names(
-        config
-    )
+def _names(program: str, config: Any, checkpoint: Checkpoint) -> Mapping[str, str]:
+    """Our names of parameters -> the program's. Raises UsageError as `at_most` does."""
+    system: Any = importlib.import_module(f"whenabouts_systems.models.{program}")
+    with at_most(len(checkpoint.tensors)):
+        names: Mapping[str, str] = system.released_names(config)
     return names
 
 
@@ -142,7 +138,7 @@ def _is_like(program: str, checkpoint: Checkpoint) -> bool:
     importer: Any = importlib.import_module(f"whenabouts_systems.released.{program}")
     try:
         settings: Settings = importer.settings(Released(checkpoint, {}, Overrides()))
-        theirs = set(_names(program, config_of(program, settings.config)).values())
+        theirs = set(_names(program, config_of(program, settings.config), checkpoint).values())
     except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError, WhenaboutsError):
         return False
     return theirs <= set(checkpoint.tensors) <= theirs | settings.unused
@@ -181,17 +177,20 @@ def _shortened(checkpoint: Checkpoint, rows: Mapping[str, int]) -> Checkpoint:
 
 
 def _renamed(
-    checkpoint: Checkpoint, names: Mapping[str, str], parameters: Mapping[str, Tensor], unused: Set[str]
+    checkpoint: Checkpoint,
+    names: Mapping[str, str],
+    parameters: Mapping[str, tuple[int, ...]],
+    unused: Set[str],
 ) -> dict[str, Tensor]:
-    """The tensors for our `parameters`. Raises FormatError with all that do not fit."""
+    """The tensors for our `parameters` and their shapes. Raises FormatError with all that do not fit."""
     tensors = checkpoint.tensors
     released = [names[name] for name in parameters]
     missing = [name for name in released if name not in tensors]
     surplus = sorted(set(tensors) - set(released) - unused)
     misshaped = [
-        f"{theirs} is {tuple(tensors[theirs].shape)} for {tuple(parameters[ours].shape)}"
+        f"{theirs} is {tuple(tensors[theirs].shape)} for {parameters[ours]}"
         for ours, theirs in zip(parameters, released, strict=True)
-        if theirs in tensors and tensors[theirs].shape != parameters[ours].shape
+        if theirs in tensors and tensors[theirs].shape != parameters[ours]
     ]
     faults = (("lacks", missing), ("has left over", surplus), ("misshaped:", misshaped))
     if problems := "; ".join(f"{fault} {_listed(which)}" for fault, which in faults if which):

@@ -13,14 +13,15 @@ from torch import Tensor
 from whenabouts_systems.models.decoding import Decoding
 from whenabouts_systems.models.inputs import Inputs
 from whenabouts_systems.models.ms_sl import Model
+from whenabouts_systems.models.parts.branch import BranchSettings
 from whenabouts_systems.models.parts.partial_relevance import square_contrast
 from whenabouts_systems.models.protocol import Batch
-from whenabouts_systems.released.settings import QUERY, STREAMS, Released, Settings
+from whenabouts_systems.released.settings import OF_LOSSES, QUERY, STREAMS, Released, Settings
 
 TITLE = "MS-SL, imported from a checkpoint of the authors' program"
 
-_CLIPS, _HEADS = 32, 4
-_SHARES = {"clip_scale_w": 0.7, "frame_scale_w": 0.3}  # TVR's
+_PRESET = BranchSettings()
+_SHARES = {"clip_share": "clip_scale_w", "frame_share": "frame_scale_w"}
 _CLIP_PLACES = "clip_pos_embed.position_embeddings.weight"
 _FRAME_PLACES = "frame_pos_embed.position_embeddings.weight"
 # Longer than any video, so that only the system averages rows.
@@ -36,20 +37,16 @@ def settings_of(released: Released, program: str) -> Settings:
     """The settings of either `program`."""
     hidden, query_width, tokens = released.sizes("hidden_size", "query_input_size", "max_desc_l")
     stream, width = STREAMS[0], released.size("clip_input_proj.net.1.weight", 1)
-    clips = min(released.setting("map_size", _CLIPS), released.size(_CLIP_PLACES, 0))
+    clips = min(released.setting("map_size", _PRESET.clips), released.size(_CLIP_PLACES, 0))
     config = {
         "streams": {stream: width},
         "query_width": query_width,
         "hidden": hidden,
-        "heads": released.heads(hidden, _HEADS),
+        "heads": released.heads(hidden, _PRESET.heads),
         "frames": released.size(_FRAME_PLACES, 0),
         "clips": clips,
         "max_tokens": tokens,
-        "input_dropout": released.setting("input_drop", 0.1),
-        "dropout": released.setting("drop", 0.1),
-        "initializer_range": released.setting("initializer_range", 0.02),
-        "margin": released.setting("margin", 0.1),
-        "pool": released.setting("hard_pool_size", 20),
+        **released.options(_PRESET, OF_LOSSES),
         "as_released": True,
         **_shares(released),
     }
@@ -67,12 +64,13 @@ def settings_of(released: Released, program: str) -> Settings:
 
 def _shares(released: Released) -> dict[str, float]:
     """Weights of the best clip and of the frames in a score, which depend on the data set."""
-    clip, frames = (released.setting(name, share) for name, share in _SHARES.items())
-    if not all(map(released.has_setting, _SHARES)):
+    shares = released.options(_PRESET, _SHARES)
+    if not all(map(released.has_setting, _SHARES.values())):
+        clip, frames = shares.values()
         released.guessed.append(
-            f"shares of clip and frames: {clip} and {frames} ({' and '.join(_SHARES)} in opt.json)"
+            f"shares of clip and frames: {clip} and {frames} ({' and '.join(_SHARES.values())} in opt.json)"
         )
-    return {"clip_share": clip, "frame_share": frames}
+    return shares
 
 
 def held_borders(numbers: Tensor, lengths: Tensor, counts: Tensor) -> Tensor:

@@ -7,25 +7,24 @@ from torch import Tensor
 
 from whenabouts_systems.models.parts.packing import compute_padding
 from whenabouts_systems.models.protocol import Batch
-from whenabouts_systems.models.reloclnet import Model
+from whenabouts_systems.models.reloclnet import Config, Model
 from whenabouts_systems.released.settings import Released, Settings
 
 TITLE = "ReLoCLNet, imported from a checkpoint of the authors' program"
+_OPTIONS = {
+    "pool_from_epoch": "hard_negative_start_epoch",
+    "weight_spans": "lw_st_ed",
+    "weight_frame_contrast": "lw_fcl",
+    "weight_video_contrast": "lw_vcl",
+}
 
 
 def settings(released: Released) -> Settings:
     """Settings as the tensors and the program's options have them."""
     released.refuse_others("conv_stride", 1)
-    own = {
-        "span_kernel": released.size("merged_st_predictor.weight", 2),
-        "alpha": released.setting("q2c_alpha", 30.0),
-        "pool_from_epoch": released.setting("hard_negative_start_epoch", 20),
-        "weight_spans": released.setting("lw_st_ed", 0.01),
-        "weight_frame_contrast": released.setting("lw_fcl", 0.03),
-        "weight_video_contrast": released.setting("lw_vcl", 0.03),
-    }
+    preset, span_kernel = Config(), released.size("merged_st_predictor.weight", 2)
     return Settings(
-        {**released.shared(heads=8), **own},
+        {**released.shared(preset), **released.options(preset, _OPTIONS), "span_kernel": span_kernel},
         released.inputs("pool-as-released"),
         released.decoding("exclusive"),
     )

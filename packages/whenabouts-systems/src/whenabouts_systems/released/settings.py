@@ -2,7 +2,7 @@
 
 Shapes and names of tensors give widths, kernels, lengths of position tables and the parts of the model. The
 rest (heads, alpha, preparation of features) comes from the caller's overrides, else from `model_cfg` in the
-checkpoint, else from the program's `opt.json`, else it is the program's default.
+checkpoint, else from the program's `opt.json`, else it is that of the release: the default of our `Config`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError
 from whenabouts_systems.models.decoding import Decoding, Ends
 from whenabouts_systems.models.inputs import Inputs, LongVideos, StreamInput
+from whenabouts_systems.models.parts.late_fusion import FusionSettings
 from whenabouts_systems.released.checkpoint_file import Checkpoint
 
 Value = TypeVar("Value", bool, int, float, str)
@@ -35,6 +36,21 @@ _SHAPES = {
     "query_input_size": (_PROJECTED.format(QUERY), 1),
     "max_desc_l": (_PLACES.format(QUERY), 0),
     "max_ctx_l": (_PLACES.format("ctx"), 0),
+}
+# The options that several programs call alike.
+OF_LOSSES = {
+    "input_dropout": "input_drop",
+    "dropout": "drop",
+    "initializer_range": "initializer_range",
+    "margin": "margin",
+    "pool": "hard_pool_size",
+}
+_OF_FUSION = {
+    **OF_LOSSES,
+    "ranking": "ranking_loss_type",
+    "weight_negative_videos": "lw_neg_ctx",
+    "weight_negative_queries": "lw_neg_q",
+    "alpha": "q2c_alpha",
 }
 
 
@@ -149,6 +165,10 @@ class Released:
             )
         return value
 
+    def options(self, preset: Any, names: Mapping[str, str]) -> dict[str, Any]:
+        """Our settings from the program's options of these `names`, or `preset`'s where one is missing."""
+        return {ours: self.setting(theirs, getattr(preset, ours)) for ours, theirs in names.items()}
+
     def texts(self, name: str) -> list[str]:
         """A setting that is a list of texts; empty for anything else."""
         value = self._settings.get(name)
@@ -184,39 +204,18 @@ class Released:
         encoder = self.overrides.encoders.get(name, "")
         return StreamInput(width, normalise, *_identity(encoder, is_query=name == QUERY))
 
-    def inputs_of_pictures(self, config: Mapping[str, Any], program: str) -> Inputs:
-        """Inputs of CONQUER's and SQuiDNet's programs: only features of pictures are normalised."""
-        widths = config["streams"]
-        self.refuse_encoders(QUERY, *widths)
-        self.refuse_tef(program)
-        return Inputs(
-            self.stream(QUERY, config["query_width"], False),
-            {name: self.stream(name, width, name == STREAMS[0]) for name, width in widths.items()},
-            clip_seconds=self.clip_seconds,
-            max_clips=config["max_clips"],
-            max_tokens=config["max_tokens"],
-            long_videos="cut",
-        )
-
-    def shared(self, heads: int) -> dict[str, Any]:
-        """Settings that XML and ReLoCLNet share; `heads` are the program's default."""
+    def shared(self, preset: FusionSettings) -> dict[str, Any]:
+        """Settings that XML and ReLoCLNet share; `preset` are those of the release."""
         streams = self.streams
         hidden, width, tokens, clips = self.sizes(*_SHAPES)
         return {
             "streams": streams,
             "query_width": width,
             "hidden": hidden,
-            "heads": self.heads(hidden, heads),
+            "heads": self.heads(hidden, preset.heads),
             "max_clips": clips,
             "max_tokens": tokens,
-            "input_dropout": self.setting("input_drop", 0.1),
-            "dropout": self.setting("drop", 0.1),
-            "initializer_range": self.setting("initializer_range", 0.02),
-            "ranking": self.setting("ranking_loss_type", "hinge"),
-            "margin": self.setting("margin", 0.1),
-            "pool": self.setting("hard_pool_size", 20),
-            "weight_negative_videos": self.setting("lw_neg_ctx", 1.0),
-            "weight_negative_queries": self.setting("lw_neg_q", 1.0),
+            **self.options(preset, _OF_FUSION),
             "as_released": True,
         }
 

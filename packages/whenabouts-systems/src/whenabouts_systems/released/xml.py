@@ -7,7 +7,7 @@ from torch import Tensor
 
 from whenabouts_systems.models.parts.packing import compute_padding
 from whenabouts_systems.models.protocol import Batch
-from whenabouts_systems.models.xml import Model
+from whenabouts_systems.models.xml import Config, Model
 from whenabouts_systems.released.settings import Released, Settings
 
 TITLE = "XML, imported from a checkpoint of the TVR authors' program"
@@ -32,9 +32,9 @@ def settings(released: Released) -> Settings:
         "span_predictor": "conv" if released.has(convolved) else "linear",
         "span_kernel": released.size(convolved, 2) if released.has(convolved) else 5,
     }
-    weights = {"alpha": released.setting("q2c_alpha", 20.0), "lambda_tl": released.setting("lw_st_ed", 0.01)}
+    preset = Config()
     return Settings(
-        {**released.shared(heads=4), **parts, **weights},
+        {**released.shared(preset), **parts, **released.options(preset, {"lambda_tl": "lw_st_ed"})},
         released.inputs("cut"),
         released.decoding("as-released"),
         unused=frozenset({MODULAR}),  # the program keeps it although its options leave it out

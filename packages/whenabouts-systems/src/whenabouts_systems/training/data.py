@@ -23,6 +23,7 @@ from whenabouts_bench.relevance.pairs import RelevantPairs
 from whenabouts_systems.features import FeatureSource, Fingerprint, open_features, require_same
 from whenabouts_systems.features.cache import CachedRows, open_cached_copy
 from whenabouts_systems.models.inputs import Inputs, StreamInput
+from whenabouts_systems.models.parts.text_encoder import tokenizer_files, tokens_of
 from whenabouts_systems.training.examples import Examples, ItemRows
 from whenabouts_systems.training.experiment import DataSettings, FeatureSettings
 
@@ -305,8 +306,6 @@ def _tokenizer(features: FeatureSettings, folder: Path) -> str:
     A folder is sought as other files are, below `folder`, then as it is given. Raises UsageError where
     neither it nor such a model is on this machine.
     """
-    from whenabouts_systems.models.parts.text_encoder import tokenizer_files
-
     if not features.tokenizer:
         return ""
     given = Path(features.tokenizer).expanduser()
@@ -415,8 +414,6 @@ def _nothing_to_learn(data: DataSettings, examples: Examples) -> UsageError:
 
 def _token_counts(inputs: Inputs, annotations: Annotations) -> NDArray[np.int64]:
     """(Q,) ids of each query, by the tokenizer."""
-    from whenabouts_systems.models.parts.text_encoder import tokens_of
-
     sentences = [query.text for query in annotations.queries]
     return np.array(tokens_of(inputs.tokenizer).lengths(sentences), np.int64)
 

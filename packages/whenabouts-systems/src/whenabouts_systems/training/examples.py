@@ -8,18 +8,19 @@ Shapes: N examples of a split, Q queries and V videos of it or of a batch; see `
 
 from __future__ import annotations
 
+import hashlib
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from whenabouts.clips import INSTANT, clip_spans, clip_spans_as_released
+from whenabouts.clips import INSTANT, clip_spans
 from whenabouts.types import Query, UsageError, Video, number_of
 from whenabouts_bench.formats.annotations import Annotations
 from whenabouts_bench.formats.sentences import Sentence, Transcripts
@@ -28,17 +29,42 @@ from whenabouts_systems.features.cache import CachedRows
 from whenabouts_systems.features.source import Rows
 from whenabouts_systems.models.inputs import Inputs
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryBatch
+from whenabouts_systems.released import clips as released
 from whenabouts_systems.training.experiment import DataSettings, Labels, Order
 from whenabouts_systems.training.positives import Pairs, PositivePairs
-from whenabouts_systems.training.seeds import Indices
 from whenabouts_systems.training.window_labels import WindowLabels
 
-if TYPE_CHECKING:
-    from whenabouts_systems.training.hard_negatives import DrawnNegatives
-
+Indices = NDArray[np.int64]
 
 _BATCHES_SORTED = 16
 """As many batches of examples are drawn at random, and sorted by length among themselves."""
+
+
+def seed_of(*numbers: int) -> int:
+    """A seed that depends on every number, such as (seed, step); below 2**63, as PyTorch needs it."""
+    text = " ".join(map(str, numbers)).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) >> 1
+
+
+@dataclass(frozen=True)
+class DrawnNegatives:
+    """The negatives of a batch of Q queries with W own videos; -1 fills rows that have fewer.
+
+    `videos` (V,): rows of all videos of the batch, its own first. `negatives` (Q, N): places in `videos`.
+    `queries` (E,): rows of queries that are negatives only. `negative_queries` (W, M): places in `queries`.
+    """
+
+    videos: Indices
+    negatives: Indices
+    queries: Indices
+    negative_queries: Indices
+
+    @classmethod
+    def of(cls, own: Indices, for_queries: Indices, for_videos: Indices) -> DrawnNegatives:
+        """From rows of videos for each query (Q, N), and of queries for each own video (W, M)."""
+        videos = np.concatenate([own, _new(for_queries, own)])
+        queries = np.unique(for_videos[for_videos >= 0])
+        return cls(videos, _places(for_queries, videos), queries, _places(for_videos, queries))
 
 
 class Negatives(Protocol):
@@ -401,6 +427,21 @@ def _durations(videos: Sequence[Video], rows: Indices, clip_seconds: float) -> N
     )
 
 
+def _new(drawn: Indices, videos: Indices) -> Indices:
+    """Rows that were drawn and are not among `videos`, each once, sorted."""
+    rows = np.unique(drawn[drawn >= 0])
+    return rows[~np.isin(rows, videos)]
+
+
+def _places(rows: Indices, places: Indices) -> Indices:
+    """Where rows stand in `places` (each once there); -1 stays."""
+    if not len(places):
+        return np.full(rows.shape, -1, np.int64)
+    order = np.argsort(places)
+    at = np.searchsorted(places[order], rows).clip(max=len(order) - 1)
+    return np.where(rows < 0, -1, order[at])
+
+
 def _in_order(video: Indices) -> tuple[Indices, Indices]:
     """Different videos in the order they first come, and where each example's is among them."""
     values, first, inverse = np.unique(video, return_index=True, return_inverse=True)
@@ -425,7 +466,7 @@ def spans_in_clips(
     >>> spans_in_clips([1.9], [4.0], 2.0, 5, "as-released").tolist()
     [[0, 2]]
     """
-    rule = clip_spans_as_released if labels == "as-released" else clip_spans
+    rule = released.clip_spans if labels == "as-released" else clip_spans
     spans = np.stack(rule(start, end, clip_seconds), -1)
     return np.clip(spans, 0, np.asarray(clips, np.int64)[..., None] - 1)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from msgspec import Meta
 
+import whenabouts_systems
 from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError
 from whenabouts_bench.evaluation.metrics import parse_metric
@@ -44,6 +46,8 @@ Labels = Literal["inclusive", "as-released"]
 Positives = Literal["judged", "sentence", "similar", "own"]
 Order = Literal["random", "by-length"]
 
+FOLDER = Path(whenabouts_systems.__file__).resolve().parent / "experiments"
+"""The experiments that come with the package."""
 STAGE = "stage:"
 """Before the name of an earlier stage, where its folder is meant (see `stages`)."""
 TOKENIZER = "tokenizer:"
@@ -378,9 +382,7 @@ class Experiment:
     def tables(self) -> dict[str, Any]:
         """All settings, defaults included, as `load_experiment` reads them."""
         return {
-            "title": self.title,
-            "simulated": self.simulated,
-            "as_released": self.as_released,
+            **{key: getattr(self, key) for key in _TOP},
             "data": dataclasses.asdict(self.data),
             "features": dataclasses.asdict(self.features),
             "model": {"system": self.system, **self._defaults(), **self.model},
@@ -400,6 +402,31 @@ class Experiment:
     def to_toml(self) -> str:
         """All settings, defaults included, as a file that `load_experiment` reads."""
         return toml_of(self.tables())
+
+
+def experiment_file(name: str) -> Path:
+    """The file of an experiment: a path of the user's, else the name of a shipped one.
+
+    `tvr/xml`, `tvr/xml.toml` and `experiments/tvr/xml.toml` name the same shipped experiment. Raises
+    UsageError, which lists all names, if there is neither.
+    """
+    own = Path(name)
+    if own.is_file():
+        return own
+    names = shipped()
+    bare = name.removeprefix("experiments/").removesuffix(".toml")
+    if bare in names:
+        return names[bare]
+    folders: dict[str, list[str]] = defaultdict(list)
+    for file in names.values():
+        folders[file.parent.name].append(file.stem)
+    listed = "".join(f"\n  {folder}/: {', '.join(stems)}" for folder, stems in folders.items())
+    raise UsageError(f"{name}: no such file, and no experiment of that name; shipped are:{listed}")
+
+
+def shipped() -> dict[str, Path]:
+    """The experiments that come with the package, by their names, such as `tvr/xml`."""
+    return {f"{file.parent.name}/{file.stem}": file for file in sorted(FOLDER.glob("*/*.toml"))}
 
 
 def load_experiment(path: str | Path, settings: Sequence[str] = ()) -> Experiment:

@@ -27,9 +27,10 @@ from whenabouts_systems.models.parts.text_encoder import same_tokenizer
 from whenabouts_systems.models.protocol import QueryEncoding, SpanScores, VideoEncoding, joined
 from whenabouts_systems.models.trained import Trained
 from whenabouts_systems.ranking.encoded_corpus import evaluating
+from whenabouts_systems.ranking.localize import repeated
+from whenabouts_systems.training.examples import DrawnNegatives, Examples, Indices, seed_of
 from whenabouts_systems.training.experiment import NegativeSettings
 from whenabouts_systems.training.positives import Pairs, is_in
-from whenabouts_systems.training.seeds import Indices, seed_of
 
 Scores = NDArray[np.float16]
 Progress = Callable[[int, int], None]
@@ -39,28 +40,6 @@ _BLOCK = 1 << 22
 _IN_MEMORY = 1 << 28
 """Bytes of scores that are kept in memory; more go to a temporary file."""
 _BATCH_QUERIES, _BATCH_VIDEOS = 512, 32
-
-
-@dataclass(frozen=True)
-class DrawnNegatives:
-    """The negatives of a batch.
-
-    `videos` (V,): rows of all its videos, its own ones first. `negatives` (Q, N): places in `videos`, -1
-    where there are fewer. `queries` (E,): rows of queries that are negatives only; `negative_queries` (W, M):
-    places in them for each of the batch's own videos, -1 where there are fewer.
-    """
-
-    videos: Indices
-    negatives: Indices
-    queries: Indices
-    negative_queries: Indices
-
-    @classmethod
-    def of(cls, own: Indices, for_queries: Indices, for_videos: Indices) -> DrawnNegatives:
-        """Of rows of videos for each query (Q, N), and of queries for each own video (W, M)."""
-        videos = np.concatenate([own, _new(for_queries, own)])
-        queries = np.unique(for_videos[for_videos >= 0])
-        return cls(videos, _places(for_queries, videos), queries, _places(for_videos, queries))
 
 
 @dataclass(frozen=True)
@@ -109,7 +88,7 @@ class HardNegatives:
     def open(
         cls,
         first_stage: Trained,
-        examples: Any,
+        examples: Examples,
         settings: NegativeSettings,
         seed: int,
         device: torch.device | str = "cpu",
@@ -190,7 +169,10 @@ class HardNegatives:
 
 
 def matching_scores(
-    first_stage: Trained, examples: Any, device: torch.device | str = "cpu", progress: Progress | None = None
+    first_stage: Trained,
+    examples: Examples,
+    device: torch.device | str = "cpu",
+    progress: Progress | None = None,
 ) -> Scores:
     """(Q, V) float16 r(q, v): the first system's matching score of the best moment, equation 3.
 
@@ -226,7 +208,7 @@ def _scores_in(model: Any, queries: QueryEncoding, videos: VideoEncoding, at: in
     parts = []
     for low in range(0, len(queries), size):
         some = torch.arange(low, min(low + size, len(queries)), device=videos.mask.device)
-        parts.append(_best(model.score_spans(queries.take(some), _repeated(video, len(some)))))
+        parts.append(_best(model.score_spans(queries.take(some), repeated(video, len(some)))))
     scores = torch.cat(parts).float().exp()
     if scores.max() > 1.001:
         raise UsageError(
@@ -245,15 +227,6 @@ def _best(scores: SpanScores) -> Tensor:
         table = table + scores.spans
     real = scores.mask[:, :, None] & scores.mask[:, None, :]
     return table.masked_fill(~real.triu(), -torch.inf).flatten(1).amax(1)
-
-
-def _repeated(video: VideoEncoding, count: int) -> VideoEncoding:
-    """One video as `count` rows, without a copy."""
-    keys, masks, parts = (
-        {name: tensor.expand(count, *tensor.shape[1:]) for name, tensor in group.items()}
-        for group in (video.keys, video.key_masks, video.parts)
-    )
-    return VideoEncoding(video.mask.expand(count, -1), keys, masks, parts)
 
 
 def _zeros(queries: int, videos: int) -> Scores:
@@ -321,21 +294,6 @@ def load_first_stage(model: torch.nn.Module, first_stage: Trained, name: str) ->
 def _keys(pairs: Pairs, videos: int) -> Indices:
     """(K,) a number for each pair of a query and a video, in their order."""
     return pairs[0] * videos + pairs[1]
-
-
-def _new(drawn: Indices, videos: Indices) -> Indices:
-    """What was drawn and is not among `videos`, each once, sorted."""
-    rows = np.unique(drawn[drawn >= 0])
-    return rows[~np.isin(rows, videos)]
-
-
-def _places(rows: Indices, places: Indices) -> Indices:
-    """Where rows stand in `places` (each once there); -1 stays."""
-    if not len(places):
-        return np.full(rows.shape, -1, np.int64)
-    order = np.argsort(places)
-    at = np.searchsorted(places[order], rows).clip(max=len(order) - 1)
-    return np.where(rows < 0, -1, order[at])
 
 
 def _in_turn(drawn: Indices, most: int) -> Indices:

@@ -12,13 +12,14 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts_bench.evaluation.evaluate import evaluate
+from whenabouts_bench.formats.runs import MemoryRun
 from whenabouts_systems.models import new_model
 from whenabouts_systems.models.protocol import Batch
 from whenabouts_systems.models.trained import Trained
@@ -26,16 +27,17 @@ from whenabouts_systems.ranking.candidates import RankedVideos
 from whenabouts_systems.ranking.split import encode_split, joined_runs, rank_split
 from whenabouts_systems.training.data import ExperimentData
 from whenabouts_systems.training.devices import DeviceSetup
-from whenabouts_systems.training.examples import Examples
+from whenabouts_systems.training.examples import Examples, seed_of
 from whenabouts_systems.training.experiment import Experiment, TrainingSettings
+from whenabouts_systems.training.hard_negatives import (
+    HardNegatives,
+    load_first_stage,
+    open_first_stage,
+    refuse_other_tokenizer,
+)
 from whenabouts_systems.training.optimizer import freeze, learning_rate_share, new_optimizer
-from whenabouts_systems.training.run_folder import STATE, RunFolder, State, read_state, restore
-from whenabouts_systems.training.seeds import seed_of
-from whenabouts_systems.training.validation import Validation
-
-if TYPE_CHECKING:
-    from whenabouts_bench.formats.runs import MemoryRun
-
+from whenabouts_systems.training.retrieval_lists import seen_folder
+from whenabouts_systems.training.run_folder import STATE, RunFolder, State, Validation, read_state, restore
 
 _SHOWN_QUERIES = 8
 
@@ -164,13 +166,6 @@ class _Training:
         self.experiment.check_negatives(self.model.config)
         if not self.experiment.data.first_stage:
             return None
-        from whenabouts_systems.training.hard_negatives import (
-            load_first_stage,
-            open_first_stage,
-            refuse_other_tokenizer,
-        )
-        from whenabouts_systems.training.retrieval_lists import seen_folder
-
         named, seed = self.experiment.data.first_stage, self.settings.seed
         with seen_folder(named, self.folder.path, seed, self.setup) as place:
             first_stage = open_first_stage(place, seed)
@@ -182,8 +177,6 @@ class _Training:
         """Have the first stage choose hard negatives, if the experiment has any drawn."""
         settings = self.experiment.data.negatives
         if settings.videos or settings.queries:
-            from whenabouts_systems.training.hard_negatives import HardNegatives
-
             device, seed = self.setup.device, self.settings.seed
             negatives = HardNegatives.open(first_stage, self.examples, settings, seed, device)
             self.examples.choose_negatives(negatives)
@@ -350,7 +343,7 @@ def validate(
 
     def measure() -> Validation:
         whole.append(_measured(joined_runs(parts), examples, settings))
-        return whole[0].without_answers()
+        return dataclasses.replace(whole[0], answers=None, evaluation=None)
 
     with setup.shared_encoding(trained.model):
         corpus = encode_split(trained, examples)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -35,12 +34,9 @@ from whenabouts_systems.ranking.split import SplitRun, encode_split
 from whenabouts_systems.training.data import ExperimentData
 from whenabouts_systems.training.devices import DeviceSetup
 from whenabouts_systems.training.examples import Examples
-from whenabouts_systems.training.experiment import STAGE, DataSettings
+from whenabouts_systems.training.experiment import STAGE, DataSettings, Experiment, load_experiment
 from whenabouts_systems.training.retrieval_negatives import RetrievalNegatives, drawn_candidates
 from whenabouts_systems.training.run_folder import EXPERIMENT
-
-if TYPE_CHECKING:
-    from whenabouts_systems.training.experiment import Experiment
 
 OF_QUERIES = "queries"
 """As `cooccurrence`: the table is made of the training queries."""
@@ -269,8 +265,6 @@ def _ranked(
     place: Path, data: DataSettings, features: Path, depth: int | None, device: torch.device | str, split: str
 ) -> Iterator[RunSource]:
     """The videos of a split, as a trained system ranks them for its queries."""
-    from whenabouts_systems.training.experiment import load_experiment
-
     trained = Trained.from_pretrained(place)
     if not can_retrieve(trained.model):
         raise UsageError(f"{place}: {trained.system} does not choose videos; name the folder of a retriever")

@@ -28,7 +28,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,13 +36,9 @@ from whenabouts.types import UsageError
 from whenabouts_bench.formats.annotations import Floats
 from whenabouts_bench.formats.runs import RunBlock, RunSource, Task
 from whenabouts_systems.ranking.candidates import RankedVideos
+from whenabouts_systems.training.examples import DrawnNegatives, Examples, Indices
 from whenabouts_systems.training.experiment import RetrievedSettings
-from whenabouts_systems.training.hard_negatives import DrawnNegatives
 from whenabouts_systems.training.positives import is_in
-from whenabouts_systems.training.seeds import Indices
-
-if TYPE_CHECKING:
-    from whenabouts_systems.training.examples import Examples
 
 _NOT_LISTED = 1 << 40
 """The rank of a video that a list does not have."""

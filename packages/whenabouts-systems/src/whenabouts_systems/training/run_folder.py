@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import safetensors
@@ -31,15 +31,11 @@ from whenabouts.intake.opening import regular_name
 from whenabouts.locking import hold
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts_bench import formats
+from whenabouts_bench.evaluation.evaluate import Evaluation
 from whenabouts_bench.formats.runs import MemoryRun
 from whenabouts_systems.models.staged import SYSTEM
-from whenabouts_systems.models.trained import CONFIG, WEIGHTS
-
-if TYPE_CHECKING:
-    from whenabouts_systems.models.trained import Trained
-    from whenabouts_systems.training.experiment import Experiment
-    from whenabouts_systems.training.validation import Validation
-
+from whenabouts_systems.models.trained import CONFIG, WEIGHTS, Trained
+from whenabouts_systems.training.experiment import Experiment, load_experiment
 
 EXPERIMENT, STATE, ABOUT = "experiment.toml", "state.safetensors", "run.json"
 CURVES, PICTURE = "curves.jsonl", "curves.png"
@@ -47,6 +43,20 @@ RUN, QUERIES = "validation.run.jsonl", "validation.queries.jsonl"
 LOCK = ".lock"
 _OF_A_TRAINING = (STATE, EXPERIMENT, WEIGHTS, CONFIG, SYSTEM)
 VERSION = 1
+
+
+@dataclass(frozen=True)
+class Validation:
+    """How the weights rank the validation split.
+
+    `score` is the sum of the metrics of `measure`; `means` holds these and the protocol's others.
+    """
+
+    score: float
+    means: Mapping[str, float | None]
+    measure: tuple[str, ...]
+    answers: MemoryRun | None = None
+    evaluation: Evaluation | None = None
 
 
 @dataclass
@@ -166,8 +176,6 @@ class RunFolder:
 
     def check_same(self, experiment: Experiment) -> None:
         """Raise UsageError, naming the first setting, where the folder's experiment is another."""
-        from whenabouts_systems.training.experiment import load_experiment
-
         # Read as an experiment, a training of an earlier version has the defaults of what is new since.
         before = _flat(load_experiment(self.path / EXPERIMENT).tables())
         after = experiment.tables()

@@ -8,13 +8,12 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
-import tomllib
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from whenabouts.intake.files import FormatError, read_document
+from whenabouts.intake.files import FormatError, parse_toml, read_document
 from whenabouts.types import UsageError, did_you_mean
 from whenabouts_systems.models.settings import value_as
 
@@ -23,15 +22,7 @@ Made = TypeVar("Made")
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a file. Raises FormatError for one that is missing or is no TOML, with the line."""
-    data = read_document(path)
-    try:
-        return tomllib.loads(data.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise FormatError(path, f"is not UTF-8 text (byte {error.start})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise FormatError(
-            path, f"is not TOML: {error}", accepted="an experiment, see docs/training.md"
-        ) from None
+    return parse_toml(path, read_document(path), "an experiment, see docs/training.md")
 
 
 def converted(table: Mapping[str, Any], kind: type[Made], where: str) -> Made:
@@ -106,8 +97,8 @@ def toml_value(text: str) -> Any:
     (3, True, 'bertadam')
     """
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return parse_toml("--set", f"value = {text}".encode())["value"]
+    except FormatError:
         return text
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from whenabouts_systems.features.resample import average_to_length
 from whenabouts_systems.models.parts.averaging import averaged, clips_of, even_borders, frames_of
 from whenabouts_systems.models.protocol import ClipBatch
+from whenabouts_systems.released import clips as released_clips
 from whenabouts_systems.released.ms_sl import held_borders
 
 
@@ -30,7 +31,8 @@ def test_a_batch_is_averaged_as_each_video_alone(sizes: list[tuple[int, int]], r
     rows, mask = _padded(lengths)
     found = averaged(rows, mask, torch.tensor(counts), held_borders if released else even_borders)
     for video, (length, count) in enumerate(sizes):
-        alone = average_to_length(rows[video, :length].numpy(), count, as_released=released)
+        average = released_clips.average_to_length if released else average_to_length
+        alone = average(rows[video, :length].numpy(), count)
         np.testing.assert_allclose(found[video, :count].numpy(), alone, atol=1e-5)
         assert (found[video, count:] == 0).all()
 

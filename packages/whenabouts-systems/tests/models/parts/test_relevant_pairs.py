@@ -99,10 +99,20 @@ def test_equation_14_takes_logarithms_of_logits_raised_to_the_bound() -> None:
 
 def test_the_score_of_a_moment_may_add_the_logits_themselves() -> None:
     logits = torch.tensor([[[2.0, -3.0]], [[0.5, 4.0]]], requires_grad=True)
-    relevance = moment_relevance(logits, torch.tensor([[0.25, 0.5]]), 20.0, as_printed=False)
+    relevance = moment_relevance(logits, torch.tensor([[0.25, 0.5]]), 20.0, "logits")
     assert relevance[0].tolist() == pytest.approx([2.5 + 5.0, 1.0 + 10.0])
     (gradient,) = torch.autograd.grad(relevance.sum(), logits)
     assert gradient.flatten().tolist() == [1.0, 1.0, 1.0, 1.0]
+
+
+def test_the_logits_of_a_video_may_move_until_the_lowest_is_at_the_bound() -> None:
+    logits = torch.tensor([[[2.0, -3.0]], [[0.5, 4.0]]], requires_grad=True)
+    lowest = torch.tensor([[[1.0, -3.0]], [[-1.5, 2.0]]])
+    relevance = moment_relevance(logits, torch.tensor([[0.25, 0.5]]), 20.0, "shift", lowest)
+    expected = [math.log(1) + math.log(2) + 5.0, math.log(1e-6) + math.log(2) + 10.0]
+    assert relevance[0].tolist() == pytest.approx(expected, abs=1e-5)
+    (gradient,) = torch.autograd.grad(relevance.sum(), logits)
+    assert gradient.flatten().tolist() == pytest.approx([1.0, 1e6, 0.5, 0.5], rel=1e-4)
 
 
 def test_equation_15_is_equation_13_scaled_under_names_of_its_own() -> None:

@@ -2,26 +2,54 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import AsyncIterator, Callable
 
 from mcp.server.mcpserver import MCPServer
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from whenabouts.server.run import Server, link, listen
-from whenabouts.server.security import Guard
+from whenabouts.server.security import Guard, Scopes
 from whenabouts.server.settings import Settings
+from whenabouts.workplace.guests import COLLECT, INDEX, READ
+
+SCOPES: Scopes = {"/mcp": {"GET": READ, "POST": READ, "DELETE": READ}}
 
 
-def serve_agents(server: MCPServer, host: str, port: int, token: str) -> None:
-    """Serve at /mcp until stopped. Raises UsageError for an address that cannot be had."""
-    settings = Settings(host=host, port=port, token=token)
+def serve_agents(server_of: Callable[[frozenset[str]], MCPServer], settings: Settings) -> None:
+    """Serve at /mcp until stopped; `server_of` gives the server for guests with some scopes.
+
+    Raises UsageError for an address that cannot be had.
+    """
     bound = listen(settings)
     try:
-        # Each request stands for itself: any client may come back to any process.
-        app = server.streamable_http_app(stateless_http=True, json_response=True, host=host)
+        app = Guard(_by_scope(server_of, settings.host), settings, scopes=SCOPES)
         address = f"{link(settings, bound, '')}mcp"
-        started = Server(
-            Guard(app, settings), settings, lambda: print(f"agents at {address}", file=sys.stderr)
-        )
+        started = Server(app, settings, lambda: print(f"agents at {address}", file=sys.stderr))
         started.run(sockets=[bound])
     finally:
         bound.close()
+
+
+def _by_scope(server_of: Callable[[frozenset[str]], MCPServer], host: str) -> ASGIApp:
+    """One application of several servers: what a token may do says which of them answers."""
+    # Each request stands for itself: any client may come back to any process.
+    apps = {
+        scopes: server_of(scopes).streamable_http_app(stateless_http=True, json_response=True, host=host)
+        for scopes in map(frozenset, ((), (COLLECT,), (INDEX,), (COLLECT, INDEX)))
+    }
+
+    @contextlib.asynccontextmanager
+    async def life(_: Starlette) -> AsyncIterator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            for app in apps.values():
+                await stack.enter_async_context(app.router.lifespan_context(app))
+            yield
+
+    async def choose(scope: Scope, receive: Receive, send: Send) -> None:
+        await apps[scope["guest"].scopes & {COLLECT, INDEX}](scope, receive, send)
+
+    return Starlette(routes=[Mount("/", app=choose)], lifespan=life)

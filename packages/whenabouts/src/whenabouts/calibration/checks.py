@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     class SearchedCorpus(OpenedCorpus, Protocol):
         """A corpus with a search."""
 
-        def search(self, query: str = "", *, k: int | None = None) -> SearchResult:
-            """The moments that answer a query."""
+        def search(self, query: str = "", *, k: int | None = None, literal: str = "") -> SearchResult:
+            """The moments that answer a query; `literal="all"`: no rule reads it."""
 
 
 QUESTIONS = 60
@@ -112,7 +112,7 @@ def _ask(
     corpus: SearchedCorpus, checker: Checker, question: CalibrationQuestion, looks: _Looks, *, is_made: bool
 ) -> None:
     """Show a checker the first right and the first wrong moment of a question."""
-    result = corpus.search(question.text, k=_LISTED)
+    result = corpus.search(question.text, k=_LISTED, literal="all")
     right, wrong = moments_by_truth(result.moments, question.answer)
     words = set(query_words(question.text)[0])
     if is_made and wrong is not None and says(wrong.text, words):

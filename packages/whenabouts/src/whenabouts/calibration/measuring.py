@@ -50,6 +50,7 @@ from whenabouts.confidence.probability import (
 )
 from whenabouts.index.store import Store
 from whenabouts.index.stream import QueryEncoder
+from whenabouts.intake.files import write_atomically
 from whenabouts.moments.fusion import Scale, measure_scale
 from whenabouts.search.answer_probability import LISTED, Spoken, features_of, most_spoken, spoken_at
 from whenabouts.search.moments import StreamAnswer
@@ -144,19 +145,13 @@ class Report:
         }
 
     def write(self, folder: Path) -> list[Path]:
-        """Write the figures and `calibration.json`; returns the paths. Raises UsageError."""
+        """Write the figures and `calibration.json`; returns the paths. Raises UsageError, FormatError."""
         from whenabouts.calibration.figures import write_figures
 
         written = write_figures(self.outcomes, folder) if self.outcomes else []
-        target, aside = folder / "calibration.json", folder / f".calibration.{os.getpid()}.json"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            aside.write_text(json.dumps(self.to_json(), indent=1) + "\n", encoding="utf-8")
-            aside.replace(target)
-        except OSError as error:
-            raise UsageError(
-                f"{folder} cannot be written: {error.strerror or error}; name another"
-            ) from error
+        target = folder / "calibration.json"
+        with write_atomically(target) as stream:
+            stream.write(json.dumps(self.to_json(), indent=1).encode() + b"\n")
         return [*written, target]
 
     def lines(self) -> list[str]:
@@ -175,26 +170,22 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Lookups that a ranking needs: the chance of a stream among videos of a language, and videos'
-    languages.
+    """Lookups that a ranking needs: the chance of a stream among videos of a language, videos' languages,
+    and whether a moment is in a language that its sentence model does not know.
     """
 
     chance_of: ChanceOf
-    language_of: Callable[[str], str]
+    languages: Mapping[str, str]
+    is_foreign: Callable[[ScoredMoment], bool]
 
     @classmethod
     def of(cls, store: Store, calibration: Calibration) -> Measured:
-        language_of = languages_in(store)
+        languages = store.ledger().language_of
         return cls(
-            lambda name, video_id: calibration.group(name, language_of(video_id)).chance,
-            language_of,
+            lambda name, video_id: calibration.group(name, languages.get(video_id, "")).chance,
+            languages,
+            lambda scored: calibration.is_foreign(scored, languages.get(scored.video_id, "")),
         )
-
-
-def languages_in(store: Store) -> Callable[[str], str]:
-    """A lookup of a video's language by id; "" if unknown."""
-    languages = {record.video_id: record.language for record in store.videos()}
-    return lambda video_id: languages.get(video_id, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,9 +213,8 @@ class QuestionResult:
         return moments, features_of(
             self.text,
             moments,
-            lambda row: self.said_at(moments[row]),
-            measured.language_of,
-            count,
+            [self.said_at(scored) for scored in moments[:count]],
+            measured.languages,
         )
 
     def said_at(self, scored: ScoredMoment) -> Spoken | None:
@@ -239,7 +229,10 @@ class QuestionResult:
         confidence = general().of_first(features[0], has_words=spoken is not None) if features else None
         in_five = general().of_five(features[0], has_words=spoken is not None) if features else None
         is_name = spoken is not None and spoken.is_name
-        literal = self.literal or bool(moments and stands_out(moments[0].chance_percentile))
+        stands = bool(moments) and (
+            measured.is_foreign(moments[0]) or stands_out(moments[0].chance_percentile)
+        )
+        literal = self.literal or stands
         return Outcome(kind, confidence, bool(moments), right, literal, self.near, group, is_name, in_five)
 
 
@@ -373,7 +366,7 @@ def _report(
     made: bool,
 ) -> Report:
     """Chance, outcomes and adjustment from the results of questions."""
-    language_of = languages_in(store)
+    languages = store.ledger().language_of
     results = {
         (name, group): [unrelated[sentence] for sentence in bank.sentences]
         for name, of_stream in banks.items()
@@ -382,7 +375,7 @@ def _report(
     }
     # False alarms are counted for the sentences of the first stream's main group.
     counted = next(((name, banks[name].main) for name in banks if (name, banks[name].main) in results), None)
-    calibration = _with_chances(measured, results, language_of)
+    calibration = _with_chances(measured, results, languages)
     outcomes: tuple[Outcome, ...] = ()
     if counted is not None:
         several = sum(bool(record.streams) for record in store.videos()) > 1
@@ -419,7 +412,8 @@ def _kept(text: str, searcher: Searcher, answers: Sequence[StreamAnswer], around
     )
     rarity = searcher.localization.rarity([answer.stream for answer in answers])
     first = [answer.scored(row) for answer in answers for row in range(min(_COMPARED, len(answer.moments)))]
-    spoken = {scored.moment: spoken_at(text, scored, answers, rarity) for scored in first}
+    by_moment = spoken_at(text, first, answers, rarity)
+    spoken = {scored.moment: there for scored, there in zip(first, by_moment, strict=True)}
     literal = literal_in(text, answers) is not None
     near = literal or any(answer.says_near(0, text, around) for answer in answers if len(answer.moments))
     return QuestionResult(text, moments, spoken, literal, near, len(answers))
@@ -435,9 +429,7 @@ _Results = Mapping[tuple[str, str], Sequence[QuestionResult]]
 """Results of the unrelated sentences by stream and group."""
 
 
-def _with_chances(
-    calibration: Calibration, results: _Results, language_of: Callable[[str], str]
-) -> Calibration:
+def _with_chances(calibration: Calibration, results: _Results, languages: Mapping[str, str]) -> Calibration:
     """The calibration with the chance of each stream and group, fitted to its sentences' best scores.
 
     A sentence that finds nothing in a group scores 0 there.
@@ -447,7 +439,10 @@ def _with_chances(
         stream = streams[name]
 
         def is_inside(scored: ScoredMoment, name: str = name, group: str = group) -> bool:
-            return name in scored.evidence and streams[name].group_of(language_of(scored.video_id)) == group
+            return (
+                name in scored.evidence
+                and streams[name].group_of(languages.get(scored.video_id, "")) == group
+            )
 
         best = [max((m.score for m in result.moments if is_inside(m)), default=0.0) for result in of_group]
         chance = fit_chance(best)
@@ -462,13 +457,13 @@ def _unrelated_outcomes(
     store: Store, calibration: Calibration, results: _Results, counted: tuple[str, str]
 ) -> Iterator[Outcome]:
     """Outcomes of one group's unrelated sentences, each judged by a chance fitted without it."""
-    language_of = languages_in(store)
+    languages = store.ledger().language_of
     for part in range(_PARTS):
         others = {
             key: [result for row, result in enumerate(of_group) if row % _PARTS != part]
             for key, of_group in results.items()
         }
-        measured = Measured.of(store, _with_chances(calibration, others, language_of))
+        measured = Measured.of(store, _with_chances(calibration, others, languages))
         for row, result in enumerate(results[counted]):
             if row % _PARTS == part:
                 yield result.outcome("unrelated", measured, f"{row:06d}")

@@ -7,7 +7,6 @@ order. The true place is the passage. Users ask in their own words, so made ques
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 
 from whenabouts.index.lookup import query_words
 from whenabouts.index.store import Store
+from whenabouts.intake.files import loads
 from whenabouts.intake.opening import read_regular
 from whenabouts.streams import answering
 from whenabouts.types import Moment, UsageError, number_of
@@ -171,7 +171,7 @@ def _parsed(
 ) -> tuple[CalibrationQuestion, float | None]:
     """A question, and the duration of its video."""
     try:
-        value: Any = json.loads(line)
+        value: Any = loads(line)
     except ValueError as error:
         raise UsageError(f"{where}: not JSON ({error})") from error
     if not isinstance(value, dict):

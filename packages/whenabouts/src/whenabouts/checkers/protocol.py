@@ -108,6 +108,19 @@ class Checker(Protocol):
         """
 
 
+@dataclass(frozen=True)
+class CheckChoice:
+    """Options of a search whose first moments are looked at once more (`checking.py`).
+
+    `check` is a checker, or its name; it looks at the first `check_best` moments, within about
+    `check_seconds`.
+    """
+
+    check: Checker | str | None = None
+    check_best: int = 5
+    check_seconds: float = 60.0
+
+
 class Kind(Protocol):
     """The declarations of a kind's module; `MODELS` (`ModelCard`s) is optional."""
 

@@ -7,18 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from whenabouts.cli.options import (
-    add_check,
-    add_corpus,
-    add_format,
-    add_verb,
-    add_wait,
-    open_corpus,
-    opened_checker,
-    print_either,
-)
+from whenabouts.cli.opened import opened_checker
+from whenabouts.cli.options import add_check, add_corpus, add_format, add_verb, add_wait, open_corpus
+from whenabouts.cli.terminal import print_either
+from whenabouts.intake.lacks import check_room
 from whenabouts.types import UsageError
 
+# OpenBLAS ends the process, with the exit code of "no match", if it gets no memory.
+_ROOM_BYTES = 3 << 29
 _EPILOG = """\
 examples:
   whenabouts calibrate --corpus my.corpus
@@ -65,6 +61,7 @@ def add_parser(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure, show, and write the figures."""
+    check_room(_ROOM_BYTES)
     if options.check is not None:
         return _run_check(options)
     from whenabouts.calibration.measuring import calibrate

@@ -6,15 +6,9 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.cli.options import (
-    add_corpus,
-    add_format,
-    add_verb,
-    for_terminal,
-    open_corpus,
-    print_either,
-)
-from whenabouts.times import format_time, parse_seconds
+from whenabouts.cli.options import add_corpus, add_format, add_verb, open_corpus
+from whenabouts.cli.terminal import for_terminal, print_either
+from whenabouts.times import format_time, parse_seconds, whole_number
 from whenabouts.types import UsageError, number_of
 
 if TYPE_CHECKING:
@@ -37,7 +31,7 @@ _ACTIONS = {
     "add": "NAME VIDEO@START-END…: put moments at its end; it is made if it is not there yet",
     "remove": "NAME PLACE…: take moments out, by their numbers in the list",
     "move": "NAME FROM TO: give a moment another number",
-    "change": "NAME PLACE: trim a moment (--start, --end), write a note or tags on it",
+    "change": "NAME PLACE: trim the moment of that number (--start, --end), write a note or tags on it",
     "rename": "NAME NEW: give it another name",
     "delete": "NAME: delete it; the videos stay",
 }
@@ -56,14 +50,25 @@ def add_parser(verbs: Any) -> None:
         "(--collection NAME) and for the page. Several people may change them at once.",
         epilog=f"actions:\n{actions}\n{_EPILOG}",
     )
-    parser.add_argument("action", nargs="?", choices=tuple(_ACTIONS), metavar="ACTION", help="none: list all")
-    parser.add_argument("name", nargs="?", metavar="NAME", help="the collection")
-    parser.add_argument("values", nargs="*", metavar="VALUE", help="as below")
-    parser.add_argument("--start", metavar="TIME", help="change: where it begins, such as 12.5 or 0:12.5")
-    parser.add_argument("--end", metavar="TIME", help="change: where it ends")
-    parser.add_argument("--note", metavar="TEXT", help="change: a note; an empty one takes it away")
     parser.add_argument(
-        "--tag", action="append", metavar="TEXT", help="change: a tag (repeat for more); replaces all"
+        "action",
+        nargs="?",
+        choices=tuple(_ACTIONS),
+        metavar="ACTION",
+        help="see below; without it, all collections are listed",
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the collection")
+    parser.add_argument("values", nargs="*", metavar="VALUE", help="what the action needs, see below")
+    parser.add_argument(
+        "--start", metavar="TIME", help="with change: where the moment begins, such as 12.5 or 0:12.5"
+    )
+    parser.add_argument("--end", metavar="TIME", help="with change: where it ends")
+    parser.add_argument("--note", metavar="TEXT", help="with change: a note; an empty one takes it away")
+    parser.add_argument(
+        "--tag",
+        action="append",
+        metavar="TEXT",
+        help="with change: a tag (repeat for more); they replace the earlier ones",
     )
     add_corpus(parser)
     add_format(parser)
@@ -97,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
         collection = collections.describe(options.name, new_name=options.values[0])
     else:
         collection = _changed(collections, options)
-    print_either(options, collection.to_json, lambda: _lines(corpus, collection))
+    print_either(options, lambda: _document(corpus, collection), lambda: _lines(corpus, collection))
     return 0 if collection.items else 1
 
 
@@ -107,10 +112,11 @@ def _changed(collections: Collections, options: argparse.Namespace) -> Collectio
     ids = [item.id for item in collection.items]
 
     def at(place: str) -> str:
-        if not place.isdecimal() or not 1 <= int(place) <= len(ids):
+        number = whole_number(place)
+        if number is None or not 1 <= number <= len(ids):
             count = number_of(len(ids), "moment")
             raise UsageError(f"{collection.name!r} has {count}, no number {place}")
-        return ids[int(place) - 1]
+        return ids[number - 1]
 
     places = [at(place) for place in options.values]
     if options.action == "remove":
@@ -122,6 +128,17 @@ def _changed(collections: Collections, options: argparse.Namespace) -> Collectio
         times = {name: parse_seconds(text) for name in ("start", "end") if (text := getattr(options, name))}
         return collections.change(collection.id, places[0], note=options.note, tags=options.tag, **times)
     return collection
+
+
+def _document(corpus: Corpus, collection: Collection) -> dict[str, Any]:
+    """The collection with the path of each moment's video; None for a video that was removed."""
+    from whenabouts.export.source import shown_path
+
+    document = collection.to_json()
+    for item in document["items"]:
+        record = corpus.record(item["video_id"])
+        item["path"] = None if record is None else shown_path(record.path)
+    return document
 
 
 def _lines(corpus: Corpus, collection: Collection) -> Iterator[str]:

@@ -23,8 +23,22 @@ _MOST_BYTES = 1 << 20
 FOR_ALL_VERBS = ("corpus", "device", "json", "table")
 # What a person agrees to: what leaves the machine, who is let in, what is replaced. The current folder may
 # be a stranger's, so its file may not say these.
-_LET_IN = ("change-people", "files", "host", "show-paths", "token", "token-file")
-CONSENT = frozenset((*_LET_IN, "check", "force", "send-frames", "yes"))
+_LET_IN = (
+    *(
+        "allow",
+        "change-people",
+        "files",
+        "guests",
+        "host",
+        "show-paths",
+        "token",
+        "token-file",
+        "trust-proxy",
+    ),
+)
+# Where videos, words or a key go: a Ray cluster may also run its owner's code here.
+_SENT_TO = ("address", "check", "http", "page", "ray", "send-frames")
+CONSENT = frozenset((*_LET_IN, *_SENT_TO, "force", "yes"))
 _ENVIRONMENT = {
     "corpus": "WHENABOUTS_CORPUS",
     "token": "WHENABOUTS_TOKEN",
@@ -91,14 +105,14 @@ def parse_with_files(
 
 
 def _read(path: Path, verbs: Mapping[str, Any]) -> dict[str, Any]:
-    import tomllib
+    from whenabouts.intake.files import FormatError, parse_toml  # few runs have settings to read
 
     try:
-        document = tomllib.loads(read_regular(path, _MOST_BYTES).decode("utf-8"))
+        document = parse_toml(path, read_regular(path, _MOST_BYTES))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}; or give --no-config") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is no valid TOML: {error}") from None
+    except FormatError as error:
+        raise UsageError(str(error)) from None
     for key, value in document.items():
         if isinstance(value, dict) and key not in verbs:
             raise UsageError(f"{path}: [{key}] is no verb; tables are named {', '.join(verbs)}")
@@ -122,7 +136,7 @@ def _levels(
         for key, value in table.items():
             if key in under:
                 continue
-            if key in CONSENT and key in options and file == Path(NAME):
+            if key in options and file == Path(NAME) and (key in CONSENT or _has_address(value)):
                 raise UsageError(
                     f"{file}: {title}{key} may not stand in the file of a folder, which may be a stranger's; "
                     f"give --{key} on the command line, or write it in ~/.config/whenabouts/{NAME}"
@@ -145,6 +159,12 @@ def _levels(
     yield _Level(parser, settings, defaults)
     for word, child in under.items():
         yield from _levels(child, f"{name}.{word}", files)
+
+
+def _has_address(value: Any) -> bool:
+    """Whether a value names an address of the network, as `model` may name a chat endpoint."""
+    texts = [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
+    return any("://" in text and not text.startswith(("s3://", "file://")) for text in texts)
 
 
 def _tables(

@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from whenabouts.cli.moments import add_moments, chosen_moments
-from whenabouts.cli.options import add_force, add_format, add_verb, counting_bar, print_either, print_notes
+from whenabouts.cli.options import add_force, add_format, add_verb
+from whenabouts.cli.terminal import counting_bar, print_either, print_notes
+from whenabouts.export.moments import FileMoment
+from whenabouts.times import format_time
 from whenabouts.types import UsageError
-
-if TYPE_CHECKING:
-    from whenabouts.export.moments import FileMoment
-    from whenabouts.video.cut import Cut
+from whenabouts.video.aside import check_free, write_error
+from whenabouts.video.cut import Cut, cut, cut_name, join, suffix_for
+from whenabouts.video.encoding import is_written
+from whenabouts.video.files import printable
+from whenabouts.video.objects import source_path
 
 Show = Callable[[int, int], None]
 
@@ -69,10 +73,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _each(options: argparse.Namespace, moments: list[FileMoment], show: Show) -> list[Cut]:
-    from whenabouts.video.aside import check_free
-    from whenabouts.video.cut import cut
-    from whenabouts.video.objects import source_path
-
     targets = _targets(options, moments)
     for target in targets:
         check_free(target, force=options.force, sources=[moment.path for moment in moments])
@@ -95,9 +95,6 @@ def _each(options: argparse.Namespace, moments: list[FileMoment], show: Show) ->
 
 
 def _joined(options: argparse.Namespace, moments: list[FileMoment], show: Show) -> list[Cut]:
-    from whenabouts.video.cut import join, suffix_for
-    from whenabouts.video.objects import source_path
-
     out = Path(options.out)
     if not _names_file(out):
         out = _folder(out) / f"joined{suffix_for(source_path(moments[0].path))}"
@@ -107,9 +104,6 @@ def _joined(options: argparse.Namespace, moments: list[FileMoment], show: Show) 
 
 def _targets(options: argparse.Namespace, moments: list[FileMoment]) -> list[Path]:
     """A file for each moment."""
-    from whenabouts.video.cut import cut_name, suffix_for
-    from whenabouts.video.objects import source_path
-
     out = Path(options.out)
     if _names_file(out):
         if len(moments) > 1:
@@ -125,15 +119,11 @@ def _targets(options: argparse.Namespace, moments: list[FileMoment]) -> list[Pat
 
 def _names_file(out: Path) -> bool:
     """Whether a place is meant to be a file: it has a suffix that cuts have, and is no folder."""
-    from whenabouts.video.encoding import is_written
-
     return is_written(out) and not out.is_dir()
 
 
 def _folder(out: Path) -> Path:
     """A folder that is there, made where it was not."""
-    from whenabouts.video.aside import write_error
-
     try:
         out.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
@@ -146,9 +136,6 @@ def _folder(out: Path) -> Path:
 
 
 def _lines(cut: Cut) -> list[str]:
-    from whenabouts.times import format_time
-    from whenabouts.video.files import printable
-
     frames = f", {cut.frames} frames" if cut.frames else ""
     span = f"{format_time(cut.start)} - {format_time(cut.end)}"
     head = f"{printable(cut.path)}: {printable(cut.source)} {span} ({cut.duration:.3f} s{frames})"

@@ -6,7 +6,8 @@ import argparse
 from typing import Any
 
 from whenabouts.cli.configuration import configuration_files
-from whenabouts.cli.options import add_corpus, add_format, add_verb, keep_outer, open_corpus, print_either
+from whenabouts.cli.options import add_corpus, add_format, add_verb, keep_outer, open_corpus
+from whenabouts.cli.terminal import print_either
 
 
 def add_parser(verbs: Any) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from whenabouts.cli.options import add_corpus, add_format, add_verb, open_corpus, print_either
+from whenabouts.cli.options import add_corpus, add_format, add_verb, open_corpus
+from whenabouts.cli.terminal import print_either
+from whenabouts.duplicates import LEAST, duplicates
+from whenabouts.times import format_time
 from whenabouts.types import Moment
 
 
@@ -33,8 +36,6 @@ def add_parser(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Show the repeats; 0 with some, 1 without."""
-    from whenabouts.duplicates import LEAST, duplicates
-
     corpus = open_corpus(options)
     least = LEAST if options.least is None else options.least
     repeats = duplicates(corpus, options.videos, least=least)
@@ -53,7 +54,5 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _named(names: dict[str, str], moment: Moment) -> str:
-    from whenabouts.times import format_time
-
     name = names.get(moment.video_id) or moment.video_id
     return f"{name}@{format_time(moment.start)}-{format_time(moment.end)}"

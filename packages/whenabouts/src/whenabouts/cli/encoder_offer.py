@@ -7,6 +7,9 @@ import shlex
 import subprocess
 import sys
 
+from whenabouts.cli.terminal import for_terminal
+from whenabouts.encoders.onnx_bert import install_command
+
 
 def offer_encoder() -> None:
     """Show the command that installs the default sentence encoder, and run it with a yes.
@@ -14,8 +17,6 @@ def offer_encoder() -> None:
     Does nothing where the encoder is here or nobody sits at a terminal: the plan's note shows the command.
     Without a yes, or where the command fails, words are searched by letter.
     """
-    from whenabouts.encoders.onnx_bert import install_command
-
     command = install_command()
     if not command or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
@@ -29,8 +30,11 @@ def offer_encoder() -> None:
     try:
         code = subprocess.run(command, stdout=sys.stderr, check=False).returncode
     except OSError as error:
-        print(f"{command[0]} cannot be started: {error.strerror}", file=sys.stderr)
+        print(for_terminal(f"{command[0]} cannot be started: {error.strerror}"), file=sys.stderr)
         return
     if code:
-        print(f"the command failed (exit code {code}); going on without the encoder", file=sys.stderr)
+        print(
+            for_terminal(f"the command failed (exit code {code}); going on without the encoder"),
+            file=sys.stderr,
+        )
     importlib.invalidate_caches()

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Any
 
+from whenabouts import export
 from whenabouts.cli.moments import add_moments, chosen_moments
-from whenabouts.cli.options import add_force, add_verb, for_terminal, print_notes
-from whenabouts.types import number_of
+from whenabouts.cli.options import add_force, add_verb
+from whenabouts.cli.terminal import for_terminal, print_notes
+from whenabouts.export import format_names
+from whenabouts.export.options import DEFAULT_TITLE, Options
+from whenabouts.types import UsageError, number_of
+from whenabouts.video.aside import written_aside
+from whenabouts.video.timecode import parse_rate
+
+RESOLVE_SCRIPT = "resolve-script"
 
 _EPILOG = """\
 examples:
   whenabouts export "a red flower opens" --corpus my.corpus -k 5 --out flowers.edl
   whenabouts export --from results.json --format fcpxml --out film.fcpxml
   whenabouts export --moment friday.mp4@0:01-0:03.5 --corpus my.corpus --format csv
-  whenabouts export "sunset" --corpus my.corpus --out sunset.edl --start-timecode '10:00:00;00'"""
+  whenabouts export "sunset" --corpus my.corpus --out sunset.edl --start-timecode '10:00:00;00'
+  whenabouts export --format resolve-script --out whenabouts.py     (for DaVinci Resolve's menu of scripts)"""
 
 
 def add_parser(verbs: Any) -> None:
     """Declare the verb."""
-    from whenabouts.export import format_names
-
     parser = add_verb(
         verbs,
         "export",
@@ -33,36 +41,42 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--format",
         metavar="NAME",
-        help=f"{', '.join(format_names())} (default: the suffix of --out tells)",
+        help=f"{', '.join(format_names())} (default: the suffix of --out tells); {RESOLVE_SCRIPT}: "
+        "in place of moments, the script that reads json in DaVinci Resolve",
     )
     parser.add_argument("--out", metavar="FILE", help="file to write (default: standard output)")
     add_force(parser)
     parser.add_argument(
-        "--rate", metavar="FPS", help="frames a second of the time line (default: the first moment's file)"
+        "--rate", metavar="FPS", help="frames per second of the timeline (default: those of the first file)"
     )
     parser.add_argument(
         "--start-timecode",
         metavar="HH:MM:SS:FF",
-        help="where the time line begins (default 01:00:00:00); ; before the frames means drop-frame",
+        help="timecode of the timeline's first frame (default 01:00:00:00; written 01:00:00;00 it means "
+        "drop-frame)",
     )
     drop = parser.add_mutually_exclusive_group()
     drop.add_argument(
         "--drop-frame",
         action="store_true",
         default=None,
-        help="count 29.97 so that the clock is right (default)",
+        help="at 29.97 frames per second and its multiples, skip numbers so that the timecode agrees with "
+        "the clock (default)",
     )
     drop.add_argument(
-        "--non-drop-frame", dest="drop_frame", action="store_false", help="count every number at 29.97"
+        "--non-drop-frame",
+        dest="drop_frame",
+        action="store_false",
+        help="at 29.97 frames per second and its multiples, skip no number",
     )
     parser.add_argument("--title", metavar="TEXT", help="name of the list (default: the question)")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the list; 0 with moments, 1 without."""
-    from whenabouts import export
-
+    """Write the list, or the script for Resolve; 0 with moments, 1 without."""
     out = None if options.out in (None, "-") else options.out
+    if options.format == RESOLVE_SCRIPT:
+        return _write_script(options, out)
     export.format_of(options.format, out)  # an unknown format is refused before anything is searched
     chosen = chosen_moments(options)
     if not chosen.moments:
@@ -80,10 +94,23 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _options(options: argparse.Namespace, query: str) -> Any:
-    from whenabouts.export.options import DEFAULT_TITLE, Options
-    from whenabouts.video.timecode import parse_rate
+def _write_script(options: argparse.Namespace, out: str | None) -> int:
+    if options.query or options.like or options.from_ or options.moment or options.collection:
+        raise UsageError(
+            f"--format {RESOLVE_SCRIPT} takes no moments: it is the script that reads them; write them with "
+            "--format json"
+        )
+    script = Path(export.__file__).with_name("resolve_script.py").read_bytes()
+    if out is None:
+        _to_standard_output(script)
+        return 0
+    with written_aside(Path(out), force=options.force) as aside:
+        aside.write_bytes(script)
+    print(for_terminal(f"{out}: the script; Resolve shows it in Workspace, Scripts"), file=sys.stderr)
+    return 0
 
+
+def _options(options: argparse.Namespace, query: str) -> Any:
     return Options(
         title=options.title or options.collection or query or DEFAULT_TITLE,
         rate=parse_rate(options.rate) if options.rate else None,

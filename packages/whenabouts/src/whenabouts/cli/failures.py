@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import whenabouts
-from whenabouts.cli.options import for_terminal
+from whenabouts.cli.terminal import for_terminal
 from whenabouts.extras import lacking
+from whenabouts.intake.lacks import lack_of
 from whenabouts.types import WhenaboutsError
 
 MATCH, NO_MATCH, WRONG = 0, 1, 2
@@ -56,13 +57,16 @@ def exit_code_of(error: BaseException, arguments: Sequence[str]) -> int:
 def message_of(error: BaseException) -> str:
     """An error in words: what happened, and what to do."""
     if isinstance(error, WhenaboutsError):
-        return str(error)
+        lack = lack_of(error)
+        return str(error) if lack is None or lack in str(error) else lack
     if isinstance(error, KeyboardInterrupt):
         return "stopped"
     if lack := lacking(error):
         return lack
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+    if type(error).__name__ == "OutOfMemoryError":  # of a GPU
         return "there is not enough memory for this; give it less at once, or free some memory"
+    if lack := lack_of(error):
+        return lack
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return (
             f"{error.filename or 'output'}: the disk is full; free some space and run the same command again"

@@ -11,9 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+import whenabouts
 from whenabouts.cli.encoder_offer import offer_encoder
+from whenabouts.cli.opened import encoded_with
 from whenabouts.cli.options import (
     add_corpus,
+    add_dry_run,
     add_format,
     add_max_pixels,
     add_retriever,
@@ -21,22 +24,24 @@ from whenabouts.cli.options import (
     add_verb,
     add_wait,
     allow_pixels,
-    console,
     corpus_name,
-    encoded_with,
-    for_terminal,
     open_corpus,
-    print_json,
-    wants_json,
 )
+from whenabouts.cli.terminal import console, for_terminal, print_json, wants_json
+from whenabouts.index.records import NotACorpus
+from whenabouts.intake.lacks import check_room
 from whenabouts.streams import index_options
 from whenabouts.types import UsageError, WhenaboutsError, number_of
+from whenabouts.video.files import printable
 
 if TYPE_CHECKING:
     from whenabouts.corpus import Corpus
     from whenabouts.index.lock import Holder
     from whenabouts.index.plan import Plan
     from whenabouts.index.progress import Progress
+
+# LanceDB ends the process if it gets no memory; with the encoder of words it reserves over 2 GB of addresses.
+_ROOM_BYTES = 2 << 30
 
 _EPILOG = """\
 Running it again takes only what is new or changed, follows files that were renamed, and goes on where an
@@ -66,7 +71,7 @@ def add_parser(verbs: Any) -> None:
         "paths", nargs="*", metavar="PATH", help="files, or folders with all folders below them"
     )
     add_corpus(parser)
-    parser.add_argument("--dry-run", action="store_true", help="print the plan and stop")
+    add_dry_run(parser)
     parser.add_argument("--retry", action="store_true", help="take only the files that failed before")
     _add_choice_of_files(parser)
     _add_streams(parser)
@@ -225,11 +230,9 @@ def _corpus(options: argparse.Namespace) -> Iterator[tuple[Corpus, bool]]:
 
     A dry run without one plans against an empty one that is thrown away.
     """
-    from whenabouts.corpus import Corpus
-    from whenabouts.index.records import NotACorpus
-
+    check_room(_ROOM_BYTES)
     try:
-        corpus = Corpus(corpus_name(options))
+        corpus = whenabouts.Corpus(corpus_name(options))
     except NotACorpus:
         if options.retry:
             raise
@@ -238,10 +241,10 @@ def _corpus(options: argparse.Namespace) -> Iterator[tuple[Corpus, bool]]:
         return
     if not options.dry_run:
         is_new = not Path(corpus_name(options)).exists()
-        yield Corpus(corpus_name(options), create=True), is_new
+        yield whenabouts.Corpus(corpus_name(options), create=True), is_new
         return
     with tempfile.TemporaryDirectory() as folder:
-        yield Corpus(folder, create=True), False
+        yield whenabouts.Corpus(folder, create=True), False
 
 
 def _take_back_untouched(corpus: Corpus) -> None:
@@ -282,7 +285,7 @@ def _dry_run(corpus: Corpus, options: argparse.Namespace) -> int:
         print_json(plan.to_json())
     else:
         _say(plan.lines(), sys.stdout)
-    return _nothing(plan, options)
+    return _nothing(plan, options) or _unruled(plan)
 
 
 def _run(corpus: Corpus, options: argparse.Namespace) -> int:
@@ -306,27 +309,44 @@ def _run(corpus: Corpus, options: argparse.Namespace) -> int:
         _say([line for line in summary.lines() if line not in shown], sys.stdout)
     if summary.interrupted:
         return 130
-    # The summary lists files that failed; the command failed only if nothing can be searched.
-    return 2 if (summary.failed or summary.failed_before) and not summary.searchable else 0
+    if summary.lack:
+        print(for_terminal(f"whenabouts: {summary.lack}"), file=sys.stderr)
+        return 2
+    # The summary lists broken files; the command failed if the machine did, or if nothing can be searched.
+    if (summary.failed or summary.failed_before) and not summary.searchable:
+        return 2
+    return _unruled(plan) or (1 if summary.again else 0)
+
+
+def _unruled(plan: Plan) -> int:
+    """2, and a word on standard error, where folders were not looked at."""
+    if not plan.unruled:
+        return 0
+    folders = number_of(len(plan.unruled), "folder was", "folders were")
+    line = (
+        f"whenabouts: {folders} not looked at, because of a .whenaboutsignore that cannot be used; what the "
+        "corpus has of that is kept"
+    )
+    print(for_terminal(line), file=sys.stderr)
+    return 2
 
 
 def _nothing(plan: Plan, options: argparse.Namespace) -> int:
     """2, and a word on standard error, where the paths hold nothing that could be indexed."""
     if plan.files or plan.gone or options.retry:
         return 0
-    from whenabouts.video.files import printable
-
     where = ", ".join(printable(Path(path)) for path in options.paths)
     reason = "; ".join(why for _, why in plan.problems) or (
         "there is no video, sound or subtitle file (folders are searched through; names with a leading dot "
         "are left out)"
     )
-    print(f"whenabouts: nothing to index in {where}: {reason}", file=sys.stderr)
+    print(for_terminal(f"whenabouts: nothing to index in {where}: {reason}"), file=sys.stderr)
     return 2
 
 
 def _say_holder(holder: Holder | None) -> None:
-    print(f"waiting for another indexer ({holder or 'unknown'}) to finish …", file=sys.stderr)
+    line = f"waiting for another indexer ({holder or 'unknown'}) to finish …"
+    print(for_terminal(line), file=sys.stderr)
 
 
 def _say(lines: list[str], stream: TextIO) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from whenabouts import plugins
 from whenabouts.cli.configuration import parse_with_files
 from whenabouts.cli.failures import exit_code_of, open_outputs
-from whenabouts.cli.options import encode_anything
+from whenabouts.cli.terminal import encode_anything
 from whenabouts.cli.verbs import BRINGS, OPTIONS, Missing, Verb, extended, refuse_missing
 from whenabouts.version import __version__
 
@@ -28,10 +28,12 @@ VERBS: dict[str, Verb] = {
         "cut": "cut moments out as video files, exact to the frame",
         "collection": "put moments together: add, order, trim, note, list",
         "serve": "open a corpus as a page in the browser, and as REST",
+        "guests": "people with a link of their own to a server: add, list, remove",
         "mcp": "let an assistant search, look, collect and cut (MCP)",
         "duplicates": "what is seen again in other videos",
         "stats": "what a corpus holds",
         "people": "who speaks and who is seen: name, merge, forget",
+        "relocate": "find moved files, and tell a corpus where they are",
         "remove": "take videos out of a corpus",
         "calibrate": "measure how often the answers are wrong",
         "models": "which models there are, and fetching one",
@@ -52,7 +54,7 @@ for research:
 output: a table on a terminal, JSON in a pipe or a file; --table and --json choose
 options: the command line, else WHENABOUTS_CORPUS (for --corpus), else whenabouts.toml in this folder, else
   ~/.config/whenabouts/whenabouts.toml (corpus = "my.corpus"; a table for each verb: [search] k = 5)
-exit codes: 0 found, 1 no match, 2 wrong use or bad input"""
+exit codes: 0 found, 1 no match or files to read again, 2 wrong use or bad input"""
 
 
 def build_parser(called: Iterable[str] | None = None) -> argparse.ArgumentParser:

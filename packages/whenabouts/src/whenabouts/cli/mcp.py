@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
 import sys
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from whenabouts.cli.options import add_corpus, add_verb, corpus_name, open_corpus
-from whenabouts.extras import lacking
+from whenabouts import agents
+from whenabouts.cli.options import (
+    add_allow,
+    add_corpus,
+    add_guests,
+    add_verb,
+    corpus_name,
+    open_or_new_corpus,
+    page_address,
+)
+from whenabouts.times import whole_number
 from whenabouts.types import UsageError
+from whenabouts.workplace.guests import READ, SCOPES
+
+if TYPE_CHECKING:
+    from mcp.server.mcpserver import MCPServer
+
+    from whenabouts.corpus import Corpus
 
 _EPILOG = """\
 examples:
   whenabouts mcp --corpus my.corpus --print config      (for the settings file of a client)
   whenabouts mcp --corpus my.corpus --print skill > SKILL.md
   whenabouts mcp --corpus my.corpus --out ~/clips       (a client starts this itself)
+  whenabouts mcp --corpus my.corpus --allow ~/Videos    (it may add videos, once the user has seen the plan)
   WHENABOUTS_TOKEN=$(openssl rand -hex 16) whenabouts mcp --corpus my.corpus --http 127.0.0.1:8766"""
 
 
@@ -28,8 +46,9 @@ def add_parser(verbs: Any) -> None:
         verbs,
         "mcp",
         run,
-        description="Let an assistant search, look, collect and cut (Model Context Protocol). Without --http "
-        "it speaks over standard input and output, as clients start it.",
+        description="Let an AI assistant search a corpus, look at moments, collect and cut them (Model "
+        "Context Protocol). The assistant's program starts this command itself: `--print config` prints what "
+        "its settings need.",
         epilog=_EPILOG,
     )
     add_corpus(parser, several=True)
@@ -39,14 +58,25 @@ def add_parser(verbs: Any) -> None:
         help="print what a client's settings need (mcpServers), or a skill file that teaches an assistant",
     )
     parser.add_argument(
-        "--out", metavar="DIR", type=Path, help="folder in which it may cut clips (default: it may cut none)"
+        "--out", metavar="DIR", type=Path, help="folder for the clips that it cuts (default: it may cut none)"
     )
-    parser.add_argument("--read-only", action="store_true", help="let it collect and export nothing")
+    add_allow(parser)
+    parser.add_argument(
+        "--page",
+        metavar="URL",
+        help="where the user opens the page of this corpus (`whenabouts serve`): answers have links to it",
+    )
+    parser.add_argument(
+        "--read-only",
+        action="store_true",
+        help="let it search and look only: collect, export, cut and add nothing",
+    )
     parser.add_argument(
         "--http",
         metavar="HOST:PORT",
         help="serve over HTTP at /mcp (port 0: any); clients send the token of $WHENABOUTS_TOKEN",
     )
+    add_guests(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -55,28 +85,55 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(_configuration(options), indent=2))
         return 0
     if options.print == "skill":
-        from whenabouts import agents
-
         print(Path(agents.__file__).with_name("SKILL.md").read_text(encoding="utf-8"), end="")
         return 0
-    try:
-        from whenabouts.agents.tools import agent_server
-    except ModuleNotFoundError as error:
-        raise UsageError(lacking(error) or str(error)) from error
-    corpus = open_corpus(options)
-    corpus.check_filled()
-    # A handle for one call: calls may come at once.
-    server = agent_server(corpus.beside, out=options.out, read_only=options.read_only)
-    if options.http:
-        from whenabouts.agents.over_http import serve_agents
+    from whenabouts.agents.tools import agent_server  # needs the extra mcp
 
-        host, _, port = options.http.rpartition(":")
-        if not host or not port.isdecimal():
-            raise UsageError(f"--http {options.http}: give HOST:PORT, such as 127.0.0.1:8766")
-        serve_agents(server, host, int(port), os.environ.get("WHENABOUTS_TOKEN", ""))
+    if options.allow and options.read_only:
+        raise UsageError(
+            "--allow lets it add videos, and --read-only lets it change nothing; give one of them"
+        )
+    if options.guests and not options.http:
+        raise UsageError("--guests is for --http: over standard input and output nobody sends a token")
+    page = page_address("--page", options.page)
+    corpus = open_or_new_corpus(options)
+    adding = None
+    if options.allow:
+        from whenabouts.agents.adding import AddingTools
+
+        adding = AddingTools(corpus, options.allow)
     else:
-        server.run("stdio")
+        corpus.check_filled()
+
+    def opened() -> Corpus:
+        # A handle for one call: calls may come at once.
+        handle = corpus.beside()
+        handle.refresh()
+        return handle
+
+    def server(scopes: Collection[str] = SCOPES) -> MCPServer:
+        scopes = (READ,) if options.read_only else scopes
+        return agent_server(opened, out=options.out, page=page, adding=adding, scopes=scopes)
+
+    with contextlib.nullcontext() if adding is None else contextlib.closing(adding.runner):
+        if adding is not None:
+            adding.runner.start()
+        if options.http:
+            _serve_http(server, options)
+        else:
+            server().run("stdio")
     return 0
+
+
+def _serve_http(server: Callable[[Collection[str]], MCPServer], options: argparse.Namespace) -> None:
+    from whenabouts.agents.over_http import serve_agents
+    from whenabouts.server.settings import Settings
+
+    host, _, port = options.http.rpartition(":")
+    if not host or (number := whole_number(port)) is None:
+        raise UsageError(f"--http {options.http}: give HOST:PORT, such as 127.0.0.1:8766")
+    token = os.environ.get("WHENABOUTS_TOKEN", "")
+    serve_agents(server, Settings(host=host, port=number, token=token, guests=options.guests))
 
 
 def _configuration(options: argparse.Namespace) -> dict[str, Any]:
@@ -88,6 +145,10 @@ def _configuration(options: argparse.Namespace) -> dict[str, Any]:
         arguments += ["--corpus", place if "://" in place else str(Path(place).absolute())]
     if options.out is not None:
         arguments += ["--out", str(options.out.absolute())]
+    for folder in options.allow:
+        arguments += ["--allow", str(folder.absolute())]
+    if options.page is not None:
+        arguments += ["--page", page_address("--page", options.page)]
     if options.read_only:
         arguments.append("--read-only")
     return {"mcpServers": {"whenabouts": {"command": start[0], "args": [*start[1:], *arguments]}}}

@@ -8,14 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from whenabouts.cli.options import add_format, add_verb, for_terminal, print_either
+from whenabouts.cli.options import add_format, add_verb
+from whenabouts.cli.terminal import for_terminal, print_either
+from whenabouts.intake import hub
+from whenabouts.known_models import ListedModel, listed_models, resolved
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from whenabouts.intake.hub import HubFile, ModelCard, Pin
-    from whenabouts.known_models import ListedModel
 
 _EPILOG = """\
 examples:
@@ -72,8 +74,6 @@ def add_parser(verbs: Any) -> None:
 
 def run_list(options: argparse.Namespace) -> int:
     """Show what there is."""
-    from whenabouts.known_models import listed_models
-
     models = listed_models()
     print_either(options, lambda: [model.to_json() for model in models], lambda: _lines(models))
     return 0
@@ -103,9 +103,6 @@ def _lines(models: list[ListedModel]) -> list[str]:
 
 def run_get(options: argparse.Namespace) -> int:
     """Show what the hub says of a model, ask, fetch."""
-    from whenabouts.intake import hub
-    from whenabouts.known_models import resolved
-
     card = resolved(options.name)
     name = card.name if card else options.name
     if card is not None and card.packages:

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whenabouts.cli.options import add_corpus, add_narrowing, add_places, open_corpus, searched
+from whenabouts.cli.opened import add_narrowing, searched
+from whenabouts.cli.options import add_corpus, add_places, open_corpus
+from whenabouts.export.json import read_moments
+from whenabouts.export.moments import (
+    FileMoment,
+    check_unchanged,
+    moment_of_file,
+    moment_of_record,
+    moments_of_result,
+)
+from whenabouts.times import parse_moment
 from whenabouts.types import UsageError, WhenaboutsError
+from whenabouts.video.frame_times import frame_rate
+from whenabouts.video.objects import source_path
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
     from whenabouts.corpus import Corpus
-    from whenabouts.export.moments import FileMoment
     from whenabouts.index.records import VideoRecord
     from whenabouts.search.search_result import SearchResult
 
@@ -48,12 +58,12 @@ def add_moments(parser: argparse.ArgumentParser, *, k: int) -> None:
         "--collection", metavar="NAME", help="the moments of this collection of the corpus, in its order"
     )
     parser.add_argument(
-        "--unsure", action="store_true", help="take the best moments also where the search is not sure of any"
+        "--unsure", action="store_true", help="take the best moments even if the search is unsure of all"
     )
     parser.add_argument(
         "--all-moments",
         action="store_true",
-        help="take all K moments that the search lists, also those that are no match (default: what matched)",
+        help="take all K moments that the search lists (default: only those that match)",
     )
     add_narrowing(parser)
 
@@ -81,10 +91,9 @@ def chosen_moments(options: argparse.Namespace) -> Chosen:
 
 
 def _searched(options: argparse.Namespace) -> Chosen:
-    from whenabouts.export.moments import check_unchanged, moments_of_result
-
     result = searched(options)
-    notes = [*result.notes, *([f"not sure: {result.doubt}"] if result.doubt else [])]
+    notes = [*filter(None, [result.understood_line]), *result.notes]
+    notes += [f"not sure: {result.doubt}"] if result.doubt else []
     is_all = options.all_moments
     if not result.moments or (result.answer == "no_match" and not is_all):
         closest = f"; `whenabouts search` shows the closest, {_TAKE_ALL}" if result.moments else ""
@@ -105,9 +114,6 @@ def _left(result: SearchResult, taken: int) -> list[str]:
 
 
 def _from_file(options: argparse.Namespace) -> Chosen:
-    from whenabouts.export.json import read_moments
-    from whenabouts.export.moments import check_unchanged
-
     moments = read_moments(options.from_, all_moments=options.all_moments)
     if not moments:
         return Chosen([], (f"{options.from_}: no match, so nothing was written; {_TAKE_ALL}",))
@@ -123,8 +129,6 @@ def _from_file(options: argparse.Namespace) -> Chosen:
 
 
 def _collected(options: argparse.Namespace) -> Chosen:
-    from whenabouts.export.moments import check_unchanged
-
     corpus = open_corpus(options)
     items = corpus.collections.get(options.collection).items
     moments, missing = corpus.moments_of(items)
@@ -140,11 +144,6 @@ def _named(options: argparse.Namespace) -> list[FileMoment]:
 
 
 def _named_moment(corpus: Corpus | None, moment: str, rank: int) -> FileMoment:
-    from whenabouts.export.moments import check_unchanged, moment_of_file, moment_of_record
-    from whenabouts.times import parse_moment
-    from whenabouts.video.frame_times import frame_rate
-    from whenabouts.video.objects import source_path
-
     def rate_of(video: str) -> Fraction | None:
         place = _video(corpus, video)
         return frame_rate(place if isinstance(place, Path) else source_path(place.path))
@@ -159,8 +158,6 @@ def _named_moment(corpus: Corpus | None, moment: str, rank: int) -> FileMoment:
 
 def _video(corpus: Corpus | None, name: str) -> VideoRecord | Path:
     """A video of the corpus, or a file that is in none."""
-    from whenabouts.video.objects import source_path
-
     place = source_path(name)
     if corpus is not None:
         try:

@@ -5,15 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from whenabouts.cli.options import (
-    add_corpus,
-    add_format,
-    add_verb,
-    add_wait,
-    keep_outer,
-    open_corpus,
-    print_either,
-)
+from whenabouts.cli.options import add_corpus, add_format, add_verb, add_wait, keep_outer, open_corpus
+from whenabouts.cli.terminal import print_either
 from whenabouts.times import format_time
 from whenabouts.types import number_of
 

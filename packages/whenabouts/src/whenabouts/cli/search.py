@@ -5,37 +5,29 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from whenabouts import plugins
+from whenabouts.cli.opened import add_narrowing, corpus_and_search, searched
 from whenabouts.cli.options import (
     add_check,
     add_corpus,
     add_force,
     add_format,
-    add_narrowing,
     add_places,
     add_retriever,
     add_segments,
     add_verb,
-    console,
-    corpus_and_search,
-    counting_bar,
-    for_terminal,
-    print_json,
-    print_notes,
-    searched,
-    wants_json,
 )
+from whenabouts.cli.terminal import console, counting_bar, for_terminal, print_json, print_notes, wants_json
+from whenabouts.intake.files import refuse_overwriting
+from whenabouts.search.search_result import SearchResult, percent_beside
 from whenabouts.streams import stream as stream_named
-from whenabouts.types import UsageError, number_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from whenabouts.search.search_result import SearchResult
-    from whenabouts.types import ScoredMoment, Verdict
+from whenabouts.times import format_time
+from whenabouts.types import Moment, ScoredMoment, UsageError, Verdict, number_of
+from whenabouts.video.aside import check_free
 
 _EPILOG = """\
 examples:
@@ -47,6 +39,7 @@ examples:
   whenabouts search --like flower.jpg --corpus my.corpus
   whenabouts search --like my-holiday.mp4@1:02 --corpus my.corpus
   whenabouts search "at night" --like my-holiday.mp4@1:02-1:05 --corpus my.corpus
+  whenabouts search "the first time a bell rings in lecture-3" --corpus my.corpus
   whenabouts search "budget" --after 2024-01-01 --json | jq '.moments[0]'
   whenabouts search "a person opens the door" --corpus my.corpus --model runs/xml
   whenabouts search "a person opens the door" --corpus my.corpus --model runs/prem
@@ -127,9 +120,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _run_of_queries(options: argparse.Namespace) -> int:
     """Answer a file of queries and write the run; 0, or 1 where no query has an answer."""
-    from whenabouts.intake.files import refuse_overwriting
-    from whenabouts.video.aside import check_free
-
     if options.query is not None:
         raise UsageError("QUERY is one query and --queries is a file of them; give one of the two")
     if options.queries is None or options.out is None:
@@ -189,17 +179,20 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
 
     table = console()
     shown = result.answers
+    if result.understood:
+        table.print(for_terminal(result.understood_line), style="dim", markup=False, soft_wrap=True)
     if result.answer == "no_match":
         shown = result.moments[:_CLOSEST]
         where = "what the filters leave of this corpus" if narrowed else "this corpus"
         if result.coverage is not None and not result.coverage.is_whole and result.coverage.searched:
             where = f"the {result.coverage.searched} of {where}"
-        table.print(f"Nothing like it in {where}." + (" The closest are:" if shown else ""), style="bold")
+        closest = " The closest are:" if shown else ""
+        table.print(for_terminal(f"Nothing like it in {where}.{closest}"), style="bold")
     elif result.like:
         table.print(for_terminal(f"Like {result.like} ({result.doubt}):"), style="bold", soft_wrap=True)
     elif result.answer == "unsure":
         best = " The best are:" if shown else ""
-        table.print(f"Maybe: {result.doubt}.{best}", style="bold", soft_wrap=True)
+        table.print(for_terminal(f"Maybe: {result.doubt}.{best}"), style="bold", soft_wrap=True)
     if result.places is not None and shown:
         table.print(f"Said in {number_of(result.places.total, 'place')}, in order of time:", style="bold")
     heads = _HEADS[:-1] if result.places is not None or result.like else _HEADS
@@ -217,11 +210,15 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
         line.stylize(f"link {result.link(scored)}", span_at, span_at + len(row[2]))
         table.print(line, soft_wrap=True)
         table.print(Padding(Text.assemble(*_evidence(scored)), (0, 0, 0, widths[0] + 2)))
+        if scored.partner is not None:
+            table.print(Padding(_partner(result, scored.partner), (0, 0, 0, widths[0] + 2)), style="dim")
         if scored.verdict is not None:
             table.print(Padding(Text.assemble(*_verdict(scored.verdict)), (0, 0, 0, widths[0] + 2)))
     if result.answer == "match" and len(shown) < len(result.moments):
         hidden = len(result.moments) - len(shown)
-        table.print(f"and {hidden} more that are hardly ever right (--json lists them)", style="dim")
+        table.print(
+            for_terminal(f"and {hidden} more that are hardly ever right (--json lists them)"), style="dim"
+        )
     if result.check is not None and result.check.moments:
         table.print(for_terminal(f"checked: {result.check.line}"), style="dim", markup=False, soft_wrap=True)
     if result.coverage is not None:
@@ -229,8 +226,6 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
 
 
 def _cells(result: SearchResult, rank: int, scored: ScoredMoment) -> tuple[str, ...]:
-    from whenabouts.times import format_time
-
     moment = scored.moment
     span = f"{format_time(moment.start)} - {format_time(moment.end)}"
     return str(rank), for_terminal(result.name(scored)), span, _sureness(result, scored)
@@ -270,17 +265,19 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 def _sureness(result: SearchResult, scored: ScoredMoment) -> str:
     """The word for a moment, and the probability beside it."""
-    from whenabouts.search.search_result import percent_beside
-
     word = result.word_of(scored)
     percent = percent_beside(word, scored.confidence)
     return word if percent is None else f"{word}, {percent} %"
 
 
+def _partner(result: SearchResult, partner: Moment) -> str:
+    """Where the other event of an ordered question is."""
+    relation = next(rule.name for rule in result.understood if rule.name in ("after", "before"))
+    return f"{relation} {format_time(partner.start)} - {format_time(partner.end)}"
+
+
 def _verdict(verdict: Verdict) -> list[tuple[str, str]]:
     """What a checker said of a moment."""
-    from whenabouts.times import format_time
-
     parts = [("match " if verdict.matches else "no match ", "green" if verdict.matches else "red")]
     if verdict.start is not None and verdict.end is not None:
         parts.append((f"({format_time(verdict.start)} - {format_time(verdict.end)}) ", ""))

@@ -7,23 +7,33 @@ import os
 from pathlib import Path
 from typing import Any
 
+from whenabouts.cli.opened import encoded_with
 from whenabouts.cli.options import (
     add_access,
+    add_allow,
     add_check,
     add_corpus,
+    add_guests,
     add_max_pixels,
+    add_proxy,
     add_verb,
     allow_pixels,
-    encoded_with,
-    open_corpus,
+    open_or_new_corpus,
+    proxy_settings,
 )
+from whenabouts.cli.terminal import for_terminal
+from whenabouts.intake.lacks import check_files, check_room
 from whenabouts.intake.opening import read_regular
+from whenabouts.server.settings import Limits, Settings, default_cache, named_models
 from whenabouts.types import UsageError
 
 _MOST_TOKEN_BYTES = 4096
+_ROOM_BYTES, _FILES = 2 << 30, 64
+"""What a server needs to start under a limit; its threads and connections come after that."""
 _EPILOG = """\
 examples:
   whenabouts serve --corpus my.corpus
+  whenabouts serve --corpus my.corpus --allow ~/Videos      (a page that can add videos)
   whenabouts serve --corpus my.corpus --model runs/xml
   WHENABOUTS_TOKEN=$(openssl rand -hex 16) whenabouts serve --corpus my.corpus --host 0.0.0.0"""
 
@@ -34,8 +44,9 @@ def add_parser(verbs: Any) -> None:
         verbs,
         "serve",
         run,
-        description="Search in a browser: results with pictures, a player, match curves. And REST for "
-        "programs (/openapi.json). Only this machine can reach it, unless --host and a token say otherwise.",
+        description="Search in a browser: results with pictures, a player, and curves of how well each part "
+        "of a video fits. Programs use REST (/openapi.json). Only this machine can reach it, unless "
+        "--host and a token say otherwise.",
         epilog=_EPILOG,
     )
     add_corpus(parser, several=True)
@@ -58,6 +69,7 @@ def add_parser(verbs: Any) -> None:
         default=[],
         help="serve only videos under this folder (repeat for more; default: the folders that were indexed)",
     )
+    add_allow(parser)
     parser.add_argument(
         "--show-paths",
         action=argparse.BooleanOptionalAction,
@@ -90,6 +102,8 @@ def _add_access(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="read that secret from a file, as systemd, Compose and Kubernetes hand secrets over",
     )
+    add_guests(parser)
+    add_proxy(parser)
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
@@ -99,7 +113,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=int,
         default=1,
-        help="serve with so many processes, for many clients at once (default 1; a core each, memory each)",
+        help="processes that serve many clients at once (default 1); each takes a core and memory of its own",
     )
     parser.add_argument(
         "--memory",
@@ -128,9 +142,10 @@ def _token(options: argparse.Namespace) -> str:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until stopped."""
+    check_room(_ROOM_BYTES)
+    check_files(_FILES)
     allow_pixels(options)
     from whenabouts.server.run import serve
-    from whenabouts.server.settings import Limits, Settings, default_cache, named_models
 
     memory = {} if options.memory is None else {"memory_bytes": options.memory << 20}
     settings = Settings(
@@ -141,14 +156,17 @@ def run(options: argparse.Namespace) -> int:
         cache_bytes=options.cache_size << 20,
         models=named_models(options.model),
         files=tuple(options.files),
+        allow=tuple(options.allow),
         show_paths=options.show_paths,
         change_people=options.change_people,
         limits=Limits(job_seconds=options.time_limit, **memory),
         check=options.check or "",
         send_frames=options.send_frames,
+        guests=options.guests,
+        **proxy_settings(options),
     )
-    corpus = open_corpus(options)
+    corpus = open_or_new_corpus(options)
     for model in options.model:
         encoded_with(corpus, model)
-    serve(corpus, settings, lambda line: print(line, flush=True), options.processes)
+    serve(corpus, settings, lambda line: print(for_terminal(line), flush=True), options.processes)
     return 0

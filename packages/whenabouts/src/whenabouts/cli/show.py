@@ -5,15 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from whenabouts.cli.options import (
-    add_corpus,
-    add_format,
-    add_verb,
-    open_corpus,
-    print_json,
-    print_lines,
-    wants_json,
-)
+from whenabouts.cli.options import add_corpus, add_format, add_verb, add_where, open_corpus
+from whenabouts.cli.terminal import print_json, print_lines, wants_json
+from whenabouts.shown import indexed_at
 from whenabouts.times import format_time
 from whenabouts.types import Video
 
@@ -29,6 +23,13 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument("what", nargs="?", metavar="VIDEO[@START-END]", help="without it: list all videos")
     parser.add_argument(
         "--language", metavar="CODE", help="the words of the subtitles in this language, such as de"
+    )
+    add_where(parser)
+    parser.add_argument(
+        "--sort",
+        choices=("id", "name", "date", "length", "added"),
+        default="id",
+        help="order of the list; the newest, longest or last added first (default: id)",
     )
     add_corpus(parser)
     add_format(parser)
@@ -48,10 +49,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list(corpus: Any, options: argparse.Namespace) -> int:
-    from whenabouts.index.absent import is_gone
-
-    videos = corpus.videos()
-    gone = {record.video_id for record in corpus.records() if is_gone(record)}
+    newest_first = options.sort in ("date", "length", "added")
+    videos = corpus.videos(where=options.where, sort=options.sort, descending=newest_first)
+    records = {record.video_id: record for record in corpus.records()}
+    gone = {name for name, record in records.items() if record.is_gone}
     if wants_json(options):
         print_json(
             [
@@ -61,6 +62,7 @@ def _list(corpus: Any, options: argparse.Namespace) -> int:
                     "path": v.path,
                     "metadata": dict(v.metadata),
                     "gone": v.id in gone,
+                    "streams_indexed_at": indexed_at(records[v.id]),
                 }
                 for v in videos
             ]

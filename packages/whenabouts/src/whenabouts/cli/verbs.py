@@ -29,7 +29,7 @@ class VerbOptions(NamedTuple):
 
 
 BRINGS = {
-    "bench": "evaluate compare report convert datasets relevance build judge judgements",
+    "bench": "evaluate bench compare report convert datasets relevance build judge judgements",
     "research": "train run features import-checkpoint explain",
     "cluster": "deploy",
 }

@@ -7,17 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from whenabouts.cli.options import (
-    add_corpus,
-    add_format,
-    add_verb,
-    open_corpus,
-    print_json,
-    print_lines,
-    wants_json,
-)
-from whenabouts.extras import lacking
-from whenabouts.types import UsageError
+from whenabouts.cli.options import add_corpus, add_format, add_verb, open_corpus
+from whenabouts.cli.terminal import for_terminal, print_json, print_lines, wants_json
+from whenabouts.watching import watch
 
 _EPILOG = """\
 examples:
@@ -31,9 +23,9 @@ def add_parser(verbs: Any) -> None:
         verbs,
         "watch",
         run,
-        description="Follow folders until stopped: files that appear, change, move or are deleted are "
-        "indexed within seconds, as `index` did it; half-copied ones are waited for. A folder that is "
-        "missing or empty takes nothing out.",
+        description="Follow folders until Ctrl-C: the corpus follows within seconds when a file appears, "
+        "changes, moves or is deleted. New files get the streams that the corpus has; half-copied ones are "
+        "waited for. If a folder is missing or empty, perhaps for want of its disk, its videos stay.",
         epilog=_EPILOG,
     )
     parser.add_argument("paths", nargs="+", metavar="PATH", type=Path, help="folders")
@@ -43,14 +35,11 @@ def add_parser(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Say what came of each change, until Ctrl-C."""
-    try:
-        import watchfiles  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise UsageError(lacking(error) or str(error)) from error
-    from whenabouts.watching import watch
+    import watchfiles  # noqa: F401 (where it is missing, say so before the corpus is opened)
 
     corpus = open_corpus(options)
-    print(f"watching {', '.join(map(str, options.paths))}; Ctrl-C ends", file=sys.stderr, flush=True)
+    line = f"watching {', '.join(map(str, options.paths))}; Ctrl-C ends"
+    print(for_terminal(line), file=sys.stderr, flush=True)
     for summary in watch(corpus, options.paths):
         if wants_json(options):
             print_json(summary.to_json())

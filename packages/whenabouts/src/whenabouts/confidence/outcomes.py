@@ -48,7 +48,8 @@ class Outcome:
     without calibration.
 
     - `right`: the best moment overlaps the true one.
-    - `literal`: every word of the question occurs in a stream's best moment, or its score stands out.
+    - `literal`: never "no match": a stream's best moment has every word, its score stands out, or nothing was
+      compared by meaning.
     - `near`: every word occurs in it or around it.
     - `name`: the question is a name or a rare term that is said there.
     - `in_five`: the probability that one of its first five moments is right, None if unknown.

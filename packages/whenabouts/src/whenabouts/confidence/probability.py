@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib.resources import files
@@ -73,6 +73,10 @@ class Chance:
         if height > 30:
             return height
         return -math.log(-math.expm1(-math.exp(-max(-30.0, height))) or 5e-324)
+
+    def surprises(self, scores: Iterable[float]) -> list[float]:
+        """The `surprise` of each score."""
+        return [*map(self.surprise, scores)]
 
     def to_json(self) -> dict[str, Any]:
         return {"place": self.place, "scale": self.scale}
@@ -291,12 +295,17 @@ class Probability:
         curve = self.words_five if has_words else self.others_five
         return with_adjustment(share_of(curve.log_odds_of(first)), self.adjustment)
 
-    def of_later(self, first: Features, probability: float, later: Features, *, has_words: bool) -> float:
-        """The probability of a later moment, from the first one's and the difference of their features."""
+    def of_later(
+        self, first: Features, probability: float, later: Sequence[Features], *, has_words: bool
+    ) -> list[float]:
+        """The probability of each later moment, from the first one's and the difference of their features."""
         weights = (self.words if has_words else self.others).weights
-        differs = sum(weights.get(name, 0.0) * (getattr(later, name) - getattr(first, name)) for name in OWN)
-        below = self.later + self.gap * (first.surprise - later.surprise)
-        return min(probability, share_of(log_odds(probability) + self.adjustment.slope * differs - below))
+        worth, odds, shares = [(name, weights.get(name, 0.0)) for name in OWN], log_odds(probability), []
+        for own in later:
+            differs = sum(weight * (getattr(own, name) - getattr(first, name)) for name, weight in worth)
+            below = self.later + self.gap * (first.surprise - own.surprise)
+            shares.append(min(probability, share_of(odds + self.adjustment.slope * differs - below)))
+        return shares
 
     def interval(self, probability: float, clips: int) -> tuple[float, float]:
         """The 95 % interval of a probability on a corpus of `clips` clips, by the scatter of the curve.

@@ -32,8 +32,10 @@ from whenabouts.encoders.protocol import (
     check_texts,
     fingerprint,
 )
+from whenabouts.intake.files import FormatError, loads
 from whenabouts.intake.hub import ModelCard
 from whenabouts.intake.opening import open_regular
+from whenabouts.intake.own_files import own_file
 
 if TYPE_CHECKING:
     import tokenizers
@@ -145,7 +147,7 @@ def _read_recipe(folder: Path) -> _Recipe | str:
             return problem
         pooling = _pooling(folder, modules)
         return pooling if pooling not in ("mean", "cls") else _recipe(folder, config, pooling)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, FormatError) as error:
         return f"its configuration cannot be read ({error})"
 
 
@@ -172,7 +174,7 @@ def _pooling(folder: Path, modules: list[dict[str, Any]] | None) -> Pooling | st
     """ "mean" or "cls", or a clause that names the model's other pooling."""
     if modules is None:
         return "mean"  # as sentence-transformers does
-    config = _json(folder / modules[1]["path"] / "config.json")
+    config = _json(own_file(folder, modules[1]["path"]) / "config.json")
     flags = [key for key, on in config.items() if key.startswith(_POOLING_FLAG) and on is True]
     named = config.get("pooling_mode")  # newer folders have a name, older ones a flag for each mode
     modes = [f"{_POOLING_FLAG}{named}"] if isinstance(named, str) else flags
@@ -230,12 +232,19 @@ def _map_weights(file: Path) -> dict[str, NDArray[np.generic]]:
     The package safetensors would copy all of it. The format: https://github.com/huggingface/safetensors (8
     bytes of header length, JSON, data).
     """
-    with open_regular(file) as stream:
-        mapped = np.memmap(stream, dtype=np.uint8, mode="r")
+    try:
+        with open_regular(file) as stream:
+            return _views(np.memmap(stream, dtype=np.uint8, mode="r"))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        problem = f"is cut short, damaged or not a safetensors file ({str(error)[:80]!r})"
+        raise FormatError(file, problem) from None
+
+
+def _views(mapped: NDArray[np.uint8]) -> dict[str, NDArray[np.generic]]:
     header_size = int.from_bytes(mapped[:8].tobytes(), "little")
     if header_size > mapped.size - 8:
-        raise ValueError(f"{file} is cut short or not a safetensors file")
-    header = json.loads(mapped[8 : 8 + header_size].tobytes())
+        raise ValueError(f"a header of {header_size:,} bytes")
+    header = loads(mapped[8 : 8 + header_size].tobytes())
     tensors: dict[str, NDArray[np.generic]] = {}
     for name, entry in header.items():
         kind = _DTYPES.get(entry.get("dtype", ""))
@@ -243,7 +252,7 @@ def _map_weights(file: Path) -> dict[str, NDArray[np.generic]]:
             continue  # metadata, or an integer buffer such as position_ids
         start, end = (8 + header_size + offset for offset in entry["data_offsets"])
         if end > mapped.size:
-            raise ValueError(f"{file} is cut short: {name} would end at byte {end} of {mapped.size}")
+            raise ValueError(f"{name} would end at byte {end} of {mapped.size}")
         values = np.asarray(mapped[start:end].view(kind).reshape(entry["shape"]))
         if entry["dtype"] == "BF16":  # the upper half of a float32
             values = (values.astype(np.uint32) << 16).view(np.float32)

@@ -9,6 +9,7 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from whenabouts.intake.lacks import MachineLack
 from whenabouts.types import UsageError, WhenaboutsError
 
 Role = Literal["text", "images", "clips", "sound", "voices"]
@@ -16,6 +17,10 @@ Role = Literal["text", "images", "clips", "sound", "voices"]
 
 class EncoderUnavailable(WhenaboutsError):
     """There is no such encoder, or it cannot be used here; the message has a remedy."""
+
+
+class EncoderLack(EncoderUnavailable, MachineLack):
+    """The machine lacks what is needed to load an encoder."""
 
 
 class EncoderOutOfMemory(WhenaboutsError):

@@ -15,8 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whenabouts.encoders.protocol import EncoderOutOfMemory, EncoderStatus, EncoderUnavailable, Role
+from whenabouts.encoders.protocol import (
+    EncoderLack,
+    EncoderOutOfMemory,
+    EncoderStatus,
+    EncoderUnavailable,
+    Role,
+)
 from whenabouts.intake import hub
+from whenabouts.intake.files import FormatError
+from whenabouts.intake.lacks import is_memory, lack_of
 from whenabouts.intake.opening import open_regular
 
 _log = logging.getLogger(__name__)
@@ -297,16 +305,25 @@ def loading(name: str, extra: str) -> Iterator[None]:
     except EncoderUnavailable:
         raise
     except ImportError as error:
+        if lack := lack_of(error):
+            raise EncoderLack(f"{name}: {lack}") from error
         raise EncoderUnavailable(
             f"{name}: {error.name or error} cannot be imported ({error}); `pip install 'whenabouts[{extra}]'`"
         ) from error
+    except FormatError as error:
+        raise EncoderUnavailable(f"{name}: the model cannot be loaded: {error}") from error
     except (OSError, ValueError, KeyError, RuntimeError, TypeError, AttributeError, MemoryError) as error:
         if is_out_of_memory(error):
-            raise EncoderUnavailable(
+            kind = EncoderLack if is_memory(error) else EncoderUnavailable
+            raise kind(
                 f"{name}: needs more memory than there is; name a smaller model, or end other programs"
             ) from error
+        if lack := lack_of(error):
+            raise EncoderLack(f"{name}: {lack}") from error
         raise EncoderUnavailable(f"{name}: the model cannot be loaded: {error}") from error
     except Exception as error:
+        if lack := lack_of(error):
+            raise EncoderLack(f"{name}: {lack}") from error
         if type(error).__module__.startswith(("safetensors", "huggingface_hub", "onnxruntime", "builtins")):
             raise EncoderUnavailable(f"{name}: the model cannot be loaded: {error}") from error
         raise

@@ -12,8 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
+from whenabouts.export.options import Options
+from whenabouts.export.timeline import ended
 from whenabouts.plugins import modules_declaring
 from whenabouts.types import UsageError, WhenaboutsError
+from whenabouts.video.aside import check_free, written_aside
 
 if TYPE_CHECKING:
     from whenabouts.export.moments import FileMoment
@@ -68,8 +71,6 @@ def render(
     path: str | Path | None = None,
 ) -> tuple[bytes, list[str]]:
     """A list as bytes, and notes for the user."""
-    from whenabouts.export.options import Options
-
     module = format_of(format, path)
     if not moments:
         raise UsageError("nothing to export: no moment was found or given")
@@ -85,8 +86,6 @@ def _inside_files(moments: Sequence[FileMoment], options: Options) -> tuple[list
 
     Raises UsageError for a moment that starts after the end of its file.
     """
-    from whenabouts.export.timeline import ended
-
     inside: list[FileMoment] = []
     notes: dict[str, None] = {}
     for moment in moments:
@@ -114,8 +113,6 @@ def write(
     No partial file is left. Raises UsageError for an unknown format, no moments, or an existing file (unless
     `force`); WhenaboutsError if a source cannot be read or the file cannot be written.
     """
-    from whenabouts.video.aside import check_free, written_aside
-
     place = Path(path)
     format_of(format, place)
     check_free(place, force=force, sources=[moment.path for moment in moments])

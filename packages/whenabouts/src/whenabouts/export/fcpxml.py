@@ -9,10 +9,11 @@ from fractions import Fraction
 from typing import IO
 from xml.etree import ElementTree
 
+from whenabouts.export.marker import marker_name, marker_note
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.source import Source
-from whenabouts.export.text import number, one_line, share
+from whenabouts.export.text import one_line
 from whenabouts.export.timeline import Event, Timeline, make_timeline
 from whenabouts.times import can_drop
 
@@ -21,11 +22,12 @@ SUFFIXES = (".fcpxml",)
 MEDIA_TYPE = "application/xml"
 _VERSION = "1.10"
 _DEFAULT_SIZE = (1920, 1080)
-_LONGEST_NOTE = 1000
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """A project whose spine holds the moments, one asset clip each."""
+    """A project whose spine holds the moments: an asset clip each, with a note, a marker and its tags as
+    keywords.
+    """
     timeline = make_timeline(moments, options, rates="standard")
     root = ElementTree.Element("fcpxml", version=_VERSION)
     resources = ElementTree.SubElement(root, "resources")
@@ -132,14 +134,15 @@ def _asset_clip(
     else:
         facts["audioRole"] = "dialogue"
     element = ElementTree.SubElement(spine, "asset-clip", facts)
-    texts = [one_line(moment.query), one_line(moment.text), _scores(moment)]
-    if note := one_line(" | ".join(filter(None, texts)), _LONGEST_NOTE):
+    note = marker_note(moment)
+    if note:
         ElementTree.SubElement(element, "note").text = note
-
-
-def _scores(moment: FileMoment) -> str:
-    facts = [("score", number(moment.score)), ("confidence", share(moment.confidence))]
-    return " ".join(f"{name} {value}" for name, value in facts if value)
+    # The document type wants markers and keywords after the note, with times of the clip's own.
+    marker = {"start": facts["start"], "duration": _seconds(1 / event.rate), "value": marker_name(moment)}
+    ElementTree.SubElement(element, "marker", marker | ({"note": note} if note else {}))
+    span = {"start": facts["start"], "duration": facts["duration"]}
+    for tag in filter(None, map(one_line, moment.tags)):
+        ElementTree.SubElement(element, "keyword", span | {"value": tag})
 
 
 def _seconds(value: Fraction) -> str:

@@ -14,6 +14,7 @@ from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.source import file_url, shown_path
 from whenabouts.export.timeline import frame_numbers
+from whenabouts.intake.files import loads
 from whenabouts.intake.opening import read_regular
 from whenabouts.search.search_result import is_matched
 from whenabouts.types import Answer, UsageError, WhenaboutsError
@@ -55,6 +56,8 @@ def _record(moment: FileMoment, options: Options, notes: list[str]) -> dict[str,
         "confidence": moment.confidence,
         "text": moment.text,
         "query": moment.query,
+        "note": moment.note,
+        "tags": list(moment.tags),
         "link": f"{file_url(moment.path)}#t={moment.start:.3f},{moment.end:.3f}",
         "first_frame": None if frames is None else frames.first,
         "end_frame": None if frames is None else frames.end,
@@ -100,12 +103,12 @@ def read_moments(path: str | Path, *, all_moments: bool = False) -> list[FileMom
 def _document(path: Path) -> Any:
     name = shown_path(str(path))
     try:
-        return json.loads(read_regular(path, _MOST_BYTES), parse_constant=_no_constant)
+        return loads(read_regular(path, _MOST_BYTES), parse_constant=_no_constant)
     except OSError as error:
         raise ResultsError(
             f"{name}: cannot be read ({error.strerror}); give what `whenabouts search --json` printed"
         ) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ResultsError(
             f"{name}: is not JSON ({error}); give what `whenabouts search --json` printed"
         ) from None
@@ -154,6 +157,8 @@ class _Reader:
             confidence=confidence,
             text=self.text(value, where, "text", default=""),
             query=self.text(value, where, "query", default=query),
+            note=self.text(value, where, "note", default=""),
+            tags=self._tags(value, where),
         )
 
     def number(self, holder: Mapping[str, Any], where: str, key: str) -> float | None:
@@ -171,6 +176,12 @@ class _Reader:
         if not isinstance(value, str) or len(value) > _LONGEST_TEXT:
             self.refuse(f"{where}.{key}".lstrip("."), value, "text")
         return value
+
+    def _tags(self, holder: Mapping[str, Any], where: str) -> tuple[str, ...]:
+        tags = holder.get("tags", [])
+        if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+            self.refuse(f"{where}.tags", tags, "a list of texts")
+        return tuple(tags)
 
     def _path(self, holder: Mapping[str, Any], where: str) -> str:
         """The file's path: absolute, and existing. A name that is not Unicode is taken from the link."""

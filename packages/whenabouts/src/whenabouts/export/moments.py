@@ -23,7 +23,7 @@ class FileMoment:
     """A moment of a file: [start, end) in seconds, from 0 at the file's start.
 
     `path` is absolute; `name` is for display. `score` and `confidence` are None, and `query` is "", for a
-    moment that was named instead of found.
+    moment that was named instead of found. `note` and `tags` are those of a collection.
     """
 
     rank: int
@@ -36,6 +36,8 @@ class FileMoment:
     confidence: float | None = None
     text: str = ""
     query: str = ""
+    note: str = ""
+    tags: tuple[str, ...] = ()
 
     @property
     def duration(self) -> float:

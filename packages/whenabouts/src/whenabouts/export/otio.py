@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import IO, Any
 
+from whenabouts.export.marker import marker_name, marker_note
 from whenabouts.export.moments import FileMoment
 from whenabouts.export.options import Options
 from whenabouts.export.text import one_line
@@ -23,7 +24,10 @@ MEDIA_TYPE = "application/json"
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """A time line with a video and an audio track, if there are pictures and sound."""
+    """A time line with a video and an audio track, if there are pictures and sound.
+
+    Each moment has one marker over its whole length, on its picture or else on its sound.
+    """
     timeline = make_timeline(moments, options, rates="own")
     tracks = []
     if any(event.source.times is not None for event in timeline.events):
@@ -46,7 +50,13 @@ def _track(kind: str, timeline: Timeline) -> dict[str, Any]:
     children = []
     for event in timeline.events:
         has = event.source.times is not None if kind == "Video" else event.source.channels > 0
-        children.append(_clip(event) if has else _item("Gap.1", "", _range(0, event.length, timeline.rate)))
+        if not has:
+            children.append(_item("Gap.1", "", _range(0, event.length, timeline.rate)))
+            continue
+        clip = _clip(event)
+        if kind == "Video" or event.source.times is None:
+            clip["markers"] = [_marker(event.moment, clip["source_range"])]
+        children.append(clip)
     return _item("Track.1", kind) | {"children": children, "kind": kind}
 
 
@@ -70,6 +80,8 @@ def _clip(event: Event) -> dict[str, Any]:
         "video_id": one_line(moment.video_id),
         "query": one_line(moment.query),
         "text": one_line(moment.text),
+        "note": one_line(moment.note),
+        "tags": [one_line(tag) for tag in moment.tags],
         "score": moment.score,
         "confidence": moment.confidence,
         "start": moment.start,
@@ -88,6 +100,18 @@ def _clip(event: Event) -> dict[str, Any]:
         "metadata": {"whenabouts": facts},
         "media_references": {"DEFAULT_MEDIA": media},
         "active_media_reference_key": "DEFAULT_MEDIA",
+    }
+
+
+def _marker(moment: FileMoment, marked: dict[str, Any]) -> dict[str, Any]:
+    facts = {"note": one_line(moment.note), "tags": [one_line(tag) for tag in moment.tags]}
+    return {
+        "OTIO_SCHEMA": "Marker.2",
+        "metadata": {"whenabouts": facts},
+        "name": marker_name(moment),
+        "color": "GREEN",
+        "marked_range": marked,
+        "comment": marker_note(moment),
     }
 
 

@@ -4,17 +4,27 @@ owner.
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whenabouts.index.records import VideoRecord
-from whenabouts.video.files import Findings, SourceFile, printable, sidecars_of
-from whenabouts.video.objects import ObjectPath, source_path
+from whenabouts.types import UsageError
+from whenabouts.video.files import (
+    Findings,
+    SourceFile,
+    content_hash,
+    modified_ns,
+    printable,
+    sidecars_of,
+)
+from whenabouts.video.objects import source_path
 
 if TYPE_CHECKING:
+    from whenabouts.index.ledger import Ledger
     from whenabouts.index.store import Store
 
 _FACT = "removed"
@@ -36,10 +46,10 @@ def removed_files(store: Store) -> list[RemovedFile]:
     return [RemovedFile(**row) for row in fact.get("files", ())]
 
 
-def remember_removed(store: Store, files: Iterable[RemovedFile]) -> None:
-    """Add files to the list of removed ones; one entry per path."""
+def removed_with(store: Store, files: Iterable[RemovedFile]) -> dict[str, Any]:
+    """The facts that add files to the list of removed ones; one entry per path."""
     merged = {file.path: file for file in [*removed_files(store), *files]}
-    store.put_fact(_FACT, {"files": [asdict(file) for file in merged.values()]})
+    return {_FACT: {"files": [asdict(file) for file in merged.values()]}}
 
 
 def forget_removed(store: Store, files: Iterable[RemovedFile]) -> None:
@@ -64,8 +74,8 @@ def as_pruned(record: VideoRecord) -> RemovedFile:
 class AbsentFiles:
     """Rows of the ledger whose file is missing, and files on disk that stay out of the corpus.
 
-    `gone` are the rows at or under the paths of `findings` whose files are missing. With `again`, nothing
-    stays out.
+    `gone` are the rows at or under the paths of `findings` whose files are missing, but not those in folders
+    that could not be looked at: a file may have another name there. With `again`, nothing stays out.
     """
 
     def __init__(
@@ -76,9 +86,15 @@ class AbsentFiles:
         *,
         again: bool,
     ) -> None:
-        searched = set(findings.searched)
+        searched, unseen = set(findings.searched), {*findings.unseen, *map(_real, findings.unseen)}
         self.gone = [
-            record for record in ledger if _is_under(record.path, searched) and _is_gone(record.path)
+            record
+            for record in ledger
+            if _is_under(record.path, searched)
+            and _is_gone(record.path)
+            and not (
+                _is_under(record.path, unseen) or (unseen and _is_under(str(_real(record.path)), unseen))
+            )
         ]
         self.readmitted: list[RemovedFile] = []
         self._again = again
@@ -145,10 +161,64 @@ def _is_under(path: str, places: set[Path]) -> bool:
     return bool(places) and (place in places or not places.isdisjoint(place.parents))
 
 
-def is_gone(record: VideoRecord) -> bool:
-    """Whether a video's file is not there any more; of object stores what the last index run saw."""
-    path = source_path(record.path)
-    return record.state == "gone" or not (isinstance(path, ObjectPath) or path.exists())
+def relocated(ledger: Ledger, record: VideoRecord, path: str | os.PathLike[str]) -> VideoRecord:
+    """The record of a missing file with the path where the file is now.
+
+    Raises UsageError where the old file is still there, where the new one is missing, belongs to another
+    video or has other content.
+    """
+    place = source_path(path).absolute()
+    name = printable(place)
+    if not record.is_gone:
+        raise UsageError(
+            f"{record.video_id} is still at {printable(source_path(record.path))}; nothing to mend"
+        )
+    if taken := next((each for each in ledger.records if each.path == str(place)), None):
+        raise UsageError(f"{name} is {taken.video_id} in this corpus; name the file of {record.video_id}")
+    try:
+        status, new_hash = place.stat(), content_hash(place)
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror or error}; name the file as it is now") from None
+    if new_hash != record.content_hash:
+        raise UsageError(
+            f"{name} has other content than {record.video_id}; `whenabouts index` takes it as new"
+        )
+    return replace(
+        record, path=str(place), size=status.st_size, modified_ns=modified_ns(status), state="done"
+    )
+
+
+def found_again(ledger: Ledger, files: Iterable[SourceFile]) -> list[VideoRecord]:
+    """The records of missing files whose content is among `files`, with the paths where it is now.
+
+    Only files of a missing size are read. Of several copies the first counts; a file that cannot be read is
+    skipped.
+    """
+    missing: dict[int, list[VideoRecord]] = defaultdict(list)
+    for record in ledger.records:
+        if record.content_hash and record.state != "failed" and record.is_gone:
+            missing[record.size].append(record)
+    taken = {record.path: record.video_id for record in ledger.records}
+    relocated_records = []
+    for file in files:
+        path = str(file.path)
+        alike = [each for each in missing[file.size] if taken.get(path) in (None, each.video_id)]
+        if not alike:
+            continue
+        try:
+            content = content_hash(file.path)
+        except OSError:
+            continue
+        same = next((each for each in alike if each.content_hash == content), None)
+        if same is not None:
+            missing[file.size].remove(same)
+            relocated_records.append(replace(same, path=path, modified_ns=file.modified_ns, state="done"))
+    return relocated_records
+
+
+def _real(path: str | Path) -> Path:
+    """A path with links resolved, as far as it exists."""
+    return Path(os.path.realpath(path))
 
 
 def _is_gone(path: str) -> bool:

@@ -31,6 +31,7 @@ from whenabouts.index.store import Store, unlike_its_file
 from whenabouts.index.transcripts import Speech, heard_by
 from whenabouts.index.work import Work
 from whenabouts.index.workers import Failed, Message, Part
+from whenabouts.intake.lacks import MachineLack, check_room, lack_of
 from whenabouts.video.cue import Cue
 from whenabouts.video.cues import CueTrack
 from whenabouts.video.language import language_of_track
@@ -44,6 +45,8 @@ _log = logging.getLogger(__name__)
 _WRITE_VIDEOS = 64
 _WRITE_ROWS = 20_000
 _WRITE_SECONDS = 5.0
+# LanceDB ends the process if it gets no memory for a write.
+_WRITE_ROOM_BYTES = 256 << 20
 
 
 def build(
@@ -83,6 +86,13 @@ def build(
         executor.run(plan.work, writer.take)
     except KeyboardInterrupt:
         summary.interrupted = True
+    except Exception as error:
+        lack = lack_of(error)
+        if lack is None or isinstance(error, StoreError):
+            raise
+        with uninterrupted():
+            writer.write()
+        raise MachineLack(f"{lack}; what was finished is kept: run the same command again") from error
     try:
         with uninterrupted():
             writer.write()
@@ -131,7 +141,7 @@ class _Writer:
             work = self._plan.work[message.number]
             try:
                 self._handle(work, message)
-            except StoreError:
+            except (StoreError, MachineLack):
                 raise
             except Exception as error:
                 # A fault in one file's data must not stop the others.
@@ -167,6 +177,11 @@ class _Writer:
         self._read.pop(work.task.number, None)
         _log.warning("%s", named(work.task.path, error))
         self._summary.failed.append((work.task.path, error))
+        if message.lack:
+            self._summary.lack = error
+            return
+        if message.again:
+            self._summary.again.append(work.task.path)
         file = work.file
         # Clips of an earlier run stay searchable; only the state says that the file is now broken.
         row = work.record or VideoRecord(failed_id_for(file.path), str(file.path), kind=file.kind)
@@ -243,7 +258,11 @@ class _Writer:
 
     def _finish(self, work: Work, read: _ReadFile, columns: dict[str, ClipColumns]) -> None:
         made_with = {run.name: run.fingerprint for run in self._plan.streams if run.name in columns}
-        record = replace(read.record, streams={**read.record.streams, **made_with})
+        record = replace(
+            read.record,
+            streams={**read.record.streams, **made_with},
+            stream_times={**read.record.stream_times, **dict.fromkeys(made_with, read.record.indexed_at)},
+        )
         self._store.check_rows(record, columns)
         # In this order: Ctrl-C between the two may leave an extra row, but never lose one.
         self._waiting.append((record, columns))
@@ -288,6 +307,7 @@ class _Writer:
 
     def write(self) -> None:
         """Write finished videos: clips first, then the ledger."""
+        check_room(_WRITE_ROOM_BYTES)
         with uninterrupted():
             self._store.put_videos(self._waiting)
             self._store.put_records(self._failures)
@@ -351,6 +371,7 @@ def _record(work: Work, read: FileRead, video_id: str, earlier: VideoRecord | No
         kind=work.file.kind,
         duration=kept.duration if kept and not read.decoded else read.end or None,
         streams=dict(kept.streams) if kept else {},
+        stream_times=dict(kept.stream_times) if kept else {},
         words=kept.words if kept else "",
         words_signature=work.words_signature,
         title=str(metadata.get("title") or spoken_name(work.task.path)),

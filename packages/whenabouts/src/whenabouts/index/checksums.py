@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from whenabouts.index.records import StoreError
+from whenabouts.intake.files import FormatError, write_atomically
 from whenabouts.intake.opening import open_regular, read_regular
+from whenabouts.intake.own_files import own_file
 
 CHECKSUMS_FILE = "checksums.json"
 READ_AT_OPENING = 64 << 20
@@ -52,19 +54,20 @@ def finish(folder: Path, before: Checksums) -> None:
     """Write the list of all files as they are now; files listed in `before` and unchanged are not read
     again.
 
-    If the disk is full, no list is written and no error raised.
+    If the disk is full or the folder gone, no list is written and no error raised.
     """
-    with contextlib.suppress(OSError):
+    if not folder.is_dir():
+        return
+    with contextlib.suppress(OSError, FormatError):
         sums = {}
-        for name, status in _files(folder):
+        for name, status in table_files(folder):
             # A table that is dropped and made again has files of the same names.
             now, earlier = (status.st_size, status.st_mtime_ns), before.get(name)
             is_same = earlier is not None and (earlier.size, earlier.written_ns) == now
             sums[name] = earlier if is_same and earlier else Checksum(now[0], _crc(folder / name), now[1])
         text = json.dumps({name: [entry.size, entry.crc, entry.written_ns] for name, entry in sums.items()})
-        draft = folder / f"{CHECKSUMS_FILE}.{os.getpid()}"
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(folder / CHECKSUMS_FILE)
+        with write_atomically(own_file(folder, CHECKSUMS_FILE)) as stream:
+            stream.write(text.encode())
 
 
 def verify(place: str, folder: Path, *, whole: bool = False) -> None:
@@ -90,7 +93,7 @@ def has_list(folder: Path) -> bool:
 
 
 def _problems(folder: Path, listed: Checksums, is_read: bool) -> Iterator[str]:
-    present = dict(_files(folder))
+    present = dict(table_files(folder))
     # An older version of this program writes without a list, so files that it deleted are not damage.
     # In a folder that several machines mount, the lease is returned after the list was written.
     fresh = [name for name in present.keys() - listed.keys() if not name.startswith("corpus.lance/")]
@@ -116,7 +119,7 @@ def _listed(folder: Path) -> Checksums | None:
         return None
 
 
-def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+def table_files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
     """The tables' files that are written once, by their path in the corpus."""
     for top, _, names in os.walk(folder):
         for name in names if top != str(folder) else ():

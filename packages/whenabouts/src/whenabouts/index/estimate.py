@@ -24,6 +24,7 @@ from whenabouts.index.workers import Part, ReaderPool, available_cores
 from whenabouts.video.cues import last_time, read_cue_file
 from whenabouts.video.probe import probe
 from whenabouts.video.sound import SAMPLE_RATE, SoundPiece, sound_pieces
+from whenabouts.video.speech import try_out
 from whenabouts.video.speech_models import speech_seconds
 
 if TYPE_CHECKING:
@@ -488,8 +489,6 @@ class _FrameTimes:
 
 def _speech_rate(work: Sequence[Work], amounts: Sequence[Amounts], model: str) -> float | None:
     """Seconds of recognising an hour of speech; None for little sound or a slow model."""
-    from whenabouts.video.speech import try_out
-
     with_speech = [
         (each, 3600 * amount.speech)
         for each, amount in zip(work, amounts, strict=True)

@@ -12,12 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from whenabouts.encoders.protocol import EncoderOutOfMemory
 from whenabouts.index.reading import FileRead, FrameBatch, ReadVideo, SoundBatch, read_file
 from whenabouts.index.records import ClipColumns
 from whenabouts.index.transcripts import Recognise
 from whenabouts.index.work import Work
 from whenabouts.index.workers import Failed, Finished, Message, Part, ReaderPool, available_cores
-from whenabouts.intake.remote_faults import StoreAway
+from whenabouts.intake.faults import DataFault
+from whenabouts.intake.lacks import MachineLack, is_memory, lack_of
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.cues import CueTrack
 from whenabouts.video.files import printable
@@ -119,10 +121,18 @@ class FileEncoder:
 
 
 def failure(work: Work, error: Exception) -> Failed:
-    """The message for a file whose data made a stream, an encoder or a table fail."""
+    """The message for a file with which a stream, an encoder or a table failed.
+
+    Raises MachineLack if the machine lacked files or threads. A lack of memory may be this file's alone.
+    """
+    lack = None if isinstance(error, EncoderOutOfMemory) else lack_of(error)
+    if lack is not None and is_memory(error):
+        return Failed(work.task.number, lack, again=True, lack=True)
+    if lack is not None:
+        raise MachineLack(lack) from error
     _log.error("%s", printable(work.task.path), exc_info=error)
     cause = error if isinstance(error, WhenaboutsError) else f"{type(error).__name__}: {error}"
-    return Failed(work.task.number, " ".join(str(cause).split()), again=isinstance(error, StoreAway))
+    return Failed(work.task.number, " ".join(str(cause).split()), again=not isinstance(error, DataFault))
 
 
 def recognised(

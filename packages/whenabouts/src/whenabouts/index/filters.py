@@ -169,13 +169,31 @@ def recorded_at(video: VideoRecord) -> datetime:
 def recorded(video: VideoRecord) -> tuple[datetime, str]:
     """The recording date and the metadata key that gave it; "modified": the file's modification time."""
     for key in DATE_KEYS:
-        value = video.metadata.get(key)
-        if isinstance(value, str):
-            try:
-                return parse_date(value.replace("Z", "+00:00")), key
-            except UsageError:
-                continue
+        if (date := date_of(video.metadata.get(key))) is not None:
+            return date, key
     return datetime.fromtimestamp(video.modified_ns / 1e9, UTC), "modified"
+
+
+def date_of(value: Any) -> datetime | None:
+    """The date that a value of metadata names; None if it names none."""
+    try:
+        return parse_date(value.replace("Z", "+00:00")) if isinstance(value, str) else None
+    except UsageError:
+        return None
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The videos that may answer, as a person names them: options of a search that become a `Filter`.
+
+    `within` are videos by id, name or path; `after` (included) and `before` (excluded) are dates of
+    recording; `where` are conditions such as "camera=drone*".
+    """
+
+    within: str | Sequence[str] = ()
+    after: str | datetime | None = None
+    before: str | datetime | None = None
+    where: str | Sequence[str] = ()
 
 
 def make_filter(

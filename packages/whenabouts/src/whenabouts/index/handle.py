@@ -16,14 +16,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
+import msgspec
+
 from whenabouts.budget import check_budget
-from whenabouts.index import checksums, lookup
+from whenabouts.index import checksums, lookup, stranger
 from whenabouts.index import lock as locks
 from whenabouts.index.conditional_put import check_conditional_put
 from whenabouts.index.lance import (
@@ -55,6 +58,7 @@ from whenabouts.index.records import (
 from whenabouts.index.vector_index import Distance, VectorIndex
 from whenabouts.index.whole import LedgerState, LedgerWatch
 from whenabouts.index.word_statistics import WordsByLanguage
+from whenabouts.intake.files import loads
 from whenabouts.locking import is_shared
 from whenabouts.types import UsageError
 from whenabouts.version import __version__
@@ -67,10 +71,15 @@ _READ_PAUSE_SECONDS = 0.02
 # A video is written within some tenths of a second; readers without an earlier snapshot wait that long.
 _WHOLE_ATTEMPTS, _WHOLE_PAUSE_SECONDS = 25, 0.02
 _LEASE_KEY = "writer"
+ERASING = "erasing"
+"""Fact that marks an erasing which is not finished: `Store.erase`."""
 # The coarsest file system clocks tick every two seconds.
 _SETTLED_NS = 3_000_000_000
 
 Result = TypeVar("Result")
+_Described = TypeVar("_Described")
+_Fact = dict[str, Any]
+_TABLE_NAME = re.compile(r"\w[\w.-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +88,33 @@ class SideTable:
 
     name: str
     vectors: Distance | None = None
+
+    def __post_init__(self) -> None:
+        if not _TABLE_NAME.fullmatch(self.name):
+            raise UsageError(f"{self.name!r} is not the name of a table")
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """The version of the corpus's format, and of the program that wrote it (under its names)."""
+
+    version: int
+    whenabouts: str = ""
+    cuepoint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Erasing:
+    """What the fact `ERASING` says is to be erased: clips by their texts, a stream each, videos and streams.
+
+    `command` is a digest of the command that erases, `answer` what it answers.
+    """
+
+    command: str = ""
+    answer: Any = None
+    labels: Mapping[str, list[str]] = field(default_factory=dict)
+    videos: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
 
 
 class Handle:
@@ -136,12 +172,15 @@ class Handle:
             refuse_links(place)
             if not is_remote(place):
                 checksums.verify(place, folder_of(place))
+                stranger.check(place, folder_of(place))
             db = connect(place, storage_options)
             description = _repeated(place, "open the corpus", lambda: open_table(db, "corpus"))
             if description is None and create:
                 if is_remote(place):
                     check_conditional_put(place, storage_options)
                 description = _create(db)
+                if not is_remote(place):
+                    stranger.finish(folder_of(place))
         if description is None:
             raise NotACorpus(f"{place} holds no corpus; {_how_to_make(place)}")
         return cls(place, db, description, storage_options)
@@ -162,7 +201,7 @@ class Handle:
     @property
     def version(self) -> int:
         """A number that grows with every change of the ledger."""
-        return self._read("read the corpus", lambda: self._version("videos"))
+        return self._version("videos")
 
     def refresh(self) -> None:
         """Read the newest snapshot from now on (about 1 ms, less if nothing changed)."""
@@ -193,7 +232,7 @@ class Handle:
     def _version(self, table: str) -> int:
         """The version of a table that is read now."""
         if self._depth or table not in self._versions:
-            self._versions[table] = int(self._table(table).version)
+            self._versions[table] = self._read("read the corpus", lambda: int(self._table(table).version))
         return self._versions[table]
 
     def _look_again(self) -> None:
@@ -245,35 +284,59 @@ class Handle:
     def _read_description(self) -> None:
         version = self._description.version
         rows = self._description.search().limit(10_000).to_arrow()
-        facts = dict(zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True))
-        form = json.loads(facts.get("format", '{"version": 0}'))
-        if form["version"] > FORMAT_VERSION:
+        facts = dict(zip(map(str, rows["key"].to_pylist()), rows["value"].to_pylist(), strict=True))
+        form = self._value("format", facts.get("format", '{"version": 0}'), _Format)
+        if form.version > FORMAT_VERSION:
             raise NewerCorpus(
-                f"{self.place} has corpus format {form['version']} (written by whenabouts "
-                f"{form.get('whenabouts', form.get('cuepoint', '?'))}); this is whenabouts "
+                f"{self.place} has corpus format {form.version} (written by whenabouts "
+                f"{form.whenabouts or form.cuepoint or '?':.40}); this is whenabouts "
                 f"{__version__}, which reads up to format {FORMAT_VERSION}: upgrade whenabouts"
             )
-        streams = [json.loads(value) for key, value in facts.items() if key.startswith("stream:")]
-        self._streams = {fact["name"]: StreamInfo(**fact) for fact in streams}
-        self._indices = {
-            key.removeprefix("index:"): VectorIndex(**json.loads(value))
-            for key, value in facts.items()
-            if key.startswith("index:")
-        }
-        sides = [json.loads(value) for key, value in facts.items() if key.startswith("table:")]
-        self._sides = {fact["name"]: SideTable(**fact) for fact in sides}
+        streams = self._described(facts, "stream:", StreamInfo)
+        sides = self._described(facts, "table:", SideTable)
+        self._streams = {info.name: info for info in streams.values()}
+        self._sides = {side.name: side for side in sides.values()}
+        self._indices = self._described(facts, "index:", VectorIndex)
         self._facts = {
             key.removeprefix("fact:"): value for key, value in facts.items() if key.startswith("fact:")
         }
         self.description_version = version
 
+    def _described(
+        self, facts: Mapping[str, str], prefix: str, kind: type[_Described]
+    ) -> dict[str, _Described]:
+        """The facts whose key begins with `prefix`, each as one `kind`. Raises StoreError."""
+        return {
+            key.removeprefix(prefix): self._value(key, value, kind)
+            for key, value in facts.items()
+            if key.startswith(prefix)
+        }
+
+    def _value(self, key: str, text: str, kind: type[_Described]) -> _Described:
+        try:
+            return msgspec.convert(loads(text), kind)
+        except (ValueError, TypeError, UsageError) as error:
+            raise StoreError(
+                f"{self.place} is damaged: {key!r:.60} in its description is not what whenabouts writes "
+                f"({str(error)[:80]!r}); restore the corpus from a copy"
+            ) from error
+
     def fact(self, key: str) -> Mapping[str, Any] | None:
         """A small fact kept with the corpus (JSON), or None."""
-        return json.loads(self._facts[key]) if key in self._facts else None
+        return self._value(key, self._facts[key], _Fact) if key in self._facts else None
 
     def facts(self, prefix: str) -> dict[str, Mapping[str, Any]]:
         """All facts whose key begins with `prefix`, by key."""
-        return {key: json.loads(value) for key, value in self._facts.items() if key.startswith(prefix)}
+        return {
+            key: self._value(key, value, _Fact)
+            for key, value in self._facts.items()
+            if key.startswith(prefix)
+        }
+
+    @property
+    def erasing(self) -> Erasing | None:
+        """The erasing that is not finished, if there is one. Raises StoreError for a fact of another form."""
+        return self._value(ERASING, self._facts[ERASING], Erasing) if ERASING in self._facts else None
 
     @property
     def streams(self) -> Mapping[str, StreamInfo]:

@@ -7,7 +7,6 @@ s.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import importlib
 import importlib.util
@@ -20,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from whenabouts.index.records import DiskFull, NewerCorpus, NotACorpus, StoreError, StoreRefused
+from whenabouts.intake.lacks import check_files, check_room, lack_of
 from whenabouts.intake.remote_faults import why_refused
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.files import printable
@@ -29,11 +29,16 @@ _DEFERRED = "lance_namespace_urllib3_client"
 LANCE_ERRORS = (RuntimeError, OSError, ValueError)
 # LanceDB's other schemes ask a cloud address for a token before anything is read.
 _SCHEMES = ("file", "s3")
+# LanceDB ends the process if it gets no memory; its threads and caches reserve some hundred megabytes.
+_ROOM_BYTES = 512 << 20
+_FILES = 10
 
 
 def import_lancedb() -> ModuleType:
     """The `lancedb` module, imported without its REST client."""
     if "lancedb" not in sys.modules:
+        check_room(_ROOM_BYTES)
+        check_files(_FILES)
         # Rust logs notes on empty partitions to standard error; nothing is printed from a library.
         os.environ.setdefault("LANCEDB_LOG", "error")
         _defer(_DEFERRED)
@@ -140,6 +145,8 @@ def rows_of_query(table: Any, query: Callable[[Any], Any]) -> Any:
 
 def rows_of_queries(table: Any, queries: Sequence[Callable[[Any], Any]]) -> list[Any]:
     """The rows of several queries, run at the same time."""
+    import asyncio
+
     from lancedb.background_loop import LOOP
 
     async def together() -> list[Any]:
@@ -199,6 +206,8 @@ def explained(place: str, action: str, error: BaseException) -> StoreError:
         )
     if "Permission denied" in cause or "os error 13" in cause:
         return StoreError(f"{place}: cannot {action}: permission denied; check who owns the folder")
+    if lack := lack_of(error):
+        return StoreError(f"{place}: cannot {action}: {lack}")
     if is_panic(error):
         cause = (
             f"LanceDB gave up ({cause}); the corpus may be damaged: restore it from a copy, or index again"

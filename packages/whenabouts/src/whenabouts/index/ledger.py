@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from whenabouts.index.records import VideoNames, VideoRecord, natural_key
+from whenabouts.index.stemming import has_stems
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +37,21 @@ class Ledger:
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
     @cached_property
+    def stemmed_languages(self) -> Sequence[str]:
+        """The `languages` whose words are also searched as their stems."""
+        return [name for name in self.languages if has_stems(name)]
+
+    @cached_property
+    def language_of(self) -> Mapping[str, str]:
+        """The language of each video's words by its id; "": unknown."""
+        return {record.video_id: record.language for record in self.records}
+
+    @cached_property
+    def failed(self) -> Sequence[VideoRecord]:
+        """The files that could not be read."""
+        return [record for record in self.records if record.state == "failed"]
+
+    @cached_property
     def listed(self) -> Sequence[VideoRecord]:
         """The videos in the order of lists (2 before 10), without files that could not be read."""
         readable = (record for record in self.records if record.state != "failed")
@@ -56,6 +72,11 @@ class LedgerMemory:
     def drop(self) -> None:
         with self._lock:
             self._kept = None
+
+    def kept(self, version: int) -> Ledger | None:
+        """The ledger at a version, if that was read last."""
+        kept = self._kept
+        return kept[1] if kept is not None and kept[0] == version else None
 
     def at(self, version: int, read: Callable[[], list[VideoRecord]]) -> Ledger:
         """The ledger at a version; `read` gives its rows."""

@@ -33,6 +33,9 @@ from typing import Protocol
 
 from whenabouts import locking
 from whenabouts.index.records import StoreError
+from whenabouts.intake.files import FormatError, write_atomically
+from whenabouts.intake.opening import read_regular
+from whenabouts.intake.own_files import own_file
 from whenabouts.locking import HeldFolder
 
 LOCK_FILE = "writer.lock"
@@ -40,6 +43,7 @@ HOLDER_FILE = "writer.json"
 LEASE_SECONDS = 60.0
 _RENEWALS = 6
 """Renewals of a lease while it lasts: the first one shows that its holder lives."""
+_MOST_HOLDER_BYTES, _LONGEST_HOST = 4096, 255
 _POLL_SECONDS = 0.1
 _LEASE_POLL_SECONDS = 1.0
 
@@ -54,6 +58,15 @@ class Holder:
     pid: int
     host: str
     since: float
+
+    @classmethod
+    def of(cls, text: str | bytes) -> Holder | None:
+        """The writer that a JSON text names; None if it names none."""
+        try:
+            facts = json.loads(text)
+            return cls(int(facts["pid"]), str(facts["host"])[:_LONGEST_HOST], float(facts["since"]))
+        except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
+            return None
 
     def __str__(self) -> str:
         minutes = max(0.0, time.time() - self.since) / 60
@@ -142,15 +155,16 @@ class FolderLock:
     def _sign(self) -> None:
         """Write who holds the lock. Only for messages, so a full disk does not stop a writer here."""
         text = json.dumps(asdict(Holder(os.getpid(), socket.gethostname(), time.time())))
-        draft = self._folder / f"{HOLDER_FILE}.{os.getpid()}"
-        with contextlib.suppress(OSError):
-            draft.write_text(text, encoding="utf-8")
-            draft.replace(self._folder / HOLDER_FILE)
+        with (
+            contextlib.suppress(OSError, FormatError),
+            write_atomically(own_file(self._folder, HOLDER_FILE)) as stream,
+        ):
+            stream.write(text.encode())
 
     def holder(self) -> Holder | None:
         try:
-            return Holder(**json.loads((self._folder / HOLDER_FILE).read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
+            return Holder.of(read_regular(self._folder / HOLDER_FILE, _MOST_HOLDER_BYTES))
+        except OSError:
             return None
 
     def is_lost(self) -> bool:
@@ -271,10 +285,7 @@ class LeaseLock:
         return self._lost
 
     def holder(self) -> Holder | None:
-        try:
-            return Holder(**json.loads(self._table.read().value))
-        except (ValueError, TypeError):
-            return None
+        return Holder.of(self._table.read().value)
 
     def release(self) -> None:
         if self._thread is None:

@@ -42,6 +42,10 @@ MARKS = (
     "\u3099\u309a\ufe20-\ufe2f"
 )
 WORD = re.compile(rf"[^\W_](?:[^\W_]|[{MARKS}])*")
+# ASCII letters in lower case and digits; all other signs are spaces.
+_ASCII_WORDS = bytes(ord(chr(code).lower()) if chr(code).isalnum() else 32 for code in range(128)) + bytes(
+    128
+)
 # Scripts that write a word in one or two characters: one weighs as much as three letters.
 DENSE_SCRIPT = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
 
@@ -159,7 +163,7 @@ def nearest(
         probes = _probes(table, index, _WIDER * k, others, effort)
         hits = _among(search.nearest(_WIDER * k, others.sql, probes), narrowing)
         if len(hits) >= k:
-            return _first(hits, k)
+            return rows_of(hits, np.arange(len(hits)) < k)
     return search.nearest(
         k, narrowing.sql, None if index is None else _probes(table, index, k, narrowing, effort)
     )
@@ -245,10 +249,6 @@ def _probes(table: Any, index: VectorIndex, k: int, narrowing: Narrowing, effort
 def _among(hits: ClipHits, narrowing: Narrowing) -> ClipHits:
     allowed = set(narrowing.video_ids or ())
     return rows_of(hits, np.array([video_id in allowed for video_id in hits.video_ids], dtype=np.bool_))
-
-
-def _first(hits: ClipHits, k: int) -> ClipHits:
-    return rows_of(hits, np.arange(len(hits)) < k)
 
 
 def rows_of(hits: ClipHits, kept: NDArray[np.bool_]) -> ClipHits:
@@ -433,13 +433,25 @@ def query_words(text: str, language: str = "") -> tuple[list[str], list[str]]:
 def words_of(text: str) -> list[str]:
     """The words of a text in lower case, in order."""
     check_budget()  # every loop over passages calls this
-    return list(_words_of_passage(text)) if len(text) <= _LONGEST_KEPT else WORD.findall(text.lower())
+    return list(_words_of_passage(text)) if len(text) <= _LONGEST_KEPT else _words_in(text)
+
+
+def _words_in(text: str) -> list[str]:
+    return spaced(text).split() if text.isascii() else WORD.findall(text.lower())
+
+
+def spaced(text: str) -> str:
+    """An ASCII text in lower case with a space for each sign that is no letter or digit.
+
+    Splitting it gives the words in a tenth of the time that `WORD` takes.
+    """
+    return text.encode().translate(_ASCII_WORDS).decode()
 
 
 @lru_cache(maxsize=1 << 14)
 def _words_of_passage(text: str) -> tuple[str, ...]:
     # Interned: the distinct words of a corpus are few, the cached passages many.
-    return tuple(map(sys.intern, WORD.findall(text.lower())))
+    return tuple(map(sys.intern, _words_in(text)))
 
 
 def drop_words() -> None:
@@ -456,7 +468,7 @@ def says(text: str, words: Collection[str]) -> bool:
     lowered = text.lower()
     if not all(word in lowered for word in words):
         return False
-    spoken = set(WORD.findall(lowered))
+    spoken = set(_words_in(lowered))
     return all(word in spoken or DENSE_SCRIPT.search(word) for word in words)
 
 

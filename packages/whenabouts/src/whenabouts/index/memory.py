@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.index.lookup import CLIP_COLUMNS, EXACT_ROWS, Narrowing, block_of, extra_columns, matrix_of
-from whenabouts.index.records import ClipBlock, ClipHits
+from whenabouts.index.records import ClipBlock, ClipHits, StoreError
 from whenabouts.index.upkeep import INDEX_ROWS
 from whenabouts.resident import machine_bytes, release
 
@@ -71,16 +71,18 @@ class StreamSize:
 class WholeStream:
     """All clips of one stream, videos in order of their ids; `vectors` (n, D) are kept beside the block.
 
-    `lengths` (n,) are the vectors' norms, `rows` (n,) the clips' row ids in rising order, and `clips` (n,)
-    the position of each of these in the block.
+    `lengths` (n,) are the vectors' norms. `clips` (n,) has the position of each clip in the block, in rising
+    order of row ids. These come in a few `runs` without a gap: the first id of each and its place in `clips`.
     """
 
     block: ClipBlock
     vectors: NDArray[np.float16] | NDArray[np.float32]
     lengths: NDArray[np.float32]
     places: dict[str, int]
-    rows: NDArray[np.uint64]
+    runs: tuple[NDArray[np.uint64], NDArray[np.int64]]
     clips: NDArray[np.int64]
+    _compared: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = field(default_factory=list)
+    """The last query (D,) that all clips were compared with, and the products (n,)."""
 
     @classmethod
     def read(cls, table: Any, size: StreamSize) -> WholeStream:
@@ -104,7 +106,8 @@ class WholeStream:
         if not size.is_small:
             release()
         kept = in_full(vectors) if size.is_in_full else vectors
-        return cls(block, kept, lengths, places_of, rising, clips)
+        runs = np.append(0, np.flatnonzero(np.diff(rising) != 1) + 1)[: len(rising)]
+        return cls(block, kept, lengths, places_of, (rising[runs], runs), clips)
 
     def hits_at(self, rows: NDArray[np.uint64], score: NDArray[np.float32], limit: int) -> ClipHits:
         """Clips by their row ids, as hits."""
@@ -117,7 +120,15 @@ class WholeStream:
         return self._best(clips, self._cosines(clips, query), k)
 
     def _clips_at(self, rows: NDArray[np.uint64]) -> NDArray[np.int64]:
-        return self.clips[np.searchsorted(self.rows, rows)]
+        first, place = self.runs
+        run = np.searchsorted(first, rows, side="right") - 1
+        lengths = np.diff(np.append(place, len(self.clips))).astype(np.uint64)
+        if (run < 0).any() or (rows - first[run] >= lengths[run]).any():
+            raise StoreError(
+                "an index of the corpus is damaged, it names clips that are not there: restore the corpus "
+                "from a copy, or index into a new folder"
+            )
+        return self.clips[place[run] + (rows - first[run]).astype(np.int64)]
 
     def _best(self, clips: NDArray[np.int64], score: NDArray[np.float32], k: int) -> ClipHits:
         order = np.lexsort((clips, -score))[:k]
@@ -145,8 +156,8 @@ class WholeStream:
 
     def cosines(self, video_ids: Sequence[str], query: NDArray[np.float32]) -> NDArray[np.float32]:
         """The products of all clips of some videos with a vector (D,)."""
-        parts = (_products(self.vectors[rows], query) for rows in self._rows(video_ids))
-        return np.concatenate([_NONE, *parts])
+        rows = [np.arange(part.start, part.stop) for part in self._rows(video_ids)]
+        return self._products(np.concatenate([self.clips[:0], *rows]), query)
 
     def _rows(self, video_ids: Sequence[str]) -> list[slice]:
         places = [self.places.get(video_id) for video_id in video_ids]
@@ -167,18 +178,24 @@ class WholeStream:
 
     def _cosines(self, clips: NDArray[np.int64], query: NDArray[np.float32]) -> NDArray[np.float32]:
         """Cosines of some clips, each named once, with a query."""
-        vectors = self.vectors
-        if len(clips) == len(vectors):
-            dots = _products(vectors, query)[clips]
-        else:
-            pieces = (vectors[clips[at : at + _PIECE]] for at in range(0, len(clips), _PIECE))
-            dots = np.concatenate([_NONE, *(_products(piece, query) for piece in pieces)])
-        return dots / (self.lengths[clips] * np.float32(np.linalg.norm(query)))
+        return self._products(clips, query) / (self.lengths[clips] * np.float32(np.linalg.norm(query)))
+
+    def _products(self, clips: NDArray[np.int64], query: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The products of some clips, each named once, with a query; kept where all clips are compared."""
+        for compared, dots in self._compared[:]:
+            if np.array_equal(compared, query):
+                return dots[clips]
+        if len(clips) == len(self.vectors):
+            dots = _products(self.vectors, query)
+            self._compared[:] = [(query.copy(), dots)]
+            return dots[clips]
+        pieces = (self.vectors[clips[at : at + _PIECE]] for at in range(0, len(clips), _PIECE))
+        return np.concatenate([_NONE, *(_products(piece, query) for piece in pieces)])
 
     def _hits(self, clips: NDArray[np.int64], score: NDArray[np.float32]) -> ClipHits:
         block = self.block
         owner = np.searchsorted(block.offsets, clips, side="right") - 1
-        names = [block.video_ids[place] for place in owner.tolist()]
+        names = [*map(block.video_ids.__getitem__, owner.tolist())]
         return ClipHits(names, block.index[clips], block.start[clips], block.end[clips], score)
 
     def _allowed(self, narrowing: Narrowing) -> NDArray[np.bool_]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from whenabouts.index.reading import ReadTask
 from whenabouts.index.records import SOUND_TRACK, SOUND_TRACKS, VideoRecord, unambiguous
 from whenabouts.index.work import WHOLE, Work
 from whenabouts.index.workers import available_cores
+from whenabouts.intake.files import loads
 from whenabouts.intake.opening import read_regular
 from whenabouts.types import UsageError, number_of
 from whenabouts.video.files import Findings, SourceFile, content_hash, printable
@@ -79,6 +79,7 @@ class Plan:
     - `obsolete`: ids of rows that a crash left beside a newer one of the same file.
     - `taken`: all ids of the ledger.
     - `problems`: (path, reason) of files that are left out.
+    - `unruled`: folders that were not looked at, because of an unusable `.whenaboutsignore`.
     - `streams`: the streams to make, each after those that it reads.
     - `gone`: rows whose files are missing; `pruned`: those of them that will be removed.
     - `readmitted`: files that were removed once and are added again.
@@ -92,6 +93,7 @@ class Plan:
     obsolete: tuple[str, ...] = ()
     duplicates: tuple[tuple[Path, Path], ...] = ()
     problems: tuple[tuple[Path, str], ...] = ()
+    unruled: tuple[Path, ...] = ()
     unchanged: int = 0
     failed_before: int = 0
     removed_before: int = 0
@@ -207,6 +209,7 @@ def make_plan(
         obsolete=tuple(planner.obsolete),
         duplicates=tuple(planner.duplicates),
         problems=findings.problems,
+        unruled=findings.unruled,
         unchanged=planner.unchanged,
         failed_before=planner.failed_before,
         removed_before=planner.removed_before,
@@ -548,8 +551,8 @@ def read_metadata_file(path: Path) -> dict[str, dict[str, Any]]:
 
 def _read_line(line: str, where: str) -> tuple[str, dict[str, Any]]:
     try:
-        facts = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
+        facts = loads(line)
+    except ValueError as error:
         raise UsageError(f"{where}: no JSON ({error})") from None
     name = (facts.pop("path", None) or facts.pop("video_id", None)) if isinstance(facts, dict) else None
     if not isinstance(name, str):

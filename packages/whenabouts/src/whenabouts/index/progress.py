@@ -16,6 +16,7 @@ from whenabouts.index.records import unambiguous
 from whenabouts.index.workers import Message, Part
 from whenabouts.types import number_of
 from whenabouts.video.files import printable
+from whenabouts.video.speech_models import PACKAGED, why_unavailable
 
 # No remaining time is estimated before this share and these seconds have passed.
 _LEAST_SHARE, _LEAST_SECONDS = 0.01, 1.0
@@ -31,7 +32,8 @@ class Progress:
     """How far a run has come. `seconds_left` is None until it can be estimated.
 
     `step` names work on the whole corpus after its files are read ("" before); `fraction` then counts that
-    step. Until the next report `fraction` grows by about `pace` a processor second, up to `reach`.
+    step. Until the next report `fraction` grows by about `pace` a processor second, up to `reach`. `path` is
+    the file that the report is about, `is_done` whether it is finished.
     """
 
     files_done: int
@@ -43,6 +45,8 @@ class Progress:
     step: str = ""
     reach: float = 0.0
     pace: float = 0.0
+    path: Path | None = None
+    is_done: bool = False
 
     @classmethod
     def after_files(cls, step: str, fraction: float, files: int, passed: float = 0.0) -> Progress:
@@ -116,18 +120,20 @@ class Meter:
             of_reading = message.content.fraction * (1 - self._speech[message.number])
             self._under_way[message.number] = min(of_reading, _MOST_READ)
         if self._show is not None:
-            self._show(self._progress(printable(Path(file.path.name))))
+            is_done = not isinstance(message, Part)
+            self._show(self._progress(printable(Path(file.path.name)), file.path, is_done=is_done))
 
     def recognise(self, number: int, duration: float, seconds: float) -> None:
         """Count speech: `seconds` of a file of length `duration` are recognised."""
         share = min(seconds / duration, 1.0) if duration else 0.0
         self._under_way[number] = min(1 - self._speech[number] * (1 - share), _MOST_READ)
         if self._show is not None:
-            name = printable(Path(self._work[number].file.path.name))
+            path = self._work[number].file.path
+            name = printable(Path(path.name))
             of = f"{seconds / 3600:.2f} of {duration / 3600:.2f} h" if duration else f"{seconds / 3600:.2f} h"
-            self._show(self._progress(f"speech {of}: {name}"))
+            self._show(self._progress(f"speech {of}: {name}", path, is_done=False))
 
-    def _progress(self, name: str) -> Progress:
+    def _progress(self, name: str, path: Path, *, is_done: bool) -> Progress:
         under_way = self._under_way.items()
         done = self._done + sum(share * self._weights[number] for number, share in under_way)
         read = self._done_bytes + sum(share * self._work[number].file.size for number, share in under_way)
@@ -146,6 +152,8 @@ class Meter:
             name=name,
             reach=min(_MOST_BEFORE_THE_END, reach / self._total) if self._total else 0.0,
             pace=1 / self._total if self._total else 0.0,
+            path=path,
+            is_done=is_done,
         )
 
 
@@ -226,9 +234,11 @@ class Summary:
     """The result of a run; paths come with the reason.
 
     - `failed` could not be read, `damaged` only in part, `left_out` were not reached at all.
+    - `again` are those of `failed` whose data are not at fault: the next run tries them again.
     - `silent` have nothing to search yet, `not_recognised` have sound and no subtitles.
     - `gone` are missing on disk, `pruned` were missing and are removed.
     - `failed_before` and `removed_before` count files left out for that reason.
+    - `lack` says what the machine lacked for some of `failed`, which are not recorded as broken.
     - `choices` are decisions about the whole corpus that nobody asked for (`choices.choices_of`).
     - `searchable` counts the clips of the corpus after the run.
     """
@@ -244,6 +254,8 @@ class Summary:
     interrupted: bool = False
     searchable: int = 0
     failed: list[tuple[Path, str]] = field(default_factory=list)
+    again: list[Path] = field(default_factory=list)
+    lack: str = ""
     damaged: list[tuple[Path, str]] = field(default_factory=list)
     left_out: list[tuple[Path, str]] = field(default_factory=list)
     silent: list[Path] = field(default_factory=list)
@@ -256,6 +268,7 @@ class Summary:
     choices: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
+        passing = set(self.again)
         return {
             "added": self.added,
             "updated": self.updated,
@@ -266,7 +279,10 @@ class Summary:
             "hours": round(self.hours, 4),
             "seconds": round(self.seconds, 2),
             "interrupted": self.interrupted,
-            "failed": [{"path": unambiguous(path), "error": why} for path, why in self.failed],
+            "failed": [
+                {"path": unambiguous(path), "error": why, "again": path in passing}
+                for path, why in self.failed
+            ],
             "damaged": [{"path": unambiguous(path), "damage": why} for path, why in self.damaged],
             "left_out": [{"path": unambiguous(path), "why": why} for path, why in self.left_out],
             "nothing_to_search": [unambiguous(path) for path in self.silent],
@@ -286,7 +302,15 @@ class Summary:
         lines = [
             f"{counts}: {number_of(self.clips, 'clip')} of {self.hours:.2f} hours in {self.seconds:.1f} s"
         ]
-        lines += _listed("failed (`whenabouts index --retry` takes only these):", self.failed)
+        passing = set(self.again)
+        lines += _listed(
+            "failed (`whenabouts index --retry` takes only these):",
+            [(path, why) for path, why in self.failed if path not in passing],
+        )
+        lines += _listed(
+            "not read, through no fault of the file; the same command tries again:",
+            [(path, why) for path, why in self.failed if path in passing],
+        )
         lines += _listed("damaged, taken as far as they can be read:", self.damaged)
         lines += _listed("left out:", self.left_out)
         lines += _paths("without anything to search yet (no words, pictures not searched):", self.silent)
@@ -305,8 +329,6 @@ class Summary:
 
 def _remedy() -> str:
     """How to get speech recognition on this machine."""
-    from whenabouts.video.speech_models import PACKAGED, why_unavailable
-
     if why_unavailable(PACKAGED) is None:
         return "run the same command with --transcribe (offline, English)"
     if why_unavailable() is None:

@@ -17,6 +17,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ from whenabouts.index.records import (
     records_of,
     unit_query,
 )
-from whenabouts.index.stemming import has_stems, makes_compounds
+from whenabouts.index.stemming import makes_compounds
 from whenabouts.index.upkeep import state_of
 from whenabouts.index.word_statistics import WordsByLanguage, by_language
 from whenabouts.types import UsageError
@@ -73,11 +74,21 @@ class Reads(Handle):
 
         def read() -> Ledger:
             table = self._table("videos")
-            return self._ledger.at(
-                self._version("videos"), lambda: records_of(table.search().limit(None).to_arrow())
-            )
+            return self._ledger.at(self.version, lambda: records_of(table.search().limit(None).to_arrow()))
 
-        return self._read("read the ledger", read)
+        return self._ledger.kept(self.version) or self._read("read the ledger", read)
+
+    def ledger_columns(self, names: Sequence[str]) -> list[tuple[str, Any]]:
+        """The place of each corpus, and some columns of its ledger as an Arrow table."""
+        return [
+            (
+                self.place,
+                self._read(
+                    "read the ledger",
+                    lambda: self._table("videos").search().limit(None).select(list(names)).to_arrow(),
+                ),
+            )
+        ]
 
     def video(self, video_id: str) -> VideoRecord | None:
         """One ledger row, or None."""
@@ -134,7 +145,7 @@ class Reads(Handle):
         queries = [unit_query(vector, info.dimension, stream) for vector in vectors]
 
         def read() -> list[ClipHits] | None:
-            whole = self._memory.stream(stream, self._state(stream))
+            whole = self._memory.stream(stream, self.state_of(stream))
             index = self._indices.get(stream)
             if whole is None or index is None or len(queries) < 2:
                 return None
@@ -170,7 +181,7 @@ class Reads(Handle):
         def read() -> ClipHits:
             if not self._has_words(stream):
                 return no_hits()
-            languages = [name for name in self.ledger().languages if has_stems(name)]
+            languages = self.ledger().stemmed_languages
             table, words = self._clips(stream), self._words_of_languages(stream)
             if words is None:
                 hits = lookup.match(table, query, k, narrowing, languages, self._rows_of(stream))
@@ -197,9 +208,9 @@ class Reads(Handle):
         """
         if len(self.ledger().languages) < 2:
             return None
-        state, kept = (self.version, self._state(stream)), self._words_by_language.get(stream)
+        state, kept = (self.version, self.state_of(stream)), self._words_by_language.get(stream)
         if kept is None or kept[0] != state:
-            language_of = {record.video_id: record.language for record in self.ledger().records}
+            language_of = self.ledger().language_of
             words = WordsByLanguage.of([self._clips(stream)], language_of, [()])
             kept = self._words_by_language[stream] = state, words if len(words.languages) > 1 else None
         return kept[1]
@@ -222,7 +233,7 @@ class Reads(Handle):
 
     def _rows_of(self, stream: str) -> HitsAt | None:
         """A reader of clips by row id from memory; None if the stream is not there."""
-        whole = self._memory.stream(stream, self._state(stream))
+        whole = self._memory.stream(stream, self.state_of(stream))
         return None if whole is None else whole.hits_at
 
     def _finished(self, hits: ClipHits) -> ClipHits:
@@ -247,7 +258,7 @@ class Reads(Handle):
         dimension = info.dimension if vectors else 0
 
         def read() -> ClipBlock:
-            whole = self._memory.stream(stream, self._state(stream))
+            whole = self._memory.stream(stream, self.state_of(stream))
             if whole is not None:
                 return whole.clips_of(names, vectors=vectors)
             return lookup.clips_of(self._clips(stream), names, dimension)
@@ -270,7 +281,7 @@ class Reads(Handle):
         names = list(dict.fromkeys(video_ids))
 
         def read() -> tuple[ClipBlock, NDArray[np.float32]]:
-            whole = self._memory.stream(stream, self._state(stream))
+            whole = self._memory.stream(stream, self.state_of(stream))
             if whole is not None:
                 return whole.clips_of(names, vectors=False), whole.cosines(names, vector)
             block = lookup.clips_of(self._clips(stream), names, self.stream(stream).dimension)
@@ -279,28 +290,27 @@ class Reads(Handle):
         return self._read("read clips", read)
 
     def state_of(self, stream: str) -> tuple[int, int]:
-        """A value that changes whenever the clips of a stream or the facts of the corpus change."""
-        return self._read("read the corpus", lambda: self._state(stream))
+        """A value that changes whenever the clips of a stream or the facts of the corpus change.
 
-    def labels(self, stream: str) -> Any:
-        """Video, start, end and text of all clips of a stream, as an Arrow table."""
-        columns = ["video_id", "start", "end", "text"]
-        return self._read(
-            "read clips", lambda: self._clips(stream).search().limit(None).select(columns).to_arrow()
-        )
-
-    def _state(self, stream: str) -> tuple[int, int]:
-        """See `state_of`. The description is included because a stream that is made again restarts its
-        versions.
+        A stream that is made again restarts the versions of its table, so the facts' version is needed.
         """
         return self.description_version, self._version(f"clips_{stream}")
+
+    def labels(self, stream: str) -> Any:
+        """Video, start, end and text of the clips of a stream, without those being erased (Arrow)."""
+        columns = ["video_id", "start", "end", "text"]
+        rows = self._read(
+            "read clips", lambda: self._clips(stream).search().limit(None).select(columns).to_arrow()
+        )
+        erased = set(() if self.erasing is None else self.erasing.labels.get(stream, ()))
+        return rows.filter([text not in erased for text in rows["text"].to_pylist()]) if erased else rows
 
     def _searched(self, stream: str) -> WholeStream | None:
         """All clips of a stream in memory, once it was searched often enough without a change."""
         table, dimension = self._clips(stream), self._streams[stream].dimension
         return self._memory.searched(
             stream,
-            self._state(stream),
+            self.state_of(stream),
             lambda: StreamSize(table.count_rows(), dimension),
             partial(WholeStream.read, table),
         )
@@ -308,6 +318,17 @@ class Reads(Handle):
     def keep_at_most(self, count: int) -> None:
         """Limit the bytes of large streams in this process's memory, for all handles."""
         self._memory.keep_at_most(count)
+
+    def first_texts(self, stream: str, video_ids: Sequence[str]) -> dict[str, str]:
+        """The text of the first clip of each of some videos that has one."""
+
+        def read() -> dict[str, str]:
+            first = f'{among("video_id", video_ids)} AND "index" = 0'
+            query = self._clips(stream).search().where(first).limit(None).select(["video_id", "text"])
+            rows = query.to_arrow().to_pydict()
+            return dict(zip(rows["video_id"], rows["text"], strict=True))
+
+        return self._read("read clips", read) if video_ids else {}
 
     def clip_counts(self, stream: str) -> dict[str, int]:
         """How many clips each video has in a stream; reads one column of all rows."""
@@ -387,7 +408,7 @@ class Reads(Handle):
             failed=sum(record.state == "failed" for record in records),
             hours=sum(record.duration or 0.0 for record in records) / 3600,
             streams={name: self._stream_stats(name) for name in self._streams},
-            bytes=None if is_remote(self.place) else _bytes_under(self.place),
+            bytes=None if is_remote(self.place) else _bytes_under(folder_of(self.place)),
         )
 
     def _stream_stats(self, stream: str) -> StreamStats:
@@ -416,11 +437,17 @@ class Reads(Handle):
         rows = sum(batch.num_rows for batch in table.search().limit(None).to_batches())
         if rows != table.count_rows():
             raise StoreError(f"{self.place}: its table {name} lacks rows; copy it again, or index again")
+        for index in () if is_remote(self.place) else table.list_indices():
+            folder = folder_of(self.place) / f"{name}.lance" / "_indices" / index.index_uuid
+            # Of an index in several parts, one part's folder is named, with the size of all.
+            if _bytes_under(folder) < ((index.size_bytes if index.num_segments == 1 else 0) or 1):
+                missing = f"lacks files of its index {index.name}"
+                raise StoreError(f"{self.place}: its table {name} {missing}; copy it again, or index again")
 
 
-def _bytes_under(place: str) -> int:
+def _bytes_under(folder: Path) -> int:
     total = 0
-    for path in folder_of(place).rglob("*"):
+    for path in folder.rglob("*"):
         with contextlib.suppress(OSError):  # a file that a writer has just cleaned up
             total += path.stat().st_size
     return total

@@ -21,11 +21,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from whenabouts.types import UsageError, WhenaboutsError
 from whenabouts.video.files import folded_name
+from whenabouts.video.objects import SCHEME
 
 SOUND_TRACKS = "sound_tracks"
 SOUND_TRACK = "sound_track"
 """Metadata keys of a video with several sound tracks: their languages, and the indexed one, from 1."""
 
+# In the year 9999, the last that `datetime` knows.
+_LAST_DATE = 253_000_000_000
 _STREAM_NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 
 
@@ -82,6 +85,7 @@ class VideoRecord:
     """The ledger's row of one video.
 
     - `streams`: each finished stream with its fingerprint.
+    - `stream_times`: when each stream was finished, in seconds since 1970; none from earlier versions.
     - `modified_ns`, `size`, `content_hash`: the indexed file; 0, -1 and "" while its clips are being written,
       so that a row left by a crash matches no file.
     - `words`: the source of its words; `words_signature`: a summary of its subtitle files.
@@ -108,9 +112,15 @@ class VideoRecord:
     shots: Sequence[float] | None = None
     damage: str = ""
     indexed_at: float = 0.0
+    stream_times: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
         check_video_id(self.video_id)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether its file is missing; on object stores whether the last index run missed it."""
+        return self.state == "gone" or not (self.path.startswith(SCHEME) or Path(self.path).exists())
 
     @property
     def language(self) -> str:
@@ -260,15 +270,21 @@ class StoreStats:
     bytes: int | None
 
 
-def natural_key(text: str) -> list[tuple[int, str]]:
+_DIGITS = re.compile("[0-9]+")
+
+
+def natural_key(text: str) -> str:
     """A sort key under which digits in a text compare as numbers.
 
     >>> sorted(["talk 10", "talk 2", "talk"], key=natural_key)
     ['talk', 'talk 2', 'talk 10']
     """
-    pieces = re.split("([0-9]+)", text)
-    # Python refuses to parse more than 4300 digits.
-    return [(int(piece[:1000]), "") if row % 2 else (-1, piece) for row, piece in enumerate(pieces)]
+    # A longer number is greater, and any number comes before any other letter.
+    return _DIGITS.sub(lambda digits: _number_key(digits.group().lstrip("0")), text)
+
+
+def _number_key(digits: str) -> str:
+    return f"\0{chr(min(len(digits), 0x10FFFF))}{digits}"
 
 
 def clip_id(video_id: str, stream: str, index: int) -> str:
@@ -384,6 +400,11 @@ def description_schema() -> Any:
     )
 
 
+_ALWAYS_THERE = ("video_id", "path", "size", "modified_ns", "kind", "state", "streams", "metadata")
+_LATE = "stream_times"
+"""Tables of earlier versions lack this column until they are next written; then their rows hold null."""
+
+
 def ledger_schema() -> Any:
     """Schema of table `videos`: one row per video. Paths are bytes, because file names are."""
     import pyarrow as pa
@@ -403,7 +424,7 @@ def ledger_schema() -> Any:
         [("video_id", pa.string()), ("path", pa.binary()), ("size", pa.int64()), ("modified_ns", pa.int64())]
         + [(name, pa.string()) for name in text]
         + [("duration", pa.float64()), ("has_picture", pa.bool_()), ("shots", pa.list_(pa.float64()))]
-        + [("damage", pa.string()), ("indexed_at", pa.float64())]
+        + [("damage", pa.string()), ("indexed_at", pa.float64()), ("stream_times", pa.string())]
     )
 
 
@@ -460,7 +481,8 @@ def _ledger_row(record: VideoRecord) -> dict[str, Any]:
     for name in ("error", "words", "words_signature", "title", "damage", "content_hash"):
         row[name] = printable(row[name])
     row["path"] = os.fsencode(record.path)
-    row["streams"] = json.dumps(dict(record.streams))
+    for name in ("streams", "stream_times"):
+        row[name] = json.dumps(dict(getattr(record, name)))
     row["metadata"] = json.dumps(dict(record.metadata), default=str)
     row["shots"] = None if record.shots is None else [float(border) for border in record.shots]
     return row
@@ -468,6 +490,12 @@ def _ledger_row(record: VideoRecord) -> dict[str, Any]:
 
 def records_of(table: Any) -> list[VideoRecord]:
     """An Arrow table of ledger rows as records, in order of their video id."""
+    if _LATE not in table.schema.names:
+        table = table.append_column(_LATE, [["{}"] * table.num_rows])
+    for name in ledger_schema().names:
+        is_there = name in table.schema.names
+        if not is_there or (name in _ALWAYS_THERE and table.column(name).null_count):
+            raise StoreError(f"the ledger is damaged: a row lacks its {name}; restore the corpus from a copy")
     columns = table.select(ledger_schema().names).to_pydict()
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     records = [_record(row) for row in rows]
@@ -476,10 +504,30 @@ def records_of(table: Any) -> list[VideoRecord]:
 
 def _record(row: dict[str, Any]) -> VideoRecord:
     row["path"] = os.fsdecode(row["path"])
-    row["streams"] = json.loads(row["streams"])
-    row["metadata"] = json.loads(row["metadata"])
+    row["streams"] = _read_object(row, "streams")
+    row["stream_times"] = _times(row)
+    row["metadata"] = _read_object(row, "metadata")
     row["shots"] = None if row["shots"] is None else tuple(row["shots"])
     return VideoRecord(**row)
+
+
+def _read_object(row: Mapping[str, Any], column: str) -> dict[str, Any]:
+    try:
+        value = json.loads(row[column])
+    except (ValueError, TypeError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise StoreError(
+            f"the ledger is damaged: {column} of {row['video_id']!r:.60} holds no JSON object; restore the "
+            "corpus from a copy"
+        )
+    return value
+
+
+def _times(row: Mapping[str, Any]) -> dict[str, float]:
+    """The dates of streams, without those that no calendar has; rows of earlier versions have none."""
+    times = _read_object(row, _LATE) if row[_LATE] else {}
+    return {name: at for name, at in times.items() if isinstance(at, int | float) and 0 <= at < _LAST_DATE}
 
 
 def clip_rows(stream: StreamInfo, clips: Mapping[str, ClipColumns], extra: Sequence[str] = ()) -> Any:

@@ -37,7 +37,6 @@ from whenabouts.index.records import (
     StreamStats,
     VideoRecord,
 )
-from whenabouts.index.stemming import has_stems
 from whenabouts.index.store import Store
 from whenabouts.index.word_statistics import TableWords, UnitedWords, WordsByLanguage, by_language
 from whenabouts.types import UsageError
@@ -204,6 +203,23 @@ class SideBySide(Store):
         ledger = self.ledger()
         return list(ledger.records) if video_ids is None else ledger.of(video_ids)
 
+    def holding(self, video_id: str) -> Store:
+        return next(
+            store
+            for store in self.stores
+            if video_id in store.ledger().by_id and video_id not in self._hidden(store)
+        )
+
+    def ledger_columns(self, names: Sequence[str]) -> list[tuple[str, Any]]:
+        import pyarrow as pa
+
+        tables = []
+        for store in self.stores:
+            [(place, table)], hidden = store.ledger_columns(names), self._hidden(store)
+            shown = [name not in hidden for name in table["video_id"].to_pylist()]
+            tables.append((place, table.filter(pa.array(shown, pa.bool_()))))
+        return tables
+
     def stats(self) -> StoreStats:
         every, records = [store.stats() for store in self.stores], self.ledger().records
         return StoreStats(
@@ -278,7 +294,7 @@ class SideBySide(Store):
         """The k clips whose words match best, as `Store.match_text`, with word counts over all corpora."""
         self.stream(stream)
         narrowing = Narrowing(video_ids, after, before)
-        languages = [name for name in self.ledger().languages if has_stems(name)]
+        languages = self.ledger().stemmed_languages
         stores = [store for store in self._having(stream) if store._has_words(stream)]
         if k < 1 or narrowing.impossible or not stores:
             return no_hits()
@@ -328,7 +344,7 @@ class SideBySide(Store):
         state = self.version, [store.state_of(stream) for store in stores]
         kept = self._words_by_language.get(stream)
         if kept is None or kept[0] != state:
-            language_of = {record.video_id: record.language for record in self.ledger().records}
+            language_of = self.ledger().language_of
             words = WordsByLanguage.of([store._clips(stream) for store in stores], language_of, hidden)
             kept = self._words_by_language[stream] = state, words if len(words.languages) > 1 else None
         return kept[1]
@@ -393,6 +409,12 @@ class SideBySide(Store):
             shown = [name not in hidden for name in table["video_id"].to_pylist()] if hidden else None
             tables.append(table if shown is None else table.filter(pa.array(shown)))
         return pa.concat_tables(tables)
+
+    def first_texts(self, stream: str, video_ids: Sequence[str]) -> dict[str, str]:
+        texts: dict[str, str] = {}
+        for store in self._having(stream):
+            texts |= store.first_texts(stream, self._own(store, video_ids) or [])
+        return texts
 
     def clip_counts(self, stream: str) -> dict[str, int]:
         return {

@@ -5,22 +5,27 @@
 A put is safe against crashes: the ledger row is first written without a description of its file, then the
 clips are replaced, then the row is completed. After a crash in between, the file counts as changed and is
 indexed again. Clips always have a ledger row, and ids are the same each time.
+
+Erasing (`erase`) takes many steps. It first puts a mark with all that is to go, in one commit with the facts
+that change. Whoever writes next finishes a marked erasing before anything else.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
+import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from whenabouts.index import checksums
+from whenabouts.index import checksums, stranger
 from whenabouts.index import lock as locks
 from whenabouts.index.conditional_put import check_conditional_put
-from whenabouts.index.handle import SideTable
+from whenabouts.index.handle import ERASING, Erasing, SideTable
 from whenabouts.index.lance import LANCE_ERRORS, folder_of, is_remote, open_table, speaking
 from whenabouts.index.lookup import among, extra_columns
 from whenabouts.index.parts import index_parts
@@ -54,9 +59,10 @@ from whenabouts.index.upkeep import (
 )
 from whenabouts.index.vector_index import Distance
 from whenabouts.index.whole import LedgerState
+from whenabouts.intake.own_files import own_file
 
 # Prefix of facts that name streams to rewrite.
-_ERASING = "erasing:"
+_REWRITING = f"{ERASING}:"
 
 _log = logging.getLogger(__name__)
 
@@ -68,11 +74,24 @@ class Store(Reads):
     survive a fork (LanceDB has threads), so processes that use it are spawned.
     """
 
+    _just_erased: Erasing | None = None
+
+    def holding(self, video_id: str) -> Store:
+        """The store that a video is written to: of several side by side, the one that has it."""
+        return self
+
     def _describe(self, key: str, value: Mapping[str, Any]) -> None:
+        self._describe_all({key: value})
+
+    def _describe_all(self, values: Mapping[str, Mapping[str, Any]]) -> None:
+        """Put some entries of the description in one commit."""
         import pyarrow as pa
 
-        row = {"key": key, "value": json.dumps(dict(value)), "owner": "", "expires": 0.0}
-        table = pa.Table.from_pylist([row], schema=description_schema())
+        rows = [
+            {"key": key, "value": json.dumps(dict(value)), "owner": "", "expires": 0.0}
+            for key, value in values.items()
+        ]
+        table = pa.Table.from_pylist(rows, schema=description_schema())
         _upsert(self._description, "key", table)
         self._read_description()
 
@@ -159,60 +178,92 @@ class Store(Reads):
     def remove_stream(self, name: str) -> None:
         """Drop a stream with all its clips."""
         self.stream(name)
-        with self.writing(), speaking(self.place, f"remove stream {name}"):
-            self._upsert_ledger(
-                [
-                    replace(
-                        record, streams={key: value for key, value in record.streams.items() if key != name}
-                    )
-                    for record in self.videos()
-                    if name in record.streams
-                ]
-            )
-            self._forget([f"stream:{name}", f"index:{name}", f"fact:calibration:{name}"])
-            self._db.drop_table(f"clips_{name}", ignore_missing=True)
-            self._tables.pop(f"clips_{name}", None)
+        self.erase({}, dropped=[name])
 
     def erase(
-        self, labels: Mapping[str, Collection[str]], facts: Mapping[str, Mapping[str, Any]] | None = None
+        self,
+        labels: Mapping[str, Collection[str]],
+        facts: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        videos: Sequence[str] = (),
+        dropped: Sequence[str] = (),
+        command: str = "",
+        answer: Any = None,
     ) -> int:
         """Erase the clips with some texts from streams, and put facts; returns the number of clips.
 
-        The tables are rewritten without them and without clips deleted before, and all older versions and
-        indices are deleted at once, those of the facts too. A deletion alone leaves vectors in the files as
-        long as most rows of a file stay. After a crash the next `optimize` finishes the work.
+        `videos` (by id) and `dropped` streams go too. The streams in `labels` are rewritten without all that
+        is deleted, and all older versions and indices are deleted at once, those of the facts too. A deletion
+        alone leaves vectors in the files as long as most rows of a file stay.
+
+        After a crash the next writer finishes the work first; then `finished_erasing(command)` is `answer`,
+        or else the number of clips.
         """
-        gone = {stream: among("text", some) for stream, some in labels.items() if some}
+        gone = {stream: sorted(some) for stream, some in labels.items() if some}
         with self.writing(), speaking(self.place, "erase clips"):
-            count = sum(int(self._clips(stream).count_rows(rows)) for stream, rows in gone.items())
-            for stream in labels:
-                self._describe(f"fact:{_ERASING}{stream}", {})
-                if stream in gone:
-                    self._clips(stream).delete(gone[stream])
-            for key, value in (facts or {}).items():
-                self._describe(f"fact:{key}", value)
+            count = sum(
+                int(self._clips(stream).count_rows(among("text", some))) for stream, some in gone.items()
+            )
+            answer = count if answer is None else answer
+            mark = asdict(Erasing(_digest(command), answer, gone, list(videos), list(dropped)))
+            changed = {ERASING: mark, **{f"{_REWRITING}{stream}": {} for stream in labels}, **(facts or {})}
+            self._describe_all({f"fact:{key}": value for key, value in changed.items()})
             self._finish_erasing()
-            tidy(self._description, self.place)
         return count
 
     def erase_later(self, streams: Iterable[str]) -> None:
         """Let the next `optimize` rewrite some streams, so that replaced vectors leave the disk."""
         with self.writing(), speaking(self.place, "write"):
-            for stream in streams:
-                self._describe(f"fact:{_ERASING}{stream}", {})
+            marks: dict[str, Any] = {f"fact:{_REWRITING}{stream}": {} for stream in streams}
+            if marks:
+                self._describe_all(marks)
 
-    def _finish_erasing(self) -> None:
-        """Rewrite each stream from which something was to be erased."""
-        if not (erasing := self.facts(_ERASING)):
-            return
-        for stream in (key.removeprefix(_ERASING) for key in erasing):
+    def finished_erasing(self, command: str) -> Any:
+        """The answer of an erasing that was cut short and that this block of `writing` has finished; None if
+        there was none of that command.
+        """
+        mark = self._just_erased
+        return None if mark is None or mark.command != _digest(command) else mark.answer
+
+    def _finish_erasing(self) -> Erasing | None:
+        """Do all that is marked to be erased, then erase the mark; returns it. Every step may be repeated."""
+        mark, rewriting = self.erasing, self.facts(_REWRITING)
+        for stream in mark.dropped if mark else ():
+            self._drop_stream(stream)
+        if mark and mark.videos:
+            self.remove_videos(mark.videos)
+        for stream, texts in mark.labels.items() if mark else ():
+            if stream in self._streams:
+                self._clips(stream).delete(among("text", texts))
+        for stream in (key.removeprefix(_REWRITING) for key in rewriting):
             if stream in self._streams:
                 rewrite(self._clips(stream), self.place)
                 self._index_text(stream)
                 self._forget([f"index:{stream}"])
                 vectors: Distance | None = "cosine" if self.stream(stream).dimension else None
                 self._optimize_table(f"clips_{stream}", stream, vectors, ALWAYS)
-        self._forget([f"fact:{key}" for key in erasing])
+        if rewriting:
+            self._forget(f"fact:{key}" for key in rewriting)
+        if mark is not None:
+            # The mark may hold names. It loses them, then the older versions of the table that have them go.
+            self._describe(f"fact:{ERASING}", {"command": mark.command, "answer": mark.answer})
+            tidy(self._description, self.place)
+            self._forget([f"fact:{ERASING}"])
+        return mark
+
+    def _drop_stream(self, name: str) -> None:
+        self._upsert_ledger(
+            [
+                replace(record, streams={key: value for key, value in record.streams.items() if key != name})
+                for record in self.videos()
+                if name in record.streams
+            ]
+        )
+        self._forget([f"stream:{name}", f"index:{name}", f"fact:calibration:{name}"])
+        self._db.drop_table(f"clips_{name}", ignore_missing=True)
+        if not is_remote(self.place):  # what a dropping that was cut short has left is no table any more
+            shutil.rmtree(own_file(folder_of(self.place), f"clips_{name}.lance"), ignore_errors=True)
+        self._tables.pop(f"clips_{name}", None)
 
     @contextlib.contextmanager
     def writing(
@@ -229,7 +280,9 @@ class Store(Reads):
                     if is_remote(self.place):
                         check_conditional_put(self.place, self._options)
                     locks.acquire(self._lock, self.place, wait, on_wait)
-                self._checksums = {} if is_remote(self.place) else checksums.begin(folder_of(self.place))
+                if not is_remote(self.place):
+                    stranger.begin(folder_of(self.place))
+                    self._checksums = checksums.begin(folder_of(self.place))
             else:
                 with speaking(self.place, "write"):
                     self._check_lease()
@@ -237,6 +290,10 @@ class Store(Reads):
             try:
                 if self._depth == 1:
                     self.refresh()
+                    self._just_erased = None
+                    if self.facts(ERASING):
+                        with speaking(self.place, "finish an erasing"):
+                            self._just_erased = self._finish_erasing()
                 yield
             finally:
                 self._depth -= 1
@@ -247,6 +304,8 @@ class Store(Reads):
                     self._state_read = LedgerState(-1)
                     with contextlib.suppress(*LANCE_ERRORS):  # a lease that cannot be released runs out
                         self._lock.release()
+                    if not is_remote(self.place):
+                        stranger.finish(folder_of(self.place))
 
     def put_video(self, record: VideoRecord, clips: Mapping[str, ClipColumns]) -> None:
         """Write one video: see `put_videos`."""
@@ -344,7 +403,10 @@ class Store(Reads):
 
     def _upsert_ledger(self, records: Sequence[VideoRecord]) -> None:
         if records:
-            _upsert(self._table("videos"), "video_id", ledger_rows(records))
+            table, rows = self._table("videos"), ledger_rows(records)
+            for name in set(rows.schema.names) - set(table.schema.names):
+                table.add_columns(_schema_of(rows.schema.field(name)))
+            _upsert(table, "video_id", rows)
 
     def _check_lease(self) -> None:
         if self._lock.is_lost():
@@ -386,6 +448,11 @@ class Store(Reads):
 
 def _upsert(table: Any, key: str, rows: Any) -> None:
     table.merge_insert(key).when_matched_update_all().when_not_matched_insert_all().execute(rows)
+
+
+def _digest(command: str) -> str:
+    """A command without the names that it has."""
+    return hashlib.blake2b(command.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def _schema_of(field: Any) -> Any:

@@ -1,28 +1,27 @@
-"""What a stream declares: what it reads of a file, its clips, encoder, moments and evidence.
-
-Only the standard library is imported before a stream is used, so that `--help` stays quick.
-"""
+"""What a stream declares: what it reads of a file, its clips, encoder, moments and evidence."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts import encoders
+from whenabouts.encoders.protocol import TextEncoder
+from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
+from whenabouts.index.records import ClipBlock, ClipColumns, StreamInfo, VideoRecord
 from whenabouts.index.sampling import FrameSettings, SoundSettings
+from whenabouts.moments.fusion import COSINE_WEIGHT
+from whenabouts.moments.peaks import find_peaks
+from whenabouts.moments.zero_shot import Config, Curves, Moments, ZeroShotLocalizer, snap
+from whenabouts.times import format_time
+from whenabouts.types import Evidence
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from whenabouts.encoders.protocol import TextEncoder
-    from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
-    from whenabouts.index.records import ClipBlock, ClipColumns, StreamInfo, VideoRecord
-    from whenabouts.moments.zero_shot import Moments
-    from whenabouts.types import Evidence
-
-    ShotBorders = Callable[[], tuple[NDArray[np.float64], NDArray[np.int64]]]
-    """Starts of the shots of a block's videos: seconds (B,), and each video's offset in these (V + 1,)."""
+ShotBorders = Callable[[], tuple[NDArray[np.float64], NDArray[np.int64]]]
+"""Starts of the shots of a block's videos: seconds (B,), and each video's offset in these (V + 1,)."""
 
 QueryKind = Literal["text", "picture", "moment"]
 """The kinds of query: words, a picture, a moment of the corpus."""
@@ -218,8 +217,6 @@ class Stream:
 
     def open_encoder(self, name: str) -> Any:
         """The encoder of that name or folder. Raises EncoderUnavailable."""
-        from whenabouts import encoders
-
         opening: dict[str, Callable[[str], Any]] = {
             "text": encoders.open_text_encoder,
             "images": encoders.open_image_encoder,
@@ -257,8 +254,6 @@ class Stream:
 
     def evidence_text(self, piece: Evidence) -> str:
         """The evidence to show: the text of the clip, or else its time."""
-        from whenabouts.times import format_time
-
         return piece.text or " ".join(
             [*([self.evidence_label] if self.evidence_label else []), "at", format_time(piece.start)]
         )
@@ -271,11 +266,6 @@ def label_in(label: str, video_id: str) -> str:
 
 def moments_at_peaks(block: ClipBlock, scores: NDArray[np.float64]) -> Moments:
     """Moments around the peaks of smooth curves, best first; a moment scores as its peak."""
-    import numpy as np
-
-    from whenabouts.moments.peaks import find_peaks
-    from whenabouts.moments.zero_shot import Moments
-
     peaks = find_peaks(scores, block.start, block.end, block.offsets)
     edges = np.stack([peaks.first, peaks.last + 1], axis=1).ravel()
     ends = np.maximum.reduceat(np.append(block.end, -np.inf), edges)[::2] if len(peaks) else np.zeros(0)
@@ -297,9 +287,6 @@ def moments_on_segments(
 
     No segment spans a gap without clips of more than `max_gap_seconds`.
     """
-    from whenabouts.moments.fusion import COSINE_WEIGHT
-    from whenabouts.moments.zero_shot import Config, Curves, ZeroShotLocalizer, snap
-
     config = Config(max_gap_seconds=max_gap_seconds)
     curves = Curves(scores, block.start, block.end, block.offsets, level=0.0, spread=COSINE_WEIGHT)
     moments = ZeroShotLocalizer(config).localize(curves)

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from whenabouts.index.lance import connect, open_table, speaking
 from whenabouts.index.lock import uninterrupted
 from whenabouts.index.lookup import among, literal
+from whenabouts.index.upkeep import tidy
 from whenabouts.video.cue import Cue, Word
 from whenabouts.video.cues import CueTrack
 from whenabouts.video.speech import PartialTranscript
@@ -151,8 +152,6 @@ class Transcripts:
                 self._tidy()
 
     def _tidy(self) -> None:
-        from whenabouts.index.upkeep import tidy
-
         tidy(self._table(), self._place)
 
     def _database(self) -> Any:

@@ -27,11 +27,15 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
-from whenabouts.intake.remote_faults import StoreAway
+from whenabouts.intake.faults import DataFault
+from whenabouts.intake.lacks import lack_of
+from whenabouts.video.opened import most_pixels
 
 # A decoder may hold some thirty pictures of 1.5 to 2 bytes a pixel (references, and one per thread).
 _PROCESS_BYTES, BYTES_PER_PIXEL = 1 << 30, 64
 _END_SECONDS = 10.0
+# Signals that a fault of the decoder raises. Others come from outside, such as SIGKILL for lack of memory.
+_CRASHES = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL}
 
 # The reader gets this process's sys.path.
 _BOOTSTRAP = (
@@ -71,12 +75,14 @@ class Finished:
 class Failed:
     """The last message of a task that could not be read, with the reason.
 
-    `again`: the file is not at fault, and the next run tries it again.
+    `again`: the file is not at fault, and the next run tries it again. `lack`: this machine lacked memory,
+    open files or threads.
     """
 
     number: int
     error: str
     again: bool = False
+    lack: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +114,6 @@ def serve(descriptor: int, module: str, name: str, most_bytes: int) -> None:
 
 def usual_bytes() -> int:
     """The default memory limit of a reader: enough to decode the largest allowed pictures."""
-    from whenabouts.video.opened import most_pixels
-
     return _PROCESS_BYTES + BYTES_PER_PIXEL * most_pixels()
 
 
@@ -130,9 +134,22 @@ def _answer(connection: Connection[Any, Any], reader: Reader, task: Task) -> Non
     except (BrokenPipeError, ConnectionResetError):
         raise
     except Exception as error:
-        connection.send(Failed(task.number, _sentence(error), again=isinstance(error, StoreAway)))
+        lack, again = _lack(error), not isinstance(error, DataFault)
+        connection.send(Failed(task.number, lack or _sentence(error), again=again, lack=lack is not None))
     else:
         connection.send(Finished(task.number))
+
+
+def _lack(error: BaseException) -> str | None:
+    """What the machine lacks; None for memory if only the reader's own limit was reached."""
+    lack = lack_of(error)
+    is_own_limit = lack is not None and "memory" in lack and not _is_memory_limited()
+    return None if is_own_limit else lack
+
+
+def _is_memory_limited() -> bool:
+    """Whether whoever started this program limits its address space."""
+    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 
 def _sentence(error: BaseException) -> str:
@@ -256,7 +273,11 @@ class ReaderPool:
             message: Message = worker.connection.recv()
             worker.last_message = time.monotonic()
         except (EOFError, ConnectionResetError):
-            message = Failed(number, self._bury(worker))
+            cause = self._bury(worker)
+            code = worker.process.returncode
+            # With little memory, decoders crash on files that are well.
+            lack = _is_memory_limited() and code < 0
+            message = Failed(number, cause, again=code not in _CRASHES, lack=lack)
         if not isinstance(message, Part):
             worker.task = None
         return message

@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from whenabouts.intake.bounded_http import Reply, RequestFailed, retry_after, send
+from whenabouts.intake.files import loads
 from whenabouts.types import UsageError, WhenaboutsError
 
 KEY_VARIABLE = "WHENABOUTS_CHAT_KEY"
@@ -241,10 +242,10 @@ class Chat:
                 f"{host} answers with more than {self.bounds.most_bytes:,} bytes; nothing was read"
             )
         try:
-            choices = json.loads(reply.body)["choices"]
+            choices = loads(reply.body)["choices"]
             (choice,) = choices
             text, reason = choice["message"]["content"], choice.get("finish_reason")
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise ChatError(f"{host} answers, but not as a chat endpoint does; check the address") from None
         if not isinstance(text, str) or not text.strip():
             raise ChatError(f"{host}: {self.endpoint.model} gives no answer")
@@ -290,8 +291,8 @@ class Chat:
 def _message_of(body: bytes) -> str:
     """The message in the body of a refusal."""
     try:
-        error = json.loads(body[: 1 << 16])["error"]
+        error = loads(body[: 1 << 16])["error"]
         message = error["message"] if isinstance(error, dict) else error
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return ""
     return message if isinstance(message, str) else ""

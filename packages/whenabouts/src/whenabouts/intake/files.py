@@ -1,4 +1,4 @@
-"""Opening and writing files: gzip anywhere, one-line errors, no partial files."""
+"""Opening and writing files, and JSON: gzip anywhere, one-line errors, no partial files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import json
 import logging
 import os
 import re
+import shutil
 import tempfile
+import tomllib
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -31,13 +33,17 @@ _HEAD_BYTES = 65_536
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|"|[\[\]{},]', re.DOTALL)
 _CLOSING = {"{": "}", "[": "]"}
 _DEEPEST = 100
+_LARGEST_BITS = 63
 # Limits of unpacked size: text compresses to a tenth, seldom to less than a thirtieth.
 _FREELY_UNPACKED, _MOST_TIMES_PACKED = 64 << 20, 100
 _LARGEST_DOCUMENT = 1 << 30
 _MOST_VALUES = 24_000_000
 """Most values of a JSON document read at once: each takes some 100 bytes of memory."""
 _REMEDY = "which is too much to be read at once; split it, or write it as JSON lines (docs/formats.md)"
+_SHORT_NUMBERS = "whole numbers of at most 64 bits"
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_MANY_DIGITS = re.compile(rb"\d{19}")
+_SMALLEST, _LARGEST = -(1 << 63), (1 << 64) - 1
 ABSENT: Any = object()
 """No value to show, because None is JSON's null."""
 
@@ -79,7 +85,10 @@ def _in_line(field: str) -> str:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        text = "a value that is nested too deeply to be shown"
     return text if len(text) <= 80 else text[:77] + "..."
 
 
@@ -204,6 +213,11 @@ def read_head(path: Path) -> FileHead:
     return FileHead(path, head, whole)
 
 
+def most_unpacked(stored: int) -> int:
+    """The most bytes that `stored` packed bytes may unpack to: a hundred times as many, and 64 MiB freely."""
+    return max(_FREELY_UNPACKED, _MOST_TIMES_PACKED * stored)
+
+
 @contextmanager
 def open_unpacked(path: Path) -> Iterator[IO[bytes]]:
     """The bytes of a file, unpacked if it is gzip, whatever its name.
@@ -217,9 +231,9 @@ def open_unpacked(path: Path) -> Iterator[IO[bytes]]:
             raw.seek(0)
             if packed:
                 size = os.fstat(raw.fileno()).st_size
-                most = max(_FREELY_UNPACKED, _MOST_TIMES_PACKED * size)
                 with gzip.open(raw, "rb") as stream:
-                    yield io.BufferedReader(_Bounded(path, cast(IO[bytes], stream), most), _HEAD_BYTES)
+                    bounded = _Bounded(path, cast(IO[bytes], stream), most_unpacked(size))
+                    yield io.BufferedReader(bounded, _HEAD_BYTES)
             else:
                 yield raw
     except EOFError:
@@ -299,6 +313,29 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
         Path(aside).unlink(missing_ok=True)
 
 
+@contextmanager
+def folder_aside(path: Path) -> Iterator[Path]:
+    """A new folder beside `path` to fill; it takes that name when the block is done, or is removed.
+
+    Raises FormatError where it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    except OSError as error:
+        raise FormatError(path, f"cannot be written: {error.strerror or error}") from None
+    try:
+        yield folder
+        mask = os.umask(0)
+        os.umask(mask)
+        folder.chmod(0o777 & ~mask)
+        folder.rename(path)
+    except OSError as error:
+        raise FormatError(path, f"cannot be written: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def is_lmdb(head: bytes) -> bool:
     """Whether these are the first bytes of an LMDB environment."""
     return re.match(LMDB_START, head) is not None
@@ -337,8 +374,41 @@ def parse_json(path: Path, data: bytes) -> Any:
         )
     except (ValueError, RecursionError) as error:
         raise json_error(path, error) from None
-    check_text(value, data, path)
+    check_values(value, data, path)
     return value
+
+
+def parse_toml(path: Path | str, data: bytes, accepted: str = "") -> dict[str, Any]:
+    """The tables of a TOML file.
+
+    Raises FormatError for what is no TOML, and for values that no reader could show or use: numbers of more
+    than 64 bits (TOML's own limit), characters NUL, tables nested deeper than 100.
+    """
+    try:
+        document = tomllib.loads(data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise FormatError(path, f"is not UTF-8 text (byte {error.start})") from None
+    except RecursionError:
+        raise FormatError(path, "is nested too deeply to be read") from None
+    except tomllib.TOMLDecodeError as error:
+        raise FormatError(path, f"is not TOML: {error}", accepted=accepted) from None
+    except ValueError:
+        raise FormatError(path, "holds a number of thousands of digits", accepted=_SHORT_NUMBERS) from None
+    waiting: list[tuple[str, Any, int]] = [("", document, 0)]
+    while waiting:
+        field, value, depth = waiting.pop()
+        if depth > _DEEPEST:
+            raise FormatError(path, "is nested too deeply to be read", field=field)
+        if isinstance(value, dict):
+            waiting += [(f"{field}.{key}".lstrip("."), inner, depth + 1) for key, inner in value.items()]
+        elif isinstance(value, list):
+            waiting += [(field, inner, depth + 1) for inner in value]
+        elif isinstance(value, int) and value.bit_length() > _LARGEST_BITS:
+            problem = f"is a number of {value.bit_length()} bits"
+            raise FormatError(path, problem, field=field, accepted=_SHORT_NUMBERS)
+        if "\0" in field or (isinstance(value, str) and "\0" in value):
+            raise FormatError(path, "holds a character NUL", field=field)
+    return document
 
 
 def _without_repeats(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -349,23 +419,11 @@ def _without_repeats(path: Path, pairs: list[tuple[str, Any]]) -> dict[str, Any]
     return fields
 
 
-def check_text(value: Any, raw: bytes, path: Path, line: int | None = None) -> None:
-    """Refuse lone surrogates, which JSON (`raw`, parsed as `value`) can express and UTF-8 cannot."""
-    if not _SURROGATE.search(raw):
-        return
-    waiting: list[tuple[str, Any]] = [("", value)]
-    while waiting:
-        field, inner = waiting.pop()
-        if isinstance(inner, dict):
-            waiting += [(field, key) for key in inner]
-            waiting += [(f"{field}.{key}" if field else key, member) for key, member in inner.items()]
-        elif isinstance(inner, list):
-            waiting += [(f"{field}[{number}]", member) for number, member in enumerate(inner)]
-        elif isinstance(inner, str) and any("\ud800" <= letter <= "\udfff" for letter in inner):
-            accepted = "text without lone surrogates"
-            raise FormatError(
-                path, "is not valid Unicode:", line=line, field=field, value=inner, accepted=accepted
-            )
+def check_values(value: Any, raw: bytes, path: Path, line: int | None = None) -> None:
+    """Refuse what JSON (`raw`, parsed as `value`) can express and no reader can use: `faults`."""
+    for where, problem, inner in faults(value, raw):
+        accepted = "text without lone surrogates" if isinstance(inner, str) else "a smaller number"
+        raise FormatError(path, problem, line=line, field=where, value=inner, accepted=accepted)
 
 
 def json_error(
@@ -380,8 +438,8 @@ def json_error(
         return FormatError(path, problem, line=error.lineno if line is None else line, accepted=accepted)
     if isinstance(error, RecursionError):
         return FormatError(path, "is nested too deeply to be read", line=line)
-    # Python refuses to parse integers of thousands of digits.
-    return FormatError(path, f"holds a number that cannot be read ({error})", line=line)
+    # Python refuses to parse integers of thousands of digits, and says how to change that.
+    return FormatError(path, "holds a number of thousands of digits", line=line, accepted=_SHORT_NUMBERS)
 
 
 @dataclass
@@ -418,3 +476,45 @@ def line_containing(path: Path, text: str) -> int | None:
             if any(form in line for form in forms):
                 return number
     return None
+
+
+def loads(text: str | bytes, **options: Any) -> Any:
+    """The value of a JSON text; `options` are those of `json.loads`.
+
+    Raises ValueError for what is not JSON or not UTF-8, for nesting too deep to be read (a RecursionError of
+    Python's parser), and for whole numbers of more than 64 bits, with which messages would fail. Lone
+    surrogates are kept: names of files that are no UTF-8 have them.
+    """
+    try:
+        value = json.loads(text, **options)
+    except RecursionError:
+        raise ValueError("it is nested too deeply to be read") from None
+    except ValueError as error:
+        if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
+            raise
+        raise ValueError("it holds a whole number of thousands of digits") from None
+    raw = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
+    for place, _, inner in faults(value, raw) if _MANY_DIGITS.search(raw) else ():
+        if isinstance(inner, int):
+            raise ValueError(f"{place or 'it'} is a whole number of more than 64 bits")
+    return value
+
+
+def faults(value: Any, raw: bytes) -> Iterator[tuple[str, str, Any]]:
+    """(field, what is wrong, the value) of numbers and texts in `value`, parsed from `raw`, that nobody can
+    use.
+    """
+    if not (_SURROGATE.search(raw) or _MANY_DIGITS.search(raw)):
+        return
+    waiting: list[tuple[str, Any]] = [("", value)]
+    while waiting:
+        field, inner = waiting.pop()
+        if isinstance(inner, dict):
+            waiting += [(field, key) for key in inner]
+            waiting += [(f"{field}.{key}" if field else key, member) for key, member in inner.items()]
+        elif isinstance(inner, list):
+            waiting += [(f"{field}[{number}]", member) for number, member in enumerate(inner)]
+        elif isinstance(inner, str) and any("\ud800" <= letter <= "\udfff" for letter in inner):
+            yield field, "is not valid Unicode:", inner
+        elif isinstance(inner, int) and not _SMALLEST <= inner <= _LARGEST:
+            yield field, "is a whole number of more than 64 bits:", inner

@@ -29,6 +29,7 @@ from urllib.parse import quote
 
 from whenabouts import locking
 from whenabouts.intake.bounded_http import Reply, RequestFailed, retry_after, send
+from whenabouts.intake.files import loads
 from whenabouts.types import WhenaboutsError
 
 _NAME = re.compile(r"(?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*(?:@[\w.-][\w./-]*)?")
@@ -223,7 +224,7 @@ def _lacking(folder: Path, pin: Pin) -> list[HubFile]:
 def pin_of(repository: str, file: str = _PIN) -> Pin | None:
     """The stored pin of a repository; None if missing or unreadable."""
     try:
-        value = json.loads((_place(repository) / file).read_text(encoding="utf-8"))
+        value = loads((_place(repository) / file).read_text(encoding="utf-8"))
         files = tuple(HubFile(**file) for file in value.pop("files"))
         return Pin(files=files, **value)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -261,10 +262,10 @@ def look_up(name: str, only: Sequence[str] = ()) -> Pin:
     if reply.status != 200:
         raise HubError(_refused(name, reply))
     try:
-        reported = json.loads(reply.body)
+        reported = loads(reply.body)
         offered = [file for sibling in reported.get("siblings") or () if (file := _file(sibling)) is not None]
         pin = Pin(reported.get("id") or repository, reported.get("sha"), _licence(reported), ())
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise HubError(
             f"{name}: the description that {constants.ENDPOINT} sends is malformed ({_first_line(error)}), "
             "so nothing was fetched; check HF_ENDPOINT"

@@ -34,11 +34,16 @@ def open_descriptor(path: Path | str) -> int:
         raise
     except ValueError:
         raise OSError(errno.EINVAL, "a name that holds the character NUL", repr(str(path))) from None
+    refuse_irregular(path, descriptor)
+    return descriptor
+
+
+def refuse_irregular(path: Path | str, descriptor: int) -> None:
+    """Close the descriptor and raise OSError unless it is a regular file's."""
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
         raise _refusal(path, errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL)
-    return descriptor
 
 
 @contextmanager

@@ -48,7 +48,7 @@ _UNSAFE_HTTP = re.compile(r"URL scheme is not allowed|BadScheme")
 
 
 class StoreAway(WhenaboutsError):
-    """A store refused or was away during a read, so the file is not at fault."""
+    """A store or disk refused to be read or was away, so the file is not at fault."""
 
 
 def why_refused(text: str) -> str | None:

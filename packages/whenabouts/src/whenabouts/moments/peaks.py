@@ -8,6 +8,7 @@ five, peaks 54.0 and 79.0 %, on the half for choosing settings.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,16 +90,18 @@ def find_peaks(
 @dataclass(frozen=True, eq=False)
 class _Line:
     """Curves in progress: `left` (N,) scores of possible peaks, else -inf; `free` (N,): not in a moment
-    yet.
+    yet; `middle` (N,) of the clips; `apart`: least distance of two peaks, by the first row of a video.
     """
 
     score: Floats
     start: Floats
     end: Floats
-    offsets: Indices
+    offsets: list[int]
     config: Config
     left: Floats
     free: NDArray[np.bool_]
+    middle: Floats
+    apart: dict[int, float]
 
     @classmethod
     def of(
@@ -108,19 +111,19 @@ class _Line:
         count = len(columns[0])
         if {column.shape for column in columns} != {(count,)} or not np.isfinite(columns).all():
             raise UsageError("scores, starts and ends must be one finite number per clip each")
-        borders = checked_offsets(offsets, count, "clips")
-        free = np.ones(count, np.bool_)
-        return cls(columns[0], columns[1], columns[2], borders, config, columns[0].copy(), free)
+        borders: list[int] = checked_offsets(offsets, count, "clips").tolist()
+        free, middle = np.ones(count, np.bool_), (columns[1] + columns[2]) / 2
+        return cls(columns[0], columns[1], columns[2], borders, config, columns[0].copy(), free, middle, {})
 
     def video_of(self, row: int) -> tuple[int, int]:
         """First row of a row's video, and one past its last row."""
-        video = int(np.searchsorted(self.offsets, row, side="right")) - 1
-        return int(self.offsets[video]), int(self.offsets[video + 1])
+        video = bisect_right(self.offsets, row) - 1
+        return self.offsets[video], self.offsets[video + 1]
 
     def stretch(self, peak: int) -> tuple[int, int]:
         """First and last row around a peak that are nearly as high, near, free, and not past a silence."""
         low, high = self.video_of(peak)
-        config, middle = self.config, (self.start[peak] + self.end[peak]) / 2
+        config, middle = self.config, self.middle[peak]
         reach = config.reach_seconds
         enough = self.free[low:high] & (self.score[low:high] >= config.share * self.score[peak])
         first = last = peak
@@ -137,9 +140,10 @@ class _Line:
     def take(self, peak: int, first: int, last: int) -> None:
         """Exclude a moment's clips, and peaks too near to its peak, from the search."""
         low, high = self.video_of(peak)
-        middles = (self.start[low:high] + self.end[low:high]) / 2
-        lasts = self.end[low:high].max() - self.start[low]
-        least = min(self.config.apart_seconds, self.config.apart_share * lasts)
-        self.left[low:high][np.abs(middles - middles[peak - low]) < least] = -np.inf
+        if low not in self.apart:
+            lasts = self.end[low:high].max() - self.start[low]
+            self.apart[low] = min(self.config.apart_seconds, self.config.apart_share * lasts)
+        is_near = np.abs(self.middle[low:high] - self.middle[peak]) < self.apart[low]
+        self.left[low:high][is_near] = -np.inf
         self.left[first : last + 1] = -np.inf
         self.free[first : last + 1] = False

@@ -118,9 +118,12 @@ class People:
     def turns(self, stream: str, video_id: str) -> list[tuple[float, float, str]]:
         """Start, end and name of each turn or sighting in a video, by start."""
         names = self._names().get(stream, {})
-        block = self._store.clips_of(stream, [video_id], vectors=False)
-        rows = zip(block.start.tolist(), block.end.tolist(), block.text, strict=True)
-        return sorted((start, end, names.get(label, label)) for start, end, label in rows)
+        rows = self._labelled(stream).to_pylist()
+        return sorted(
+            (row["start"], row["end"], names.get(row["text"], row["text"]))
+            for row in rows
+            if row["video_id"] == video_id
+        )
 
     def spans(self, stream: str, condition: Condition) -> Spans:
         """The time ranges of people whose name matches a condition, whatever its operator."""
@@ -228,31 +231,31 @@ class People:
         """Erase a person with all vectors; returns the number of clips. It cannot be undone.
 
         When this returns, no file of the corpus holds the vectors. Earlier changes cannot be undone either,
-        because that would keep the name.
+        because that would keep the name. If it is cut short, readers see the person no more, and the next
+        writer, such as the same command, finishes it.
         """
+        command = f"forget {person}"
         with self._store.writing():
-            names = self._names()
-            labels = {
-                stream: [label for label, name in of_stream.items() if name == person]
-                for stream, of_stream in names.items()
-            }
-            # After a crash only the name may be left; then only the name is erased.
-            if not any(labels.values()) or any(each.name == person for each in self.listed()):
-                for each in self._with(person):
-                    person = each.name
-                    labels[each.stream] = [*labels.get(each.stream, ()), *each.labels]
-            names = {
-                stream: {label: name for label, name in of_stream.items() if name != person}
-                for stream, of_stream in names.items()
-            }
-            erased = {stream: set(of_stream) for stream, of_stream in labels.items() if of_stream}
-            return self._store.erase(erased, {_FACT: {"names": names, "changes": []}})
+            finished = self._store.finished_erasing(command)
+            if finished is not None and not any(each.name == person for each in self.listed()):
+                return int(finished)
+            names, labels = self._names(), dict[str, list[str]]()
+            for each in self._with(person):
+                person = each.name
+                labels[each.stream] = [*each.labels]
+            for stream, of_stream in names.items():
+                named = [label for label, name in of_stream.items() if name == person]
+                labels[stream] = sorted({*labels.get(stream, ()), *named})
+                names[stream] = {label: name for label, name in of_stream.items() if name != person}
+            erased = {stream: some for stream, some in labels.items() if some}
+            return self._store.erase(erased, {_FACT: {"names": names, "changes": []}}, command=command)
 
-    def drop_stream(self, stream: str) -> None:
-        """Forget all names given in a stream that is removed."""
+    def names_without(self, stream: str) -> dict[str, Any]:
+        """The facts that forget all names given in a stream, which is to be erased with them."""
         names = self._names()
-        if names.pop(stream, None) is not None:
-            self._store.erase({}, {_FACT: {"names": names, "changes": []}})
+        if names.pop(stream, None) is None:
+            return {}
+        return {_FACT: {"names": names, "changes": []}}
 
     def _with(self, person: str) -> list[Person]:
         """The people of that name, one per stream. Raises NoSuchPerson without any."""

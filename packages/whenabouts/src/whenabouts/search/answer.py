@@ -14,7 +14,6 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.index.absent import is_gone
 from whenabouts.index.lookup import JOINED_WEIGHT
 from whenabouts.index.records import VideoRecord, unambiguous
 from whenabouts.index.store import Store
@@ -38,7 +37,7 @@ class Answering:
 
     def __init__(self, store: Store, understanding: Understanding, localization: Localization) -> None:
         self._store, self._understanding, self._localization = store, understanding, localization
-        self._covered: tuple[tuple[int, tuple[str, ...]], Coverage] | None = None
+        self._covered: dict[tuple[str, ...], Coverage] = {}
         self._holding: tuple[int, Mapping[str, Collection[str]]] | None = None
 
     def with_snippets(
@@ -48,18 +47,13 @@ class Answering:
         spoken = {a.stream: a for a in answers if self._understanding.streams[a.stream].shows_words(a.block)}
         rarity = self._localization.rarity(spoken)
         weights = {name: weights_of(query, rarity[name]) for name in spoken}
-        return [
-            replace(
-                scored,
-                evidence={
-                    name: snippet_of(spoken[name], scored.moment.video_id, piece, weights[name])
-                    if name in spoken
-                    else piece
-                    for name, piece in scored.evidence.items()
-                },
-            )
-            for scored in moments
-        ]
+        evidence = [dict(scored.evidence) for scored in moments]
+        for name, answer in spoken.items():
+            rows = [row for row, pieces in enumerate(evidence) if name in pieces]
+            own = [(moments[row].moment.video_id, evidence[row][name]) for row in rows]
+            for row, piece in zip(rows, _snippets_of(answer, own, weights[name]), strict=True):
+                evidence[row][name] = piece
+        return [replace(scored, evidence=own) for scored, own in zip(moments, evidence, strict=True)]
 
     def with_records(
         self, moments: Iterable[ScoredMoment]
@@ -77,36 +71,41 @@ class Answering:
 
     def coverage(self, allowed: Sequence[str] | None = None, streams: Sequence[str] = ()) -> Coverage:
         """Which videos a search speaks for, and by which streams; of the whole corpus it is kept."""
-        key = (self._store.version, tuple(streams))
-        if allowed is None and self._covered is not None and self._covered[0] == key:
-            return self._covered[1]
+        version, key = self._store.version, tuple(dict.fromkeys(streams))
+        if self._holding is None or self._holding[0] != version:
+            self._holding = version, with_clips(self._store, self._understanding.text_streams)
+            self._covered.clear()
+        if allowed is None and key in self._covered:
+            return self._covered[key]
         ledger = self._store.ledger()
         videos = ledger.records if allowed is None else ledger.of(allowed)
-        if self._holding is None or self._holding[0] != key[0]:
-            self._holding = key[0], with_clips(self._store, self._understanding.text_streams)
         coverage = coverage_of(videos, streams, streams or self._understanding.text_streams, self._holding[1])
         if allowed is None:
-            self._covered = key, coverage
+            self._covered[key] = coverage
         return coverage
 
 
 def gone_notes(records: Iterable[VideoRecord]) -> list[str]:
     """What to say of videos whose files are not there any more."""
-    names = [unambiguous(record.path).rsplit("/", 1)[-1] for record in records if is_gone(record)]
+    names = [unambiguous(record.path).rsplit("/", 1)[-1] for record in records if record.is_gone]
     if not names:
         return []
     return [f"{', '.join(names)}: the file is gone; `whenabouts index PATH --prune` takes it out"]
 
 
-def snippet_of(answer: StreamAnswer, video_id: str, piece: Evidence, weights: Weights) -> Evidence:
-    """The clip to show for what is evidence of a moment: the one with most of a query's words."""
-    moments, video = answer.moments, answer.block.video_ids.index(video_id)
-    inside = (moments.video == video) & (moments.start <= piece.start) & (piece.end <= moments.end)
-    row, offset = int(np.flatnonzero(inside)[0]), int(answer.block.offsets[video])
-    clips = slice(offset + int(moments.first_clip[row]), offset + int(moments.last_clip[row]) + 1)
-    best = best_clip(answer.block.text[clips], answer.scores[clips], weights)
-    shown = answer.evidence_of(row, clips.start + best)
-    return replace(shown, text=from_answer(shown.text, weights))
+def _snippets_of(
+    answer: StreamAnswer, pieces: Sequence[tuple[str, Evidence]], weights: Weights
+) -> list[Evidence]:
+    """For each piece of evidence, in a video by its id, the clip to show: with most of a query's words."""
+    moments, block, chosen = answer.moments, answer.block, list[tuple[int, int]]()
+    for video_id, piece in pieces:
+        video = block.video_ids.index(video_id)
+        inside = (moments.video == video) & (moments.start <= piece.start) & (piece.end <= moments.end)
+        row, offset = int(np.flatnonzero(inside)[0]), int(block.offsets[video])
+        clips = slice(offset + int(moments.first_clip[row]), offset + int(moments.last_clip[row]) + 1)
+        chosen.append((row, clips.start + best_clip(block.text[clips], answer.scores[clips], weights)))
+    shown = answer.evidence_of(chosen)
+    return [replace(piece, text=from_answer(piece.text, weights)) for piece in shown]
 
 
 def weights_of(query: str, rarity: Rarity) -> dict[str, float]:

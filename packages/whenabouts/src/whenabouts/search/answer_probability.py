@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,8 +14,8 @@ import numpy as np
 from whenabouts.confidence.common_words import is_term
 from whenabouts.confidence.probability import MOST_LEAD, NAME_RARITY, Features, Probability
 from whenabouts.index.lookup import words_of
-from whenabouts.index.records import ClipBlock, ClipHits
-from whenabouts.search.word_units import Rarity, compounded_in, stand_in_order, units_of
+from whenabouts.index.records import ClipHits
+from whenabouts.search.word_units import Rarity, units_of, words_in_each
 from whenabouts.types import Moment, ScoredMoment
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ _AROUND = 30.0
 # Moments whose own words are looked at; those behind are no surer than the last of these.
 _LOOKED_AT = 10
 _FIFTH = 5
-# Where words are found by parts of them, so many signs that stand together are said.
-_LEAST_PART = 3
 LISTED = 20
 """Moments of a list that its features come from."""
 # Two texts about different things share hardly one pair of words in fifty, a recording and the same recording
@@ -60,62 +58,57 @@ class Spoken:
         return self.spoken / max(self.spoken + self.unspoken, 1e-9)
 
 
+_SILENT = Spoken(0.0, 0.0, phrase=False)
+
+
 @dataclass(frozen=True, slots=True)
 class ProbableMoments:
     """Moments of a query, best first, with the probability that each is right as their confidence.
 
     `features` are those of the first moments, none where nothing was measured and moments have no confidence.
     `in_five` is the probability that one of the first five is right. `is_name`: the query is a name or a
-    rare term that is said there.
+    rare term that is said there. `is_foreign`: the sentence model does not know the language of the first.
     """
 
     moments: tuple[ScoredMoment, ...] = ()
     features: tuple[Features, ...] = ()
     in_five: float | None = None
     is_name: bool = False
+    is_foreign: bool = False
 
 
 def features_of(
     query: str,
     ranked: Sequence[ScoredMoment],
-    spoken_in: Callable[[int], Spoken | None],
-    language_of: Callable[[str], str],
-    count: int = 1,
+    spoken: Sequence[Spoken | None],
+    languages: Mapping[str, str],
 ) -> list[Features]:
-    """The features of the first `count` of `ranked` (one or more, best first; scored as surprises).
+    """The features of the first of `ranked` (one or more, best first; scored as surprises).
 
-    `spoken_in` compares the query with a moment by its row; None where it has no words. `language_of` has the
-    language of a video's words by its id.
+    `spoken` compares the query with each of these; None where it has no words. `languages` are those of the
+    videos' words, by id.
     """
     units = units_of(query)
-    lead, of_video, crowd, same = _of_list(rivals_of(ranked, language_of))
+    lead, of_video, crowd, same = _of_list(rivals_of(ranked, languages))
     words = math.log(len(units) + 0.5)
     features = []
-    for row, scored in enumerate(ranked[:count]):
-        there = spoken_in(row)
-        of_words = (0.0, words, 0.0, 0.0, 0.0)
-        if there is not None:
-            length = 0.0 if there.phrase else math.log1p(there.hours)
-            of_words = (
-                math.log1p(there.spoken),
-                words,
-                length,
-                math.log1p(there.nearer),
-                float(there.is_name),
-            )
+    for scored, there in zip(ranked, spoken, strict=False):
+        own = there or _SILENT
+        length = 0.0 if own.phrase else math.log1p(own.hours)
+        of_words = (math.log1p(own.spoken), words, length, math.log1p(own.nearer), float(own.is_name))
         features.append(Features(_root(scored.score), lead, _root(of_video), crowd, same, *of_words))
     return features
 
 
-def rivals_of(ranked: Sequence[ScoredMoment], language_of: Callable[[str], str]) -> list[ScoredMoment]:
+def rivals_of(ranked: Sequence[ScoredMoment], languages: Mapping[str, str]) -> list[ScoredMoment]:
     """The first moment and those that compete with it, at most `LISTED`.
 
     A copy of the recording and its translation also hold the answer, so they make it no less right: moments
     that say the same as an earlier one in another video, and moments in another language, are left out.
     """
-    language, kept = language_of(ranked[0].moment.video_id), list[ScoredMoment]()
+    language, kept = languages.get(ranked[0].moment.video_id, ""), list[ScoredMoment]()
     for scored in ranked:
-        is_theirs = language_of(scored.moment.video_id) == language
+        is_theirs = languages.get(scored.moment.video_id, "") == language
         if is_theirs and not any(_is_copy(scored, other) for other in kept):
             kept.append(scored)
             if len(kept) == LISTED:
@@ -170,35 +163,32 @@ def _of_list(ranked: Sequence[ScoredMoment]) -> tuple[float, float, float, float
     )
 
 
-def spoken_near(
-    query: str, scored: ScoredMoment, answer: StreamAnswer, rarity: Rarity, better: Moment | None = None
-) -> Spoken:
-    """How much of a query is said in a moment and around its strongest place, not in a `better` moment."""
-    language = rarity.languages.get(scored.moment.video_id, "")
-    units, there = units_of(query, language), units_of(_words_near(answer, scored, better), language)
-    present = set(there) | _joined(there)
-    if language:
-        present |= compounded_in(there, units, language)
-    pairs = itertools.pairwise(units)
-    present |= {unit for pair in pairs if "".join(pair) in present for unit in pair}
-    is_part = False
-    if answer.parts_of_words:
-        signs = "".join(there)
-        present |= {unit for unit in units if len(unit) >= _LEAST_PART and unit in signs}
-        is_part = len(whole := "".join(units)) >= _LEAST_PART and whole in signs
-    weights = rarity.of_each(units)
-    spoken = sum(weight for unit, weight in weights.items() if unit in present)
-    unspoken = sum(weight for unit, weight in weights.items() if unit not in present)
-    phrase = is_part or stand_in_order(units, there)
-    is_rare = spoken >= min(NAME_RARITY, rarity.of_second)
-    return Spoken(
-        spoken,
-        unspoken,
-        phrase,
-        _hours_of(answer, scored.moment.video_id),
-        _nearer(answer.nearest, scored),
-        phrase and is_rare and not language and is_term(words_of(query)),
-    )
+def _spoken_near(
+    query: str,
+    moments: Sequence[ScoredMoment],
+    answer: StreamAnswer,
+    rarity: Rarity,
+    better: Moment | None,
+) -> list[Spoken]:
+    """How much of a query is said in each moment and around its strongest place."""
+    block, ids = answer.block, dict.fromkeys(scored.moment.video_id for scored in moments)
+    rows = {name: block.rows(block.video_ids.index(name)) for name in ids if name in block.video_ids}
+    hours = {name: float(block.end[own].max(initial=0.0)) / 3600 for name, own in rows.items()}
+    texts = [_words_near(answer, scored, rows.get(scored.moment.video_id), better) for scored in moments]
+    spoken_in = [rarity.languages.get(scored.moment.video_id, "") for scored in moments]
+    compared = words_in_each(query, texts, spoken_in, rarity, parts=answer.parts_of_words)
+    rare = min(NAME_RARITY, rarity.of_second)
+    return [
+        Spoken(
+            spoken,
+            unspoken,
+            phrase,
+            hours.get(scored.moment.video_id, 0.0),
+            _nearer(answer.nearest, scored),
+            phrase and spoken >= rare and not language and is_term(words_of(query)),
+        )
+        for scored, language, (spoken, unspoken, phrase) in zip(moments, spoken_in, compared, strict=True)
+    ]
 
 
 def _nearer(hits: ClipHits | None, scored: ScoredMoment) -> int:
@@ -210,34 +200,16 @@ def _nearer(hits: ClipHits | None, scored: ScoredMoment) -> int:
     return int(np.argmax(inside)) if inside.any() else len(hits)
 
 
-def _hours_of(answer: StreamAnswer, video_id: str) -> float:
-    """Until when something is said in a video, in hours."""
-    block = answer.block
-    if video_id not in block.video_ids:
-        return 0.0
-    return float(block.end[_rows_of(block, video_id)].max(initial=0.0)) / 3600
-
-
-def _rows_of(block: ClipBlock, video_id: str) -> slice:
-    position = block.video_ids.index(video_id)
-    return slice(int(block.offsets[position]), int(block.offsets[position + 1]))
-
-
-def _joined(units: Sequence[str]) -> set[str]:
-    """Each two neighbours as one: "clean room" is said by "cleanroom", and the other way round."""
-    return {first + second for first, second in itertools.pairwise(units)}
-
-
-def _words_near(answer: StreamAnswer, scored: ScoredMoment, better: Moment | None) -> str:
+def _words_near(answer: StreamAnswer, scored: ScoredMoment, own: slice | None, better: Moment | None) -> str:
+    """The words in a moment and around its strongest place; `own` are the rows of its video's clips."""
     moment, block = scored.moment, answer.block
-    if moment.video_id not in block.video_ids:
+    if own is None:
         return ""
     piece = scored.evidence.get(answer.stream)
     start = min(moment.start, (piece.start if piece else moment.start) - _AROUND)
     end = max(moment.end, (piece.end if piece else moment.end) + _AROUND)
-    own = _rows_of(block, moment.video_id)
     is_near = (block.start[own] < end) & (block.end[own] > start)
-    if better is not None and better.video_id == moment.video_id:
+    if better is not None and better is not moment and better.video_id == moment.video_id:
         is_near &= (block.start[own] >= better.end) | (block.end[own] <= better.start)
     near = own.start + np.flatnonzero(is_near)
     return " ".join(block.text[row] for row in near.tolist())
@@ -245,20 +217,29 @@ def _words_near(answer: StreamAnswer, scored: ScoredMoment, better: Moment | Non
 
 def spoken_at(
     query: str,
-    scored: ScoredMoment,
+    moments: Sequence[ScoredMoment],
     answers: Iterable[StreamAnswer],
     rarity: Mapping[str, Rarity],
     better: Moment | None = None,
-) -> dict[str, Spoken]:
-    """How much of a query is said or written in a place, by each stream with words. `rarity` has these.
+) -> list[dict[str, Spoken]]:
+    """How much of a query is said or written in each place, by each stream with words. `rarity` has these.
 
-    What is said in a `better` moment of the video speaks for that one alone.
+    What is said in a `better` moment of the video speaks for that one alone; then streams that did not find a
+    place are left out.
     """
-    return {
-        answer.stream: spoken_near(query, scored, answer, rarity[answer.stream], better)
-        for answer in answers
-        if answer.stream in rarity and any(answer.block.text)
-    }
+    by_moment: list[dict[str, Spoken]] = [{} for _ in moments]
+    for answer in answers:
+        if answer.stream in rarity and any(answer.block.text):
+            rows = [
+                row
+                for row, scored in enumerate(moments)
+                if better is None or answer.stream in scored.evidence
+            ]
+            own = [moments[row] for row in rows]
+            spoken = _spoken_near(query, own, answer, rarity[answer.stream], better)
+            for row, there in zip(rows, spoken, strict=True):
+                by_moment[row][answer.stream] = there
+    return by_moment
 
 
 def most_spoken(by_stream: Mapping[str, Spoken], scored: ScoredMoment) -> Spoken | None:
@@ -276,32 +257,33 @@ def with_probabilities(
     answers: Sequence[StreamAnswer],
     rarity: Mapping[str, Rarity],
     probability: Probability,
-    language_of: Callable[[str], str],
+    languages: Mapping[str, str],
+    count: int | None = None,
 ) -> ProbableMoments:
     """`ranked` (one or more, best first, scored as surprises) with the probability that each is right.
 
-    Probabilities never rise from a moment to the next. `rarity` has each stream with words, `language_of` the
-    language of a video.
+    Probabilities never rise from a moment to the next. `rarity` has each stream with words, `languages` the
+    language of each video. The first `count` moments are returned, None: all.
     """
-
-    @cache
-    def spoken_in(row: int) -> Spoken | None:
-        scored = ranked[row]
-        found_by = [answer for answer in answers if answer.stream in scored.evidence]
-        better = ranked[0].moment if row else None
-        return most_spoken(spoken_at(query, scored, found_by, rarity, better), scored)
-
-    features = features_of(query, ranked, spoken_in, language_of, _LOOKED_AT)
-    there = spoken_in(0)
-    first, has_words = features[0], there is not None
-    at_first = least = probability.of_first(first, has_words=has_words)
+    shown = ranked[:count]
+    looked_at = shown[:_LOOKED_AT]
+    by_stream = spoken_at(query, looked_at, answers, rarity, ranked[0].moment)
+    spoken = [*map(most_spoken, by_stream, looked_at)]
+    features = features_of(query, ranked, spoken, languages)
+    first, has_words = features[0], spoken[0] is not None
+    later = [
+        replace(features[min(row, len(features) - 1)], surprise=_root(scored.score))
+        for row, scored in enumerate(shown)
+    ]
+    least = probability.of_first(first, has_words=has_words)
+    alone = probability.of_later(first, least, later[1:], has_words=has_words)
     moments = []
-    for row, scored in enumerate(ranked):
+    for row, scored in enumerate(shown):
         if row and not _is_copy(scored, ranked[0]):
-            own = replace(features[min(row, len(features) - 1)], surprise=_root(scored.score))
-            least = min(least, probability.of_later(first, at_first, own, has_words=has_words))
-        spoken = spoken_in(row) if row < len(features) else None
-        says_query = spoken is not None and spoken.phrase
+            least = min(least, alone[row - 1])
+        there = spoken[row] if row < len(spoken) else None
+        says_query = there is not None and there.phrase
         moments.append(replace(scored, confidence=least, says_query=says_query))
     in_five = probability.of_five(first, has_words=has_words)
-    return ProbableMoments(tuple(moments), tuple(features), in_five, there is not None and there.is_name)
+    is_name = spoken[0] is not None and spoken[0].is_name
+    return ProbableMoments(tuple(moments), tuple(features), in_five, is_name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -155,9 +156,6 @@ class Retrieval:
 def _videos_of(*hits: ClipHits | None) -> list[str]:
     """Videos to look into: those of the best hits of each list in turn, best first."""
     lists = [list(dict.fromkeys(clips.video_ids)) for clips in hits if clips is not None]
-    chosen: dict[str, None] = {}
-    for rank in range(max(map(len, lists), default=0)):
-        for video_ids in lists:
-            if rank < len(video_ids) and len(chosen) < CANDIDATE_VIDEOS:
-                chosen.setdefault(video_ids[rank])
-    return list(chosen)
+    in_turn = itertools.chain.from_iterable(itertools.zip_longest(*lists))
+    videos = dict.fromkeys(video_id for video_id in in_turn if video_id is not None)
+    return list(itertools.islice(videos, CANDIDATE_VIDEOS))

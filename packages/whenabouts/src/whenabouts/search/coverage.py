@@ -6,13 +6,15 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whenabouts.index.records import VideoRecord
-from whenabouts.index.store import Store
 from whenabouts.streams import all_streams
 from whenabouts.streams import stream as stream_named
 from whenabouts.types import number_of
+
+if TYPE_CHECKING:
+    from whenabouts.index.store import Store
 
 
 @dataclass(frozen=True, slots=True)

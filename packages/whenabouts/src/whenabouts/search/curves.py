@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,7 +55,7 @@ def _bm25(block: ClipBlock, matched: ClipHits | None) -> NDArray[np.float64]:
     first = {
         video_id: int(offset) for video_id, offset in zip(block.video_ids, block.offsets[:-1], strict=True)
     }
-    owner = np.array([first.get(video_id, -1) for video_id in matched.video_ids], np.int64)
+    owner = np.array([*map(first.get, matched.video_ids, itertools.repeat(-1))], np.int64)
     inside = owner >= 0
     scores[owner[inside] + matched.index[inside]] = matched.score[inside]
     return scores

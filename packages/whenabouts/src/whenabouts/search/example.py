@@ -13,6 +13,8 @@ import numpy as np
 from whenabouts.index.records import VideoRecord, unambiguous
 from whenabouts.times import format_time, parse_instant, parse_moment
 from whenabouts.types import Moment, UsageError
+from whenabouts.video.picture import KINDS, read_picture
+from whenabouts.video.probe import MediaError
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -116,9 +118,6 @@ def _check_inside(record: VideoRecord, at: float) -> None:
 
 
 def _of_file(corpus: OpenedCorpus, path: Path) -> Example:
-    from whenabouts.video.picture import KINDS, read_picture
-    from whenabouts.video.probe import MediaError
-
     try:
         return Example(path.name, picture=read_picture(path, PICTURE_SIZE))
     except MediaError as error:

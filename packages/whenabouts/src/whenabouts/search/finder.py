@@ -27,6 +27,21 @@ class RankedMoments:
     thresholds: Thresholds | None = None
 
 
+@dataclass(frozen=True)
+class ModelChoice:
+    """Options of a search by a trained system.
+
+    `model` finds the moments: a folder, a hub's name or an object. On first use, and when videos have come or
+    changed, it encodes them. `retriever` is another one that chooses the videos for it, in place of the one
+    that a staged run names. `segments` (seconds, such as 4) is for long videos: pieces of that length are
+    chosen, and the model looks into these.
+    """
+
+    model: System | None = None
+    retriever: System | None = None
+    segments: float | None = None
+
+
 class Finder(Protocol):
     """Finds moments in one corpus."""
 

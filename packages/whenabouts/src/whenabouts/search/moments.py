@@ -78,10 +78,13 @@ class StreamAnswer:
     def evidence(self, row: int) -> Evidence:
         """The moment's strongest clip."""
         clips = self.clips(row)
-        return self.evidence_of(row, clips.start + int(np.argmax(self.scores[clips])))
+        return self._piece(row, clips.start + int(np.argmax(self.scores[clips])))
 
-    def evidence_of(self, row: int, best: int) -> Evidence:
-        """A clip as the evidence of a moment."""
+    def evidence_of(self, clips: Iterable[tuple[int, int]]) -> list[Evidence]:
+        """Clips as the evidence of moments: (row of the moment, row of the clip in the block) of each."""
+        return [self._piece(row, clip) for row, clip in clips]
+
+    def _piece(self, row: int, best: int) -> Evidence:
         block = self.block
         # A soft border may cut through the clip.
         start = max(float(block.start[best]), float(self.moments.start[row]))

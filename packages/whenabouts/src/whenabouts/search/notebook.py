@@ -13,6 +13,7 @@ from whenabouts.streams import stream as stream_named
 from whenabouts.times import format_time
 from whenabouts.types import Answer, Evidence, ScoredMoment, WhenaboutsError
 from whenabouts.video.objects import source_path
+from whenabouts.video.thumbnails import thumbnail
 
 # A picture costs a fraction of a second and 10 kB of the notebook's file.
 _MOST_ROWS = 20
@@ -116,6 +117,4 @@ def _picture(record: VideoRecord, at: float) -> str | None:
 
 @lru_cache(maxsize=200)
 def _data_uri(path: str, modified_ns: int, at: float) -> str:
-    from whenabouts.video.thumbnails import thumbnail
-
     return "data:image/jpeg;base64," + b64encode(thumbnail(source_path(path), at, _PIXELS_WIDE)).decode()

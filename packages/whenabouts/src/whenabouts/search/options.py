@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING
 
-from whenabouts.search.finder import System
+from whenabouts.checkers.protocol import CheckChoice
+from whenabouts.index.filters import Scope
+from whenabouts.search.finder import ModelChoice
+from whenabouts.search.places import PlaceList
+from whenabouts.search.questions import EVERY_RULE, RULES
 from whenabouts.types import UsageError
 
 if TYPE_CHECKING:
-    from whenabouts.checkers.protocol import Checker
     from whenabouts.search.example import Like
 
 MOST_K = 1000
@@ -21,47 +23,33 @@ MOST_PLACES = 10_000
 """Moments that `all` lists at most; those behind are listed with `skip`."""
 
 
-@dataclass(frozen=True, slots=True)
-class SearchOptions:
+@dataclass(frozen=True)
+class SearchOptions(Scope, ModelChoice, PlaceList, CheckChoice):
     """What narrows a search and what answers it: the same for the command line, REST and Python.
 
-    At most `k` moments (10), none with less than `min_confidence`. `within` are videos by id, name or path;
-    `streams` leaves only these; `after` (included) and `before` (excluded) are dates of recording; `where`
-    are conditions such as "camera=drone*". `model` is a trained system that finds the moments: a folder, a
-    hub's name or an object. On first use, and when videos have come or changed, it encodes them.
-    `retriever` is another one that chooses the videos for it, in place of the one that a staged run names.
-    `segments` (seconds, such as 4) is for long videos: pieces of that length are chosen, and the model
-    looks into these. `like` is an example, with or without words beside it: the file of a picture, VIDEO@T,
-    VIDEO@START-END, a picture as an array (H, W, 3) of RGB, a `Moment` or an `Example`.
-    `all` lists every place where all of the query is said, in order of video and time, from
-    the one behind the first `skip` on: all of them up to `MOST_PLACES`, or `k`. `check` is a checker
-    (`whenabouts.checkers`), or its name, that looks at the first `check_best` moments once more, within about
-    `check_seconds` (`checking.py`).
+    At most `k` moments, none with less than `min_confidence`; `best` is `k` where neither it nor `all` is
+    given. `streams` leaves only these. `like` is an example, with or without words beside it: the file of a
+    picture, VIDEO@T, VIDEO@START-END, a picture as an array (H, W, 3) of RGB, a `Moment` or an `Example`.
+    `literal` names rules of `questions.py` that are off ("all": every rule), so that their words are searched
+    as they stand. All other options are those of the classes above, each beside the code that reads it.
 
     Raises UsageError for options that cannot be honoured together.
     """
 
     k: int | None = None
-    within: str | Sequence[str] = ()
     streams: str | Sequence[str] = ()
     min_confidence: float = 0.0
-    after: str | datetime | None = None
-    before: str | datetime | None = None
-    where: str | Sequence[str] = ()
-    model: System | None = None
-    retriever: System | None = None
-    segments: float | None = None
-    all: bool = False
-    skip: int = 0
     like: Like | None = None
-    check: Checker | str | None = None
-    check_best: int = 5
-    check_seconds: float = 60.0
+    literal: str | Sequence[str] = ()
+    best: int = 10
 
     def __post_init__(self) -> None:
-        for name in ("within", "streams", "where"):
+        for name in ("within", "streams", "where", "literal"):
             value = getattr(self, name)
             object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
+        if unknown := set(self.literal) - {*RULES, EVERY_RULE}:
+            names = ", ".join((*RULES, EVERY_RULE))
+            raise UsageError(f"literal is {min(unknown)[:50]!r}; name rules: {names}")
         if self.model is not None and self.streams:
             raise UsageError("a trained system searches its own streams; leave out the streams, or the model")
         if self.model is None and self.retriever is not None:
@@ -96,4 +84,4 @@ class SearchOptions:
         """At most how many moments: `k`, or what it is without one."""
         if self.k is not None:
             return self.k
-        return MOST_PLACES if self.all else 10
+        return MOST_PLACES if self.all else self.best

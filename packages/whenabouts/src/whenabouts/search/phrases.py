@@ -29,6 +29,8 @@ _CLOSED_BY = {
     "『": "』",
     "＂": "＂",
 }
+MARK = re.compile(f"[{''.join(_CLOSED_BY)}]")
+"""An opening quotation mark; without one a query has no phrases."""
 # 5" is five inches.
 _INCHES = re.compile(r'(?<=\d)"')
 # Thai, Lao, Burmese and Khmer put no spaces between words either.
@@ -56,7 +58,7 @@ def parsed_query(text: str) -> ParsedQuery:
     """
     phrases: dict[str, None] = {}
     rest, plain, at = list[str](), list[str](), 0
-    for start, end in _quoted(text):
+    for start, end in quoted(text):
         phrase = " ".join(text[start + 1 : end].split())
         if WORD.search(folded(phrase)):
             phrases.setdefault(phrase)
@@ -67,7 +69,7 @@ def parsed_query(text: str) -> ParsedQuery:
     return ParsedQuery(tuple(phrases), *(" ".join(" ".join(pieces).split()) for pieces in (rest, plain)))
 
 
-def _quoted(text: str) -> Iterator[tuple[int, int]]:
+def quoted(text: str) -> Iterator[tuple[int, int]]:
     """Where quotation marks open and close, in order; none lies in another."""
     at, never_closed = 0, set[str]()
     while at < len(text):
@@ -89,7 +91,8 @@ def transcript_of(text: str) -> str:
     >>> transcript_of("Houston, we've had an OP_VAULT on-chain.")
     'houston we ve had an op-vault on-chain'
     """
-    joined = _HYPHEN.sub(_JOINED, folded(text))
+    # Several hyphens in a row, which that sign in a text would become, take a phrase exponential time.
+    joined = _HYPHEN.sub(_JOINED, folded(text).replace(_JOINED, " "))
     return _SIGNS.sub(" ", joined).strip().replace(_JOINED, "-")
 
 

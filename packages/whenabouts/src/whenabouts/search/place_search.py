@@ -38,8 +38,9 @@ def search_words(
 ) -> SearchResult | None:
     """The answer to a query that quotes, or that asks for all places; None for any other query.
 
-    Quoted phrases must all be said; the other words rank the places where they are. Raises UsageError for an
-    empty query, and where no stream that is searched has words.
+    Quoted phrases must all be said; the other words rank the places where they are. Phrases that nobody says
+    are searched as words, with a note. Raises UsageError for an empty query, and where no stream that is
+    searched has words.
     """
     most = MOST_PLACES if options.all else MOST_K
     words, notes = checked_query(text, options.count, options.min_confidence, most)
@@ -49,7 +50,9 @@ def search_words(
     allowed = searcher.retrieval.allowed(filter)
     request = _Request(searcher, text, query, allowed, _with_words(searcher, options.streams))
     answered = _listed(request, options) if options.all else _ranked(request, options)
-    return replace(answered, notes=(*notes, *allowed.notes, *answered.notes))
+    if not (options.all or answered.moments or options.min_confidence):
+        answered = _by_words(request, options, filter, answered.notes)
+    return replace(answered, notes=tuple(dict.fromkeys((*notes, *allowed.notes, *answered.notes))))
 
 
 def with_note_on_quotes(result: SearchResult) -> SearchResult:
@@ -158,11 +161,11 @@ def _ranked(request: _Request, options: SearchOptions) -> SearchResult:
             places, _scores(query.plain, places, answers[name], rarity[name]), strict=True
         ):
             (others if score is None else scored).append(_scored(place, score or 0.0, weights[name]))
-    in_order = list(
-        searcher.with_probabilities(
-            query.plain, ranked(scored, searcher.measured.chance, len(answers)), list(answers.values())
-        ).moments
+    in_one_order = ranked(scored, searcher.measured.chance, len(answers))
+    probable = searcher.ranking.with_probabilities(
+        query.plain, in_one_order, list(answers.values()), searcher.measured.languages
     )
+    in_order = list(probable.moments)
     # Of more videos than are looked into the places come last, by time.
     least = in_order[-1] if in_order else None
     score, confidence = (min(0.0, least.score), least.confidence) if least else (0.0, None)
@@ -179,12 +182,24 @@ def _ranked(request: _Request, options: SearchOptions) -> SearchResult:
     )
     calibration = searcher.calibration
     interval = searcher.ranking.interval(in_order) if query.rest and kept else None
-    doubt = (
-        doubt_of(in_order[0].confidence, interval, searcher.withheld(in_order)) if answer == "unsure" else ""
-    )
+    withheld = searcher.ranking.withheld(in_order, searcher.measured.languages)
+    doubt = doubt_of(in_order[0].confidence, interval, withheld) if answer == "unsure" else ""
     notes = [calibration.note] if query.rest and calibration.note else []
     result = request.result(answer, kept[: options.count], *notes)
     return replace(result, doubt=doubt, interval=interval)
+
+
+def _by_words(
+    request: _Request, options: SearchOptions, filter: Filter | None, not_said: Sequence[str]
+) -> SearchResult:
+    """Moments for the words of phrases that nobody says. Never a match: the query asked for the phrases."""
+    words = request.query.plain
+    plain = request.searcher.search(words, k=options.count, filter=filter, streams=options.streams)
+    if plain.answer == "no_match":
+        return replace(request.result("no_match", ()), notes=tuple(not_said))
+    notes = (*not_said, "these moments fit the words without the quotation marks", *plain.notes)
+    doubt = plain.doubt if plain.answer == "unsure" else not_said[0]
+    return replace(plain, query=unambiguous(request.text), answer="unsure", doubt=doubt, notes=notes)
 
 
 def _scores(query: str, places: Sequence[Place], answer: StreamAnswer, rarity: Rarity) -> list[float | None]:

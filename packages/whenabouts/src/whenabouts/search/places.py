@@ -32,6 +32,18 @@ _BATCH = 200
 Floats = NDArray[np.float64]
 
 
+@dataclass(frozen=True)
+class PlaceList:
+    """Options of a list of places.
+
+    `all` lists every place where all of a query is said, in order of video and time, from the one behind the
+    first `skip` on: up to `k`, or 10,000.
+    """
+
+    all: bool = False
+    skip: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A stretch of a video: its first and last clip, counted in the video, and the words of each clip.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from whenabouts.confidence.probability import Chance, Probability, general
@@ -12,7 +12,7 @@ from whenabouts.search.answer_probability import ProbableMoments, with_probabili
 from whenabouts.search.moments import Localization, StreamAnswer
 from whenabouts.search.query_language import language_apart
 from whenabouts.search.stored_calibration import Calibration
-from whenabouts.types import Moment, ScoredMoment
+from whenabouts.types import ScoredMoment
 
 # Moments of different streams that share this much (IoU) are one moment with two reasons.
 _SAME_MOMENT = 0.5
@@ -40,20 +40,20 @@ class Ranking:
         text: str,
         ranked: Sequence[ScoredMoment],
         answers: Sequence[StreamAnswer],
-        language_of: Callable[[str], str],
+        languages: Mapping[str, str],
+        count: int | None = None,
     ) -> ProbableMoments:
-        """Moments of a query, best first, with the probability of each; without one if not calibrated."""
+        """The first `count` moments of a query (None: all), best first, with the probability of each.
+
+        They have none if the corpus is not calibrated.
+        """
         if not ranked or ranked[0].chance_percentile is None:
-            return ProbableMoments(tuple(ranked))
+            return ProbableMoments(tuple(ranked[:count]))
         names = [answer.stream for answer in answers]
-        return with_probabilities(
-            text,
-            ranked,
-            answers,
-            self._localization.rarity(names),
-            self._probability_for(text, names),
-            language_of,
-        )
+        rarity, probability = self._localization.rarity(names), self._probability_for(text, names)
+        probable = with_probabilities(text, ranked, answers, rarity, probability, languages, count)
+        is_foreign = self._calibration.is_foreign(ranked[0], languages.get(ranked[0].video_id, ""))
+        return replace(probable, is_foreign=is_foreign)
 
     def _probability_for(self, text: str, streams: Iterable[str]) -> Probability:
         """The curves for a query: in another language than all words, as learned for the sentence model."""
@@ -71,11 +71,11 @@ class Ranking:
         clips = sum(measured[name].clips for name in ranked[0].evidence if name in measured)
         return self._probability.interval(ranked[0].confidence, clips)
 
-    def withheld(self, ranked: Sequence[ScoredMoment], language_of: Callable[[str], str]) -> str:
+    def withheld(self, ranked: Sequence[ScoredMoment], languages: Mapping[str, str]) -> str:
         """Why the first moment has no confidence; "" where there is one, or nothing was measured."""
         if not ranked:
             return ""
-        language = language_of(ranked[0].moment.video_id)
+        language = languages.get(ranked[0].moment.video_id, "")
         groups = (self._calibration.group(name, language) for name in ranked[0].evidence)
         return next((group.withheld for group in groups if group.withheld), "")
 
@@ -103,38 +103,43 @@ def ranked(moments: Iterable[ScoredMoment], chance_of: ChanceOf, streams: int) -
     chances = {(name, video_id): chance_of(name, video_id) for name, video_id in pairs}
     others = {name: chance for (name, _), chance in chances.items() if chance is not None}
     without = {id for id, chance in chances.items() if chance is None}
-    by_surprise = [
-        (name, _surprising(moment, chances[name, moment.moment.video_id] or others.get(name)))
-        for name, moment in scored
-    ]
-    by_surprise.sort(key=lambda item: _order(item[1]))
-    merged: list[ScoredMoment] = []
-    for name, moment in by_surprise:
+    each = [chances[name, moment.moment.video_id] or others.get(name) for name, moment in scored]
+    in_turn = {
+        chance: iter(
+            _surprises(chance, [m.score for (_, m), c in zip(scored, each, strict=True) if c == chance])
+        )
+        for chance in dict.fromkeys(each)
+    }
+    surprises = [(next(in_turn[c]), name, moment) for c, (name, moment) in zip(each, scored, strict=True)]
+    surprises.sort(key=lambda item: (-item[0], item[2].moment))
+    merged: list[tuple[float, ScoredMoment]] = []
+    for surprise, name, moment in surprises:
         twin = _twin(merged, moment, name) if streams > 1 else None
         if twin is None:
-            merged.append(moment)
+            merged.append((surprise, moment))
         else:
-            merged[twin] = _joined(merged[twin], moment)
-    merged.sort(key=_order)
+            own, surer = merged[twin]
+            merged[twin] = own + max(0.0, surprise), _joined(surer, moment)
+    merged.sort(key=lambda item: (-item[0], item[1].moment))
     return [
-        moment
-        if any((name, moment.moment.video_id) in without for name in moment.evidence)
-        else replace(moment, chance_percentile=(-math.expm1(-moment.score)) ** streams)
-        for moment in merged
+        replace(
+            moment,
+            score=surprise,
+            chance_percentile=None
+            if any((name, moment.moment.video_id) in without for name in moment.evidence)
+            else (-math.expm1(-surprise)) ** streams,
+        )
+        for surprise, moment in merged
     ]
 
 
-def _order(scored: ScoredMoment) -> tuple[float, Moment]:
-    return (-scored.score, scored.moment)
+def _surprises(chance: Chance | None, scores: list[float]) -> list[float]:
+    return chance.surprises(scores) if chance else scores
 
 
-def _surprising(scored: ScoredMoment, chance: Chance | None) -> ScoredMoment:
-    return replace(scored, score=chance.surprise(scored.score)) if chance else scored
-
-
-def _twin(ranked: Sequence[ScoredMoment], scored: ScoredMoment, stream: str) -> int | None:
+def _twin(ranked: Sequence[tuple[float, ScoredMoment]], scored: ScoredMoment, stream: str) -> int | None:
     """Where another stream already has the same moment."""
-    for place, other in enumerate(ranked):
+    for place, (_, other) in enumerate(ranked):
         if stream not in other.evidence and other.moment.iou(scored.moment) >= _SAME_MOMENT:
             return place
     return None
@@ -142,12 +147,7 @@ def _twin(ranked: Sequence[ScoredMoment], scored: ScoredMoment, stream: str) -> 
 
 def _joined(first: ScoredMoment, second: ScoredMoment) -> ScoredMoment:
     """One moment of two streams; `first` is the surer and keeps its span."""
-    return replace(
-        first,
-        score=first.score + max(0.0, second.score),
-        evidence={**first.evidence, **second.evidence},
-        text=first.text or second.text,
-    )
+    return replace(first, evidence={**first.evidence, **second.evidence}, text=first.text or second.text)
 
 
 def unmeasured(stream: str, video_id: str) -> None:

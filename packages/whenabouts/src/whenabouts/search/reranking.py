@@ -15,9 +15,8 @@ import itertools
 import json
 import math
 import re
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from importlib.resources import files
 from typing import Any
@@ -25,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.index.lookup import DENSE_SCRIPT, words_of
+from whenabouts.index.lookup import DENSE_SCRIPT, spaced, words_of
 from whenabouts.index.records import ClipBlock
 from whenabouts.moments.zero_shot import Moments
 from whenabouts.search.word_units import Rarity, compounded_in, folded, stand_in_order, units_of
@@ -48,7 +47,6 @@ _MOST_UNITS = 40
 # What a third of all passages say tells no moments apart (nats).
 _LEAST_RARITY = 1.0
 _FILE = "reranking.json"
-_REST_OF_WORD = re.compile("[a-z0-9]*")
 # Folding accents takes longer than looking for words, and the same passages are near moments again and again.
 _folded = lru_cache(maxsize=20_000)(folded)
 
@@ -122,14 +120,7 @@ def reranked(
         return moments
     features = features_of(query, block, scores, moments, rarity)
     added = (reranking or learned_reranking()).added(features).sum(axis=1)
-    raised = Moments(
-        moments.video,
-        moments.start,
-        moments.end,
-        moments.score + added,
-        moments.first_clip,
-        moments.last_clip,
-    )
+    raised = replace(moments, score=moments.score + added)
     return raised.take(np.argsort(-raised.score, kind="stable"))
 
 
@@ -208,8 +199,9 @@ def _mean(values: Floats, spans: Indices) -> Floats:
 
 def _union(spans: Indices) -> Indices:
     """Rows of all spans, each once, ascending."""
-    rows = [np.arange(first, behind) for first, behind in spans.tolist()]
-    return np.unique(np.concatenate(rows)).astype(np.int64)
+    size = int(spans.max(initial=0)) + 1
+    opened, closed = (np.bincount(edge, minlength=size) for edge in spans.T)
+    return np.flatnonzero(np.cumsum(opened - closed) > 0)
 
 
 def _any(flags: Flags, spans: Indices) -> Flags:
@@ -222,37 +214,20 @@ def _spoken_in(
     units: Sequence[str], counted: Sequence[str], texts: Sequence[str], language: str
 ) -> tuple[Flags, Flags]:
     """(n, U) which counted units of a query each text says; (n,) whether it says the query in order."""
-    words, joined = _Words(units, counted), {a + b: (a, b) for a, b in itertools.pairwise(units)}
-    spoken, in_order = np.zeros((len(texts), len(counted)), np.bool_), np.zeros(len(texts), np.bool_)
-    if language:  # a stem need not be the beginning of its words
-        taken_apart = ((row, text, units_of(text, language)) for row, text in enumerate(texts))
-        units_said: Iterable[tuple[int, str, set[str]]] = (
-            (row, text, set(own) | compounded_in(own, counted, language)) for row, text, own in taken_apart
-        )
-    else:
-        units_said = words.units_said(texts)
-    rows, flags = list[int](), list[list[bool]]()
-    for row, text, present in units_said:
-        # "Block space" is said by "blockspace".
-        for both in joined.keys() & present:
-            present.update(joined[both])
-        rows.append(row)
-        flags.append([unit in present for unit in counted])
-        if all(flags[-1]):
-            in_order[row] = (
-                stand_in_order(units, units_of(text, language)) if language else words.in_order(text)
-            )
-    if rows:
-        spoken[rows] = flags
+    words, in_order = _Words(units, counted, language), np.zeros(len(texts), np.bool_)
+    spoken = words.spoken_in(texts)
+    for row in np.flatnonzero(spoken.all(axis=1)).tolist():
+        in_order[row] = words.in_order(texts[row])
     return spoken, in_order
 
 
 class _Words:
     """Looks for the words of a query in texts; quicker than taking every text apart."""
 
-    def __init__(self, units: Sequence[str], counted: Sequence[str]) -> None:
-        self._units, self._beginnings = units, tuple(counted)
-        self._units_of: dict[str, tuple[str, ...]] = {}
+    def __init__(self, units: Sequence[str], counted: Sequence[str], language: str) -> None:
+        self._units, self._counted, self._language = units, tuple(counted), language
+        self._joined = {a + b: (a, b) for a, b in itertools.pairwise(units)}
+        self._columns_of: dict[str, list[int]] = {}
 
     @cached_property
     def _phrase(self) -> re.Pattern[str]:
@@ -260,49 +235,62 @@ class _Words:
         words = [re.escape(unit) + "[a-z0-9]*" for unit in self._units]
         return re.compile(r"(?<![a-z0-9])" + "[^a-z0-9]+".join(words))
 
-    def units_said(self, texts: Sequence[str]) -> Iterator[tuple[int, str, set[str]]]:
-        """The row and the folded text of each that may say a counted unit, and the units it says."""
-        whole = "\n".join(texts)
-        plain = [row for row, text in enumerate(texts) if text.isascii()] if not whole.isascii() else None
-        for place, words in self._words_said(
-            texts if plain is None else [texts[row] for row in plain]
-        ).items():
-            row = place if plain is None else plain[place]
-            yield row, texts[row].lower(), self._units_in(words)
-        for row in [] if plain is None else sorted({*range(len(texts))} - {*plain}):
-            text = _folded(texts[row])
-            # A unit is the beginning of its words, so that a text without it need not be taken apart.
-            there = [unit for unit in self._beginnings if unit in text]
-            if there and DENSE_SCRIPT.search(there[0]):
-                yield row, text, set(there)
-            elif there:
-                yield row, text, self._units_in(w for w in words_of(text) if w.startswith(self._beginnings))
+    def spoken_in(self, texts: Sequence[str]) -> Flags:
+        """(n, U) which counted units each text says."""
+        spoken = np.zeros((len(texts), len(self._counted)), np.bool_)
+        if self._language:  # a stem need not be the beginning of its words
+            for row, text in enumerate(texts):
+                own = units_of(text, self._language)
+                present = {*own} | compounded_in(own, self._counted, self._language)
+                spoken[row, self._columns(present)] = True
+            return spoken
+        is_plain = [text.isascii() for text in texts]
+        plain, others = np.flatnonzero(is_plain), np.flatnonzero(np.logical_not(is_plain))
+        rows, columns = self._in_plain([texts[row] for row in plain.tolist()])
+        spoken[plain[rows], columns] = True
+        for row in others.tolist():
+            spoken[row, self._columns(self._in_folded(_folded(texts[row])))] = True
+        return spoken
 
-    def _words_said(self, texts: Sequence[str]) -> dict[int, set[str]]:
-        """Words of ASCII texts that begin like a counted unit, by the text's place; all texts are one."""
-        whole, by_text = "\n".join(texts).lower(), dict[int, set[str]]()
-        first = list(itertools.accumulate((len(text) + 1 for text in texts), initial=0))
-        for unit in filter(str.isascii, self._beginnings):
-            at = whole.find(unit)
+    def _in_plain(self, texts: Sequence[str]) -> tuple[Indices, list[int]]:
+        """The text and the column of each counted unit that ASCII texts say; they are searched as one."""
+        whole, places, columns = f" {spaced(' '.join(texts))} ", list[int](), list[int]()
+        for unit in filter(str.isascii, self._counted):
+            at = whole.find(f" {unit}")
             while at >= 0:
-                if not (at and whole[at - 1].isalnum()):
-                    word = _REST_OF_WORD.match(whole, at)
-                    assert word is not None
-                    by_text.setdefault(bisect_right(first, at) - 1, set()).add(word.group())
-                at = whole.find(unit, at + 1)
-        return by_text
+                for column in self._columns_of_word(whole[at + 1 : whole.index(" ", at + 1)]):
+                    places.append(at)
+                    columns.append(column)
+                at = whole.find(f" {unit}", at + 1)
+        ends = np.cumsum([len(text) + 1 for text in texts])
+        return np.searchsorted(ends, places, side="right"), columns
 
-    def _units_in(self, words: Iterable[str]) -> set[str]:
-        """The units of some words."""
-        present: set[str] = set()
-        for word in words:
-            if word not in self._units_of:
-                self._units_of[word] = units_of(word)
-            present.update(self._units_of[word])
-        return present
+    def _in_folded(self, text: str) -> Iterable[str]:
+        """The units that a folded text says, if it may say a counted one."""
+        # A unit is the beginning of its words, so that a text without it need not be taken apart.
+        there = [unit for unit in self._counted if unit in text]
+        if not there or DENSE_SCRIPT.search(there[0]):
+            return there
+        words = (word for word in words_of(text) if word.startswith(self._counted))
+        return itertools.chain.from_iterable(map(units_of, words))
+
+    def _columns_of_word(self, word: str) -> list[int]:
+        if word not in self._columns_of:
+            self._columns_of[word] = self._columns(units_of(word))
+        return self._columns_of[word]
+
+    def _columns(self, units: Iterable[str]) -> list[int]:
+        """The columns of the counted ones among some units; "blockspace" says "block space"."""
+        present = {*units}
+        for both in self._joined.keys() & present:
+            present.update(self._joined[both])
+        return [column for column, unit in enumerate(self._counted) if unit in present]
 
     def in_order(self, text: str) -> bool:
-        """Whether a folded text says all units one after the other."""
+        """Whether a text says all units one after the other."""
+        if self._language:
+            return stand_in_order(self._units, units_of(text, self._language))
+        text = _folded(text)
         if text.isascii() and not self._phrase.search(text):
             return False
         return stand_in_order(self._units, units_of(text))

@@ -10,8 +10,10 @@ from urllib.parse import quote_from_bytes
 from whenabouts.confidence.probability import PROBABLE
 from whenabouts.index.records import VideoRecord, unambiguous
 from whenabouts.search.coverage import Coverage
+from whenabouts.search.notebook import html_of
+from whenabouts.search.questions import Rule
 from whenabouts.streams import stream as stream_named
-from whenabouts.types import Answer, ScoredMoment, UsageError
+from whenabouts.types import Answer, Moment, ScoredMoment, UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +44,9 @@ def percent_beside(word: str, confidence: float | None) -> int | None:
 
     Never rounded up, so that what is no match does not look like one.
     """
-    is_contrary = word in (STANDS_HERE, PROBABLY) and (confidence or 0.0) < _LEAST_BESIDE_YES
+    probability = confidence or 0.0
+    says_yes = word in (STANDS_HERE, PROBABLY)
+    is_contrary = probability < _LEAST_BESIDE_YES if says_yes else probability >= PROBABLE.match_at
     return None if confidence is None or word == UNLIKELY or is_contrary else int(100 * confidence)
 
 
@@ -101,7 +105,9 @@ class SearchResult:
     are wrong on this corpus (`calibration/`: `Report.summary`), None where that was not measured.
     `coverage` says which videos were searched by which stream (of a trained system: by those that it reads).
     `places` is there where all places are listed, in order of time. `like` is what the query's example is
-    called, "" without one. `check` says how it was checked, None where it was not.
+    called, "" without one. `check` says how it was checked, None where it was not. `understood` is what rules
+    read of the query (`questions.py`), and `words` the event that was searched for then; `is_in_order`:
+    the moments are in order of time.
     """
 
     query: str
@@ -116,11 +122,20 @@ class SearchResult:
     places: Places | None = None
     like: str = ""
     check: CheckReport | None = None
+    understood: tuple[Rule, ...] = ()
+    words: str = ""
+    is_in_order: bool = False
 
     @property
     def question(self) -> str:
         """What was asked, for people: the words, what the moments are to be like, or both."""
         return ", ".join(filter(None, (self.query, f"like {self.like}" if self.like else "")))
+
+    @property
+    def understood_line(self) -> str:
+        """What rules read of the query, on one line: "understood: first; in: lecture-3"; "" if nothing."""
+        labels = "; ".join(rule.label for rule in self.understood)
+        return f"understood: {labels}" if labels else ""
 
     def __iter__(self) -> Iterator[ScoredMoment]:
         return iter(self.moments)
@@ -138,8 +153,6 @@ class SearchResult:
         return self.moments[rank]
 
     def _repr_html_(self) -> str:
-        from whenabouts.search.notebook import html_of
-
         return html_of(self)
 
     def instant(self, scored: ScoredMoment) -> float:
@@ -219,6 +232,7 @@ class SearchResult:
         return {
             "query": self.query,
             "like": self.like,
+            "understood": [asdict(rule) for rule in self.understood],
             "answer": self.answer,
             "word": self.word,
             "confidence_interval": None if self.interval is None else list(self.interval),
@@ -256,7 +270,13 @@ class SearchResult:
             "text": scored.text,
             "link": self.link(scored),
             **({} if scored.verdict is None else {"verdict": asdict(scored.verdict)}),
+            **({} if scored.partner is None else {"partner": partner_of(scored.partner)}),
         }
+
+
+def partner_of(moment: Moment) -> dict[str, float]:
+    """The times of the moment of the other event, rounded as all times are."""
+    return {"start": round(moment.start, 3), "end": round(moment.end, 3)}
 
 
 def _columns() -> list[tuple[str, pa.DataType]]:

@@ -70,7 +70,7 @@ class Searcher:
         """What has been measured, applied to the videos that there are now."""
         version = self.store.version
         if self._measured is None or self._measured[0] != version:
-            self._measured = version, MeasuredCorpus(self.calibration, self.store.ledger().by_id)
+            self._measured = version, MeasuredCorpus(self.calibration, self.store.ledger().language_of)
         return self._measured[1]
 
     def search(
@@ -104,10 +104,11 @@ class Searcher:
             answer, doubt = judged_by(by_model, model)
             notes += by_model.notes
         else:
-            answers, probable = self.answered(words, allowed, streams, encoded)
+            answers, probable = self.answered(words, allowed, streams, encoded, k)
             ranked = list(probable.moments)
             interval = self.ranking.interval(ranked)
-            answer, doubt = judged(words, probable, answers, interval, self.withheld(ranked))
+            withheld = self.ranking.withheld(ranked, self.measured.languages)
+            answer, doubt = judged(words, probable, answers, interval, withheld)
             notes += self.understanding.notes_on_languages(words, self.calibration)
             if not streams:
                 notes += [
@@ -131,30 +132,29 @@ class Searcher:
         rest = (doubt, rates, coverage, interval)
         return SearchResult(unambiguous(text), answer, moments, videos, tuple(notes), *rest)
 
+    def nothing(self, text: str, streams: Sequence[str] = ()) -> SearchResult:
+        """The answer where no video may answer."""
+        note = "no video of this corpus fits what was understood"
+        coverage = self.answering.coverage([], streams)
+        return SearchResult(unambiguous(text), "no_match", (), notes=(note,), coverage=coverage)
+
     def answered(
         self,
         words: str,
         allowed: Allowed = EVERYWHERE,
         streams: Sequence[str] = (),
         encoded: EncodedTexts = NOT_ENCODED,
+        count: int | None = None,
     ) -> tuple[list[StreamAnswer], ProbableMoments]:
-        """What each stream has to say to a query, and the moments of all with their probabilities."""
+        """What each stream has to say to a query, and the first `count` moments of all (None: each of them)
+        with their probabilities."""
         answers = self.stream_answers(self.understanding.query_for(words, streams, encoded=encoded), allowed)
-        return answers, self.with_probabilities(words, self.rank(answers), answers)
+        languages = self.measured.languages
+        return answers, self.ranking.with_probabilities(words, self.rank(answers), answers, languages, count)
 
     def rank(self, answers: Sequence[StreamAnswer]) -> list[ScoredMoment]:
         """Moments of all streams in one order."""
         return rank(answers, self.measured.chance)
-
-    def with_probabilities(
-        self, text: str, ranked: Sequence[ScoredMoment], answers: Sequence[StreamAnswer]
-    ) -> ProbableMoments:
-        """Moments of a query, best first, with the probability of each; without one if not calibrated."""
-        return self.ranking.with_probabilities(text, ranked, answers, self.measured.language_of)
-
-    def withheld(self, ranked: Sequence[ScoredMoment]) -> str:
-        """Why the first moment has no confidence; "" where there is one, or nothing was measured."""
-        return self.ranking.withheld(ranked, self.measured.language_of)
 
     def find_all(
         self,

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from whenabouts.confidence.probability import UNADJUSTED, Adjustment, Chance
-from whenabouts.index.records import ClipBlock, VideoRecord
+from whenabouts.index.records import ClipBlock
 from whenabouts.index.store import Store
 from whenabouts.moments.fusion import Scale
+from whenabouts.types import ScoredMoment
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,22 +120,9 @@ class Calibration:
             return _NOT_MEASURED
         return measures.groups.get(measures.group_of(language), _NOT_MEASURED)
 
-    def scale_of(self, block: ClipBlock, stream: str, languages: Mapping[str, str]) -> Scale | None:
-        """The scale of each clip of a block (n,); None where a stream has none.
-
-        `languages` are those of the videos, by id.
-        """
-        scales = [self.group(stream, languages.get(video_id, "")).scale for video_id in block.video_ids]
-        measured = [scale for scale in scales if scale is not None]
-        if not measured:
-            return None
-        if all(scale == measured[0] for scale in scales):
-            return measured[0]
-        # Of a language that came after the measuring: as the others.
-        each = [measured[0] if scale is None else scale for scale in scales]
-        counts = np.diff(block.offsets)
-        level, spread = (np.repeat([getattr(s, name) for s in each], counts) for name in ("level", "spread"))
-        return Scale(level, spread)
+    def is_foreign(self, scored: ScoredMoment, language: str) -> bool:
+        """Whether the sentence models of all streams that found a moment do not know its language."""
+        return all(self.group(stream, language).foreign for stream in scored.evidence)
 
 
 def load_calibration(store: Store) -> Calibration:
@@ -157,29 +145,36 @@ NOT_CALIBRATED = Calibration()
 _NOT_MEASURED = GroupMeasures()
 
 
+@dataclass(frozen=True, slots=True)
 class MeasuredCorpus:
     """What has been measured, applied to the videos of one state of a store.
+
+    `languages` are those of the videos' words, by id (`Ledger.language_of`).
 
     >>> MeasuredCorpus(NOT_CALIBRATED, {}).chance("subtitle", "a") is None
     True
     """
 
-    def __init__(self, calibration: Calibration, videos: Mapping[str, VideoRecord]) -> None:
-        self.calibration, self._videos = calibration, videos
-        self._languages: dict[str, str] = {}
-
-    def language_of(self, video_id: str) -> str:
-        """The language of a video's words, "" where that is not known."""
-        if video_id not in self._languages:
-            record = self._videos.get(video_id)
-            self._languages[video_id] = "" if record is None else record.language
-        return self._languages[video_id]
+    calibration: Calibration
+    languages: Mapping[str, str]
 
     def scale_of(self, block: ClipBlock, stream: str) -> Scale | None:
         """The scale of each clip of a block (n,); None where a stream has none."""
-        languages = {video_id: self.language_of(video_id) for video_id in block.video_ids}
-        return self.calibration.scale_of(block, stream, languages)
+        scales = [self._group(stream, video_id).scale for video_id in block.video_ids]
+        measured = [scale for scale in scales if scale is not None]
+        if not measured:
+            return None
+        if all(scale == measured[0] for scale in scales):
+            return measured[0]
+        # Of a language that came after the measuring: as the others.
+        each = [measured[0] if scale is None else scale for scale in scales]
+        counts = np.diff(block.offsets)
+        level, spread = (np.repeat([getattr(s, name) for s in each], counts) for name in ("level", "spread"))
+        return Scale(level, spread)
 
     def chance(self, stream: str, video_id: str) -> Chance | None:
         """What unrelated sentences score in a stream among videos like one; None: that was not measured."""
-        return self.calibration.group(stream, self.language_of(video_id)).chance
+        return self._group(stream, video_id).chance
+
+    def _group(self, stream: str, video_id: str) -> GroupMeasures:
+        return self.calibration.group(stream, self.languages.get(video_id, ""))

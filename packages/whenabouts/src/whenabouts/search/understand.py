@@ -5,9 +5,8 @@ The words are checked, and each encoder is called once for all streams that it s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import MappingProxyType
 from typing import Any, SupportsIndex
 
@@ -58,11 +57,6 @@ class EncodedTexts:
     def at(self, version: int) -> EncodedTexts:
         """What was encoded, if the corpus is still described as it was; else nothing."""
         return self if version == self.version else NOT_ENCODED
-
-    def hits(self, stream: str, text: str, state: Callable[[], Hashable]) -> ClipHits | None:
-        """The nearest clips of a stream, if it is still in the state they were kept in; else None."""
-        kept = self.nearest.get((stream, text))
-        return kept[1] if kept is not None and kept[0] == state() else None
 
 
 NOT_ENCODED = EncodedTexts(-1, MappingProxyType({}))
@@ -170,13 +164,8 @@ class Understanding:
         """Encode a query, once for each stream that can compare it; not again what is `encoded`."""
         names = list(streams)
         missing = [name for name in names if (name, text) not in encoded.vectors]
-        vectors = {**encoded.vectors, **self.encoded([text], missing)}
-        queries = {name: self._stream_query(name, vectors.get((name, text)), like) for name in names}
-        if like is None:
-            queries = {
-                name: replace(query, nearest=encoded.hits(name, text, partial(self.state_of, name)))
-                for name, query in queries.items()
-            }
+        own = replace(encoded, vectors={**encoded.vectors, **self.encoded([text], missing)})
+        queries = {name: self._stream_query(name, text, like, own) for name in names}
         return EncodedQuery(text, queries, None if like is None else like.apart)
 
     def encoded(self, texts: Sequence[str], streams: Iterable[str] | None = None) -> TextVectors:
@@ -212,15 +201,17 @@ class Understanding:
         """What changes whenever a stream or the ledger does."""
         return self._store.version, self._store.state_of(stream)
 
-    def _stream_query(
-        self, name: str, words: NDArray[np.float32] | None, like: Example | None
-    ) -> StreamQuery:
-        """A query as one stream compares it: by the vector of its `words`, by an example, or by both.
+    def _stream_query(self, name: str, text: str, like: Example | None, encoded: EncodedTexts) -> StreamQuery:
+        """A query as one stream compares it: by the vector of its words, by an example, or by both.
 
         Both are the sum of two directions. What cosines to expect of an example has not been measured: those
         with the candidates stand in for that (`fuse`).
         """
-        example = None if like is None else self._vector_like(name, like)
+        words = encoded.vectors.get((name, text))
+        if like is None:
+            kept = encoded.nearest.get((name, text))
+            return StreamQuery(words, nearest=kept[1] if kept and kept[0] == self.state_of(name) else None)
+        example = self._vector_like(name, like)
         if example is None:
             return StreamQuery(words)
         return StreamQuery(example if words is None else _unit(words + example), is_alike=True)

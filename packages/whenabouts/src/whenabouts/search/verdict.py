@@ -53,7 +53,8 @@ def judged(
     """The answer in one word, and why it is "unsure" where it is.
 
     Where a stream's best moment has every word of the query, as the query has it, "no match" would mislead:
-    the words are there. So it would where hardly any unrelated sentence scores as much.
+    the words are there. So it would where hardly any unrelated sentence scores as much, and where the
+    sentence model does not know the language, so that nothing was compared by meaning.
     """
     ranked = probable.moments
     confidence = ranked[0].confidence if ranked else None
@@ -61,7 +62,9 @@ def judged(
     answer = answer_for(
         confidence,
         has_moments=bool(ranked),
-        stands_out=literal is not None or bool(ranked and stands_out(ranked[0].chance_percentile)),
+        stands_out=literal is not None
+        or probable.is_foreign
+        or bool(ranked and stands_out(ranked[0].chance_percentile)),
         is_name=probable.is_name,
         in_five=probable.in_five,
         thresholds=PROBABLE,

@@ -6,6 +6,7 @@ and where the language is not known, words without a usual English ending.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import unicodedata
@@ -29,6 +30,8 @@ _LEAST_SAMPLE = 0.2
 _SPACELESS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
 _ENDING = re.compile(r"(?:ings?|edly|ed|ies|es|s|ly|y|e)$")
 _STEMMED_FROM = 4
+# A part of a word that counts has so many signs.
+_LEAST_OF_PART = 3
 _ACCENT = re.compile("(?<=[a-z])[\u0300-\u036f]+")
 # Latin letters that no decomposition turns into plain ones.
 _PLAIN = str.maketrans({"æ": "ae", "œ": "oe", "ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "ı": "i"})
@@ -68,9 +71,9 @@ def units_of(text: str, language: str = "") -> tuple[str, ...]:
     >>> units_of("Mining pools"), units_of("比特币")
     (('min', 'pool'), ('比特', '特币'))
     """
-    if has_stems(language):
+    if language and has_stems(language):
         return tuple(unit for word in words_of(text) for unit in _units(word, language))
-    return tuple(unit for word in words_of(folded(text)) for unit in _units(word))
+    return tuple(itertools.chain.from_iterable(map(_units, words_of(folded(text)))))
 
 
 def compounded_in(there: Collection[str], units: Iterable[str], language: str) -> set[str]:
@@ -109,6 +112,40 @@ def _is_made_of_two(unit: str, there: Collection[str]) -> bool:
 def stand_in_order(units: Sequence[str], there: Sequence[str]) -> bool:
     """Whether the units of a query stand in those of a text, next to each other and in their order."""
     return bool(units) and f"\0{chr(0).join(units)}\0" in f"\0{chr(0).join(there)}\0"
+
+
+def words_in_each(
+    query: str, texts: Sequence[str], languages: Sequence[str], rarity: Rarity, *, parts: bool = False
+) -> list[tuple[float, float, bool]]:
+    """Compare a query with each text, in the text's language ("": English or unknown).
+
+    Each result is the rarity of the query's words that the text has, that of the words that it lacks, and
+    whether it has all of them next to each other and in their order. Two neighbours count as one word, too:
+    "clean room" is in "cleanroom", and the other way round. `parts`: words are also found in longer ones.
+    """
+    of_query = {language: units_of(query, language) for language in dict.fromkeys(languages)}
+    weights = {language: rarity.of_each(units) for language, units in of_query.items()}
+    return [
+        _words_in(of_query[language], units_of(text, language), language, weights[language], parts=parts)
+        for text, language in zip(texts, languages, strict=True)
+    ]
+
+
+def _words_in(
+    units: Sequence[str], there: Sequence[str], language: str, weights: Mapping[str, float], *, parts: bool
+) -> tuple[float, float, bool]:
+    present = {*there, *map("".join, itertools.pairwise(there))}
+    if language:
+        present |= compounded_in(there, units, language)
+    present |= {unit for pair in itertools.pairwise(units) if "".join(pair) in present for unit in pair}
+    is_part = False
+    if parts:
+        signs = "".join(there)
+        present |= {unit for unit in units if len(unit) >= _LEAST_OF_PART and unit in signs}
+        is_part = len(whole := "".join(units)) >= _LEAST_OF_PART and whole in signs
+    spoken = sum(weight for unit, weight in weights.items() if unit in present)
+    unspoken = sum(weight for unit, weight in weights.items() if unit not in present)
+    return spoken, unspoken, is_part or stand_in_order(units, there)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ from whenabouts.corpus import Corpus
 from whenabouts.server import (
     collection_routes,
     export_routes,
+    job_routes,
+    library_routes,
     people_routes,
     search_routes,
     service_routes,
@@ -24,7 +26,8 @@ from whenabouts.server import (
 )
 from whenabouts.server.errors import handle_errors
 from whenabouts.server.metrics import Metrics
-from whenabouts.server.security import Guard
+from whenabouts.server.proxied import Proxied
+from whenabouts.server.security import SCOPES, Guard, scope_of
 from whenabouts.server.service import Service
 from whenabouts.server.settings import Settings
 from whenabouts.version import __version__
@@ -41,7 +44,8 @@ class Application:
     def __init__(self, corpus: Corpus, settings: Settings) -> None:
         self.service = Service(corpus, settings)
         self.api = _routes(self.service)
-        self._guarded = Counted(Guard(AnsweringHead(self.api), settings), self.service.metrics)
+        guard = Guard(AnsweringHead(self.api), settings, memory=lambda: self.service.memory)
+        self._guarded = Proxied(Counted(guard, self.service.metrics), settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection."""
@@ -111,6 +115,8 @@ class AnsweringHead:
 def _routes(service: Service) -> FastAPI:
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
+        if service.runner is not None:
+            service.runner.start()
         yield
         service.close()
 
@@ -131,9 +137,11 @@ def _routes(service: Service) -> FastAPI:
     own = (
         search_routes,
         export_routes,
+        library_routes,
         video_routes,
         people_routes,
         collection_routes,
+        job_routes,
         service_routes,
     )
     for router in (*plugins.loaded("routes").values(), *(routes.router for routes in own)):
@@ -141,17 +149,22 @@ def _routes(service: Service) -> FastAPI:
     described = api.openapi
 
     def openapi() -> dict[str, Any]:
-        return _described(described())
+        return _described(described(), service.settings.base_path)
 
     api.openapi = openapi  # type: ignore[method-assign]
     return api
 
 
-def _described(schema: dict[str, Any]) -> dict[str, Any]:
-    """The OpenAPI description, corrected: there is no 422, and a token may be needed."""
-    for path in schema["paths"].values():
-        for operation in path.values():
+def _described(schema: dict[str, Any], base_path: str) -> dict[str, Any]:
+    """The OpenAPI description, corrected: no 422, the path below a proxy, the scope that a token needs."""
+    for path, operations in schema["paths"].items():
+        for method, operation in operations.items():
             operation["responses"].pop("422", None)
+            scope = scope_of(SCOPES, method.upper(), path)
+            if scope is not None:
+                operation["security"] = [{"token": [scope]}, {}]
+    if base_path:
+        schema["servers"] = [{"url": base_path}]
     components = schema["components"]
     for name in ("HTTPValidationError", "ValidationError"):
         components["schemas"].pop(name, None)

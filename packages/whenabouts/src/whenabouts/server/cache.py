@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import tempfile
 import threading
 import time
@@ -22,6 +23,7 @@ from whenabouts.server.files import OpenFile, open_regular
 from whenabouts.types import UsageError
 
 _UNFINISHED = ".part"
+_NAME = re.compile(r"[0-9a-f]{40}(-[0-9]+-[0-9]+\.part)?(?:\.[a-z0-9]+)?")
 _ABANDONED_SECONDS = 3600
 Make = Callable[[Path], None]
 """Writes a file at the path it is given."""
@@ -128,7 +130,10 @@ class Cache:
         for path in self.folder.glob("??/*"):
             with contextlib.suppress(OSError):
                 status = path.stat()
-                if _UNFINISHED not in path.name:
+                kept = _NAME.fullmatch(path.name)  # other files are not ours to count or delete
+                if kept is None or path.parent.name != path.name[:2]:
+                    continue
+                if kept[1] is None:
                     files.append((status.st_mtime_ns, path.name, status.st_size))
                 elif time.time() - status.st_mtime > _ABANDONED_SECONDS:
                     path.unlink()

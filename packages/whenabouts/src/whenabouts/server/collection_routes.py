@@ -20,6 +20,7 @@ from whenabouts.server.decoding import FilmTask
 from whenabouts.server.errors import ServerError, printable, problems, safe_errors
 from whenabouts.server.export_routes import check_format, listed_as_shown
 from whenabouts.server.files import respond
+from whenabouts.server.proxied import Address
 from whenabouts.server.schemas import MOST_MOMENTS, MomentName, NoParameters, Seconds, Strict
 from whenabouts.server.search_routes import moment_of
 from whenabouts.server.service import Service, record_of, service_of
@@ -97,9 +98,9 @@ class ItemBody(BaseModel):
     query: str
     text: str
     gone: bool
-    thumbnail_url: str | None
-    clip_url: str | None
-    video_url: str | None
+    thumbnail_url: Address | None
+    clip_url: Address | None
+    video_url: Address | None
 
 
 class CollectionLine(BaseModel):
@@ -206,7 +207,7 @@ def _listed(corpus: Corpus) -> CollectionsBody:
     return CollectionsBody(data=[CollectionLine(**each.to_json()) for each in corpus.collections.listed()])
 
 
-@router.post("/collections", responses=problems(409), summary="Make a collection")
+@router.post("/collections", responses=problems(409, 507), summary="Make a collection")
 async def create(
     request: Request, body: NewCollection, _: Annotated[NoParameters, Query()]
 ) -> CollectionBody:
@@ -222,7 +223,7 @@ async def collection(
     return await _done(request, lambda corpus: corpus.collections.get(collection))
 
 
-@router.patch("/collections/{collection}", responses=problems(404, 409), summary="Rename a collection")
+@router.patch("/collections/{collection}", responses=problems(404, 409, 507), summary="Rename a collection")
 async def describe(
     request: Request, collection: CollectionId, body: CollectionChange, _: Annotated[NoParameters, Query()]
 ) -> CollectionBody:
@@ -232,7 +233,7 @@ async def describe(
     )
 
 
-@router.delete("/collections/{collection}", responses=problems(404), summary="Delete a collection")
+@router.delete("/collections/{collection}", responses=problems(404, 507), summary="Delete a collection")
 async def delete(
     request: Request, collection: CollectionId, _: Annotated[NoParameters, Query()]
 ) -> CollectionsBody:
@@ -247,7 +248,7 @@ async def delete(
     return await service.read(service.reads, request, write)
 
 
-@router.post("/collections/{collection}/items", responses=problems(404), summary="Put moments into it")
+@router.post("/collections/{collection}/items", responses=problems(404, 507), summary="Put moments into it")
 async def add(
     request: Request, collection: CollectionId, body: NewItems, _: Annotated[NoParameters, Query()]
 ) -> CollectionBody:
@@ -262,7 +263,9 @@ async def add(
     return await _done(request, change)
 
 
-@router.patch("/collections/{collection}/items/{item}", responses=problems(404), summary="Change a moment")
+@router.patch(
+    "/collections/{collection}/items/{item}", responses=problems(404, 507), summary="Change a moment"
+)
 async def change(
     request: Request,
     collection: CollectionId,
@@ -275,7 +278,9 @@ async def change(
     return await _done(request, lambda corpus: corpus.collections.change(collection, item, **new))
 
 
-@router.post("/collections/{collection}/items/{item}/move", responses=problems(404), summary="Move a moment")
+@router.post(
+    "/collections/{collection}/items/{item}/move", responses=problems(404, 507), summary="Move a moment"
+)
 async def move(
     request: Request,
     collection: CollectionId,
@@ -287,7 +292,9 @@ async def move(
     return await _done(request, lambda corpus: corpus.collections.move(collection, item, body.before))
 
 
-@router.delete("/collections/{collection}/items/{item}", responses=problems(404), summary="Take a moment out")
+@router.delete(
+    "/collections/{collection}/items/{item}", responses=problems(404, 507), summary="Take a moment out"
+)
 async def remove(
     request: Request, collection: CollectionId, item: ItemId, _: Annotated[NoParameters, Query()]
 ) -> CollectionBody:
@@ -402,7 +409,7 @@ def _saved(corpus: Corpus) -> SavedSearchesBody:
     )
 
 
-@router.post("/saved-searches", responses=problems(), summary="Keep a question")
+@router.post("/saved-searches", responses=problems(507), summary="Keep a question")
 async def save_search(
     request: Request, body: NewSearch, _: Annotated[NoParameters, Query()]
 ) -> SavedSearchesBody:
@@ -416,7 +423,7 @@ async def save_search(
     return await service.read(service.reads, request, write)
 
 
-@router.delete("/saved-searches/{name:path}", responses=problems(404), summary="Forget a question")
+@router.delete("/saved-searches/{name:path}", responses=problems(404, 507), summary="Forget a question")
 async def delete_search(
     request: Request,
     name: Annotated[str, Path(max_length=LONGEST_NAME)],

@@ -103,16 +103,21 @@ def safe_errors(path: Path, out: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, WhenaboutsError) as error:
-        number = getattr(error if isinstance(error, OSError) else error.__cause__, "errno", None)
-        if number in (errno.ENOSPC, errno.EDQUOT):
-            raise ServerError(
-                507, "disk_full", "the server's disk is full; nothing was kept of this file"
-            ) from error
+        if _is_full(error if isinstance(error, OSError) else error.__cause__):
+            raise _disk_full("nothing was kept of this file") from error
         if isinstance(error, OSError | WriteError):
             raise ServerError(500, "internal", "the file could not be written") from error
         message = str(error).replace(str(path), path.name).replace(str(out), "the clip")
         status = 400 if isinstance(error, UsageError) else 409
         raise ServerError(status, "unreadable_video" if status == 409 else "invalid", message) from error
+
+
+def _is_full(error: BaseException | None) -> bool:
+    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _disk_full(effect: str) -> ServerError:
+    return ServerError(507, "disk_full", f"the server's disk is full; {effect}")
 
 
 def printable(text: str) -> str:
@@ -123,7 +128,7 @@ def printable(text: str) -> str:
 _DESCRIPTIONS = {
     400: "A parameter that is missing, unknown, or out of its range",
     401: "A token is needed",
-    403: "Asked for under a name, or from a page, that is not this server's",
+    403: "The token lacks a scope; or asked for under a name, or from a page, that is not this server's",
     404: "No such video, stream or route",
     409: "As the file or the corpus is now it cannot be done",
     410: "The file is gone",
@@ -131,7 +136,7 @@ _DESCRIPTIONS = {
     416: "The range lies outside the file",
     429: "Too much at once; come again after Retry-After seconds",
     500: "A fault of the server",
-    503: "The corpus cannot be read now",
+    503: "The corpus cannot be read now, or a model is missing",
     507: "The disk is full",
 }
 
@@ -158,6 +163,8 @@ def handle_errors(app: FastAPI, paths: Paths) -> None:
             case HTTPException(status_code=status):
                 code = {404: "not_found", 405: "method_not_allowed"}.get(status, "bad_request")
                 problem = ServerError(status, code, str(error.detail), headers=error.headers or {})
+            case OSError() if _is_full(error):
+                problem = _disk_full("free some space there")
             case _:
                 problem = ServerError(500, "internal", "a fault of the server; its log has the details")
         return problem.response()
@@ -189,7 +196,10 @@ def of_whenabouts(error: WhenaboutsError, paths: Paths) -> ServerError:
     if isinstance(error, CorpusBusy):
         busy = "an index run, or another change, is at work on this corpus; try again when it is done"
         return ServerError(409, "corpus_busy", paths.unless_hidden(str(error), busy))
-    if isinstance(error, StoreError | EncoderUnavailable):
+    if isinstance(error, EncoderUnavailable):
+        missing = "a model that this needs is not installed on the server; its log says which"
+        return ServerError(503, "model_missing", paths.unless_hidden(str(error), missing), field="stream")
+    if isinstance(error, StoreError):
         cause = paths.unless_hidden(str(error), "the corpus cannot be read now; the server's log says why")
         return ServerError(503, "corpus_unavailable", cause, headers={"Retry-After": "5"})
     if isinstance(error, MediaError):

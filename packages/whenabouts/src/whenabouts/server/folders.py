@@ -32,8 +32,10 @@ class ServedFolders:
     places: frozenset[str]
 
     @classmethod
-    def of(cls, corpus: Corpus, named: Iterable[Path] = ()) -> ServedFolders:
-        """Those that are named, else those that were indexed into a corpus, as they are now.
+    def of(
+        cls, corpus: Corpus, named: Iterable[Path] = (), added: frozenset[str] = frozenset()
+    ) -> ServedFolders:
+        """Those that are named, else those that were indexed into a corpus, as they are now, and `added`.
 
         A corpus of an earlier version does not say which these were: the folders of its files are taken.
         Raises UsageError for a named place that is not there.
@@ -42,12 +44,14 @@ class ServedFolders:
         for place in places:
             if not place.exists():
                 raise UsageError(f"--files {place}: there is no such folder or file; check the path")
-        if not places:
+        if places:
+            added = frozenset()
+        else:
             places = [source_path(place) for place in indexed_folders(corpus.store)]
         if not places:
             records = corpus.store.ledger().records
             places = list({source_path(record.path).parent for record in records if record.kind == "media"})
-        return cls(frozenset(map(_real, places)))
+        return cls(frozenset(map(_real, places)) | added)
 
     @property
     def there(self) -> tuple[Path, ...]:

@@ -23,8 +23,12 @@ _RETRY_SECONDS = 5
 _LEAST_REQUEST_BYTES = 32 << 20
 # A clip of 1920 x 1080 takes 0.3 GB to cut, one of 3840 x 2160 takes 0.8 GB, a picture of 8K 0.8 GB.
 _LEAST_DECODER_BYTES, _USUAL_DECODER_BYTES = 512 << 20, 1 << 30
+# A picture in a body is held as the body, as JSON, as base64 and as bytes before it is decoded.
+_COPIES_OF_BODY = 4
 # Pages of libraries that a decoding process maps: its limit does not count them.
 _MAPPED_BYTES = 64 << 20
+# What a process has once it is open differs by a few megabytes from start to start.
+_FROM_START_TO_START = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +80,11 @@ class Parts:
         own = needs.held + requests * needs.request
         rest, least = most - own, _LEAST_DECODER_BYTES + _MAPPED_BYTES
         if rest < least:
+            needed = own + least + _FROM_START_TO_START
             times = f", all of it {count} times (--processes {count})" if count > 1 else ""
             raise UsageError(
                 f"--memory {most * count >> 20}: this corpus with its encoders needs "
-                f"{_megabytes((own + least) * count)} or more: {_megabytes(needs.held)} once it is open, "
+                f"{_megabytes(needed * count)} or more: {_megabytes(needs.held)} once it is open, "
                 f"{_megabytes(needs.request)} for each of {requests} requests at one time, and "
                 f"{_megabytes(least)} to decode videos{times}; raise --memory, or take a larger machine"
             )
@@ -111,7 +116,7 @@ class MemoryBound:
         self._most, self._drops, self._request = most_bytes, drops, request_bytes
         self._measure, self._clock = measure, clock
         self._lock = threading.Lock()
-        self._dropped, self._running = -1e9, 0
+        self._dropped, self._running, self._bodies = -1e9, 0, 0
 
     def check(self) -> None:
         """Raise ServerError (503) where one more request may exceed the bound, after what is kept is gone."""
@@ -130,17 +135,34 @@ class MemoryBound:
             with self._lock:
                 self._running -= 1
 
+    @contextlib.contextmanager
+    def body(self, length: int) -> Iterator[None]:
+        """Hold what a request's body of `length` bytes may take, from before its first byte is read.
+
+        All bodies together get half of what is free, so that requests without one are still answered. Raises
+        as `check`.
+        """
+        held = _COPIES_OF_BODY * length
+        with self._lock:
+            self._check(self._bodies + 2 * held)
+            self._bodies += held
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._bodies -= held
+
     def drop(self) -> None:
         """Let go of what is kept for later, and give that memory back to the system."""
         for drop in self._drops:
             drop()
         release()
 
-    def _check(self) -> None:
-        if self._is_full() and self._clock() - self._dropped >= _DROP_SECONDS:
+    def _check(self, more: int = 0) -> None:
+        if self._is_full(more) and self._clock() - self._dropped >= _DROP_SECONDS:
             self._dropped = self._clock()
             self.drop()
-        if self._is_full():
+        if self._is_full(more):
             raise ServerError(
                 503,
                 "out_of_memory",
@@ -149,5 +171,6 @@ class MemoryBound:
                 headers={"Retry-After": str(_RETRY_SECONDS)},
             )
 
-    def _is_full(self) -> bool:
-        return self._measure() + (self._running + 1) * self._request > self._most
+    def _is_full(self, more: int) -> bool:
+        promised = (self._running + 1) * self._request + self._bodies
+        return self._measure() + promised + more > self._most

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from whenabouts.index.filters import Condition
-from whenabouts.index.records import VideoRecord
+from whenabouts.index.records import VideoRecord, unambiguous
+from whenabouts.search.library import FOLDER
 from whenabouts.server.errors import ServerError
 
 _log = logging.getLogger(__name__)
 # The folders of absolute paths; the last name of a path stays.
 _FOLDERS = re.compile(r"(?<![\w:/])/(?:[^/:\n]+/)+")
-_PATH_KEY = "path"
+_PATH_KEYS = frozenset({"path", FOLDER})
 
 
 class Paths:
@@ -23,17 +24,24 @@ class Paths:
 
     `are_shown` comes of the settings (`Settings.shows_paths`). Where it is false no answer names a folder,
     and no request can try out what one is called. `places` are known places (folders of the corpus, of
-    models), as they may stand in messages.
+    models), as they may stand in messages; `folders` those whose files messages may name.
     """
 
-    def __init__(self, *, are_shown: bool, places: Iterable[str] = ()) -> None:
+    def __init__(self, *, are_shown: bool, places: Iterable[str] = (), folders: Iterable[str] = ()) -> None:
         self.are_shown = are_shown
-        spelled = {place for name in places for place in _spellings(name)}
-        self._names = {place: Path(place).name for place in sorted(spelled, key=len, reverse=True)}
+        roots = [folder for folder in folders if folder != "/"]
+        spelled = {place for name in (*places, *roots) for place in _spellings(name)}
+        # _FOLDERS takes folders for their names alone, and a colon for the end of a path.
+        names = {place: Path(place).name for place in spelled} | {f"{folder}/": "/./" for folder in roots}
+        self._names = {place: names[place] for place in sorted(names, key=len, reverse=True)}
 
     def of_file(self, record: VideoRecord) -> str:
         """How a list for editors calls a video's file: where it lies, else its name below the video's id."""
         return record.path if self.are_shown else f"{record.video_id}/{Path(record.path).name}"
+
+    def folder_of(self, record: VideoRecord) -> str | None:
+        """The folder of a video's file; None where it is not shown."""
+        return unambiguous(record.path).rpartition("/")[0] if self.are_shown else None
 
     def without_folders(self, text: str) -> str:
         """A message that names files but no folders, whoever reads it."""
@@ -55,7 +63,7 @@ class Paths:
 
     def check_conditions(self, where: Iterable[str]) -> None:
         """Raise ServerError (403) for a condition on paths: its answers would spell them out."""
-        if not self.are_shown and any(Condition.parse(text).key == _PATH_KEY for text in where):
+        if not self.are_shown and any(Condition.parse(text).key in _PATH_KEYS for text in where):
             raise ServerError(
                 403,
                 "paths_hidden",

@@ -29,6 +29,7 @@ from whenabouts.server.schemas import (
 )
 from whenabouts.server.service import record_of, service_of
 from whenabouts.streams import stream as stream_named
+from whenabouts.workplace.guests import INDEX
 
 router = APIRouter(prefix="/api")
 MOST_PEOPLE = 1000
@@ -56,7 +57,7 @@ async def people(request: Request, _: Annotated[NoParameters, Query()]) -> Peopl
                 for person in listed[:MOST_PEOPLE]
             ],
             total=len(listed),
-            may_change=service.settings.changes_people,
+            may_change=_may_change(request),
         )
 
     return await service.read(service.reads, request, read)
@@ -99,6 +100,11 @@ async def forget(request: Request, body: ForgetRequest, _: Annotated[NoParameter
         return ChangeBody(done=printable(f"forgot {body.person}"), erased=erased)
 
     return await _changed(request, change)
+
+
+def _may_change(request: Request) -> bool:
+    """Whether whoever asks may change people here."""
+    return service_of(request).settings.changes_people and INDEX in request.scope["guest"].scopes
 
 
 async def _changed(request: Request, change: Callable[[People], ChangeBody]) -> ChangeBody:
@@ -147,7 +153,7 @@ async def turns(
                 for name in people.streams.values()
                 if name in record.streams
             ],
-            may_change=service.settings.changes_people,
+            may_change=_may_change(request),
         )
 
     return await service.read(service.reads, request, read)

@@ -54,7 +54,10 @@ def others_serving(
 
 def _plain(settings: Settings) -> dict[str, Any]:
     """Settings as arguments that another process can be given."""
-    names = ("host", "port", "token", "cache", "cache_bytes", "files", "limits", "check", "send_frames")
+    names = [
+        *("host", "port", "token", "cache", "cache_bytes", "files", "limits", "check", "send_frames"),
+        *("guests", "base_path", "proxies", "allow"),
+    ]
     shown = {
         "models": dict(settings.models),
         "show_paths": settings.shows_paths,

@@ -11,7 +11,11 @@ from pydantic import AfterValidator, Base64Bytes, BaseModel, ConfigDict, Field
 from whenabouts.export.transcript import TranscriptFormat
 from whenabouts.index.filters import Condition
 from whenabouts.people.naming import LONGEST_NAME
+from whenabouts.search.library import Sort
 from whenabouts.search.options import MOST_K
+from whenabouts.search.questions import RuleName
+from whenabouts.server.errors import Problem
+from whenabouts.server.proxied import Address
 from whenabouts.times import parse_date
 from whenabouts.types import UsageError
 
@@ -117,6 +121,24 @@ class Narrowing(Strict):
         default=False,
         description="every place where all words and all quoted phrases are said, by video and time",
     )
+    literal: list[Literal[RuleName, "all"]] = Field(
+        default_factory=list,
+        max_length=20,
+        description='rules that are off ("all": every one), so that their words are searched as they stand',
+    )
+
+
+class LibraryParameters(Strict):
+    """Which videos, by the dates of their recording and by facts."""
+
+    after: Date | None = Field(default=None, description="recorded at or after this date")
+    before: Date | None = Field(default=None, description="recorded before this date")
+    where: list[Where] = Field(
+        default_factory=list,
+        max_length=20,
+        description="conditions: KEY=VALUE, KEY>=N …; keys are those of metadata, name, path, duration, "
+        "video.folder, video.stream, video.state and video.corpus",
+    )
 
 
 class SearchRequest(Narrowing):
@@ -166,14 +188,23 @@ class PageParameters(Strict):
     page_limit: PageLimit = MOST_PAGE
     page_token: PageToken | None = None
 
+    @property
+    def subject(self) -> str:
+        """What a page token belongs to: the request, whatever the length of a page."""
+        left_out = {"page_limit", "page_token", "skip"}
+        return json.dumps(self.model_dump(mode="json", exclude=left_out), sort_keys=True)
+
 
 class SearchParameters(SearchRequest, PageParameters):
     """A search, and which page of its answer."""
 
-    @property
-    def subject(self) -> str:
-        """What a page token belongs to: the search request, whatever the length of a page."""
-        return json.dumps(self.model_dump(mode="json", exclude={"page_limit", "page_token"}), sort_keys=True)
+
+class VideosParameters(LibraryParameters, PageParameters):
+    """Which videos, in which order, and which page of them: by its token, or behind the first `skip`."""
+
+    sort: Sort = "id"
+    descending: bool = False
+    skip: int = Field(default=0, ge=0, le=1 << 31, description="videos that are left out before the page")
 
 
 class SearchBodyParameters(SearchParameters):
@@ -268,6 +299,20 @@ class EvidenceBody(BaseModel):
     recognised: float | None = None
 
 
+class RuleBody(BaseModel):
+    """A rule that read a part of the query; `label` is for people. `literal` turns it off by its name."""
+
+    name: RuleName
+    label: str
+
+
+class PartnerBody(BaseModel):
+    """Where the other event is, if a query asks for two events in order; seconds."""
+
+    start: float
+    end: float
+
+
 class ResultBody(BaseModel):
     """A moment, half-open [start, end) in seconds.
 
@@ -290,10 +335,13 @@ class ResultBody(BaseModel):
     evidence: dict[str, EvidenceBody]
     labels: dict[str, str]
     verdict: VerdictBody | None = Field(default=None, exclude_if=lambda verdict: verdict is None)
-    thumbnail_url: str | None
-    clip_url: str | None
-    video_url: str | None
-    link: str
+    partner: PartnerBody | None = Field(default=None, exclude_if=lambda partner: partner is None)
+    name: str
+    folder: str | None = Field(description="where its file lies; null where paths are not shown")
+    thumbnail_url: Address | None
+    clip_url: Address | None
+    video_url: Address | None
+    link: Address
 
 
 class PageInfo(BaseModel):
@@ -340,9 +388,13 @@ class SearchBody(BaseModel):
 
     `confidence` is the probability that a moment is right, `confidence_interval` the range that it leaves
     open for the first one; `chance_percentile` is the share of unrelated queries that score lower.
+
+    `understood` are the rules that read the query, and `words` the event that was searched for then.
     """
 
     query: str
+    understood: list[RuleBody]
+    words: str
     like: str
     answer: Literal["match", "unsure", "no_match"]
     word: str
@@ -367,21 +419,78 @@ class VideoBody(BaseModel):
     name: str
     kind: Literal["media", "transcript"]
     duration: float | None
+    language: str
     streams: list[str]
     gone: bool = Field(description="whether its file is not there any more")
+    state: Literal["fine", "damaged", "missing", "unreadable"]
+    damage: str = Field(description="what could not be read")
+    remedy: str = Field(description="how to mend it, in a sentence")
+    words: str = Field(description="the first words of a video without a picture")
+    folder: str | None = Field(description="where its file lies; null where paths are not shown")
+    indexed: str = Field(description="when it was indexed last")
     recorded: str
     recorded_from: str = Field(description='the key of the metadata that says so, or "modified": the file')
     has_picture: bool
-    thumbnail_url: str | None
-    video_url: str | None
+    thumbnail_url: Address | None
+    video_url: Address | None
 
 
 class VideosBody(BaseModel):
-    """A page of the list of videos, by id; `stream_titles` is what people call each stream."""
+    """A page of the list of videos; `total` counts all, `stream_titles` is what people call each stream."""
 
     data: list[VideoBody]
+    total: int
     page_info: PageInfo
     stream_titles: dict[str, str]
+
+
+class FacetValueBody(BaseModel):
+    """A value, how many videos have it, and the condition that narrows to them."""
+
+    value: str
+    title: str
+    count: int
+    where: str
+
+
+class FacetBody(BaseModel):
+    """The values of one key; `more` are left out."""
+
+    key: str
+    title: str
+    values: list[FacetValueBody]
+    more: int
+
+
+class FacetsBody(BaseModel):
+    """What some videos share, and how many they are; `root` is the folder that all videos lie below."""
+
+    data: list[FacetBody]
+    videos: int
+    root: str | None
+
+
+class RelocationRequest(BaseModel):
+    """Where the file of a video is now."""
+
+    model_config = ConfigDict(extra="forbid")
+    path: Annotated[str, Field(min_length=1, max_length=4000, pattern=r"^[^\x00]+$")]
+
+
+class StreamOfVideo(BaseModel):
+    """A stream that is indexed of a video; `since` is null if an earlier version did not keep it."""
+
+    stream: str
+    title: str
+    since: str | None
+
+
+class ChapterBody(BaseModel):
+    """A part of a video, [start, end) in seconds; `title` is empty where the file names none."""
+
+    start: float
+    end: float
+    title: str
 
 
 class VideoDetails(VideoBody):
@@ -389,15 +498,19 @@ class VideoDetails(VideoBody):
 
     metadata: dict[str, Any]
     words_from: str
-    damage: str
+    indexed_streams: list[StreamOfVideo]
     shots: list[float] | None
     available: bool
+    unavailable: Problem | None = Field(description="why its file is not available")
+    place: str | None = Field(description="where its file was indexed, where paths are shown")
     content_type: str | None
     frame_rate: float | None
     width: int | None
     height: int | None
     codec: str | None
     has_audio: bool | None
+    chapters: list[ChapterBody] = Field(description="as the file has them; none where it is not there")
+    has_texts: bool = Field(description="whether text on the screen was looked for: /texts")
 
 
 class CueBody(BaseModel):
@@ -407,6 +520,21 @@ class CueBody(BaseModel):
     end: float
     text: str
     recognised: float | None = None
+
+
+class TextsOfStream(BaseModel):
+    """The texts that a stream read in a video, by start; `title` is what people call the stream."""
+
+    stream: str
+    title: str
+    texts: list[CueBody]
+
+
+class TextsBody(BaseModel):
+    """The words in the pictures of a video."""
+
+    video_id: str
+    data: list[TextsOfStream]
 
 
 class CuesBody(BaseModel):
@@ -518,6 +646,7 @@ class CurvesBody(BaseModel):
     video_id: str
     curves: dict[str, CurveBody]
     moments: list[CurveMoment]
+    stream_titles: dict[str, str]
 
 
 class HighlightCurve(BaseModel):
@@ -594,3 +723,10 @@ class HealthBody(BaseModel):
 
     status: Literal["ok"]
     version: str
+
+
+class AccessBody(BaseModel):
+    """Whose token was sent, "" for the owner's or none, and what it may do."""
+
+    name: str
+    scopes: list[str]

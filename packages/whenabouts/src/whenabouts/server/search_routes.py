@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Query, Request
 
 from whenabouts.corpus import Corpus
 from whenabouts.curves import curves_of
-from whenabouts.search.search_result import SearchResult, percent_beside
+from whenabouts.search.search_result import SearchResult, partner_of, percent_beside
 from whenabouts.search.understand import EncodedTexts
 from whenabouts.server.errors import ServerError, printable, problems
 from whenabouts.server.schemas import (
@@ -19,8 +19,10 @@ from whenabouts.server.schemas import (
     CurvesParameters,
     EvidenceBody,
     PageInfo,
+    PartnerBody,
     PlacesBody,
     ResultBody,
+    RuleBody,
     SearchBody,
     SearchBodyParameters,
     SearchedBody,
@@ -30,7 +32,7 @@ from whenabouts.server.schemas import (
     WhyParameters,
 )
 from whenabouts.server.service import Service, check_streams, record_of, service_of, stream_titles
-from whenabouts.server.video_routes import title_of, urls_of
+from whenabouts.server.video_routes import name_of, title_of, urls_of
 from whenabouts.streams import stream as stream_named
 from whenabouts.times import parse_moment
 from whenabouts.types import Moment, ScoredMoment, UsageError
@@ -77,13 +79,15 @@ def _page(
     more = service.pages.token(parameters.subject, end) if end < len(result.moments) else None
     return SearchBody(
         query=result.query,
+        understood=[RuleBody(**asdict(rule)) for rule in result.understood],
+        words=result.words,
         like=result.like,
         answer=result.answer,
         word=result.word,
         confidence_interval=result.interval,
         doubt=service.paths.without_folders(result.doubt),
         notes=[service.paths.without_folders(note) for note in result.notes],
-        data=[_result(result, rank, scored) for rank, scored in shown],
+        data=[_result(service, result, rank, scored) for rank, scored in shown],
         page_info=PageInfo(
             limit_per_page=parameters.page_limit, total_results=len(result.moments), next_page_token=more
         ),
@@ -96,7 +100,7 @@ def _page(
     )
 
 
-def _result(result: SearchResult, rank: int, scored: ScoredMoment) -> ResultBody:
+def _result(service: Service, result: SearchResult, rank: int, scored: ScoredMoment) -> ResultBody:
     """A moment for programs: rounded as `search --json` rounds."""
     moment = scored.moment
     record = result.videos[moment.video_id]
@@ -130,6 +134,9 @@ def _result(result: SearchResult, rank: int, scored: ScoredMoment) -> ResultBody
         },
         labels={name: stream_named(name).evidence_label for name in scored.evidence},
         verdict=None if scored.verdict is None else VerdictBody(**asdict(scored.verdict)),
+        name=name_of(record),
+        folder=service.paths.folder_of(record),
+        partner=None if scored.partner is None else PartnerBody(**partner_of(scored.partner)),
         thumbnail_url=thumbnail_url,
         clip_url=clip_url,
         video_url=video_url,
@@ -167,7 +174,8 @@ async def curves(
     def read(corpus: Corpus) -> dict[str, Any]:
         record_of(corpus, video_id)
         check_streams(corpus, parameters.stream)
-        return curves_of(corpus, parameters.query, video_id, parameters.stream).to_json()
+        over_video = curves_of(corpus, parameters.query, video_id, parameters.stream)
+        return over_video.to_json() | {"stream_titles": stream_titles(corpus)}
 
     return await service.read(service.searches, request, read)
 

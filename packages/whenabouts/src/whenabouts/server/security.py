@@ -1,14 +1,12 @@
-"""Which requests are let in: by token, host name, the site of the page that sends them, and size."""
+"""Which requests are let in: by token and scope, host name, the site of the page that sends them, size."""
 
 from __future__ import annotations
 
-import hmac
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
-from hashlib import blake2b
-from http.cookies import CookieError, SimpleCookie
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.datastructures import MutableHeaders
@@ -16,16 +14,64 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from whenabouts.server.errors import ServerError, busy
+from whenabouts.server.memory import MemoryBound
 from whenabouts.server.settings import LOOPBACK_NAMES, Settings
+from whenabouts.workplace.guests import (
+    COLLECT,
+    INDEX,
+    READ,
+    Guest,
+    Guests,
+    digest_of,
+    in_order,
+    matching,
+    owner_of,
+    session_of,
+)
 
 COOKIE = "whenabouts_session"
 _COOKIE_SECONDS = 30 * 86_400
-# So many wrong tokens a minute are answered 401; what comes on top 429, which a right one never gets.
+_MOST_COOKIES = 10
+# So many different wrong tokens a minute are answered 401, others 429, which a right one never gets.
 _WRONG_A_MINUTE = 30
 HEALTH = "/api/health"
 SEARCH = "/api/search"
 _LENGTH = re.compile(r"[0-9]{1,18}")
 _log = logging.getLogger(__name__)
+
+Scopes = Mapping[str, Mapping[str, str]]
+"""Address -> method -> the scope that it needs, for the address and all below it; the longest one decides.
+
+What is not in the table is for the owner alone. HEAD counts as GET.
+"""
+_READ: Mapping[str, str] = {"GET": READ}
+_KEPT: Mapping[str, str] = {"GET": READ, "POST": COLLECT, "PATCH": COLLECT, "DELETE": COLLECT}
+_ADDED: Mapping[str, str] = dict.fromkeys(("GET", "POST", "DELETE"), INDEX)
+SCOPES: Scopes = {
+    "/": _READ,
+    "/static": _READ,
+    "/openapi.json": _READ,
+    "/metrics": _READ,
+    "/api/access": _READ,
+    "/api/stats": _READ,
+    "/api/search": {"GET": READ, "POST": READ},
+    "/api/why": _READ,
+    "/api/explain": _READ,
+    "/api/export": _READ,
+    "/api/videos": {"GET": READ, "POST": INDEX},
+    "/api/facets": _READ,
+    "/api/folders": _ADDED,
+    "/api/jobs": _ADDED,
+    "/api/watched": _ADDED,
+    "/api/people": {"GET": READ, "POST": INDEX},
+    "/api/collections": _KEPT,
+    "/api/saved-searches": _KEPT,
+}
+_OWNER = owner_of("")
+_NOT_VALID = (
+    "this token is not the server's: it was withdrawn, or the server was started anew with another one; ask "
+    "whoever gave you the link for a new one"
+)
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; media-src 'self' blob:; img-src 'self' data:; "
@@ -42,8 +88,11 @@ HEADERS = {
 class Guard:
     """Passes allowed requests on and answers all others; every answer gets `HEADERS`.
 
-    `people` are further tokens, and whose they are. A request that is passed on says in `scope["user"]` whose
-    token it came with: "" for the one of the settings. `cookie` is the name of the cookie that keeps it.
+    `people` are further tokens, and whose they are; `theirs` are the scopes that they have. `scopes` says
+    what each address needs. A request that is passed on has in `scope["guest"]` whose token it came with: a
+    Guest without a name for the one of the settings. `cookie` is the name of the cookie that keeps it.
+    `memory` holds what bodies take until they are answered. Raises UsageError for a file of guests that
+    cannot be read.
     """
 
     def __init__(
@@ -53,12 +102,29 @@ class Guard:
         clock: Callable[[], float] = time.monotonic,
         *,
         people: Mapping[str, str] | None = None,
+        theirs: Iterable[str] = (),
+        scopes: Scopes = SCOPES,
         cookie: str = COOKIE,
+        memory: Callable[[], MemoryBound] | None = None,
     ) -> None:
         self._app, self._settings, self._clock, self._cookie = app, settings, clock, cookie
-        self._people = {**(people or {}), settings.token: ""}
-        self._sessions = {session_of(token): name for token, name in self._people.items()}
-        self._wrong: list[float] = []
+        self._scopes = scopes
+        self._theirs = frozenset(theirs)
+        self._known: Sequence[Guest] = (owner_of(settings.token),)
+        for token, name in (people or {}).items():
+            self.admit(token, name)
+        self._guests = None if settings.guests is None else Guests(settings.guests)
+        if self._guests is not None:
+            self._guests.listed()
+        self._wrong: dict[str, float] = {}
+        own = MemoryBound(settings.limits.memory_bytes, [])
+        self._memory = memory or (lambda: own)
+
+    def admit(self, token: str, name: str) -> None:
+        """Let one more of the `people` in, if the token is new."""
+        guest = Guest(name, self._theirs, 0.0, owner_of(token).digest)
+        if guest not in self._known:
+            self._known = (*self._known, guest)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection."""
@@ -77,38 +143,49 @@ class Guard:
             await send(message)
 
         body: Receive | None = None
-        try:
-            answer = self._answer(scope)
-            body = await self._body(scope, receive) if answer is None else None
-        except ServerError as error:
-            is_page = any("text/html" in accepted for accepted in _values(scope, b"accept"))
-            answer = error.page() if is_page else error.response()
-        except Exception:
-            _log.exception("a request could not be checked")
-            answer = ServerError(500, "internal", "a fault of the server; its log has the details").response()
-        if answer is not None:
-            await answer(scope, receive, send_guarded)
-            return
-        await self._app(scope, receive if body is None else body, send_guarded)
+        with ExitStack() as held:
+            try:
+                answer = self._answer(scope)
+                if answer is None and scope["method"] not in ("GET", "HEAD"):
+                    held.enter_context(self._memory().body(self._length(scope)))
+                    body = await self._body(scope, receive)
+            except ServerError as error:
+                is_page = any("text/html" in accepted for accepted in _values(scope, b"accept"))
+                answer = error.page() if is_page else error.response()
+            except Exception:
+                _log.exception("a request could not be checked")
+                answer = ServerError(
+                    500, "internal", "a fault of the server; its log has the details"
+                ).response()
+            if answer is not None:
+                await answer(scope, receive, send_guarded)
+                return
+            await self._app(scope, receive if body is None else body, send_guarded)
 
     def _answer(self, scope: Scope) -> Response | None:
         """The answer to a request that is not passed on; None for one that is."""
-        self._check_host(_values(scope, b"host"))
+        self._check_host(scope)
         _check_site(scope)
         self._check_length(scope)
+        scope["guest"] = _OWNER
         if not self._settings.token or scope["path"] == HEALTH:
             return None
         given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         tokens = [value for name, value in given if name == "token"]
         if tokens and scope["method"] in ("GET", "HEAD"):
-            token = self._token(tokens)
-            return self._exchanged(scope, token, [pair for pair in given if pair[0] != "token"])
-        scope["user"] = self._person(scope)
+            self._guest_of(tokens)
+            return self._exchanged(scope, tokens[0], [pair for pair in given if pair[0] != "token"])
+        guest = scope["guest"] = self._who(scope)
+        if guest.name:
+            check_scope(guest, scope_of(self._scopes, scope["method"], scope["path"]))
         return None
 
-    def _check_host(self, hosts: list[str]) -> None:
+    def _check_host(self, scope: Scope) -> None:
+        hosts = _values(scope, b"host")
         if len(hosts) != 1:
             raise ServerError(400, "bad_host", "one Host header is needed")
+        if scope.get("forwarded"):  # a proxy that the owner named says under which name it was asked
+            return
         if self._settings.is_loopback and _host_name(hosts[0]) not in LOOPBACK_NAMES:
             raise ServerError(
                 403, "wrong_host", f"this server is localhost, not {hosts[0][:100]!r}", field="Host"
@@ -121,6 +198,11 @@ class Guard:
         if lengths and int(lengths[0]) > self._most_bytes(scope):
             raise self._too_large(scope)
 
+    def _length(self, scope: Scope) -> int:
+        """How long the body is by its header, or may be without one."""
+        lengths = _values(scope, b"content-length")
+        return int(lengths[0]) if lengths else self._most_bytes(scope)
+
     def _most_bytes(self, scope: Scope) -> int:
         """How long a body may be; a search may bring a picture."""
         limits = self._settings.limits
@@ -131,10 +213,8 @@ class Guard:
         most = self._most_bytes(scope)
         return ServerError(413, "too_large", f"a body may have at most {most} bytes")
 
-    async def _body(self, scope: Scope, receive: Receive) -> Receive | None:
-        """The body of a request, read as long as it keeps within its bound; None where none is due."""
-        if scope["method"] in ("GET", "HEAD"):
-            return None
+    async def _body(self, scope: Scope, receive: Receive) -> Receive:
+        """The body of a request, read as long as it keeps within its bound."""
         messages: list[Message] = []
         read = 0
         while True:
@@ -151,16 +231,16 @@ class Guard:
 
         return replay
 
-    def _person(self, scope: Scope) -> str:
+    def _who(self, scope: Scope) -> Guest:
         """Whose the Authorization header is, else the cookie; ServerError 401 or 429."""
         given = _values(scope, b"authorization")
         if given:
             scheme, _, token = given[0].partition(" ")
-            return self._people[
-                self._token([token.strip() if scheme.lower() == "bearer" else "", *given[1:]])
-            ]
+            return self._guest_of([token.strip() if scheme.lower() == "bearer" else "", *given[1:]])
         cookies = _cookies(_values(scope, b"cookie"), self._cookie)
-        people = [n for session, n in self._sessions.items() for cookie in cookies if same(cookie, session)]
+        people = [guest for cookie in cookies if (guest := matching(cookie, self._all))]
+        if cookies and not people:
+            raise self._unauthorized(_NOT_VALID, cookies[0])
         if not people:
             message = (
                 "a token is needed: open the link that you were given, or add ?token= and the server's token"
@@ -168,47 +248,69 @@ class Guard:
             raise self._unauthorized(message)
         return people[0]
 
-    def _token(self, given: list[str]) -> str:
-        """The one of our tokens that was given."""
-        matching = [token for token in self._people if len(given) == 1 and same(given[0], token)]
-        if not matching:
-            raise self._unauthorized(
-                "this token is not the server's; it may have been started anew with another one"
-            )
-        return matching[0]
+    @property
+    def _all(self) -> Sequence[Guest]:
+        return self._known if self._guests is None else (*self._known, *self._guests.current())
 
-    def _unauthorized(self, message: str) -> ServerError:
+    def _guest_of(self, given: list[str]) -> Guest:
+        """Whose the one token is that was given."""
+        guest = matching(session_of(given[0]), self._all) if len(given) == 1 else None
+        if guest is None:
+            raise self._unauthorized(_NOT_VALID, session_of(given[0]))
+        return guest
+
+    def _unauthorized(self, message: str, wrong: str = "") -> ServerError:
+        """401, or 429 for those who guess. A page whose token was withdrawn asks often, but for one token."""
         now = self._clock()
-        self._wrong = [*(at for at in self._wrong if now - at < 60), now][-_WRONG_A_MINUTE - 1 :]
-        if len(self._wrong) > _WRONG_A_MINUTE:
-            return busy("wrong tokens", 60)
+        self._wrong = {digest: at for digest, at in self._wrong.items() if now - at < 60}
+        if wrong and (digest := digest_of(wrong)) not in self._wrong:
+            if len(self._wrong) >= _WRONG_A_MINUTE:
+                return busy("wrong tokens", 60)
+            self._wrong[digest] = now
         return ServerError(401, "unauthorized", message, headers={"WWW-Authenticate": "Bearer"})
 
     def _exchanged(self, scope: Scope, token: str, rest: Iterable[tuple[str, str]]) -> Response:
         """The same address without the token, which moves into a cookie that scripts cannot read."""
         query = urlencode(list(rest))
         path = "/" + scope["raw_path"].split(b"?")[0].decode("latin-1").lstrip("/")
-        answer = RedirectResponse(path + (f"?{query}" if query else ""), 303)
+        answer = RedirectResponse(self._settings.base_path + path + (f"?{query}" if query else ""), 303)
         answer.set_cookie(
             self._cookie,
             session_of(token),
             max_age=_COOKIE_SECONDS,
             httponly=True,
             samesite="lax",
-            path="/",
+            secure=scope.get("scheme") == "https",
+            path=f"{self._settings.base_path}/",
         )
         answer.headers["Cache-Control"] = "no-store"
         return answer
 
 
-def session_of(token: str) -> str:
-    """The value of the cookie: made from the token, and not the token."""
-    return blake2b(b"whenabouts session", key=token.encode()[:64], digest_size=24).hexdigest()
+def scope_of(scopes: Scopes, method: str, path: str) -> str | None:
+    """The scope that a request needs; None: nobody has it but the owner.
+
+    >>> scope_of(SCOPES, "HEAD", "/api/videos/x/file"), scope_of(SCOPES, "DELETE", "/api/collections/1")
+    ('read', 'collect')
+    """
+    above = [place for place in scopes if path == place or (place != "/" and path.startswith(f"{place}/"))]
+    needed = scopes[max(above, key=len)] if above else {}
+    return needed.get("GET" if method == "HEAD" else method)
 
 
-def same(given: str, secret: str) -> bool:
-    """Whether a text is the secret, in a time that does not depend on where they differ."""
-    return hmac.compare_digest(given.encode("utf-8", "replace"), secret.encode())
+def check_scope(guest: Guest, needed: str | None) -> None:
+    """Raise ServerError 403 if a guest may not do what needs a scope."""
+    if needed in guest.scopes:
+        return
+    if needed is None:
+        raise ServerError(403, "owner_only", "only whoever started this server may do that")
+    raise ServerError(
+        403,
+        "scope_missing",
+        f"the token of {guest.name} may {', '.join(in_order(guest.scopes))} and lacks the scope {needed}; "
+        "ask whoever gave it to you for another one",
+        field=needed,
+    )
 
 
 def _check_site(scope: Scope) -> None:
@@ -241,13 +343,9 @@ def _host_name(host: str) -> str:
 
 
 def _cookies(headers: Iterable[str], name: str) -> list[str]:
-    """The values of the cookies of a name."""
-    values = []
-    for header in headers:
-        try:
-            jar = SimpleCookie(header)
-        except CookieError:
-            continue
-        if name in jar:
-            values.append(jar[name].value)
-    return values
+    """The values of the cookies of a name, ten at most: each is compared with every guest.
+
+    Ours need no quotes. `http.cookies` takes a second for 30,000 quoted backslashes (CVE-2024-7592).
+    """
+    pairs = (part.strip().partition("=") for header in headers for part in header.split(";"))
+    return [value.strip('"') for key, _, value in pairs if key == name][:_MOST_COOKIES]

@@ -18,6 +18,7 @@ from starlette.requests import Request
 from whenabouts.checkers import Checker, open_checker
 from whenabouts.checking import PIXELS_WIDE, checked
 from whenabouts.corpus import Corpus
+from whenabouts.index.lance import folder_of, is_remote
 from whenabouts.index.records import VideoRecord
 from whenabouts.index.workers import usual_bytes
 from whenabouts.search.example import PICTURE_SIZE, Example, example_at
@@ -30,6 +31,7 @@ from whenabouts.server.decoding import Decoders, FrameTask, PictureTask, ProbeTa
 from whenabouts.server.errors import ServerError, no_video
 from whenabouts.server.files import OpenFile
 from whenabouts.server.folders import ServedFolders
+from whenabouts.server.jobs_runner import Runner
 from whenabouts.server.memory import MemoryBound, Needs, Parts, taken_by
 from whenabouts.server.metrics import Metrics
 from whenabouts.server.paging import Pages
@@ -71,22 +73,46 @@ class RecentValues(OrderedDict[tuple[str, ...], Result]):
 
 
 class Readers:
-    """`count` handles on a corpus (see `Corpus.beside`), each lent to one thread at a time."""
+    """`count` handles on a corpus (see `Corpus.beside`), each lent to one thread at a time.
 
-    def __init__(self, corpus: Corpus, count: int) -> None:
-        self._idle: queue.SimpleQueue[Corpus] = queue.SimpleQueue()
+    Where another corpus stands in its place, all handles are opened anew; `replaced` is called first.
+    """
+
+    def __init__(self, corpus: Corpus, count: int, replaced: Callable[[], None] = lambda: None) -> None:
+        self._newest, self._replaced, self._lock = (corpus, _identity(corpus)), replaced, threading.Lock()
+        self._idle: queue.SimpleQueue[tuple[Corpus, tuple[int, ...]]] = queue.SimpleQueue()
         for _ in range(count):
-            self._idle.put(corpus.beside())
+            self._idle.put((corpus.beside(), self._newest[1]))
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[Corpus]:
         """A handle, as fresh as the corpus is on disk; waits while all are lent."""
-        corpus = self._idle.get()
+        corpus, identity = self._idle.get()
         try:
+            now = _identity(corpus)
+            if now and now != identity:
+                corpus, identity = self._opened_anew(corpus, now), now
             corpus.refresh()
             yield corpus
         finally:
-            self._idle.put(corpus)
+            self._idle.put((corpus, identity))
+
+    def _opened_anew(self, corpus: Corpus, identity: tuple[int, ...]) -> Corpus:
+        with self._lock:  # the first opens it, and the others share its encoders
+            if self._newest[1] != identity:
+                self._newest = Corpus(corpus.places), identity
+                self._replaced()
+            return self._newest[0].beside()
+
+
+def _identity(corpus: Corpus) -> tuple[int, ...]:
+    """What tells a corpus from another one in its place; () on an object store, and while it is missing."""
+    tables = ("corpus.lance", "corpus.lance/_versions", "videos.lance")
+    try:
+        folders = [folder_of(place) for place in corpus.places if not is_remote(place)]
+        return tuple((folder / table).stat().st_ino for folder in folders for table in tables)
+    except OSError:
+        return ()
 
 
 class Service:
@@ -95,8 +121,10 @@ class Service:
     def __init__(self, corpus: Corpus, settings: Settings) -> None:
         limits = settings.limits
         self.settings, self.limits = settings, limits
-        self.folders = ServedFolders.of(corpus, settings.files)
-        self.paths = Paths(are_shown=settings.shows_paths, places=_places(corpus, settings))
+        self.runner = Runner(corpus, settings.allow) if settings.allow else None
+        added = self.runner.allowed.folders.places if self.runner is not None else frozenset()
+        self.folders = ServedFolders.of(corpus, settings.files, added)
+        self.paths = Paths(are_shown=settings.shows_paths, places=_places(corpus, settings), folders=added)
         wait = limits.wait_seconds
         most = limits.job_seconds
         self.searches = BlockExecutor(
@@ -119,7 +147,7 @@ class Service:
         self.memory = MemoryBound(limits.memory_bytes, self._drops)
         place = corpus.location if "://" in corpus.location else str(Path(corpus.location).resolve())
         self.pages = Pages(blake2b(f"{place}\0{settings.token}".encode("utf-8", "replace")).digest())
-        self._readers = Readers(corpus, limits.searches + limits.reads + limits.checks)
+        self._readers = Readers(corpus, limits.searches + limits.reads + limits.checks, self._forget)
         self._answers: RecentValues[SearchResult] = RecentValues(_KEPT_ANSWERS)
         self._probes: RecentValues[Probe | None] = RecentValues(_KEPT_PROBES)
         self._pools: RecentValues[tuple[int, float]] = RecentValues(1)
@@ -179,6 +207,8 @@ class Service:
         """End all work that has not begun."""
         for executor in self.executors:
             executor.close()
+        if self.runner is not None:
+            self.runner.close()
         self.decoders.close()
 
     async def read(
@@ -215,6 +245,11 @@ class Service:
         self._answers.clear()
         self._probes.clear()
 
+    def _forget(self) -> None:
+        """Nothing that is kept is of the corpus that stands here now."""
+        self._drop_answers()
+        self._pools.clear()
+
     async def record(self, request: Request, video_id: str) -> VideoRecord:
         """The record of a video; ServerError 404 where no video has this id."""
         return await self.read(self.reads, request, partial(record_of, video_id=video_id))
@@ -232,7 +267,7 @@ class Service:
         within = self._named(corpus, search)
         self._check_segments(corpus, search)
         narrowing = search.model_dump(
-            include={"k", "min_confidence", "after", "before", "where", "segments", "all"}
+            include={"k", "min_confidence", "after", "before", "where", "segments", "all", "literal"}
         )
         model = None if search.model is None else self.model(search.model)
         like = self._example(corpus, search)

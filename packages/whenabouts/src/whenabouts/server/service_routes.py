@@ -10,9 +10,10 @@ from starlette.staticfiles import StaticFiles
 
 from whenabouts.server.errors import problems
 from whenabouts.server.metrics import Metrics
-from whenabouts.server.schemas import HealthBody, NoParameters
+from whenabouts.server.schemas import AccessBody, HealthBody, NoParameters
 from whenabouts.server.service import service_of
 from whenabouts.version import __version__
+from whenabouts.workplace.guests import in_order
 
 router = APIRouter()
 PAGE = FilePath(__file__).with_name("page")
@@ -25,14 +26,23 @@ async def health(_: Annotated[NoParameters, Query()]) -> HealthBody:
     return HealthBody(status="ok", version=__version__)
 
 
+@router.get("/api/access", responses=problems(), summary="What the token may do")
+async def access(request: Request, _: Annotated[NoParameters, Query()]) -> AccessBody:
+    """The scopes of whoever asks; without guests everybody has all."""
+    guest = request.scope["guest"]
+    return AccessBody(name=guest.name, scopes=in_order(guest.scopes))
+
+
 @router.get("/api/stats", responses=problems(), summary="Numbers of the corpus")
 async def stats(request: Request, _: Annotated[NoParameters, Query()]) -> dict[str, Any]:
-    """What `whenabouts stats --json` prints, without where files lie; and `models` and `checker`."""
+    """What `whenabouts stats --json` prints, without where files lie; and `models`, `checker`, and whether it
+    `adds` videos."""
     service = service_of(request)
     numbers = (await service.read(service.reads, request, lambda corpus: corpus.stats())).to_json()
     return service.paths.of_stats(numbers) | {
         "models": list(service.settings.models),
         "checker": None if service.checker is None else service.checker.name,
+        "adds": service.runner is not None,
     }
 
 

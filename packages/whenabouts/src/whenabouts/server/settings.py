@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ DEFAULT_PORT = 8765
 DEFAULT_CACHE_BYTES = 2 << 30
 SHORTEST_TOKEN = 16
 TOKEN_VARIABLE = "WHENABOUTS_TOKEN"
+_BASE_PATH = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*")
 
 # Names of the machine itself; a page of another name that resolves here is DNS rebinding.
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -62,11 +64,15 @@ class Settings:
 
     `models` is name -> folder or hub's name: clients name what is served here, and nothing else is opened.
     `files` are the folders (or files) whose videos are served; none: those that were indexed.
+    `allow` are the folders that clients may list, index and watch; none: they add nothing.
     `show_paths`: whether clients may see where files lie; None: where only people at this machine can ask,
     which is at a loopback address without a token (what comes through a proxy needs one).
     `change_people`: whether clients may name, merge and forget people; None: where `show_paths` would be.
     `check` is the one checker that clients may have moments looked at by, "" for none; `send_frames` lets it
     be on another machine.
+    `guests` is the file of people with tokens of their own (`workplace.guests`). `base_path` is the address,
+    such as "/moments", below which a proxy shows the server; "" for none. `proxies` are the addresses or
+    networks of proxies: their X-Forwarded-Host and X-Forwarded-Proto are believed, and nobody else's.
     Raises UsageError for an address other than this machine's own without a token, and for a token that
     could be guessed.
     """
@@ -78,11 +84,15 @@ class Settings:
     cache_bytes: int = DEFAULT_CACHE_BYTES
     models: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     files: tuple[Path, ...] = ()
+    allow: tuple[Path, ...] = ()
     show_paths: bool | None = None
     change_people: bool | None = None
     limits: Limits = field(default_factory=Limits)
     check: str = field(default="", repr=False)
     send_frames: bool = False
+    guests: Path | None = None
+    base_path: str = ""
+    proxies: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.limits.job_seconds < float("inf"):
@@ -103,6 +113,17 @@ class Settings:
                 f"{self.host} can be reached from other machines: give --token or set {TOKEN_VARIABLE} "
                 "(`openssl rand -hex 16` makes one), or stay with 127.0.0.1"
             )
+        if not _BASE_PATH.fullmatch(self.base_path):
+            raise UsageError(
+                f"--base-path {self.base_path}: give the address below the host, such as /moments"
+            )
+        for needs, given in (("--guests", self.guests), ("--trust-proxy", self.proxies)):
+            if given and not self.token:
+                raise UsageError(
+                    f"{needs} needs a token of your own (--token-file, {TOKEN_VARIABLE}): without one, "
+                    "whoever reaches the server may do everything"
+                )
+        _ = self.proxy_networks
 
     @property
     def shows_paths(self) -> bool:
@@ -113,6 +134,14 @@ class Settings:
     def changes_people(self) -> bool:
         """Whether clients may change who people are."""
         return self._is_private if self.change_people is None else self.change_people
+
+    @property
+    def proxy_networks(self) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+        """`proxies` as networks. Raises UsageError for what is no address."""
+        try:
+            return tuple(ipaddress.ip_network(proxy) for proxy in self.proxies)
+        except ValueError as error:
+            raise UsageError(f"--trust-proxy: {error}; give an address such as 127.0.0.1") from None
 
     @property
     def _is_private(self) -> bool:

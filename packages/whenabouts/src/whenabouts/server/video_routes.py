@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path as FilePath
 from typing import Annotated, Any
@@ -12,38 +12,43 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from whenabouts.corpus import Corpus
 from whenabouts.export.transcript import MEDIA_TYPES, transcript
-from whenabouts.index.absent import is_gone
-from whenabouts.index.filters import recorded
+from whenabouts.index.filters import make_filter, recorded
 from whenabouts.index.records import VideoRecord
+from whenabouts.search.library import remedy_of, state_of
 from whenabouts.server.cache import Cache
 from whenabouts.server.decoding import ClipTask, ThumbnailTask
-from whenabouts.server.errors import ServerError, printable, problems, safe_errors
+from whenabouts.server.errors import Problem, ServerError, printable, problems, safe_errors
 from whenabouts.server.files import content_type, respond
 from whenabouts.server.objects import OpenObject, respond_object
 from whenabouts.server.schemas import (
+    ChapterBody,
     ClipParameters,
     CueBody,
     CuesBody,
     NoParameters,
     PageInfo,
-    PageParameters,
     SpanParameters,
+    StreamOfVideo,
+    TextsBody,
+    TextsOfStream,
     ThumbnailParameters,
     TranscriptParameters,
     VideoBody,
     VideoDetails,
     VideosBody,
+    VideosParameters,
 )
 from whenabouts.server.service import Service, left, record_of, service_of, stream_titles
+from whenabouts.shown import indexed_at, lines_of
 from whenabouts.streams import stream as stream_named
 from whenabouts.types import Moment
 
 router = APIRouter(prefix="/api/videos")
 VideoId = Annotated[str, Path(max_length=300)]
 MOST_CLIP_SECONDS = 600.0
+_FIRST_WORDS = 200
 # What is made for a video's end may be asked a little behind it: times are rounded, containers too.
 _SLACK_SECONDS = 1.0
-_LIST = "videos"
 
 
 def name_of(record: VideoRecord) -> str:
@@ -65,20 +70,39 @@ def urls_of(record: VideoRecord, at: float) -> tuple[str | None, str | None]:
 
 
 @router.get("", responses=problems(), summary="The videos of the corpus")
-async def videos(request: Request, parameters: Annotated[PageParameters, Query()]) -> VideosBody:
-    """By id, a page at a time; files that could not be read are not among them."""
+async def videos(request: Request, parameters: Annotated[VideosParameters, Query()]) -> VideosBody:
+    """Sorted and narrowed, a page at a time. Files that could not be read are listed by
+    `where=video.state=unreadable` alone."""
     service = service_of(request)
-    offset = service.pages.offset(_LIST, parameters.page_token) if parameters.page_token else 0
+    service.paths.check_conditions(parameters.where)
+    if parameters.page_token and parameters.skip:
+        raise ServerError(400, "invalid", "give page_token or skip, not both", field="skip")
+    subject, offset = f"videos {parameters.subject}", parameters.skip
+    if parameters.page_token:
+        offset = service.pages.offset(subject, parameters.page_token)
     end = offset + parameters.page_limit
+    chosen = make_filter((), parameters.after, parameters.before, parameters.where)
 
     def read(corpus: Corpus) -> VideosBody:
-        records = service.records(corpus)
+        library = corpus.library
+        rows = library.rows(chosen, parameters.sort, descending=parameters.descending)
+        service.metrics.videos.set(library.count)
+        ids = library.ids_of(rows[offset:end].tolist())
+        records = {record.video_id: record for record in corpus.store.videos(ids)}
+        words = _first_words(
+            corpus, [name for name in ids if name in records and not records[name].has_picture]
+        )
         return VideosBody(
-            data=[VideoBody(**_facts(record)) for record in records[offset:end]],
+            data=[
+                VideoBody(**facts_of(service, corpus, records[name], words.get(name, "")))
+                for name in ids
+                if name in records
+            ],
+            total=library.count,
             page_info=PageInfo(
                 limit_per_page=parameters.page_limit,
-                total_results=len(records),
-                next_page_token=service.pages.token(_LIST, end) if end < len(records) else None,
+                total_results=len(rows),
+                next_page_token=service.pages.token(subject, end) if end < len(rows) else None,
             ),
             stream_titles=stream_titles(corpus),
         )
@@ -86,16 +110,37 @@ async def videos(request: Request, parameters: Annotated[PageParameters, Query()
     return await service.read(service.reads, request, read)
 
 
-def _facts(record: VideoRecord) -> dict[str, Any]:
+def _first_words(corpus: Corpus, video_ids: list[str]) -> dict[str, str]:
+    spoken = [name for name in corpus.streams if stream_named(name).transcript]
+    return {
+        video_id: printable(text)[:_FIRST_WORDS]
+        for name in spoken
+        for video_id, text in corpus.store.first_texts(name, video_ids).items()
+    }
+
+
+def facts_of(service: Service, corpus: Corpus, record: VideoRecord, words: str = "") -> dict[str, Any]:
+    """The fields of a `VideoBody`."""
     video_url, thumbnail_url = urls_of(record, (record.duration or 0.0) / 2)
+    gone = record.is_gone
+    state = state_of(record, is_gone=gone)
+    shows = service.paths.are_shown
+    damage = printable(record.damage or record.error)
     return {
         "video_id": record.video_id,
         "title": title_of(record),
         "name": name_of(record),
         "kind": record.kind,
         "duration": record.duration,
+        "language": printable(record.language),
         "streams": sorted(name for name in record.streams if stream_named(name).holds(record)),
-        "gone": is_gone(record),
+        "gone": gone,
+        "state": state,
+        "damage": damage if shows else service.paths.without_folders(damage),
+        "remedy": remedy_of(state, corpus.location if shows and len(corpus.places) == 1 else "DIR"),
+        "words": words,
+        "folder": service.paths.folder_of(record),
+        "indexed": datetime.fromtimestamp(record.indexed_at, UTC).isoformat(),
         "recorded": recorded(record)[0].isoformat(),
         "recorded_from": recorded(record)[1],
         "has_picture": record.has_picture,
@@ -111,30 +156,47 @@ async def video(request: Request, video_id: VideoId, _: Annotated[NoParameters, 
 
     def read(corpus: Corpus) -> VideoDetails:
         record = record_of(corpus, video_id)
-        return VideoDetails(**_facts(record), **_details(service, record))
+        return VideoDetails(**facts_of(service, corpus, record), **_details(service, record))
 
     return await service.read(service.reads, request, read)
 
 
 def _details(service: Service, record: VideoRecord) -> dict[str, Any]:
-    available = False
-    with contextlib.suppress(ServerError):
+    unavailable = None
+    try:
         service.folders.open(record).close()
-        available = True
-    probed = service.probe(record) if available else None
+    except ServerError as error:
+        unavailable = Problem(code=error.code, message=printable(error.message))
+    probed = None if unavailable else service.probe(record)
     picture = probed.picture if probed else None
     return {
         "metadata": dict(record.metadata),
         "words_from": printable(record.words),
-        "damage": printable(record.damage),
+        "indexed_streams": [
+            StreamOfVideo(
+                stream=name,
+                title=stream_named(name).title,
+                since=None if at is None else datetime.fromtimestamp(at, UTC).isoformat(),
+            )
+            for name, at in indexed_at(record).items()
+        ],
         "shots": None if record.shots is None else list(record.shots),
-        "available": available,
+        "available": unavailable is None,
+        "unavailable": unavailable,
+        "place": printable(record.path) if service.paths.are_shown else None,
         "content_type": content_type(record.path) if record.kind == "media" else None,
         "frame_rate": picture.rate if picture else None,
         "width": picture.width if picture else None,
         "height": picture.height if picture else None,
         "codec": picture.codec if picture else None,
         "has_audio": probed.has_audio if probed else None,
+        "chapters": [
+            ChapterBody(start=part.start, end=part.end, title=printable(part.title))
+            for part in (probed.chapters if probed else ())
+        ],
+        "has_texts": any(
+            stream.has_words and not stream.transcript for stream in map(stream_named, record.streams)
+        ),
     }
 
 
@@ -157,6 +219,30 @@ async def cues(
             data=[
                 CueBody(start=line.start, end=line.end, text=line.text, recognised=line.recognised)
                 for line in lines
+            ],
+        )
+
+    return await service.read(service.reads, request, read)
+
+
+@router.get("/{video_id}/texts", responses=problems(404), summary="The text on the screen of a video")
+async def texts(request: Request, video_id: VideoId, _: Annotated[NoParameters, Query()]) -> TextsBody:
+    """Slides, captions and signs that were read, by stream and start; none where nothing was read."""
+    service = service_of(request)
+
+    def read(corpus: Corpus) -> TextsBody:
+        by_stream = lines_of(corpus.store, record_of(corpus, video_id), None, spoken=False)
+        return TextsBody(
+            video_id=video_id,
+            data=[
+                TextsOfStream(
+                    stream=name,
+                    title=stream_named(name).title,
+                    texts=[
+                        CueBody(start=line.start, end=line.end, text=printable(line.text)) for line in lines
+                    ],
+                )
+                for name, lines in by_stream.items()
             ],
         )
 

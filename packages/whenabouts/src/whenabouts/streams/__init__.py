@@ -2,7 +2,8 @@
 
 Every module here whose name does not begin with an underscore defines one stream as `STREAM`, an
 `index.stream.Stream` named after its file. A new stream needs a new file only; plugins (`whenabouts.streams`)
-and `register` add others. Nothing heavy is imported before a stream is used.
+and `register` add others. Reading the folder imports NumPy and nothing
+heavier: encoders load their libraries when they are opened.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def stream(name: str) -> Stream:
 
     A corpus may hold a stream that is not installed here: it is searched by its words and vectors.
     """
-    return all_streams().get(name) or Stream(name)
+    return _registered.get(name) or _built_in().get(name) or Stream(name)
 
 
 def answering(names: Iterable[str]) -> list[str]:

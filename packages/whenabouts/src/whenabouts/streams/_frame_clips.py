@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.clips import ClipGrid
+from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
+from whenabouts.index.records import ClipColumns
+from whenabouts.index.stream import StreamRun
 from whenabouts.streams._frame_seconds import SHORTEST_SECONDS
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
-    from whenabouts.index.records import ClipColumns
-    from whenabouts.index.stream import StreamRun
-
-    EncodedFrames = tuple[tuple[int, ...], NDArray[np.float32]]
-    """Indices of the clips, and the vectors (N, D) of their frames."""
+EncodedFrames = tuple[tuple[int, ...], NDArray[np.float32]]
+"""Indices of the clips, and the vectors (N, D) of their frames."""
 
 
 def encoded_frames(batch: FrameBatch | SoundBatch, run: StreamRun) -> EncodedFrames:
     """Encode frames; returns the indices of their clips and the vectors."""
-    from whenabouts.index.reading import FrameBatch
-
     assert isinstance(batch, FrameBatch)
     return batch.clips, run.encoder.encode_images(batch.images)
 
 
 def frame_clips(video: ReadVideo, batches: Sequence[EncodedFrames], seconds: float) -> ClipColumns:
     """One row per clip of `seconds`; without a new frame, a clip repeats the picture before."""
-    import numpy as np
-
-    from whenabouts.clips import ClipGrid
-    from whenabouts.index.records import ClipColumns
-
     if not batches:
         return ClipColumns(np.zeros(0), np.zeros(0), [], None)
     taken = [clip for clips, _ in batches for clip in clips]

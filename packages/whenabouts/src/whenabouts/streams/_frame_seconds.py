@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from whenabouts.index.stream import Setup
+from whenabouts.index.records import EncoderMismatch
+from whenabouts.index.stream import Setup
+from whenabouts.types import UsageError
 
 SHORTEST_SECONDS = 0.01
 """Duration of the last frame if the file claims to end before it."""
@@ -24,9 +23,6 @@ def frame_seconds(
     Raises UsageError for a number out of range, or given without the switch for a new stream; EncoderMismatch
     for another number than the corpus has.
     """
-    from whenabouts.index.records import EncoderMismatch
-    from whenabouts.types import UsageError
-
     given = setup.options.get(_keyword(option))
     if given is not None and not least <= given <= _MOST_SECONDS:
         raise UsageError(f"{option} {given!r}: give a length between {least:g} and {_MOST_SECONDS} seconds")

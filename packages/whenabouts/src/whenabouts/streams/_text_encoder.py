@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from whenabouts.encoders.protocol import TextEncoder
-    from whenabouts.index.stream import Setup
+from whenabouts.encoders import EncoderUnavailable, open_text_encoder
+from whenabouts.encoders.protocol import TextEncoder
+from whenabouts.index.stream import Setup
+from whenabouts.intake.lacks import MachineLack
 
 LETTERS = "letters"
 """In place of an encoder's name if words are searched by letter only: no vectors, width 0."""
@@ -17,15 +16,13 @@ def text_encoder(setup: Setup, words: str) -> TextEncoder | None:
 
     `words` names the content in the note on a missing encoder.
     """
-    from whenabouts.encoders import EncoderUnavailable, open_text_encoder
-
     choice, info = setup.options.get("text"), setup.info
     if choice is None and info is not None and info.dimension:
         return setup.encoders.encoder_of(info)
     try:
         encoder = open_text_encoder(choice) if choice is None or isinstance(choice, str) else choice
     except EncoderUnavailable as error:
-        if choice is not None:
+        if choice is not None or isinstance(error, MachineLack):
             raise
         setup.notes.append(f"{words} are searched by letter only, not by meaning: {error}")
         return None

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.clips import ClipGrid
+from whenabouts.encoders.protocol import VideoClip
+from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
+from whenabouts.index.records import ClipColumns
 from whenabouts.streams._frame_seconds import SHORTEST_SECONDS
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from whenabouts.encoders.protocol import VideoClip
-    from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
-    from whenabouts.index.records import ClipColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +54,6 @@ class Watched:
 
 def watched(batch: FrameBatch | SoundBatch, window: Window, encoder: Any, last: Watched | None) -> Watched:
     """Encode the clips whose frames are complete; `last` is the result for the frames before."""
-    from whenabouts.index.reading import FrameBatch
-
     assert isinstance(batch, FrameBatch)
     numbers, frames = batch.clips, batch.images
     following = _first_clip(window, numbers[0])
@@ -73,11 +70,6 @@ def watched(batch: FrameBatch | SoundBatch, window: Window, encoder: Any, last: 
 
 def watched_clips(video: ReadVideo, batches: Sequence[Watched], window: Window, encoder: Any) -> ClipColumns:
     """One row per clip of `window.step` seconds; the last clips repeat the last frame until the end."""
-    import numpy as np
-
-    from whenabouts.clips import ClipGrid
-    from whenabouts.index.records import ClipColumns
-
     if not batches:
         return ClipColumns(np.zeros(0), np.zeros(0), [], None)
     last = batches[-1]
@@ -94,8 +86,6 @@ def watched_clips(video: ReadVideo, batches: Sequence[Watched], window: Window, 
 
 def _first_clip(window: Window, number: int) -> int:
     """The clip whose step contains a frame."""
-    from whenabouts.clips import ClipGrid
-
     seconds = number * window.frame_seconds
     return ClipGrid(window.step, seconds + window.step).index_at(seconds)
 
@@ -103,10 +93,6 @@ def _first_clip(window: Window, number: int) -> int:
 def _vectors(
     clips: range, numbers: Sequence[int], frames: Sequence[NDArray[np.uint8]], window: Window, encoder: Any
 ) -> NDArray[np.float32]:
-    import numpy as np
-
-    from whenabouts.encoders.protocol import VideoClip
-
     if not clips:
         return np.zeros((0, encoder.dimension), np.float32)
 

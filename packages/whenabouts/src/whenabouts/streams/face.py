@@ -7,15 +7,17 @@ Off unless models are named. Faces are personal data: docs/people.md says whose 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from whenabouts.encoders.protocol import EncoderUnavailable
+from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
+from whenabouts.index.records import ClipColumns, StreamInfo
 from whenabouts.index.sampling import FrameSettings
 from whenabouts.index.stream import Cost, Option, Reads, Setup, Stream, StreamRun, label_in
-
-if TYPE_CHECKING:
-    from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
-    from whenabouts.index.records import ClipColumns
-    from whenabouts.video.faces import Face, FaceFinder
+from whenabouts.streams._clusters import clusters
+from whenabouts.video.faces import Face, FaceFinder, FacesUnavailableError
 
 FRAME_SECONDS = 1.0
 SAME_FACE = 0.363
@@ -58,8 +60,6 @@ class FaceStream(Stream):
     absent = "no face was found there"
 
     def setup(self, setup: Setup) -> StreamRun | None:
-        from whenabouts.index.records import StreamInfo
-
         choice, info = setup.options.get("faces"), setup.info
         finder: Any
         if choice is not None:
@@ -80,9 +80,6 @@ class FaceStream(Stream):
         )
 
     def open_encoder(self, name: str) -> FaceFinder:
-        from whenabouts.encoders.protocol import EncoderUnavailable
-        from whenabouts.video.faces import FaceFinder, FacesUnavailableError
-
         try:
             return FaceFinder(name)
         except FacesUnavailableError as error:
@@ -90,8 +87,6 @@ class FaceStream(Stream):
 
     def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> list[_Seen]:
         """The faces in some frames; the frames themselves are not kept."""
-        from whenabouts.index.reading import FrameBatch
-
         assert isinstance(batch, FrameBatch)
         faces = run.encoder.faces(batch.images)
         return [
@@ -102,10 +97,6 @@ class FaceStream(Stream):
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
         """A clip per sighting of a person, from its first frame to the end of its last one."""
-        import numpy as np
-
-        from whenabouts.index.records import ClipColumns
-
         seen = [face for batch in batches for face in batch]
         if not seen:
             return ClipColumns(np.zeros(0), np.zeros(0), [], None)
@@ -127,8 +118,6 @@ class FaceStream(Stream):
 
 def _sightings(seen: Sequence[_Seen], vectors: Any) -> list[tuple[int, list[int]]]:
     """The sightings by start: the person's number and the rows of the faces."""
-    from whenabouts.streams._clusters import clusters
-
     stretches: list[tuple[int, list[int]]] = []
     latest: dict[int, list[int]] = {}
     for row, number in enumerate(clusters(vectors, SAME_FACE).tolist()):

@@ -6,18 +6,15 @@ It answers pictures and moments, not sentences.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
+from whenabouts.index.records import ClipColumns, StreamInfo
 from whenabouts.index.sampling import FrameSettings
 from whenabouts.index.stream import Cost, Option, Reads, Setup, Stream, StreamRun
-from whenabouts.streams._frame_clips import encoded_frames, frame_clips
+from whenabouts.streams._frame_clips import EncodedFrames, encoded_frames, frame_clips
 from whenabouts.streams._frame_seconds import frame_seconds
 from whenabouts.streams._own_encoder import own_encoder
-
-if TYPE_CHECKING:
-    from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
-    from whenabouts.index.records import ClipColumns
-    from whenabouts.streams._frame_clips import EncodedFrames
 
 DEFAULT_SECONDS = 1.0
 _NETWORK = "efficientnet-lite2"
@@ -50,8 +47,6 @@ class Likeness(Stream):
 
     def setup(self, setup: Setup) -> StreamRun | None:
         """Made if requested or in the corpus; the option `likeness` may be an encoder of pictures."""
-        from whenabouts.index.records import StreamInfo
-
         seconds = self._seconds(setup)
         if (encoder := own_encoder(setup, "likeness", self.open_encoder, _NETWORK)) is None:
             return None

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.clips import ClipGrid
+from whenabouts.encoders import encode_passages
+from whenabouts.encoders.protocol import EncoderUnavailable
+from whenabouts.index.lookup import search_words
+from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
+from whenabouts.index.records import ClipBlock, ClipColumns, StreamInfo
 from whenabouts.index.sampling import FrameSettings
-from whenabouts.index.stream import Cost, Option, Reads, Setup, Stream, StreamRun
+from whenabouts.index.stream import Cost, Option, Reads, Setup, ShotBorders, Stream, StreamRun
+from whenabouts.index.workers import available_cores
+from whenabouts.moments.zero_shot import Moments
+from whenabouts.overlap import suppress
 from whenabouts.streams._frame_seconds import SHORTEST_SECONDS, frame_seconds
+from whenabouts.streams._picture_changes import Strip, cell_means, changed_strip
+from whenabouts.streams._screen_lines import Reading, ScreenText, screen_texts
 from whenabouts.streams._text_encoder import made_by, text_encoder
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
-    from whenabouts.index.records import ClipBlock, ClipColumns
-    from whenabouts.index.stream import ShotBorders
-    from whenabouts.moments.zero_shot import Moments
-    from whenabouts.streams._screen_lines import ScreenText
-    from whenabouts.types import Evidence
-    from whenabouts.video.text_reader import TextLine, TextReader
+from whenabouts.types import Evidence
+from whenabouts.video.text_reader import TextLine, TextReader, TextReaderUnavailableError
 
 DEFAULT_SECONDS = 2.0
 """Seconds between frames: viewers need two seconds for a caption, so hardly any is missed."""
@@ -69,8 +73,6 @@ class ScreenTextStream(Stream):
     evidence_label = "on the screen"
 
     def setup(self, setup: Setup) -> StreamRun | None:
-        from whenabouts.index.records import StreamInfo
-
         seconds = self._seconds(setup)
         if setup.info is None and not setup.options.get("screen_text"):
             return None
@@ -89,10 +91,6 @@ class ScreenTextStream(Stream):
 
     def open_reader(self) -> TextReader:
         """The reader of text in pictures. Raises EncoderUnavailable."""
-        from whenabouts.encoders.protocol import EncoderUnavailable
-        from whenabouts.index.workers import available_cores
-        from whenabouts.video.text_reader import TextReader, TextReaderUnavailableError
-
         try:
             return TextReader(available_cores())
         except TextReaderUnavailableError as error:
@@ -112,9 +110,6 @@ class ScreenTextStream(Stream):
 
     def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> _Kept:
         """The lines of the changed frames; `kept` has those read before."""
-        from whenabouts.index.reading import FrameBatch
-        from whenabouts.streams._picture_changes import Strip, cell_means, changed_strip
-
         assert isinstance(batch, FrameBatch)
         cells = kept[-1].cells if kept else None
         lines: tuple[TextLine, ...] = kept[-1].lines if kept else ()
@@ -134,13 +129,6 @@ class ScreenTextStream(Stream):
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
         """A clip per text, from half a step before its first frame to half a step after its last."""
-        import numpy as np
-
-        from whenabouts.clips import ClipGrid
-        from whenabouts.index.lookup import search_words
-        from whenabouts.index.records import ClipColumns
-        from whenabouts.streams._screen_lines import Reading, screen_texts
-
         seconds = float(run.info.settings["frame_seconds"])
         read = [frame for batch in batches for frame in batch.read]
         if not read:
@@ -171,11 +159,6 @@ class ScreenTextStream(Stream):
 
     def moments(self, block: ClipBlock, scores: NDArray[np.float64], shots: ShotBorders) -> Moments:
         """Each text is a moment, because its start and end are known."""
-        import numpy as np
-
-        from whenabouts.moments.zero_shot import Moments
-        from whenabouts.overlap import suppress
-
         video = np.repeat(np.arange(len(block.video_ids)), np.diff(block.offsets))
         best = suppress(video, block.start, block.end, scores, _SAME_TIME)[:_MOST_MOMENTS]
         clip = best - block.offsets[video[best]]
@@ -184,10 +167,6 @@ class ScreenTextStream(Stream):
 
 def _vectors(texts: Sequence[ScreenText], encoder: Any) -> NDArray[np.float32]:
     """(N, D) unit vectors: the sum of the vectors of each text alone and of it with the texts around it."""
-    import numpy as np
-
-    from whenabouts.encoders import encode_passages
-
     alone = encode_passages(encoder, [text.text for text in texts])
     summed = alone + encode_passages(encoder, [f"{text.text}\n{text.around}".strip() for text in texts])
     length = np.linalg.norm(summed, axis=1, keepdims=True)

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.clips import ClipGrid
+from whenabouts.encoders import open_sound_encoder
+from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
+from whenabouts.index.records import ClipBlock, ClipColumns, StreamInfo
 from whenabouts.index.sampling import SoundSettings
-from whenabouts.index.stream import Cost, Option, Reads, Setup, Stream, StreamRun, moments_on_segments
+from whenabouts.index.stream import (
+    Cost,
+    Option,
+    Reads,
+    Setup,
+    ShotBorders,
+    Stream,
+    StreamRun,
+    moments_on_segments,
+)
+from whenabouts.moments.zero_shot import Moments
 from whenabouts.streams._frame_seconds import frame_seconds
 from whenabouts.streams._own_encoder import own_encoder
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
-    from whenabouts.index.records import ClipBlock, ClipColumns
-    from whenabouts.index.stream import ShotBorders
-    from whenabouts.moments.zero_shot import Moments
+from whenabouts.types import UsageError
 
 DEFAULT_CLIP_SECONDS = 2.0
 # A clip is encoded with half its length on either side, so that a sound at a border is whole in one window.
@@ -74,10 +83,6 @@ class SoundStream(Stream):
     evidence_label = "the sound"
 
     def setup(self, setup: Setup) -> StreamRun | None:
-        from whenabouts.encoders import open_sound_encoder
-        from whenabouts.index.records import StreamInfo
-        from whenabouts.types import UsageError
-
         seconds = frame_seconds(
             setup,
             "--sound-seconds",
@@ -110,10 +115,6 @@ class SoundStream(Stream):
 
     def encode(self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]) -> _SoundState:
         """Encode the clips whose window is complete."""
-        import numpy as np
-
-        from whenabouts.index.reading import SoundBatch
-
         assert isinstance(batch, SoundBatch)
         rate = batch.settings.rate
         last: _SoundState | None = kept[-1] if kept else None
@@ -136,10 +137,6 @@ class SoundStream(Stream):
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
         """One row per clip that is not silent."""
-        import numpy as np
-
-        from whenabouts.index.records import ClipColumns
-
         if not batches:
             return ClipColumns(np.zeros(0), np.zeros(0), [], None)
         states = [*batches, _advanced(batches[-1], run, is_whole=True)]
@@ -155,17 +152,11 @@ class SoundStream(Stream):
 
 
 def _no_vectors(run: StreamRun) -> NDArray[np.float32]:
-    import numpy as np
-
     return np.zeros((0, run.encoder.dimension), np.float32)
 
 
 def _advanced(now: _SoundState, run: StreamRun, *, is_whole: bool) -> _SoundState:
     """Encode the complete clips of the samples at hand; `is_whole`: no more samples follow."""
-    import numpy as np
-
-    from whenabouts.clips import ClipGrid
-
     seconds = float(run.info.settings["clip_seconds"])
     beside = (float(run.info.settings["window_seconds"]) - seconds) / 2
     grid = ClipGrid(seconds, max(now.end, seconds))

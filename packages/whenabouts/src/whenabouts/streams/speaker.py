@@ -5,19 +5,19 @@ label.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.encoders import open_voice_encoder
+from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
+from whenabouts.index.records import ClipColumns, StreamInfo
 from whenabouts.index.sampling import SoundSettings
 from whenabouts.index.stream import Cost, Option, Reads, Setup, Stream, StreamRun, label_in
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
-    from whenabouts.index.records import ClipColumns
-    from whenabouts.video.speakers import Turn
-    from whenabouts.video.voices import Diarized, Diarizer, VoiceEncoder, Voices
+from whenabouts.streams._clusters import clusters
+from whenabouts.video.speakers import Turn, is_role, turns_of
+from whenabouts.video.voices import STEP_SECONDS, Diarized, Diarizer, VoiceEncoder, Voices
 
 NAMES = "names in subtitles"
 """In place of a model's name if turns come from subtitles alone: no vectors, width 0."""
@@ -50,9 +50,6 @@ class Speaker(Stream):
     absent = "nobody is known to speak there"
 
     def setup(self, setup: Setup) -> StreamRun | None:
-        from whenabouts.index.records import StreamInfo
-        from whenabouts.video.voices import Diarizer
-
         choice, info = setup.options.get("speakers"), setup.info
         if info is None and not choice:
             return None
@@ -78,17 +75,12 @@ class Speaker(Stream):
         )
 
     def open_encoder(self, name: str) -> VoiceEncoder | Diarizer:
-        from whenabouts.encoders import open_voice_encoder
-
         return open_voice_encoder(name)
 
     def encode(
         self, batch: FrameBatch | SoundBatch, run: StreamRun, kept: Sequence[Any]
     ) -> Voices | Diarized:
         """The voices in a piece of sound, or the speakers; the sound itself is not kept."""
-        from whenabouts.index.reading import SoundBatch
-        from whenabouts.video.voices import Diarizer
-
         assert isinstance(batch, SoundBatch)
         if isinstance(run.encoder, Diarizer):
             return run.encoder.follow(batch.samples, batch.start, kept[-1] if kept else None)
@@ -97,18 +89,10 @@ class Speaker(Stream):
 
     def settled(self, kept: Voices | Diarized) -> Voices | Diarized:
         """Without the diarizer's state, which is needed only once."""
-        from whenabouts.video.voices import Diarized
-
         return kept._replace(state=None) if isinstance(kept, Diarized) else kept
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
         """The turns named in subtitles; without such names, those of the voices."""
-        import numpy as np
-
-        from whenabouts.index.records import ClipColumns
-        from whenabouts.video.speakers import is_role, turns_of
-        from whenabouts.video.voices import Diarizer
-
         turns, voices = turns_of(video.cues), None
         if isinstance(run.encoder, Diarizer):
             turns = turns or diarized_turns(batches, run.encoder)
@@ -136,12 +120,6 @@ def voice_turns(voices: Voices, same_voice: float) -> list[Turn]:
 
     Windows with a mean cosine of at least `same_voice` are one speaker's.
     """
-    import numpy as np
-
-    from whenabouts.streams._clusters import clusters
-    from whenabouts.video.speakers import Turn
-    from whenabouts.video.voices import STEP_SECONDS
-
     turns: list[Turn] = []
     if not len(voices.start):
         return turns
@@ -165,10 +143,6 @@ def diarized_turns(stretches: Sequence[Diarized], diarizer: Diarizer) -> list[Tu
 
     Turns of one speaker less than 1 s apart are merged, and turns under 0.2 s are dropped.
     """
-    import numpy as np
-
-    from whenabouts.video.speakers import Turn
-
     if not stretches:
         return []
     speaks = np.concatenate([*(stretch.speaks for stretch in stretches), diarizer.rest(stretches[-1])])
@@ -193,10 +167,6 @@ def diarized_turns(stretches: Sequence[Diarized], diarizer: Diarizer) -> list[Tu
 
 
 def _together(batches: Sequence[Voices], dimension: int) -> Voices:
-    import numpy as np
-
-    from whenabouts.video.voices import Voices
-
     nothing = Voices(np.zeros(0), np.zeros(0), np.zeros((0, dimension), np.float32))
     return Voices(*(np.concatenate(columns) for columns in zip(nothing, *batches, strict=True)))
 
@@ -206,8 +176,6 @@ def _vectors(
 ) -> NDArray[np.float32]:
     """(n, D): the mean of the windows whose middles lie in each turn, else of the speaker's other turns, else
     zero."""
-    import numpy as np
-
     middle = (voices.start + voices.end) / 2
     sums = np.concatenate([np.zeros((1, voices.vectors.shape[1])), np.cumsum(voices.vectors, axis=0)])
     first, last = np.searchsorted(middle, start), np.searchsorted(middle, end)

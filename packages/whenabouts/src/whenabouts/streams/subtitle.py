@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.encoders import encode_passages
+from whenabouts.index.reading import ReadVideo
+from whenabouts.index.records import ClipColumns, StreamInfo
 from whenabouts.index.stream import Cost, Option, Reads, Setup, Stream, StreamRun
+from whenabouts.streams._passages import Passage, passage_vectors, passages_of
 from whenabouts.streams._text_encoder import made_by, text_encoder
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from whenabouts.index.reading import ReadVideo
-    from whenabouts.index.records import ClipColumns
-    from whenabouts.streams._passages import Passage
-    from whenabouts.video.cue import Cue
+from whenabouts.video.cue import Cue
 
 # Measured on two cores (benchmarks/ingest.py): an hour's words in 0.9 s and 0.6 MB.
 _COST = Cost(seconds=3.0, bytes=0.6e6, varies=True)
@@ -43,18 +42,10 @@ class Subtitle(Stream):
 
     def setup(self, setup: Setup) -> StreamRun:
         """Always made; without a sentence encoder it is searched by letter."""
-        from whenabouts.index.records import StreamInfo
-
         encoder = text_encoder(setup, self.title)
         return StreamRun(self, StreamInfo(self.name, *made_by(encoder), {}), encoder, Reads(cues=True), _COST)
 
     def clips(self, video: ReadVideo, batches: Sequence[Any], run: StreamRun) -> ClipColumns:
-        import numpy as np
-
-        from whenabouts.encoders import encode_passages
-        from whenabouts.index.records import ClipColumns
-        from whenabouts.streams._passages import passage_vectors, passages_of
-
         passages = passages_of(video.cues, video.record.duration, language=video.record.language)
         encode = None if run.encoder is None or not passages else partial(encode_passages, run.encoder)
         return ClipColumns(
@@ -69,8 +60,6 @@ class Subtitle(Stream):
 
 def _recognised(passages: Sequence[Passage], cues: Sequence[Cue]) -> NDArray[np.float32] | None:
     """(n,) the recogniser's certainty of each passage; None if the words were written."""
-    import numpy as np
-
     sure = [(cue.start, cue.end, cue.confidence) for cue in cues if cue.confidence is not None]
     if not sure or not passages:
         return None

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from whenabouts.encoders import open_image_encoder
+from whenabouts.encoders.protocol import ClipEncoder
+from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
+from whenabouts.index.records import ClipColumns, EncoderMismatch, StreamInfo
 from whenabouts.index.sampling import FrameSettings
 from whenabouts.index.stream import Cost, Option, Reads, Setup, Stream, StreamRun
 from whenabouts.streams._frame_clips import encoded_frames, frame_clips
 from whenabouts.streams._frame_seconds import frame_seconds
 from whenabouts.streams._own_encoder import own_encoder
 from whenabouts.streams._watched_clips import Watched, Window, watched, watched_clips
-
-if TYPE_CHECKING:
-    from whenabouts.index.reading import FrameBatch, ReadVideo, SoundBatch
-    from whenabouts.index.records import ClipColumns
+from whenabouts.types import UsageError
 
 DEFAULT_CLIP_SECONDS = 1.0
 _MIDDLE = 0.5
@@ -67,9 +68,6 @@ class Vision(Stream):
     evidence_label = "the picture"
 
     def setup(self, setup: Setup) -> StreamRun | None:
-        from whenabouts.encoders import open_image_encoder
-        from whenabouts.index.records import StreamInfo
-
         encoder = own_encoder(setup, "vision", open_image_encoder)
         frames = 1 if encoder is None else _frames_a_clip(setup, encoder)
         watching = encoder.clip_settings if frames > 1 else None
@@ -126,10 +124,6 @@ def _window(settings: Mapping[str, Any]) -> Window | None:
 
 def _frames_a_clip(setup: Setup, encoder: Any) -> int:
     """Frames per clip: the corpus's, else the given number, else the model's; 1 for single frames."""
-    from whenabouts.encoders.protocol import ClipEncoder
-    from whenabouts.index.records import EncoderMismatch
-    from whenabouts.types import UsageError
-
     given = setup.options.get("clip_frames")
     if given is not None and not 1 <= given <= _MOST_FRAMES:
         raise UsageError(f"--clip-frames {given}: give a number from 1 to {_MOST_FRAMES}")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from whenabouts.types import UsageError
 from whenabouts.video.encoding import Span
 from whenabouts.video.files import printable
+from whenabouts.video.frames import SEEK_EARLIER, seek_margin
 from whenabouts.video.probe import MediaError, open_media, picture_stream
 from whenabouts.video.spans import sound_stream
 from whenabouts.video.timecode import border
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from av.container import InputContainer, OutputContainer
 
 _MICROSECONDS = 1_000_000
-_SEEK_EARLIER = (0, 2, 10, 60)
 # Sound is read from this many seconds before the first picture: streams are not interleaved exactly.
 _SOUND_LEAD = Fraction(2)
 _SUFFIXES = {
@@ -100,7 +100,7 @@ class _Copying:
         self._span, self._source, self._streams, self._origin = span, source, streams, origin
         self._leading = streams[0]
         self._frames = 0
-        self._ends = Fraction(0)
+        self._last = self._ends = Fraction(-1)
 
     def run(
         self, target: OutputContainer, twins: dict[int, Any], progress: Callable[[float], None]
@@ -108,19 +108,21 @@ class _Copying:
         """Copy, and return the copied range."""
         began = self._seek()
         length = max(Fraction(1, 1000), self._span.end - began)
-        for packet in self._taken(began):
+        for packet in _with_decoding_times(self._taken(began)):
             at = self._time(packet)
             if packet.stream_index == self._leading.index:
                 self._frames += self._leading.type == "video"
-                self._ends = max(self._ends, at + (packet.duration or 0) * packet.time_base)
+                # Durations are those in stored order: only the last picture's is its own.
+                if at >= self._last:
+                    self._last, self._ends = at, at + (packet.duration or 0) * packet.time_base
                 progress(max(0.0, min(1.0, float((self._ends - began) / length))))
             shift = round((began + self._origin) / packet.time_base)
             packet.pts -= shift
-            packet.dts = packet.pts if packet.dts is None else packet.dts - shift
+            packet.dts -= shift
             packet.stream = twins[packet.stream_index]
             target.mux(packet)
         progress(1.0)
-        if not self._ends:
+        if self._last < 0:
             raise MediaError(
                 f"{printable(self._span.path)}: holds nothing at {float(self._span.start):.3f} s"
             )
@@ -133,7 +135,7 @@ class _Copying:
         """Go to the last key frame at or before the start; returns its time."""
         limit = border(self._span.start) + 2 * (self._span.start - border(self._span.start))
         best: Fraction | None = None
-        for earlier in _SEEK_EARLIER:
+        for earlier in SEEK_EARLIER:
             self._rewind(max(Fraction(0), self._span.start - earlier))
             for packet in self._source.demux(self._leading):
                 if packet.pts is None:
@@ -158,20 +160,36 @@ class _Copying:
             best = next(key_frames, None)
         if best is None:
             raise MediaError(f"{printable(self._span.path)}: has no key frame to begin a copy at")
-        self._rewind(max(Fraction(0), best - _SOUND_LEAD))
         return best
 
     def _rewind(self, instant: Fraction) -> None:
         import av
 
-        stamp = int((instant + self._origin) / self._leading.time_base)
+        before = instant - seek_margin(self._source)
+        stamp = int((before + self._origin) / self._leading.time_base)
         try:
             self._source.seek(stamp, stream=self._leading, backward=True)
         except av.error.FFmpegError as error:
             raise MediaError(f"{printable(self._span.path)}: cannot be searched by time ({error})") from None
 
     def _taken(self, began: Fraction) -> Iterator[Any]:
-        """The packets of the span from the key frame on, in stored order."""
+        """The packets of the span from the key frame at `began` on, in stored order."""
+        for earlier in SEEK_EARLIER:
+            self._rewind(max(Fraction(0), began - _SOUND_LEAD - earlier))
+            packets = self._from(began)
+            held: list[Any] = []
+            for packet in packets:
+                held.append(packet)
+                if packet.stream_index == self._leading.index:
+                    yield from held
+                    yield from packets
+                    return
+
+    def _from(self, began: Fraction) -> Iterator[Any]:
+        """The packets of the span that follow the place of the last seek.
+
+        A seek that ended behind the key frame gives none of the leading stream.
+        """
         last = border(self._span.end)
         open_streams = {stream.index for stream in self._streams}
         has_begun = False
@@ -193,3 +211,22 @@ class _Copying:
                     yield packet
             elif began <= at < last:
                 yield packet
+
+
+def _with_decoding_times(packets: Iterator[Any]) -> Iterator[Any]:
+    """The packets, each with a decoding time: Matroska has none for the first ones of a stream."""
+    waiting: dict[int, list[Any]] = {}
+    for packet in packets:
+        held = waiting.setdefault(packet.stream_index, [])
+        if packet.dts is None:
+            held.append(packet)
+            continue
+        for back, earlier in enumerate(reversed(held), 1):
+            earlier.dts = min(earlier.pts, packet.dts - back * max(1, packet.duration or 1))
+        yield from held
+        held.clear()
+        yield packet
+    for held in waiting.values():
+        for packet in held:
+            packet.dts = packet.pts
+            yield packet

@@ -13,6 +13,7 @@ from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from whenabouts.intake.faults import DataFault
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.cue import Cue, Marks
 from whenabouts.video.encodings import decode_text
@@ -73,6 +74,10 @@ class SubtitleError(WhenaboutsError):
     """A subtitle file or track cannot be read; the message names it, the cause and the remedy."""
 
 
+class BrokenSubtitles(SubtitleError, DataFault):
+    """The bytes of a file are no subtitles that can be read."""
+
+
 @dataclass(frozen=True, slots=True)
 class CueTrack:
     """All cues of one source, by start.
@@ -125,7 +130,7 @@ def read_cue_file(path: Path) -> CueTrack:
         raw = _timed_blocks(text, _SBV_LINE, ends_at_blank=True)
     cues, repairs = _tidied(raw)
     if not cues and not repairs and text.strip() and not text.lstrip().startswith("WEBVTT"):
-        raise SubtitleError(
+        raise BrokenSubtitles(
             f"{printable(path)}: no line with times in it, so not subtitles in srt, vtt, ass or sbv; "
             "convert it to one of these or leave it out"
         )
@@ -153,7 +158,7 @@ def last_time(path: Path) -> float:
     lines = tail.replace(b"\0", b"").decode("latin-1").splitlines()
     matches = (_ARROW_LINE.fullmatch(x) or _SBV_LINE.fullmatch(x) or _ASS_LINE.fullmatch(x) for x in lines)
     latest = max((_seconds(*match.groups()[5:]) for match in matches if match), default=0.0)
-    return min(latest, _LATEST_SECONDS)
+    return min(max(0.0, latest), _LATEST_SECONDS)
 
 
 @dataclass(slots=True)
@@ -170,7 +175,7 @@ def _sidecar(path: Path, stem: str) -> CueTrack:
     marks = path.stem.lower().split(".")[stem.count(".") + 1 :]
     try:
         track = read_cue_file(path)
-    except (SubtitleError, OSError) as error:
+    except BrokenSubtitles as error:
         return CueTrack((), f"sidecar:{path.name}", None, (f"left out: {error}",))
     tags = [_LANGUAGE_NAMES.get(mark, mark) for mark in marks]
     tags = [tag for tag in tags if re.fullmatch(r"[a-z]{2,3}([-_][a-z0-9]+)*", tag)]
@@ -203,13 +208,13 @@ def _text_of(path: Path) -> tuple[str, tuple[str, ...]]:
             f"{printable(path)}: cannot be read ({error.strerror}); check that it is there and permitted"
         ) from error
     if max(size, len(data)) > LARGEST_BYTES:
-        raise SubtitleError(
+        raise BrokenSubtitles(
             f"{printable(path)}: {size:,} bytes are too many for subtitles (at most {LARGEST_BYTES:,}); "
             "split the file, or leave it out if it is something else"
         )
     text, encoding = decode_text(data)
     if text.count("\x00") > len(text) // 100:
-        raise SubtitleError(f"{printable(path)}: holds binary data, no text; leave it out")
+        raise BrokenSubtitles(f"{printable(path)}: holds binary data, no text; leave it out")
     notes = [] if encoding == "utf-8" else [f"read as {encoding}"]
     notes += ["some letters were damaged"] if "\ufffd" in text else []
     notes += ["the file is empty"] if not text.strip() else []

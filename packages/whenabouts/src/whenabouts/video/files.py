@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from whenabouts.intake.opening import open_regular
-from whenabouts.video.ignored import Patterns
+from whenabouts.video.ignored import IGNORE_FILE, Patterns, UnusableRules
 from whenabouts.video.objects import ObjectPath, objects_below, open_source, source_path, tag_hash
 
 # Video, then sound only.
@@ -68,7 +68,8 @@ class Findings:
 
     `problems` are (path, cause and remedy) of given paths that could not be read; `notes` are (path, reason)
     of harmless omissions. `searched` are the given folders and files; `ignored` counts files and folders
-    excluded by patterns.
+    excluded by patterns. `unseen` are folders that could not be looked at, so that nothing is known of their
+    files; `unruled` are those of them whose `.whenaboutsignore` cannot be used.
     """
 
     files: tuple[SourceFile, ...]
@@ -76,6 +77,8 @@ class Findings:
     notes: tuple[tuple[Path, str], ...] = ()
     searched: tuple[Path, ...] = ()
     ignored: int = 0
+    unseen: tuple[Path, ...] = ()
+    unruled: tuple[Path, ...] = ()
 
 
 def find_files(paths: Sequence[Path], *, exclude: Sequence[str] = (), follow: bool = True) -> Findings:
@@ -87,8 +90,9 @@ def find_files(paths: Sequence[Path], *, exclude: Sequence[str] = (), follow: bo
     suffix.
 
     A subtitle file belongs to the recording with the same stem in its folder, with or without a language
-    (`talk.srt`, `talk.pt-BR.vtt`); others are indexed alone. Unreadable paths become problems; an invalid
-    pattern raises UsageError.
+    (`talk.srt`, `talk.pt-BR.vtt`); others are indexed alone. Unreadable paths become problems, and folders
+    whose `.whenaboutsignore` cannot be used, with all below them. An invalid pattern of `exclude` raises
+    UsageError.
     """
     walk = _Walk(Patterns.of(exclude), follow)
     for path in paths:
@@ -135,6 +139,8 @@ class _Walk:
     ignored: int = 0
     problems: dict[Path, str] = field(default_factory=dict)
     notes: dict[Path, str] = field(default_factory=dict)
+    unseen: list[Path] = field(default_factory=list)
+    unruled: list[Path] = field(default_factory=list)
     _media: dict[str, _Candidate] = field(default_factory=dict)
     _transcripts: dict[str, _Candidate] = field(default_factory=dict)
     _folders: dict[tuple[int, int], Path] = field(default_factory=dict)
@@ -218,6 +224,8 @@ class _Walk:
             tuple(sorted(self.notes.items(), key=lambda entry: os.fsencode(entry[0]))),
             tuple(self.searched),
             self.ignored,
+            (*self.unseen, *self.unruled),
+            tuple(self.unruled),
         )
 
     def _sidecars_in(self, folder: Path, stems: Sequence[str]) -> dict[str, tuple[Path, ...]]:
@@ -264,9 +272,17 @@ class _Walk:
                     names = sorted((entry for entry in entries), key=lambda entry: os.fsencode(entry.name))
             except OSError as error:
                 self.problems[folder] = _reason(folder, error)
+                self.unseen.append(folder)
                 continue
             above = self._patterns.get(folder.parent) if folder != top else None
-            self._patterns[folder] = (above or self.exclude.beneath(folder)).with_file_of(folder)
+            try:
+                patterns = above or self.exclude.beneath(folder)
+                where = printable(folder / IGNORE_FILE)
+                self._patterns[folder] = patterns.with_file_of(folder, where)
+            except UnusableRules as error:
+                self.problems[folder] = f"{error}; this folder is not looked at until then"
+                self.unruled.append(folder)
+                continue
             for entry in reversed(names):
                 if (below := self._entry(entry)) is not None:
                     (linked if entry.is_symlink() else waiting).append((Path(entry.path), below))

@@ -68,6 +68,8 @@ def _times(path: Path, container: InputContainer, stream: VideoStream, clock: Cl
     if not len(stamps):
         return FrameTimes(np.arange(len(packets), dtype=np.int64) * step, base, len(packets) * step)
     origin = clock.stamp_at(Fraction(0)) if clock.can_seek else int(stamps.min())
+    if untimed := len(rows) - len(stamps):  # FFmpeg gives no times below 0 in Matroska
+        stamps = np.concatenate([origin + np.arange(untimed, dtype=np.int64) * step, stamps])
     ends = np.array([stamp + (length or step) for stamp, length in rows if stamp is not None], np.int64)
     ticks = np.unique(stamps) - min(origin, int(stamps.min()))
     return FrameTimes(ticks, base, max(int(ticks[-1]) + 1, int(ends.max()) - min(origin, int(stamps.min()))))

@@ -23,7 +23,7 @@ from whenabouts.types import UsageError
 from whenabouts.video.files import printable
 from whenabouts.video.headers import missing_bytes
 from whenabouts.video.probe import (
-    MediaError,
+    BrokenMedia,
     check_pixels,
     frame_matrix,
     open_media,
@@ -53,8 +53,11 @@ _ROUNDING_SECONDS = Fraction(1, 2000)
 _LEAP_BACK = 1
 # Longer ticks come from damaged headers.
 _LONGEST_TICK = 600
-# If a seek ends after the wanted instant, it is tried again this many seconds earlier.
-_SEEK_EARLIER = (0, 2, 10, 60)
+SEEK_EARLIER = (0, 2, 10, 60)
+"""If a seek ends after the wanted instant, it is tried again this many seconds earlier."""
+# Formats without an index: a seek lands somewhere near, and in program streams FFmpeg guesses the first times
+# after it.
+_SEEK_MARGINS = {"mpegts": 2, "mpeg": 10}
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +180,7 @@ class FrameReader:
         stream = picture_stream(self._container)
         if stream is None:
             self.close()
-            raise MediaError(
+            raise BrokenMedia(
                 f"{printable(self.path)}: holds no pictures, only sound or text; index its words instead"
             )
         check_pixels(self.path, stream)
@@ -193,7 +196,7 @@ class FrameReader:
         back_to: Fraction | None = None
         if self._start > 0 and clock.can_seek:
             back_to = Fraction(0)
-            for earlier in _SEEK_EARLIER:
+            for earlier in SEEK_EARLIER:
                 frames = self._decoded_from(stream, clock, grid, max(Fraction(0), self._start - earlier))
                 first = next(frames, None)
                 if first is not None and clock.is_before(first, self._start):
@@ -211,7 +214,8 @@ class FrameReader:
         assert self._container is not None
         if instant is not None:
             try:
-                self._container.seek(clock.stamp_at(instant), stream=stream, backward=True)
+                before = instant - seek_margin(self._container)
+                self._container.seek(clock.stamp_at(before), stream=stream, backward=True)
             except av.error.FFmpegError as error:
                 _log.info("%s: seek to %.2f s failed (%s)", self.path, float(instant), error)
         for packet in self._chosen_packets(stream, clock, grid):
@@ -280,6 +284,11 @@ class FrameReader:
                 f"cut off: its last {lacking:,} bytes are missing, pictures end at {self.last_time:.1f} s; "
                 "copy or download it again"
             )
+
+
+def seek_margin(container: InputContainer) -> int:
+    """How many seconds before an instant to seek, so that what is read at the instant has its right time."""
+    return max(_SEEK_MARGINS.get(name, 0) for name in container.format.name.split(","))
 
 
 class Clock:

@@ -18,6 +18,9 @@ _EBML, _SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
 _MP4_FIRST_BOXES = {b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp"}
 # More boxes on one level are a long fragmented stream, which is not worth walking to its end.
 _MOST_BOXES = 100_000
+# The EBML header of a Matroska file has some forty bytes.
+_LONGEST_HEADER = 1 << 20
+_FIRST_FRAME = 2048
 
 
 def missing_bytes(path: Path) -> int:
@@ -30,12 +33,22 @@ def missing_bytes(path: Path) -> int:
         size = _size(file)
         head = file.read(16)
         if head[4:8] in _MP4_FIRST_BOXES:
-            return max(0, max(last for _, _, last in _boxes(file, 0, size)) - size)
+            return max(0, max((last for _, _, last in _boxes(file, 0, size)), default=0) - size)
         if head[:4] == _EBML:
             return max(0, _segment_end(file) - size)
         if head[:4] == b"RIFF":
             return max(0, int.from_bytes(head[4:8], "little") + 8 - size) if head[4:8] != b"\xff" * 4 else 0
     return 0
+
+
+def counts_frames(path: Path) -> bool:
+    """Whether an MP3 says how many frames it has: its first frame is a Xing, Info or VBRI header."""
+    with open_source(path) as file:
+        head = file.read(10)
+        if head[:3] == b"ID3":  # its size has seven bits a byte (ID3v2.4, 3.1)
+            file.seek(10 + sum((byte & 0x7F) << 7 * place for place, byte in enumerate(reversed(head[6:]))))
+        head = head + file.read(_FIRST_FRAME)
+    return any(name in head for name in (b"Xing", b"Info", b"VBRI"))
 
 
 def lacks_index(path: Path) -> bool:
@@ -92,9 +105,11 @@ def _boxes(file: BinaryIO, start: int, end: int) -> Iterator[tuple[bytes, int, i
     """
     position = start
     for _ in range(_MOST_BOXES):
+        if position + 8 > end:  # before the seek: a length of 64 bits is no place in a file
+            return
         file.seek(position)
         header = file.read(16)
-        if position + 8 > end or len(header) < 8:
+        if len(header) < 8:
             return
         length, kind, before = int.from_bytes(header[:4], "big"), header[4:8], 8
         if length == 1:
@@ -111,7 +126,7 @@ def _segment_end(file: BinaryIO) -> int:
     """The stated end of a Matroska segment; 0 if unknown."""
     file.seek(4)
     header_size = _vint(file)
-    if header_size is None:
+    if header_size is None or header_size > _LONGEST_HEADER:
         return 0
     file.seek(header_size, os.SEEK_CUR)
     if file.read(4) != _SEGMENT:

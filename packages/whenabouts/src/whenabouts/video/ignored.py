@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import unicodedata
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,10 @@ IGNORE_FILE = ".whenaboutsignore"
 _MOST_BYTES = 1 << 20
 # Each * in a name multiplies the worst-case matching time by the length of the name.
 _MOST_STARS = 3
+
+
+class UnusableRules(UsageError):
+    """A folder's ignore file cannot be read or has an invalid pattern, so that it may be about any file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +47,21 @@ class Patterns:
         rules = tuple((folder if place is None else place, spec) for place, spec in self.rules)
         return Patterns(rules, self.callers)
 
-    def with_file_of(self, folder: Path) -> Patterns:
+    def with_file_of(self, folder: Path, where: str) -> Patterns:
         """These and the patterns of a folder's ignore file, which override those above it but not the
         caller's.
 
-        Raises UsageError if the file cannot be read or has an invalid pattern.
+        Raises UnusableRules, which names the file as `where`, if it cannot be read or has an invalid pattern.
         """
-        path = folder / IGNORE_FILE
         try:
-            lines = read_regular(path, _MOST_BYTES).decode("utf-8").splitlines()
+            lines = read_regular(folder / IGNORE_FILE, _MOST_BYTES).decode("utf-8").splitlines()
+            rule = (folder, _spec(lines, where))
         except FileNotFoundError:
             return self
+        except UsageError as error:
+            raise UnusableRules(f"{error}; mend or delete it") from None
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{path}: cannot be read ({error}); mend or delete it") from None
-        rule = (folder, _spec(lines, str(path)))
+            raise UnusableRules(f"{where}: cannot be read ({_cause(error)}); mend or delete it") from None
         return Patterns((*self.rules[: self.callers], rule, *self.rules[self.callers :]), self.callers)
 
     def fits(self, path: Path, *, is_folder: bool = False) -> bool:
@@ -65,6 +72,10 @@ class Patterns:
             if says is not None:
                 return says
         return False
+
+
+def _cause(error: OSError | UnicodeDecodeError) -> str:
+    return f"no UTF-8 text: {error.reason}" if isinstance(error, UnicodeDecodeError) else error.strerror or ""
 
 
 def _composed(text: str) -> str:
@@ -79,6 +90,8 @@ def _spec(lines: Sequence[str], where: str) -> GitIgnoreSpec:
         if any(name.replace("**", "*").count("*") > _MOST_STARS for name in line.split("/")):
             raise UsageError(f"{where}, pattern {number}: more than {_MOST_STARS} * in one name: {line!r}")
     try:
-        return GitIgnoreSpec.from_lines(map(_composed, lines))
-    except ValueError as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of regular expressions that patterns become
+            return GitIgnoreSpec.from_lines(map(_composed, lines))
+    except (ValueError, re.error) as error:
         raise UsageError(f"{where}: {error}; write patterns as gitignore takes them") from None

@@ -43,7 +43,7 @@ _ATTEMPTS = 5
 
 @dataclass(slots=True)
 class Refusals:
-    """How often stores refused a request in this process, and the last reason.
+    """How often stores and disks refused to be read in this process, and the last reason.
 
     In the middle of a film a decoder takes a refusal for damage, so its callers check here.
     """
@@ -51,8 +51,12 @@ class Refusals:
     count: int = 0
     reason: str = ""
 
+    def note(self, reason: str) -> None:
+        """Count a refusal, and keep its reason for `check`."""
+        self.count, self.reason = self.count + 1, reason
+
     def check(self, since: int, path: Path) -> None:
-        """Raise StoreAway if a store refused a request since the count `since`."""
+        """Raise StoreAway if a store or disk refused to be read since the count `since`."""
         if self.count > since:
             raise StoreAway(f"{path}: {self.reason}")
 
@@ -274,7 +278,7 @@ def _speaking(path: ObjectPath) -> Iterator[None]:
             raise
         text = " ".join(str(error).split())
         reason = why_refused(text)
-        refusals.count, refusals.reason = refusals.count + 1, reason or text[:300]
+        refusals.note(reason or text[:300])
         raise OSError(errno.EIO, refusals.reason, str(path)) from error
 
 

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from whenabouts.intake.opening import open_descriptor
 from whenabouts.types import UsageError
-from whenabouts.video.objects import ObjectPath, ObjectReader, source_path
+from whenabouts.video.objects import ObjectPath, ObjectReader, refusals, source_path
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -68,7 +68,10 @@ def open_container(path: Path) -> InputContainer:
     limit = {"max_pixels": str(most_pixels())}
     # Probing allows more, so that a message can name the size; some formats are probed with a picture or two.
     probed = {"max_pixels": str(_PROBED_TIMES * most_pixels())}
-    container = av.open(_bytes_of(path), "r", options=_OPTIONS | probed, io_open=_refuse)
+    # Tags of other encodings than UTF-8 are no reason to refuse a recording.
+    container = av.open(
+        _bytes_of(path), "r", options=_OPTIONS | probed, io_open=_refuse, metadata_errors="replace"
+    )
     for stream in container.streams.video:
         if stream.codec_context is not None:
             stream.codec_context.options = limit
@@ -105,6 +108,7 @@ class _Bytes:
         try:
             return os.read(self._descriptor, size)
         except OSError as error:
+            refusals.note(error.strerror or str(error))
             raise _of_ffmpeg(error) from error
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:

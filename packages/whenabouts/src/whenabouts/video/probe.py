@@ -12,9 +12,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from whenabouts.intake.faults import DataFault
+from whenabouts.times import whole_number
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.files import printable
-from whenabouts.video.headers import lacks_index, missing_bytes, track_matrices
+from whenabouts.video.headers import counts_frames, lacks_index, missing_bytes, track_matrices
 from whenabouts.video.objects import open_source
 from whenabouts.video.opened import most_pixels, open_container
 from whenabouts.video.time_limit import FREE_GAP_SECONDS, TimeLimit, most_idle_seconds
@@ -26,6 +28,12 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
 _MICROSECONDS = 1_000_000
+# Formats that may state when a file ends instead of how long it is: 140 s for 40 s from 100 s on.
+_STATE_ENDS = {"matroska", "nut", "asf"}
+_ON_TIME_SECONDS = 0.1
+# Formats that state no length, so that FFmpeg guesses it from the first seconds: 1,071 s for 80 s of which 60
+# are silent.
+_STATE_NOTHING = {"aac", "ac3", "eac3", "amr", "dts", "loas", "mlp", "truehd"}
 # A month. Longer durations come from damaged headers, and would make an index of millions of clips.
 _LONGEST_SECONDS = 31 * 86_400
 # Lower frame rates come from damaged headers too: one frame in ten minutes.
@@ -42,6 +50,8 @@ _PICTURE_HEAD = re.compile(
     re.DOTALL,
 )
 _LONGEST_TAG = 1000
+# More chapters come from damaged headers; a film of two hours has about twenty.
+_MOST_CHAPTERS = 1000
 # Tags of the writing program, which nobody searches by.
 _WRITERS_TAGS = {"major_brand", "minor_version", "compatible_brands", "encoder", "handler_name", "vendor_id"}
 
@@ -55,6 +65,10 @@ _SHORT_CODES = dict(pair.split() for pair in _CODES.split(", "))
 
 class MediaError(WhenaboutsError):
     """A file cannot be read as media; the message names the path, the cause and the remedy."""
+
+
+class BrokenMedia(MediaError, DataFault):
+    """The bytes of a file are no media that can be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +100,15 @@ class SubtitleTrack:
 
 
 @dataclass(frozen=True, slots=True)
+class Chapter:
+    """A part of a recording, [start, end) in seconds, as the container names it; `title` may be empty."""
+
+    start: float
+    end: float
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
 class Probe:
     """The contents of a media file.
 
@@ -94,6 +117,7 @@ class Probe:
     - `sound_language`: language of the first sound track, None if unstated.
     - `sound_tracks`: languages of all decodable sound tracks, "" if unstated.
     - `metadata`: the container's tags (title, creation_time, …), keys in lower case.
+    - `chapters`: by start.
     """
 
     container: str
@@ -105,6 +129,7 @@ class Probe:
     sound_language: str | None = None
     sound_tracks: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
+    chapters: tuple[Chapter, ...] = ()
 
 
 def probe(path: Path) -> Probe:
@@ -118,7 +143,7 @@ def probe(path: Path) -> Probe:
         stream = picture_stream(container)
         probed = Probe(
             container=container.format.name,
-            duration=_stated_duration(container),
+            duration=_stated_duration(path, container),
             picture=_picture(path, stream) if stream is not None else None,
             has_audio=any(audio.codec_context is not None for audio in container.streams.audio),
             subtitle_tracks=tuple(_track(track) for track in container.streams.subtitles),
@@ -128,12 +153,13 @@ def probe(path: Path) -> Probe:
             ),
             sound_tracks=tuple(language for _, language in sounds_of(container)),
             metadata=_tags(container.metadata),
+            chapters=_chapters(container),
         )
+        begins = (container.start_time or 0) / _MICROSECONDS
     if probed.picture is None and not probed.has_audio:
-        raise MediaError(_nothing_inside(path, probed))
-    if probed.duration is None:
-        return replace(probed, duration=_scanned_duration(path))
-    return probed
+        raise BrokenMedia(_nothing_inside(path, probed))
+    duration = _scanned_duration(path) if probed.duration is None else probed.duration
+    return replace(probed, duration=duration, chapters=_from_zero(probed.chapters, begins, duration))
 
 
 def open_media(path: Path) -> InputContainer:
@@ -148,7 +174,8 @@ def open_media(path: Path) -> InputContainer:
     except WhenaboutsError:
         raise
     except (OSError, ValueError, av.error.FFmpegError) as error:
-        raise MediaError(_cannot_open(path, error)) from error
+        is_of_data = isinstance(error, av.error.FFmpegError) and error.errno != errno.ENOMEM
+        raise (BrokenMedia if is_of_data else MediaError)(_cannot_open(path, error)) from error
 
 
 def base_language(language: str) -> str:
@@ -167,8 +194,8 @@ def chosen_sound(languages: Sequence[str], named: str) -> int:
     >>> chosen_sound(["eng", "ger"], "de"), chosen_sound(["eng", "ger"], "2"), chosen_sound(["eng"], "2")
     (1, 1, 0)
     """
-    if named.isdecimal():
-        return int(named) - 1 if 0 < int(named) <= len(languages) else 0
+    if (number := whole_number(named)) is not None:
+        return number - 1 if 0 < number <= len(languages) else 0
     sought = base_language(named)
     return next((at for at, tag in enumerate(languages) if named and base_language(tag) == sought), 0)
 
@@ -232,7 +259,7 @@ def check_pixels(path: Path, stream: VideoStream) -> None:
     """Raise MediaError for pictures larger than the limit."""
     width, height, most = stream.codec_context.width, stream.codec_context.height, most_pixels()
     if width * height > most:
-        raise MediaError(
+        raise BrokenMedia(
             f"{printable(path)}: pictures of {width} x {height} are larger than what is decoded "
             f"({most:,} pixels); allow them with --max-pixels {width * height} or WHENABOUTS_MAX_PIXELS"
         )
@@ -283,11 +310,18 @@ def _language(tag: str | None) -> str | None:
     return None if tag in (None, "", "und", "unk") else tag
 
 
-def _stated_duration(container: InputContainer) -> float | None:
+def _stated_duration(path: Path, container: InputContainer) -> float | None:
     """Seconds stated by the container, else by the longest stream, else by a DURATION tag.
 
-    None for more than a file of its size can hold; then its packets are read.
+    None, so that packets are read, for more than a file of its size can hold, for a format that states no
+    length, and for a file that does not start at 0 and may state its end.
     """
+    starts = abs(container.start_time or 0) / _MICROSECONDS
+    names = set(container.format.name.split(","))
+    if names & _STATE_NOTHING or (starts > _ON_TIME_SECONDS and names & _STATE_ENDS):
+        return None
+    if "mp3" in names and not counts_frames(path):
+        return None
     most = min(_LONGEST_SECONDS, most_idle_seconds(container.size))
     if container.duration is not None and 0 < container.duration <= most * _MICROSECONDS:
         return container.duration / _MICROSECONDS
@@ -306,9 +340,9 @@ def _tagged_seconds(text: str) -> float:
 
 
 def _scanned_duration(path: Path) -> float | None:
-    """Seconds from the first to the end of the last packet; frames are counted if packets have no times.
+    """Seconds from the first to the end of the last packet of pictures or sound.
 
-    Jumps by more than a file of its size can hold do not count.
+    Frames are counted if packets have no times. Jumps by more than a file of its size can hold do not count.
     """
     import av
 
@@ -319,7 +353,7 @@ def _scanned_duration(path: Path) -> float | None:
         extent = _Extent(container.size)
         try:
             for packet in container.demux():
-                if packet.size == 0:
+                if packet.size == 0 or packet.stream.type not in ("video", "audio"):
                     continue
                 stamp = packet.pts if packet.pts is not None else packet.dts
                 if stamp is None:
@@ -365,6 +399,30 @@ def _tags(metadata: Mapping[str, str]) -> dict[str, str]:
     """The container's tags, without those of the writing program."""
     tags = {key.lower(): " ".join(str(value).split()) for key, value in metadata.items()}
     return {key: value[:_LONGEST_TAG] for key, value in tags.items() if value and key not in _WRITERS_TAGS}
+
+
+def _chapters(container: InputContainer) -> tuple[Chapter, ...]:
+    """The container's chapters by start, without those whose times come from a damaged header."""
+    chapters = []
+    for chapter in container.chapters()[:_MOST_CHAPTERS]:
+        unit = chapter["time_base"] or Fraction(0)
+        start, end = float(chapter["start"] * unit), float(chapter["end"] * unit)
+        title = " ".join(chapter["metadata"].get("title", "").split())[:_LONGEST_TAG]
+        if 0 <= start < end <= _LONGEST_SECONDS:
+            chapters.append(Chapter(start, end, title))
+    return tuple(sorted(chapters, key=lambda chapter: (chapter.start, chapter.end)))
+
+
+def _from_zero(chapters: tuple[Chapter, ...], begins: float, duration: float | None) -> tuple[Chapter, ...]:
+    """Chapters on a clock that shows 0 where a file begins.
+
+    Matroska counts them by the file's own clock, which may show `begins` seconds there; FFmpeg writes some
+    from 0. Those that end long after the file are of the first kind.
+    """
+    if not chapters or duration is None or chapters[-1].end <= duration + max(begins, _ON_TIME_SECONDS) / 2:
+        return chapters
+    moved = (Chapter(max(0.0, each.start - begins), each.end - begins, each.title) for each in chapters)
+    return tuple(chapter for chapter in moved if chapter.start < chapter.end)
 
 
 def _nothing_inside(path: Path, probed: Probe) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from whenabouts.types import number_of
 from whenabouts.video.files import printable
-from whenabouts.video.probe import MediaError, chosen_sound, open_media, sounds_of
+from whenabouts.video.probe import BrokenMedia, chosen_sound, open_media, sounds_of
 
 if TYPE_CHECKING:
     from av.audio.frame import AudioFrame
@@ -31,6 +31,8 @@ _MICROSECONDS = 1_000_000
 _GAP_SECONDS = 0.5
 # A jump of more than a day is a damaged time, not silence.
 _LEAP_SECONDS = 86_400.0
+# A jump back is a joint: another recording was appended, as radio programs and recorders of television do.
+_LEAP_BACK_SECONDS = 1.0
 # A piece ends at the quietest place within its last seconds, so that no word is cut.
 _SEARCH_SECONDS, _QUIET_SECONDS = 30.0, 0.4
 
@@ -62,7 +64,7 @@ def sound_pieces(
     with open_media(path) as container:
         sounds = sounds_of(container)
         if not sounds:
-            raise MediaError(f"{printable(path)}: holds no sound, so there is nothing to hear")
+            raise BrokenMedia(f"{printable(path)}: holds no sound, so there is nothing to hear")
         stream = sounds[chosen_sound([language for _, language in sounds], track)][0]
         for other in container.streams:
             if other.index != stream.index:
@@ -139,7 +141,7 @@ def _pieces(
     start, held, count = 0.0, list[NDArray[np.float32]](), 0
     for at, samples in blocks:
         ends = start + count / rate
-        if at is not None and abs(at - ends) > _LEAP_SECONDS:
+        if at is not None and (abs(at - ends) > _LEAP_SECONDS or at < ends - _LEAP_BACK_SECONDS):
             at = None
         if at is not None and (count == 0 or abs(at - ends) > _GAP_SECONDS):
             if count:

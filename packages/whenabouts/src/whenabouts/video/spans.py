@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.video.files import printable
-from whenabouts.video.frames import Clock, FrameGrid, FrameReader
+from whenabouts.video.frames import Clock, FrameGrid, FrameReader, seek_margin
 from whenabouts.video.probe import MediaError, open_media
 from whenabouts.video.sound import Resampler
 from whenabouts.video.timecode import border
@@ -247,10 +247,11 @@ class SoundSpan:
                 other.discard = Discard.all
         origin = Fraction(container.start_time or 0, _MICROSECONDS)
         earliest = self._start - _PREROLL + origin
+        sought = earliest - seek_margin(container)
         seeks = not _GUESSES_SEEKS & set(container.format.name.split(","))
         if seeks and earliest > origin and stream.time_base:
             try:
-                container.seek(int(earliest / stream.time_base), stream=stream, backward=True)
+                container.seek(int(sought / stream.time_base), stream=stream, backward=True)
             except av.error.FFmpegError as error:
                 _log.info("%s: seek to %.2f s failed (%s)", self._path, float(earliest), error)
         for packet in self._packets(container, stream):

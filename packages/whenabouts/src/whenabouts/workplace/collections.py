@@ -224,6 +224,16 @@ class Collections:
                 _order(connection, [*order[:at], moved, *order[at:]])
             return _changed(connection, row["id"])
 
+    def reorder(self, name: str, order: Sequence[int]) -> Collection:
+        """Reorder the items, called by their present numbers from 1. Raises NoSuchCollection, UsageError."""
+        with self._database.changing() as connection:
+            row = _row(connection, name)
+            items = _items(connection, row["id"])
+            if sorted(order) != list(range(1, len(items) + 1)):
+                raise UsageError(f"order: give each number from 1 to {len(items)} once")
+            _order(connection, [items[number - 1].id for number in order])
+            return _changed(connection, row["id"])
+
     def remove(self, name: str, items: Iterable[str]) -> Collection:
         """Take items out. Raises NoSuchCollection if one is not there, and then all stay."""
         with self._database.changing() as connection:

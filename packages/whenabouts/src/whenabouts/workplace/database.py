@@ -12,16 +12,15 @@ import stat
 from collections.abc import Iterator
 
 from whenabouts.index.lance import folder_of, is_remote
-from whenabouts.index.records import StoreError
+from whenabouts.index.records import DiskFull, StoreError
 from whenabouts.types import UsageError
 
 FILE = "workplace.sqlite"
-_VERSION = 1
 # How long to wait for another writer; a change takes milliseconds.
 _WAIT_SECONDS = 10.0
 # No text that is kept is longer (bytes).
 _LONGEST = 1 << 20
-_SCHEMA = (
+_COLLECTIONS = (
     "CREATE TABLE collections (id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, note TEXT NOT NULL, "
     "changed REAL NOT NULL) STRICT",
     "CREATE TABLE items (id TEXT PRIMARY KEY, collection TEXT NOT NULL REFERENCES collections (id) "
@@ -31,6 +30,15 @@ _SCHEMA = (
     "CREATE TABLE searches (name TEXT PRIMARY KEY, question TEXT NOT NULL, saved REAL NOT NULL, "
     "moments TEXT NOT NULL) STRICT",
 )
+_JOBS = (
+    "CREATE TABLE jobs (id TEXT PRIMARY KEY, kind TEXT NOT NULL, state TEXT NOT NULL, wish TEXT NOT NULL, "
+    "made REAL NOT NULL, tries INTEGER NOT NULL, task TEXT NOT NULL, plan TEXT NOT NULL, progress TEXT NOT "
+    "NULL, outcome TEXT NOT NULL) STRICT",
+    "CREATE TABLE watched (path TEXT PRIMARY KEY, since REAL NOT NULL, last TEXT NOT NULL) STRICT",
+)
+_SCHEMAS = (_COLLECTIONS, _JOBS)
+"""The tables that each version of the file added."""
+JOBS_VERSION = 2
 
 
 class Database:
@@ -47,8 +55,11 @@ class Database:
         self.path = folder_of(place) / FILE
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection | None]:
-        """A connection that sees one state; None if nothing was kept yet. Raises StoreError."""
+    def reading(self, version: int = 1) -> Iterator[sqlite3.Connection | None]:
+        """A connection that sees one state. Raises StoreError.
+
+        None if nothing was kept yet, or only by a version of this file that lacks the tables of `version`.
+        """
         if not self.path.exists():
             yield None
             return
@@ -56,7 +67,7 @@ class Database:
         mode = "rw" if os.access(self.path, os.W_OK) else "ro"
         with self._opened(mode) as connection:
             connection.execute("BEGIN")
-            yield connection if self._has_tables(connection) else None
+            yield connection if self._version(connection) >= version else None
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[sqlite3.Connection]:
@@ -66,9 +77,10 @@ class Database:
                 os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
         with self._opened("rw") as connection:
             connection.execute("BEGIN IMMEDIATE")
-            if not self._has_tables(connection):
-                for statement in (*_SCHEMA, f"PRAGMA user_version = {_VERSION}"):
+            for tables in _SCHEMAS[self._version(connection) :]:
+                for statement in tables:
                     connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {len(_SCHEMAS)}")
             yield connection
             connection.execute("COMMIT")
 
@@ -88,17 +100,18 @@ class Database:
                     connection.execute(f"PRAGMA {pragma}")
                 yield connection
 
-    def _has_tables(self, connection: sqlite3.Connection) -> bool:
-        """Whether the file has our tables; False if it is empty. StoreError for others, or triggers."""
-        if connection.execute("PRAGMA user_version").fetchone()[0] > _VERSION:
+    def _version(self, connection: sqlite3.Connection) -> int:
+        """How many of `_SCHEMAS` the file has. StoreError for other tables, or triggers."""
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > len(_SCHEMAS):
             raise StoreError(
                 f"{self.path} was written by a newer version; upgrade: pip install -U whenabouts"
             )
         rows = connection.execute("SELECT sql FROM sqlite_schema WHERE sql NOT NULL")
         present = {row["sql"] for row in rows}
-        if present and present != set(_SCHEMA):
+        if present != {statement for tables in _SCHEMAS[: max(version, 0)] for statement in tables}:
             raise StoreError(f"{self.path} does not hold collections; move it away, and a new one is made")
-        return bool(present)
+        return max(version, 0)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
@@ -106,6 +119,8 @@ class Database:
         try:
             yield
         except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+                raise DiskFull(f"{self.path}: the disk is full; free some space and try again") from error
             busy = error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
             hint = "somebody else is changing it; try again" if busy else "check the disk and its permissions"
             raise StoreError(f"{self.path} cannot be used ({error}); {hint}") from error

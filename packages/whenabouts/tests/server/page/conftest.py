@@ -91,7 +91,7 @@ def _serving(corpus: Corpus, cache: Path, **more: Any) -> Iterator[str]:
     from whenabouts.server.run import Server, listen
     from whenabouts.server.settings import Settings
 
-    settings = Settings(port=0, cache=cache, **more)
+    settings = Settings(**{"port": 0, "cache": cache, **more})
     bound = listen(settings)
     started = threading.Event()
     server = Server(Application(corpus, settings), settings, started.set)

@@ -64,7 +64,7 @@ def test_a_picture_that_is_chosen_finds_its_video_and_more_is_found_from_there(
 
 def test_an_address_without_its_picture_says_what_to_do(page: Any, alike: str) -> None:
     page.goto(f"{alike}?picture=0badcafe")
-    expect(page.locator("#fault-text")).to_have_text(re.compile("Choose it again"))
+    expect(page.locator("#fault .fault-text")).to_have_text(re.compile("Choose it again"))
 
 
 @pytest.mark.parametrize("name", ["film.mp4", "notes.txt"])
@@ -73,7 +73,9 @@ def test_a_file_of_another_kind_is_told_at_once(page: Any, alike: str, tmp_path:
     page.goto(alike)
     expect(page.locator("#answer")).to_have_text(re.compile("^Search 4 videos"))
     page.locator("#picture").set_input_files(str(tmp_path / name))
-    expect(page.locator("#fault-text")).to_have_text(f"{name} is no picture. Take a JPEG, PNG or WebP.")
+    expect(page.locator("#fault .fault-text")).to_have_text(
+        f"{name} is no picture. Take a JPEG, PNG or WebP."
+    )
 
 
 def test_a_file_that_is_no_picture_is_refused_in_the_servers_words(
@@ -83,4 +85,4 @@ def test_a_file_that_is_no_picture_is_refused_in_the_servers_words(
     page.watched.expected.append("400")
     page.goto(alike)
     page.locator("#picture").set_input_files(str(tmp_path / "notes.png"))
-    expect(page.locator("#fault-text")).to_have_text(re.compile("not a picture"))
+    expect(page.locator("#fault .fault-text")).to_have_text(re.compile("not a picture"))

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.server.page.test_page import expect, open_first, search, standing
+
+from whenabouts.corpus import Corpus
 
 pytestmark = pytest.mark.slow
 
@@ -25,6 +30,24 @@ def test_words_stand_beside_the_picture_at_full_height(page: Any, address: str) 
     assert words["x"] >= screen["x"] + screen["width"]
     assert words["y"] < screen["y"] + 120
     assert words["height"] > 500
+
+
+def test_it_says_what_is_indexed_and_since_when(page: Any, address: str) -> None:
+    open_first(page, address, "space telescope")
+    expect(page.locator("#indexed")).to_have_text(re.compile(r"^words indexed since 20\d\d-\d\d-\d\d$"))
+
+
+def test_curves_have_their_streams_titles_before_the_results_are_there(
+    page: Any, address: str, ids: dict[str, str]
+) -> None:
+    held: list[Any] = []
+    for route in ("**/api/search?*", "**/api/videos?*"):
+        page.route(route, lambda request: held.append(request))
+    page.goto(f"{address}?q=crown+jewels&v={ids['friday.mp4']}&s=2.000&e=3.000")
+    expect(page.locator("#readout")).to_contain_text("words")
+    assert held
+    for request in held:
+        request.continue_()
 
 
 def test_selected_words_are_the_moment(page: Any, address: str) -> None:
@@ -117,3 +140,55 @@ def test_a_film_that_no_browser_plays_is_made_playable(page: Any, address: str) 
     page.wait_for_function("() => document.querySelector('#screen.clip video')?.videoWidth > 0")
     page.keyboard.press("Space")
     expect(page.locator("#play-label")).to_have_text("Pause")
+
+
+@pytest.mark.parametrize(
+    ("name", "codecs"),
+    [
+        ("hevc.mkv", ("libx265", "aac")),
+        ("hevc.mp4", ("libx265", "aac")),
+        ("flac.mkv", ("libx264", "flac")),
+        ("old.wmv", ("wmv2", "wmav2")),
+    ],
+)
+def test_films_of_other_containers_and_codecs_play(
+    name: str, codecs: tuple[str, str], tmp_path: Path, serving: Any, open_tab: Callable[..., Any]
+) -> None:
+    write_film(tmp_path / name, codecs)
+    words = "WEBVTT\n\n00:00.500 --> 00:03.500\nA hedgehog walks through the garden.\n"
+    (tmp_path / name).with_suffix(".vtt").write_text(words, encoding="utf-8")
+    corpus = Corpus(tmp_path / "own.corpus", create=True)
+    assert corpus.add(tmp_path, processes=1).added == 1
+    with serving(corpus, tmp_path / "cache") as at:
+        page = open_tab(at)
+        search(page, at, "hedgehog")
+        page.locator(".card-link").first.click()
+        picture = page.locator("#screen video")
+        expect(picture.or_(page.locator("#unplayable")).first).to_be_visible()
+        standing_or_refused = "() => document.querySelector('#screen video')?.videoWidth > 0"
+        standing_or_refused += " || document.querySelector('#unplayable')?.offsetParent != null"
+        page.wait_for_function(standing_or_refused)
+        if page.locator("#unplayable").is_visible():
+            page.get_by_role("button", name="Make it playable").click()
+        page.wait_for_function("() => document.querySelector('#screen video')?.videoWidth === 160")
+        page.keyboard.press("Space")
+        page.wait_for_function("() => document.querySelector('#screen video').currentTime > 1")
+
+
+def write_film(path: Path, codecs: tuple[str, str]) -> None:
+    """Four seconds of a picture of 160 x 120 that changes, and a tone."""
+    program = shutil.which("ffmpeg")
+    if program is None:
+        pytest.skip("needs ffmpeg")
+    inputs = [
+        "-f",
+        "lavfi",
+        "-i",
+        "testsrc=size=160x120:rate=25:duration=4",
+        "-f",
+        "lavfi",
+        "-i",
+        "sine=duration=4",
+    ]
+    outputs = ["-pix_fmt", "yuv420p", "-c:v", codecs[0], "-c:a", codecs[1], str(path)]
+    subprocess.run([program, "-v", "error", *inputs, *outputs], check=True, timeout=60)

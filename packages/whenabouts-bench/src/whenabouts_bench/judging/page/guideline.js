@@ -1,5 +1,6 @@
 // The guideline: read by all, changed by who started the server.
 
+import { t } from "./language.js";
 import { elements, meaningsOf } from "./markdown.js";
 import { Fault, fetched } from "./server.js";
 
@@ -57,7 +58,7 @@ export class GuidelineDialog {
 
   #tellNews() {
     const isNew = localStorage.getItem(this.key) !== this.version;
-    byId("news").textContent = "The guideline has changed: G shows it.";
+    byId("news").textContent = t("The guideline has changed: G shows it.");
     byId("news").hidden = !isNew;
   }
 
@@ -76,7 +77,7 @@ export class GuidelineDialog {
 
   #edit(edits) {
     this.edits = edits;
-    byId("guideline-close").textContent = edits ? "Cancel" : "Close";
+    byId("guideline-close").textContent = edits ? t("Cancel") : t("Close");
     byId("guideline-form").hidden = byId("guideline-save").hidden = !edits;
     byId("guideline-text").hidden = edits;
     byId("guideline-change").hidden = edits || !this.leads;

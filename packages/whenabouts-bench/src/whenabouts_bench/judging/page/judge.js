@@ -1,15 +1,19 @@
 // The page of `whenabouts judge`: one moment after the other, graded with a key.
 
 import { GuidelineDialog } from "./guideline.js";
+import { language, learn, offerLanguages, t } from "./language.js";
 import { shortOf } from "./markdown.js";
 import { MomentView } from "./moment.js";
+import { invites, showAgreement, showDisputed } from "./lead.js";
 import { keep, kept, newId, Sender } from "./sender.js";
 import { Fault, fetched } from "./server.js";
 import { make } from "./words.js";
 
+if (language !== "en") await import(`./judge.${language}.js`).then(learn, () => { /* then it is English */ });
+
 const byId = (id) => document.getElementById(id);
 const WORDS = {
-  4: "A perfect answer", 3: "Good, with one small fault", 2: "A part of it", 1: "Something of it, not the main thing", 0: "Nothing of it",
+  4: t("A perfect answer"), 3: t("Good, with one small fault"), 2: t("A part of it"), 1: t("Something of it, not the main thing"), 0: t("Nothing of it"),
 };
 // A key that was still meant for the moment before does not grade the next one.
 const SETTLE_MILLISECONDS = 250;
@@ -32,7 +36,7 @@ class Page {
     this.bordersKey = `${key} borders`;
     this.sender = new Sender(key, { waiting: (text) => tell("offline", text) });
     byId("set-name").textContent = me.name;
-    byId("who").textContent = me.annotator ?? "who leads";
+    byId("who").textContent = me.annotator ?? t("who leads");
     this.#grades({});
     this.#listen();
   }
@@ -60,7 +64,7 @@ class Page {
   grade(grade) {
     const { task } = this;
     if (!this.#canGrade || performance.now() - this.since < SETTLE_MILLISECONDS) return;
-    say(`Graded ${grade}.`);
+    say(t("Graded {grade}.", { grade }));
     const borders = task.is_exam ? {} : this.view.moved;
     this.#send("answers", { task_id: task.task_id, grade, ...borders });
   }
@@ -113,7 +117,7 @@ class Page {
       return;
     }
     byId("fault-text").textContent = fault.status === 401
-      ? "This link is not valid any more. Ask for a new one; what you answered last is kept in this browser until then."
+      ? t("This link is not valid any more. Ask for a new one; what you answered last is kept in this browser until then.")
       : fault.message;
     byId("fault").hidden = false;
   }
@@ -122,7 +126,8 @@ class Page {
     const next = answer.next ?? answer;
     if (!answer.feedback || answer.feedback.right) {
       this.#show(next);
-      if (answer.feedback) byId("message").textContent = rightOf(answer.feedback);
+      // The next moment may show what was wrong the last time: one feedback at a time.
+      if (answer.feedback && !next.task?.feedback) byId("message").textContent = rightOf(answer.feedback);
       return;
     }
     this.waiting = next;
@@ -182,14 +187,14 @@ class Page {
     const [done, of] = inExam ? [exam_right, exam_tasks] : [judged, judged + left + skipped];
     const isAgain = task?.answer?.grade != null;
     const text = inExam
-      ? `Exam: ${done} of ${of} right`
-      : `${done} of ${of}${skipped ? `, ${skipped} skipped` : ""}`;
+      ? t("Exam: {n} of {all} right", { n: done, all: of })
+      : `${t("{n} of {all}", { n: done, all: of })}${skipped ? `, ${t("{n} skipped", { n: skipped })}` : ""}`;
     byId("so-far").hidden = false;
     byId("progress").max = Math.max(1, of);
     byId("progress").value = done;
     byId("progress-text").textContent = text;
-    byId("phase").textContent = "Exam: these moments have been judged before. You are told how you did.";
-    document.title = `${isAgain ? "Again" : text} · Judge`;
+    byId("phase").textContent = t("Exam: these moments have been judged before. You are told how you did.");
+    document.title = `${isAgain ? t("Again") : text} · ${t("Judge")}`;
   }
 
   #feedback(feedback, waits) {
@@ -197,19 +202,19 @@ class Page {
     byId("feedback-on").hidden = !waits;
     byId("grades").hidden = waits;
     if (feedback === null) return;
-    const again = waits ? "It comes again." : "Judge it again.";
-    byId("feedback-text").textContent = `You gave ${feedback.grade}, the reference is ${feedback.reference}. ${again}`;
+    const again = waits ? t("It comes again.") : t("Judge it again.");
+    byId("feedback-text").textContent = `${t("You gave {grade}, the reference is {reference}.", feedback)} ${again}`;
     byId("feedback-why").textContent = feedback.explanation;
     say(`${byId("feedback-text").textContent} ${feedback.explanation}`);
   }
 
   #done({ judged, left, skipped }) {
     this.view.drop();
-    byId("done-title").textContent = left || skipped ? "Nothing more for now" : "All done. Thank you!";
+    byId("done-title").textContent = left || skipped ? t("Nothing more for now") : t("All done. Thank you!");
     const rest = [
-      `You have judged ${judged}.`,
-      left ? `Others are looking at the last ${left}; some may come back to you.` : "",
-      skipped ? `You skipped ${skipped}, whose video was missing or could not be played.` : "",
+      t("You have judged {n}.", { n: judged }),
+      left ? t("Others are looking at the last {n}; some may come back to you.", { n: left }) : "",
+      skipped ? t("You skipped {n}, whose video was missing or could not be played.", { n: skipped }) : "",
     ];
     byId("done-text").textContent = rest.filter(Boolean).join(" ");
     byId("see-skipped").hidden = !skipped;
@@ -221,8 +226,8 @@ class Page {
     byId("screen").hidden = true;
     byId("unplayable").hidden = false;
     byId("unplayable-text").textContent = this.task.is_exam
-      ? `${text} Tell who leads: the exam cannot go on without it.`
-      : `${text} You can skip it and see it later.`;
+      ? `${text} ${t("Tell who leads: the exam cannot go on without it.")}`
+      : `${text} ${t("You can skip it and see it later.")}`;
     this.unseen = true;
     this.#enable();
     say(byId("unplayable-text").textContent);
@@ -239,16 +244,19 @@ class Page {
 
   /** For who started the server: how far all are. */
   async #lead() {
-    const { annotators, settled, tasks, missing } = await (await fetched("api/annotators")).json();
+    const overview = await (await fetched("api/annotators")).json();
+    const { annotators, settled, tasks, missing } = overview;
     byId("lead").hidden = false;
+    showAgreement(overview);
+    showDisputed(overview);
     const waits = settled < tasks && annotators.length > 0 && annotators.every(({ left }) => left === 0);
-    byId("lead-text").textContent = `${settled} of ${tasks} moments need nobody any more.${waits
-      ? ` The other ${tasks - settled} wait for what was skipped, or for more people: start \`whenabouts judge\` with another --annotator.` : ""}`;
+    byId("lead-text").textContent = `${t("{n} of {all} moments need nobody any more.", { n: settled, all: tasks })}${waits
+      ? ` ${t("The other {n} wait for what was skipped, or for more people: name one below.", { n: tasks - settled })}` : ""}`;
     byId("lead-rows").replaceChildren(...annotators.map((row) => make("tr", {},
       make("th", { scope: "row", dir: "auto" }, row.annotator), make("td", {}, String(row.judged)), make("td", {}, String(row.left)),
       make("td", {}, String(row.skipped)),
-      make("td", {}, row.exam_tasks ? `${row.exam_right} of ${row.exam_tasks}${row.passed ? ", passed" : ""}` : "none"))));
-    byId("lead-missing").textContent = missing.length ? `Videos that are not there: ${missing.join(", ")}.` : "";
+      make("td", {}, row.exam_tasks ? `${t("{n} of {all}", { n: row.exam_right, all: row.exam_tasks })}${row.passed ? `, ${t("passed")}` : ""}` : t("none")))));
+    byId("lead-missing").textContent = missing.length ? t("Videos that are not there: {names}.", { names: missing.join(", ") }) : "";
   }
 
   // Keys and buttons
@@ -263,7 +271,9 @@ class Page {
     click("feedback-on", () => this.goOn());
     click("fault-again", () => location.reload());
     click("guideline-open", () => this.guideline.open());
+    offerLanguages(byId("language"));
     click("keys-open", () => byId("keys").showModal());
+    invites(() => this.#lead());
     // A button that was clicked keeps no focus: the space bar would press it again.
     addEventListener("click", (event) => {
       if (event.detail > 0) event.target.closest?.("main button, header button")?.blur();
@@ -309,7 +319,7 @@ class Page {
   }
 }
 
-const rightOf = ({ grade, reference }) => `Right: you gave ${grade}, the reference is ${reference}.`;
+const rightOf = ({ grade, reference }) => t("Right: you gave {grade}, the reference is {reference}.", { grade, reference });
 
 function tell(id, text) {
   byId(id).hidden = text === null;

@@ -1,9 +1,15 @@
-// The guideline as elements: headings, paragraphs, lists, tables and bold words of Markdown. Nothing parses HTML.
+// The guideline as elements: headings, paragraphs, lists, tables, and **bold**, *slanted* and `code` words of
+// Markdown. Nothing parses HTML.
 
 import { make } from "./words.js";
 
 const ROW = /^\s*\|.*\|\s*$/;
 const RULE = /^[\s|:-]+$/;
+const MARKED = /(\*\*[^*]+\*\*|`[^`]+`|\*[^*\s][^*]*\*)/;
+const TAGS = [["**", "strong"], ["`", "code"], ["*", "em"]];
+/** [mark, tag] of a part of a text that is marked. */
+const markOf = (part) => TAGS.find(([mark]) => MARKED.test(part) && part.startsWith(mark)) ?? ["", null];
+const unmarked = (part) => part.slice(markOf(part)[0].length, part.length - markOf(part)[0].length);
 const ITEM = /^\s*(?:[-*]|\d+[.)])\s+/;
 
 /** The elements of a text. */
@@ -22,7 +28,7 @@ export function meaningsOf(text) {
   const meanings = {};
   for (const line of text.split("\n").filter((each) => ROW.test(each))) {
     const [grade, ...rest] = cellsOf(line);
-    if (/^[0-4]$/.test(grade) && rest.length) meanings[grade] = rest.join(" ").replaceAll("**", "");
+    if (/^[0-4]$/.test(grade) && rest.length) meanings[grade] = rest.join(" ").split(MARKED).map(unmarked).join("");
   }
   return meanings;
 }
@@ -64,7 +70,10 @@ function tableOf(lines) {
   return make("table", {}, make("thead", {}, row(head, "th")), make("tbody", {}, ...body.map((cells) => row(cells, "td"))));
 }
 
-/** Text with its **bold** parts. */
+/** Text with its marked parts, without the marks. */
 function words(text) {
-  return text.split("**").map((part, place) => (place % 2 ? make("strong", {}, part) : part)).filter((part) => part !== "");
+  return text.split(MARKED).filter((part) => part !== "").map((part) => {
+    const [, tag] = markOf(part);
+    return tag ? make(tag, {}, unmarked(part)) : part;
+  });
 }

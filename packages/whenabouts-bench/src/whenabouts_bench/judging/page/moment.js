@@ -1,5 +1,6 @@
 // The moment: it loops, its context is a key away, its borders move. All times are seconds of the video.
 
+import { number, t } from "./language.js";
 import { Beat, Timeline } from "./timeline.js";
 import { make } from "./words.js";
 
@@ -41,7 +42,7 @@ export class MomentView {
     this.#place(start, end);
     if (task.video !== "there") {
       this.drop();
-      this.hooks.unplayable(task.video === "missing" ? "The video is missing." : "The video cannot be read.");
+      this.hooks.unplayable(task.video === "missing" ? t("The video is missing.") : t("The video cannot be read."));
       return;
     }
     this.#mount(`api/tasks/${encodeURIComponent(task.task_id)}/video#t=${start.toFixed(3)}`);
@@ -69,7 +70,7 @@ export class MomentView {
 
   #mount(source) {
     this.drop();
-    const media = make("video", { preload: "auto", playsinline: true, "aria-label": "The moment" });
+    const media = make("video", { preload: "auto", playsinline: true, "aria-label": t("The moment") });
     const on = (name, act) => media.addEventListener(name, () => this.media === media && act());
     on("loadedmetadata", () => this.#ready());
     on("error", () => this.#unplayable());
@@ -98,11 +99,11 @@ export class MomentView {
     if (this.clip) {
       this.drop();
       byId("moment").classList.add("blind");
-      this.hooks.unplayable("The video cannot be played.");
+      this.hooks.unplayable(t("The video cannot be played."));
       return;
     }
     this.clip = true;
-    this.hooks.preparing("This browser does not play the file as it is: the server cuts the moment out…");
+    this.hooks.preparing(t("This browser does not play the file as it is: the server cuts the moment out…"));
     this.#mount(`api/tasks/${encodeURIComponent(this.task.task_id)}/clip`);
   }
 
@@ -120,7 +121,7 @@ export class MomentView {
   }
 
   #playing(plays) {
-    byId("play-label").textContent = plays ? "Pause" : "Play";
+    byId("play-label").textContent = plays ? t("Pause") : t("Play");
     this.#showSound();
     this.beat.run(plays);
   }
@@ -216,7 +217,7 @@ export class MomentView {
 
   #set(start, end) {
     Object.assign(this, { start, end });
-    byId("length").textContent = `${(end - start).toFixed(1)} s long`;
+    byId("length").textContent = t("{seconds} s long", { seconds: number(end - start, 1) });
     byId("reset").hidden = !("start" in this.moved);
     this.hooks.moved(this.moved);
   }

@@ -1,5 +1,6 @@
 // What an annotator says, brought to the server: kept in this browser until the server has it.
 
+import { t } from "./language.js";
 import { Fault, fetched } from "./server.js";
 
 const LONGEST_PAUSE = 15;
@@ -39,8 +40,8 @@ export class Sender {
           this.hooks.waiting(null);
           throw fault;
         }
-        const why = fault.status ? fault.message : "The server does not answer.";
-        this.hooks.waiting(`${why} Your answer is kept in this browser and sent again.`);
+        const why = fault.status ? fault.message : t("The server does not answer.");
+        this.hooks.waiting(`${why} ${t("Your answer is kept in this browser and sent again.")}`);
         await untilLater(fault.retryAfter ?? pause);
       }
     }

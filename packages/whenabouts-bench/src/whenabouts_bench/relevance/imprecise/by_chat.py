@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 
 from whenabouts.intake.chat import Chat, ChatError, ChatUnreachable, text_part
+from whenabouts.intake.files import loads
 from whenabouts_bench.relevance.imprecise.protocol import RewriterUnavailable, RewritingError
 
 INSTRUCTIONS = """\
@@ -90,10 +91,10 @@ def _captions(answer: str, count: int) -> list[str]:
     """The captions of an answer. Raises RewritingError if they do not match the descriptions."""
     fenced = _FENCE.fullmatch(answer)
     try:
-        entries = json.loads(fenced.group(1) if fenced else answer)["captions"]
+        entries = loads(fenced.group(1) if fenced else answer)["captions"]
         numbers = [entry["number"] for entry in entries]
         captions = [entry["caption"] for entry in entries]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         raise RewritingError("the answer is not in the form that was asked for") from None
     if numbers != list(range(1, count + 1)):
         raise RewritingError(f"the answer has {len(numbers)} captions, not those of {count} descriptions")

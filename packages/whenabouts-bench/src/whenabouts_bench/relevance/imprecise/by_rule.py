@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from whenabouts_bench.relevance.imprecise.names import ADJECTIVES, TITLES, Mention, SetNames, Token
 from whenabouts_bench.relevance.word_sets import word_set
 
-RULES = 1
+RULES = 2
 """Version of the rules; incremented if captions change."""
 
 _PLURALS = {"man": "men", "woman": "women", "person": "people"}
@@ -30,7 +30,7 @@ _PLURAL_VERBS = {"was": "were", "is": "are", "has": "have", "does": "do", "isn't
 _SINGULAR = ("VVZ", "VBZ", "VHZ", "VDZ")
 _CLAUSE_BEGINS = word_set("and then while as when because before after but that")
 _MODIFIERS = frozenset({"wearing", "in", "with", "holding"})
-_POSSESSIVE = frozenset({"'s", "’s", "'", "’"})
+_POSSESSIVE = frozenset({"'s", "’s", "'", "’", "s"})
 
 
 class RuleRewriter:
@@ -160,8 +160,8 @@ class _Sentence:
         words = self._several(group) if len(group.nouns) > 1 else self._single(group)
         if words in ("his", "her", "their") and self._is_possessive(group.end):
             last = self.tokens[group.end]
-        elif self._is_possessive(group.end) and self.tokens[group.end].text in ("'", "’"):
-            last, words = self.tokens[group.end], f"{words}'s"  # of "James'"
+        elif self._is_possessive(group.end) and self.tokens[group.end].text in ("'", "’", "s"):
+            last, words = self.tokens[group.end], f"{words}'s"  # of "James'", of "Rachels"
         if first.initial:
             words = words[0].upper() + words[1:]
         self.edits.append((first.begin, last.end, words))
@@ -179,7 +179,8 @@ class _Sentence:
         if place >= len(self.tokens) or self.tokens[place].begin != self.tokens[place - 1].end:
             return False
         sign = self.tokens[place].text
-        return sign in _POSSESSIVE and (len(sign) > 1 or self.tokens[place - 1].text.endswith("s"))
+        is_alone = sign in ("'", "’")  # may close a quotation
+        return sign in _POSSESSIVE and (not is_alone or self.tokens[place - 1].text.endswith("s"))
 
     def _drop(self, group: _Group) -> bool:
         """Drop a vocative, or the name of a person already described: "his friend Ross"."""

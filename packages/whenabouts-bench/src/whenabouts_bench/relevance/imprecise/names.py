@@ -1,8 +1,9 @@
 """Find person names in the descriptions of one set, offline.
 
 Evidence comes from a list of given names with genders (gender-guesser), from HanTa's tags, and from the set:
-how often a word is capitalised within sentences, its context, and the pronouns that accompany it. Surnames
-and invented names are thus found if the set uses them as names.
+how often a word is capitalised within sentences, its context, the pronouns that accompany it, and the given
+names before it ("Lisa Cuddy" makes Cuddy a woman). Surnames and invented names are thus found if the set uses
+them as names. A cast list (`Cast`) overrules this evidence.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
+from whenabouts_bench.relevance.imprecise.cast import Cast, is_capital
 from whenabouts_bench.relevance.imprecise.protocol import RewriterUnavailable
 from whenabouts_bench.relevance.phrases import PhrasesUnavailable
 from whenabouts_bench.relevance.phrases.chunks import ChunkExtractor, open_phrases
 from whenabouts_bench.relevance.word_sets import word_set
 
-RULES = 1
+RULES = 2
 """Version of the rules; incremented if results change."""
 
 TITLES = {
@@ -55,7 +57,6 @@ _PLACES = word_set(
     "Park Beach Street Road City School University College Club Center Centre River Lake Island Hospital "
     "Hotel"
 )
-_NAME = re.compile(r"(?:Mc|Mac|De|La|Le|Van|Di)?[A-Z][a-zà-ÿ]+(?:-[A-Z][a-zà-ÿ]+)*")
 _ARTICLES = frozenset({"a", "an", "the", "this", "that", "these", "those", "some", "no", "each", "every"})
 _OF_PLACES = frozenset({"in", "on", "of", "from", "near", "during", "inside", "outside", "onto", "into"})
 _BEFORE_PERSONS = word_set("to with at for by behind and beside while as when")
@@ -93,7 +94,8 @@ class Mention:
 class SetNames:
     """Names in the sentences of a set. Raises RewriterUnavailable if a package is missing."""
 
-    def __init__(self, texts: Sequence[str]) -> None:
+    def __init__(self, texts: Sequence[str], cast: Cast | None = None) -> None:
+        self._cast = cast
         self._tagger, self._guesser = open_tagger(), _guesser()
         self._middle: Counter[str] = Counter()
         self._lower: Counter[str] = Counter()
@@ -101,6 +103,7 @@ class SetNames:
         self._unlike_person: Counter[str] = Counter()
         self._he: Counter[str] = Counter()
         self._she: Counter[str] = Counter()
+        self._behind: dict[str, Counter[str]] = {"man": Counter(), "woman": Counter()}
         self._read: dict[str, tuple[Token, ...]] = {}
         for text in texts:
             self._count(self.tokens(text))
@@ -110,7 +113,8 @@ class SetNames:
         versions = " ".join(
             f"{name}={importlib.metadata.version(name)}" for name in ("gender-guesser", "HanTa")
         )
-        return f"names of the set rules={RULES} {versions}"
+        listed = "" if self._cast is None else f" {self._cast.fingerprint}"
+        return f"names of the set rules={RULES} {versions}{listed}"
 
     def names(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
         return [tuple(self._names(text, self.tokens(text))) for text in texts]
@@ -134,8 +138,27 @@ class SetNames:
         tags = self._tagger.tags([match.group() for match in matches])
         before = "."
         for match, tag in zip(matches, tags, strict=True):
-            yield Token(match.group(), *match.span(), tag, before in _ENDS)
-            before = match.group()
+            word, (begin, end) = match.group(), match.span()
+            if self._lacks_apostrophe(word):
+                yield Token(word[:-1], begin, end - 1, tag, before in _ENDS)
+                yield Token("s", end - 1, end, "POS", False)
+            else:
+                yield Token(word, begin, end, tag, before in _ENDS)
+            before = word
+
+    def _lacks_apostrophe(self, word: str) -> bool:
+        """Whether a word is a name of the cast with an s: "Rachels"."""
+        nouns = {} if self._cast is None else self._cast.nouns
+        return word.endswith("s") and word not in nouns and word[:-1] in nouns
+
+    def _listed(self, word: str) -> str | None:
+        """The name of the cast that a word is, also with a slip in a word that is no other name."""
+        if self._cast is None or not is_capital(word):
+            return None
+        if word in self._cast.nouns:
+            return word
+        is_word = self._lower[word.lower()] or self._guesser.get_gender(word) != "unknown"
+        return None if is_word else self._cast.misspelled(word)
 
     def _count(self, tokens: Sequence[Token]) -> None:
         shouted = _is_headline(tokens)
@@ -143,10 +166,13 @@ class SetNames:
         for place, token in enumerate(tokens):
             if token.text.islower():
                 self._lower[token.text] += 1
-            elif _is_capital(token.text) and not shouted:
+            elif is_capital(token.text) and not shouted:
                 capitals.append(token.text)
                 self._middle[token.text] += not token.initial
                 kind = self._behaves(tokens, place)
+                before = tokens[place - 1].text if place else ""
+                if is_capital(before) and (gender := _GENDERS.get(self._guesser.get_gender(before))):
+                    self._behind[gender][token.text] += 1
                 self._like_person[token.text] += kind > 0
                 self._unlike_person[token.text] += kind < 0
         if len(set(capitals)) == 1 or (len(capitals) == 2 and tokens and tokens[0].text == capitals[0]):
@@ -176,14 +202,15 @@ class SetNames:
         headline, place = _is_headline(tokens), 0
         while place < len(tokens):
             title = TITLES.get(tokens[place].text.lower().rstrip("."))
-            has_title = title is not None and _is_capital(tokens[place].text.rstrip("."))
+            has_title = title is not None and is_capital(tokens[place].text.rstrip("."))
             end = place + has_title
             while end < len(tokens) and self._goes_on(tokens, place, end, has_title, headline):
                 end += 1
             if end > place + has_title:
                 while not has_title and place and self._may_begin(tokens[place - 1], spotted, place):
                     place -= 1
-                words = frozenset(token.text for token in tokens[place + has_title : end])
+                spelled = (token.text for token in tokens[place + has_title : end])
+                words = frozenset(self._listed(word) or word for word in spelled)
                 noun = title if has_title and title else self._noun(tokens[place:end])
                 spotted.append(Mention(place, end, noun, words))
             place = max(end, place + 1)
@@ -194,7 +221,7 @@ class SetNames:
         is_free = not spotted or spotted[-1].end < place
         is_rare = self._lower[token.text.lower()] <= self._middle[token.text]
         is_other = token.text in _NEVER or token.text.lower() in ADJECTIVES
-        return is_free and is_rare and _is_capital(token.text) and token.tag == "NP0" and not is_other
+        return is_free and is_rare and is_capital(token.text) and token.tag == "NP0" and not is_other
 
     def _goes_on(
         self, tokens: Sequence[Token], begin: int, place: int, has_title: bool, headline: bool
@@ -204,9 +231,9 @@ class SetNames:
         if place > begin and len(token.text) == 1 and place + 1 < len(tokens):
             is_dot = token.text == "." and len(tokens[place - 1].text) == 1
             return (is_dot or token.text.isupper()) and (
-                _is_capital(tokens[place + 1].text) or tokens[place + 1].text == "."
+                is_capital(tokens[place + 1].text) or tokens[place + 1].text == "."
             )
-        if not _is_capital(token.text):
+        if not is_capital(token.text):
             return False
         if place == begin:
             return self._is_person(tokens, place, headline)
@@ -216,6 +243,8 @@ class SetNames:
 
     def _is_person(self, tokens: Sequence[Token], place: int, headline: bool) -> bool:
         token = tokens[place]
+        if self._listed(token.text):
+            return True
         word, lower, middle = token.text, self._lower[token.text.lower()], self._middle[token.text]
         if word in _NEVER or word.lower() in ADJECTIVES or (token.tag.startswith("AJ") and not middle):
             return False
@@ -241,11 +270,17 @@ class SetNames:
         return (yes > no and here > 0) or (here == 0 and yes > 1) or yes > max(2, 2 * no)
 
     def _noun(self, tokens: Sequence[Token]) -> str:
-        """The general word for a named person: by the set's pronouns, then by the given name."""
+        """The general word for a named person: by the cast, the set's pronouns and names, the given name."""
+        listed = [
+            self._cast.nouns[name] for token in tokens if self._cast and (name := self._listed(token.text))
+        ]
+        if listed:
+            return next((noun for noun in listed if noun != "person"), "person")
         for token in tokens:
-            he, she = self._he[token.text], self._she[token.text]
-            if max(he, she) >= 3 and max(he, she) >= 3 * min(he, she):
-                return "man" if he > she else "woman"
+            for men, women in ((self._he, self._she), (self._behind["man"], self._behind["woman"])):
+                he, she = men[token.text], women[token.text]
+                if max(he, she) >= 3 and max(he, she) >= 3 * min(he, she):
+                    return "man" if he > she else "woman"
         guesses = (_GENDERS.get(self._guesser.get_gender(token.text)) for token in tokens)
         guess = next((guess for guess in guesses if guess), None)
         if guess:
@@ -254,10 +289,6 @@ class SetNames:
             (Counter({"man": self._he[t.text], "woman": self._she[t.text]}) for t in tokens), Counter()
         )
         return words.most_common(1)[0][0] if len(words) == 1 else "person"
-
-
-def _is_capital(word: str) -> bool:
-    return len(word) > 1 and _NAME.fullmatch(word) is not None
 
 
 def _is_headline(tokens: Sequence[Token]) -> bool:

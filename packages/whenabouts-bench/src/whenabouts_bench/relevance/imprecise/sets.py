@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.intake.files import FormatError, open_unpacked, write_atomically
+from whenabouts.intake.files import FormatError, loads, open_unpacked, write_atomically
 from whenabouts.types import Query, UsageError
 from whenabouts_bench.formats import jsonl
 from whenabouts_bench.formats.annotations import Annotations
@@ -183,7 +183,7 @@ def read_review(path: Path, listed: Mapping[str, Caption]) -> dict[str, str]:
     with open_unpacked(path) as stream:
         for number, line in enumerate(stream, 1):
             try:
-                value = json.loads(line)
+                value = loads(line)
                 description, caption = value["description"], value["caption"].strip()
             except (ValueError, KeyError, TypeError, AttributeError):
                 accepted = "an object with description and caption, both texts"

@@ -6,6 +6,7 @@ import importlib
 import itertools
 import math
 import mmap
+import zlib
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -16,10 +17,12 @@ from numpy.typing import NDArray
 
 from whenabouts.intake.files import FormatError, ReaderMissing
 from whenabouts.intake.opening import regular_name
+from whenabouts_systems.features.layouts._hdf5_bounds import UNPACKED, Bounds, Costly
 from whenabouts_systems.features.location import FeatureLocation, OpenOptions
 from whenabouts_systems.features.source import FeatureSource, UnreadArray
 
-_FAULTS = (OSError, RuntimeError, KeyError, ValueError, TypeError)
+_FAULTS = (OSError, RuntimeError, KeyError, ValueError, TypeError, zlib.error)
+_MOST_FACTS, _LARGEST_FACT = 1_000, 1 << 16
 
 
 def open_hdf5(path: Path) -> Any:
@@ -56,11 +59,11 @@ def outline(path: Path) -> tuple[str, ...]:
             if name is None:
                 return ("hdf5 without entries",)
             # A link is not followed: what it leads to may lie in another file.
-            is_here = type(file.get(name, getlink=True)).__name__ == "HardLink"
+            is_here = _is_hard_link(file.id, name)
             entry = file[name] if is_here else ()
             if hasattr(entry, "keys"):
-                return ("hdf5 group", name, *itertools.islice(entry, 10))
-            return ("hdf5", name)
+                return ("hdf5 group", *map(_text, (name, *itertools.islice(entry, 10))))
+            return ("hdf5", _text(name))
         except _FAULTS as error:
             raise FormatError(path, f"is damaged ({_reason(error)}); fetch it again") from None
 
@@ -73,6 +76,7 @@ class Hdf5Source(FeatureSource):
         self._file = open_hdf5(location.path)
         self._h5py = importlib.import_module("h5py")
         self._types: list[tuple[Any, np.dtype[Any], bool]] = []
+        self._bounds = Bounds(self._file.id.get_filesize())
 
     def _item_of(self, key: str) -> str:
         """The id of an entry of the root."""
@@ -84,7 +88,7 @@ class Hdf5Source(FeatureSource):
 
     def _items_by_id(self) -> Mapping[str, Any]:
         try:
-            keys = list(self._file)
+            keys = [_text(name) for name in self._file]
         except _FAULTS as error:
             raise FormatError(self.path, f"is damaged ({_reason(error)}); fetch it again") from None
         keys_by_id: dict[str, str] = {}
@@ -96,9 +100,19 @@ class Hdf5Source(FeatureSource):
         return keys_by_id
 
     def _facts(self) -> Mapping[str, Any]:
-        return {
-            str(name): value for name, value in self._file.attrs.items() if getattr(value, "size", 1) == 1
-        }
+        attributes, root = self._h5py.h5a, self._file.id
+        try:
+            if (count := attributes.get_num_attrs(root)) > _MOST_FACTS:
+                raise ValueError(f"{count:,} attributes, more than {_MOST_FACTS:,}")
+            headers = {_text(name): attributes.open(root, _bytes(name)) for name in self._file.attrs}
+            return {
+                name: self._file.attrs[_bytes(name)]
+                for name, header in headers.items()
+                if math.prod(header.shape) == 1 and header.get_storage_size() <= _LARGEST_FACT
+            }
+        except _FAULTS as error:
+            problem = f"has attributes that cannot be read ({_reason(error)})"
+            raise FormatError(self.path, problem, accepted="a file whose attributes are whole") from None
 
     def _inspect(self, item: str, where: Any) -> UnreadArray:
         # The lower half of h5py opens an item in a third of the time: it counts with 100,000 of them.
@@ -110,8 +124,9 @@ class Hdf5Source(FeatureSource):
                     held = _names(data) or "one data set"
                     self._refuse(item, f"holds {held}", f"a group with {inner!r}")
                 data = self._entry(item, data, inner)
-            if not hasattr(data, "get_offset"):
-                self._refuse(item, f"is a group of {_names(data)}", "a data set of (T, D)")
+            if not isinstance(data, self._h5py.h5d.DatasetID):
+                held = f"a group of {_names(data)}" if hasattr(data, "links") else "a stored type"
+                self._refuse(item, f"is {held}", "a data set of (T, D)")
             offset = data.get_offset()
             if offset is None:  # not in one piece in this file
                 self._check_inside(item, data.get_create_plist())
@@ -149,10 +164,9 @@ class Hdf5Source(FeatureSource):
         return content.view(dtype).reshape(shape)
 
     def _entry(self, item: str, group: Any, name: str) -> Any:
-        key = name.encode("utf-8", "surrogateescape")
-        if group.links.get_info(key).type != self._h5py.h5l.TYPE_HARD:
+        if not _is_hard_link(group, name):
             self._refuse(item, "is a link, which is not followed", "data in this file")
-        return self._h5py.h5o.open(group, key)
+        return self._h5py.h5o.open(group, _bytes(name))
 
     def _check_inside(self, item: str, plan: Any) -> None:
         if plan.get_layout() == self._h5py.h5d.VIRTUAL or plan.get_external_count():
@@ -160,8 +174,11 @@ class Hdf5Source(FeatureSource):
 
     def _rows(self, item: str, data: Any, shape: tuple[int, ...], dtype: Any) -> Any:
         try:
+            self._bounds.check(item, data)
             rows = np.empty(shape, dtype)
             data.read(self._h5py.h5s.ALL, self._h5py.h5s.ALL, rows)
+        except Costly as error:
+            self._refuse(item, str(error), UNPACKED)
         except _FAULTS as error:
             self._refuse(item, f"is damaged or packed in a way that h5py lacks ({_reason(error)})")
         return rows
@@ -174,6 +191,21 @@ def _names(data: Any) -> list[str]:
     """What a group holds; nothing of a data set."""
     names = itertools.islice(data, 5) if hasattr(data, "links") else ()
     return [name.decode("utf-8", "replace") for name in names]
+
+
+def _is_hard_link(group: Any, name: str | bytes) -> bool:
+    from h5py import h5l
+
+    return bool(group.links.get_info(_bytes(name)).type == h5l.TYPE_HARD)
+
+
+def _text(name: str | bytes) -> str:
+    """A name of the file as text; h5py gives one that is not UTF-8 as bytes."""
+    return name if isinstance(name, str) else name.decode("utf-8", "surrogateescape")
+
+
+def _bytes(name: str | bytes) -> bytes:
+    return name if isinstance(name, bytes) else name.encode("utf-8", "surrogateescape")
 
 
 def _reason(error: Exception) -> str:

@@ -6,6 +6,7 @@ import io
 import math
 import struct
 import threading
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import IO, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.intake.files import FormatError
+from whenabouts.intake.files import FormatError, most_unpacked
 from whenabouts.intake.opening import open_regular
 from whenabouts_systems.features.location import FeatureLocation, OpenOptions
 from whenabouts_systems.features.source import MOST_BYTES, FeatureSource, UnreadArray
@@ -31,6 +32,7 @@ _FAULTS = (
     RuntimeError,
     NotImplementedError,
     struct.error,
+    tokenize.TokenError,  # of a header's text
 )
 
 
@@ -63,7 +65,7 @@ def inspect_npz(
     try:
         with _unzipped(archive) as packed:
             name = _choose(path_to_name, item, packed.namelist(), names)
-            with packed.open(name) as stream:
+            with _member(packed, name) as stream:
                 shape, _, dtype = _header(stream)
                 held = packed.getinfo(name).file_size
             if not dtype.hasobject and held < math.prod(shape) * dtype.itemsize:
@@ -112,6 +114,13 @@ def _unzipped(archive: Path | bytes) -> Iterator[zipfile.ZipFile]:
         yield packed
 
 
+def _member(packed: zipfile.ZipFile, name: str) -> IO[bytes]:
+    """A member, open for reading. Python bounds the memory of unpacking only where it is deflated."""
+    if packed.getinfo(name).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError("its arrays are packed otherwise than by numpy.savez_compressed")
+    return packed.open(name)
+
+
 def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Shape, whether in Fortran's order, dtype."""
     version = np.lib.format.read_magic(stream)
@@ -133,11 +142,13 @@ class _PickleInside(ValueError):
 
 def _read_member(archive: Path | bytes, name: str, item: str, place: Path) -> NDArray[Any]:
     try:
-        with _unzipped(archive) as packed, packed.open(name) as stream:
+        with _unzipped(archive) as packed, _member(packed, name) as stream:
             shape, fortran, dtype = _header(stream)
             size = math.prod(shape) * dtype.itemsize
-            if size > MOST_BYTES:
-                raise ValueError(f"claims {size} bytes")
+            # No member is larger than what lies before the directory, whatever that says.
+            stored = min(packed.getinfo(name).compress_size, packed.start_dir)
+            if size > min(MOST_BYTES, most_unpacked(stored)):
+                raise ValueError(f"claims {size:,} bytes from {stored:,}")
             # One more byte than needed: only at the end of a member is its checksum looked at.
             data = stream.read(size + 1)
         if len(data) != size:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from whenabouts_systems.features.layouts._numpy_files import FolderSource, inspect_npy, inspect_npz
-from whenabouts_systems.features.location import FeatureLocation, OpenOptions
 from whenabouts_systems.features.source import UnreadArray
 
 NAME = "arrays"
@@ -34,6 +33,5 @@ class Source(FolderSource):
         return inspect_npz(path, item, [self.options.key] if self.options.key else None)
 
 
-def open_source(location: FeatureLocation, options: OpenOptions) -> Source:
-    """The features that are there; `key` names the array where an npz holds several."""
-    return Source(location, options)
+open_source = Source
+"""`key` names the array where an npz holds several."""

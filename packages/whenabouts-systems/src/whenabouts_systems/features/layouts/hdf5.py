@@ -11,9 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from whenabouts.types import UsageError
 from whenabouts_systems.features.layouts._hdf5 import Hdf5Source
-from whenabouts_systems.features.location import FeatureLocation, OpenOptions
 
 NAME = "hdf5"
 SUMMARY = "HDF5, id -> (T, D): TVR, XML, ReLoCLNet, TVR-Ranking; Charades VGG of 2D-TAN, MMN"
@@ -26,6 +24,7 @@ class Source(Hdf5Source):
     """One data set an item."""
 
     layout = NAME
+    has_keys = False
 
     def _facts(self) -> Mapping[str, Any]:
         match = _CLIP_LENGTH.search(self.path.stem)
@@ -33,8 +32,4 @@ class Source(Hdf5Source):
         return {**named, **super()._facts()}
 
 
-def open_source(location: FeatureLocation, options: OpenOptions) -> Source:
-    """The features that are there."""
-    if options.key is not None:
-        raise UsageError(f"{location.path}: key {options.key!r}: an item of layout {NAME} is one data set")
-    return Source(location, options)
+open_source = Source

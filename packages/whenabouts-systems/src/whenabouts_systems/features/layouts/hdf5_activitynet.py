@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from whenabouts_systems.features.layouts._hdf5 import Hdf5Source
-from whenabouts_systems.features.location import FeatureLocation, OpenOptions
 
 NAME = "activitynet"
 SUMMARY = "HDF5, id/c3d_features -> (T, D): ActivityNet C3D of 2D-TAN, MMN, CroCs"
@@ -21,6 +20,5 @@ class Source(Hdf5Source):
         return self.options.key or _KEY
 
 
-def open_source(location: FeatureLocation, options: OpenOptions) -> Source:
-    """The features that are there; `key` names another data set of the groups."""
-    return Source(location, options)
+open_source = Source
+"""`key` names another data set of the groups."""

@@ -6,9 +6,7 @@ annotation files the names end in `.avi` too, so `get` takes both.
 
 from __future__ import annotations
 
-from whenabouts.types import UsageError
 from whenabouts_systems.features.layouts._hdf5 import Hdf5Source
-from whenabouts_systems.features.location import FeatureLocation, OpenOptions
 from whenabouts_systems.features.source import UnreadArray
 
 NAME = "tacos"
@@ -22,6 +20,7 @@ class Source(Hdf5Source):
     """One data set an item, under the name of the video's file."""
 
     layout = NAME
+    has_keys = False
 
     def _item_of(self, key: str) -> str:
         return key.removesuffix(_SUFFIX)
@@ -33,8 +32,4 @@ class Source(Hdf5Source):
         return super()._checked_item(item.removesuffix(_SUFFIX))
 
 
-def open_source(location: FeatureLocation, options: OpenOptions) -> Source:
-    """The features that are there."""
-    if options.key is not None:
-        raise UsageError(f"{location.path}: key {options.key!r}: an item of layout {NAME} is one data set")
-    return Source(location, options)
+open_source = Source

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from whenabouts.intake.files import FormatError, ReaderMissing
+from whenabouts.intake.files import FormatError, ReaderMissing, most_unpacked
 from whenabouts_bench.formats.lmdb_records import LmdbRecords
 from whenabouts_systems.features.layouts._numpy_files import inspect_npz
 from whenabouts_systems.features.location import FeatureLocation, OpenOptions
@@ -97,22 +97,22 @@ class Source(FeatureSource):
     def _unpacked(self, item: str, data: bytes) -> bytes:
         import pyarrow
 
+        most = min(MOST_BYTES, most_unpacked(len(data)))
         try:
             with pyarrow.input_stream(pyarrow.BufferReader(data), compression="lz4") as stream:
-                whole: bytes = stream.read(MOST_BYTES + 1)
+                whole: bytes = stream.read(most + 1)
         except (OSError, pyarrow.ArrowException) as error:
             self._refuse(item, f"is damaged LZ4 ({str(error)[:120]})")
-        if len(whole) > MOST_BYTES:
-            self._refuse(item, "unpacks to too much", f"items of at most {MOST_BYTES:,} bytes")
+        if len(whole) > most:
+            self._refuse(item, f"unpacks to too much from {len(data):,} bytes", f"at most {most:,} bytes")
         return whole
 
     def _release(self) -> None:
         self._records.close()
 
 
-def open_source(location: FeatureLocation, options: OpenOptions) -> Source:
-    """The features that are there; `key` names another array of the records."""
-    return Source(location, options)
+open_source = Source
+"""`key` names another array of the records."""
 
 
 def _text(value: Any) -> str:

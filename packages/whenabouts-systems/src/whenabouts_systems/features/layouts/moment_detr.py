@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from whenabouts_systems.features.layouts._numpy_files import FolderSource, inspect_npz
-from whenabouts_systems.features.location import FeatureLocation, OpenOptions
 from whenabouts_systems.features.source import UnreadArray
 
 NAME = "moment-detr"
@@ -46,6 +45,5 @@ def _id_of(name: str) -> str:
     return query[1] if query else stem
 
 
-def open_source(location: FeatureLocation, options: OpenOptions) -> Source:
-    """The features that are there; `key` chooses one of an item's arrays (`pooler_output`)."""
-    return Source(location, options)
+open_source = Source
+"""`key` chooses one of an item's arrays (`pooler_output`)."""

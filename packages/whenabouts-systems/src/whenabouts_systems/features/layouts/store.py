@@ -12,12 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
-import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal
@@ -26,10 +22,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from whenabouts.intake.files import FormatError, read_json, write_atomically
+from whenabouts.intake.files import FormatError, folder_aside, read_json, write_atomically
 from whenabouts.types import UsageError, number_of
 from whenabouts_bench.formats.json_records import Origin
 from whenabouts_systems.features.fingerprint import Fingerprint
+from whenabouts_systems.features.layouts._numpy_files import inspect_npy
 from whenabouts_systems.features.location import (
     FINGERPRINT,
     STORE_INDEX,
@@ -85,6 +82,7 @@ class Source(FeatureSource):
     """Slices of one memory-mapped array."""
 
     layout = NAME
+    has_keys = False
 
     def __init__(self, location: FeatureLocation, options: OpenOptions) -> None:
         super().__init__(location.path, options)
@@ -134,11 +132,7 @@ class Source(FeatureSource):
         return UnreadArray(rows.shape, rows.dtype, lambda: rows)
 
 
-def open_source(location: FeatureLocation, options: OpenOptions) -> Source:
-    """The features that are there."""
-    if options.key is not None:
-        raise UsageError(f"{location.path}: key {options.key!r}: an item of layout {NAME} is one array")
-    return Source(location, options)
+open_source = Source
 
 
 def write_store(
@@ -155,7 +149,7 @@ def write_store(
     """
     if path.exists() or path.is_symlink():
         raise UsageError(f"{path}: is there already; nothing is overwritten, give another name or remove it")
-    with _aside(path) as folder:
+    with folder_aside(path) as folder:
         with (folder / STORE_ROWS).open("wb") as stream:
             writer = _Writer(path, stream, dtype)
             for item, rows in items:
@@ -328,31 +322,9 @@ def _read_index(path: Path) -> tuple[list[str], NDArray[np.int64]]:
 def _map(path: Path) -> NDArray[Any]:
     if path.is_symlink() and not path.resolve().is_relative_to(path.parent.resolve()):
         raise FormatError(path, "is a link that leads out of the store", accepted="the file itself")
-    from whenabouts_systems.features.layouts._numpy_files import inspect_npy
-
     return inspect_npy(path, "all rows").read()
 
 
 def _write_json(path: Path, value: Any) -> None:
     with write_atomically(path) as stream:
         stream.write(json.dumps(value).encode())
-
-
-@contextmanager
-def _aside(path: Path) -> Iterator[Path]:
-    """A folder that gets its name when all went well, and is removed when not."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    except OSError as error:
-        raise FormatError(path, f"cannot be written: {error.strerror or error}") from None
-    try:
-        yield folder
-        mask = os.umask(0)
-        os.umask(mask)
-        folder.chmod(0o777 & ~mask)
-        folder.rename(path)
-    except OSError as error:
-        raise FormatError(path, f"cannot be written: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

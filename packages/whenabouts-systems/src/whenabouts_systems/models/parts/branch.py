@@ -1,11 +1,59 @@
-"""Features of a sequence through projection, places and an encoder: queries, clips and frames of MS-SL."""
+"""What MS-SL and GMMFormer share: settings, two branches over a video, and the words of a query.
+
+One branch reads the clips of a video, the other its frames; a third reads the words of queries. Features of
+several streams lie side by side. Shapes as in `protocol`; F frames, C clips.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, cast
+
 from torch import Tensor, nn
 
-from whenabouts_systems.models.parts.layers import InputProjection, PositionEmbedding
+from whenabouts_systems.models.parts.averaging import clips_of, even_borders, frames_of
+from whenabouts_systems.models.parts.layers import (
+    AttentionBlock,
+    InputProjection,
+    ModularPooling,
+    Pooled,
+    PositionEmbedding,
+    unit,
+)
 from whenabouts_systems.models.parts.packing import PackedBlock, in_turn
+from whenabouts_systems.models.protocol import ClipBatch, Named, PaperModel, QueryBatch, QueryEncoding
+from whenabouts_systems.models.settings import NotNegative, ProgramSetting, Share, Size, Streams
+
+
+@dataclass(frozen=True)
+class BranchSettings(ProgramSetting):
+    """Settings of both systems; the defaults are the released ones of MS-SL for TVR."""
+
+    streams: Streams = field(default_factory=lambda: {"video": 3072})
+    """Stream -> width of its features."""
+    query_width: Size = 768
+    hidden: Size = 384
+    heads: Size = 4
+    frames: Size = 128
+    """Longer videos are averaged to so many frames."""
+    clips: Size = 32
+    """Every video is averaged to so many clips."""
+    max_tokens: Size = 30
+    input_dropout: Share = 0.1
+    dropout: Share = 0.1
+    initializer_range: NotNegative = 0.02
+    clip_share: NotNegative = 0.7
+    """How much the best clip's cosine counts in a video's score (MS-SL on Charades-STA: 0.5)."""
+    frame_share: NotNegative = 0.3
+    """How much that of the frames counts (MS-SL on Charades-STA: 0.5)."""
+    margin: NotNegative = 0.1
+    """Of the triplets (other data sets than TVR: 0.2)."""
+    weight_clip_contrast: NotNegative = 0.02
+    weight_frame_contrast: NotNegative = 0.04
+    pool: Size | None = 20
+    """From so many of the hardest a query's negative is drawn, from epoch `pool_from_epoch` on; from all
+    before."""
+    pool_from_epoch: int = 20
 
 
 class Branch(nn.Module):
@@ -26,6 +74,52 @@ class Branch(nn.Module):
     def forward(self, features: Tensor, mask: Tensor) -> Tensor:
         """(B, T, hidden) of features (B, T, width) with their mask (B, T)."""
         return in_turn(features, mask, self.projection, self.positions, self.encoder)
+
+
+class BranchModel(PaperModel):
+    """A retriever (see `protocol`); a system adds its own layers, then draws fresh weights."""
+
+    borders = staticmethod(even_borders)
+    keys: ClassVar[str]
+    """The stream of its keys."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.config = config
+        width, block = sum(config.streams.values()), self._block()
+        self.query = self._branch(config.query_width, config.max_tokens, "tokens", block)
+        self.clip = self._branch(width, config.clips, "clips", self._encoder())
+        self.frame = self._branch(width, config.frames, "frames", self._encoder())
+        self.pooling = ModularPooling(config.hidden, 1)
+
+    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
+        """A unit vector to search with; part `words` (Q, L): how much each word counts in it."""
+        pooled = self._sentences(queries)
+        return QueryEncoding({self.keys: unit(pooled.vectors[:, 0])}, {"words": pooled.weights[..., 0]})
+
+    def word_weights(self, queries: QueryEncoding) -> Named:
+        """(Q, L) by stream, the same for each: how much each word counts in the query's vector."""
+        return dict.fromkeys(self.config.streams, queries.parts["words"])
+
+    def _sentences(self, queries: QueryBatch) -> Pooled:
+        """A vector (Q, 1, D) for each query, and the weights (Q, L, 1) of its words."""
+        return cast("Pooled", self.pooling(self.query(queries.tokens, queries.mask), queries.mask))
+
+    def _averaged(self, videos: ClipBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """Clips (V, C, W) and frames (V, F, W) of V videos, and the mask (V, F) of the frames."""
+        config = self.config
+        frames, mask = frames_of(videos, config.streams, config.frames, self.borders)
+        return clips_of(videos, config.streams, config.clips, self.borders), frames, mask
+
+    def _branch(self, width: int, places: int, noun: str, encoder: PackedBlock) -> Branch:
+        return Branch((width, self.config.hidden), places, noun, self.config.input_dropout, encoder)
+
+    def _block(self) -> AttentionBlock:
+        return AttentionBlock(self.config.hidden, self.config.heads, self.config.dropout)
+
+    def _encoder(self) -> PackedBlock:
+        """The encoder of a branch of videos."""
+        return self._block()
 
 
 OF_BRANCHES = ((r"^(\w+)\.projection\.", r"\1_input_proj."), (r"^(\w+)\.positions\.", r"\1_pos_embed."))

@@ -7,13 +7,15 @@ part. Shapes: P pairs, T clips, L words, N predicted windows, D width.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from whenabouts_systems.models.parts.layers import Dropout, attend, in_heads
+from whenabouts_systems.models.parts.transformer import perceptron
 
 _TEMPERATURE = 10_000.0
 
@@ -194,6 +196,37 @@ class SelfLayer(Summing):
         return self.summed(rows, self.attention.mixed(seeking, seeking, rows, mask))
 
 
+class SelfLayers(nn.ModuleList):
+    """Several of them, one after the other; `sizes` and `options` are those of each."""
+
+    def __init__(self, layers: int, *sizes: Any, **options: bool) -> None:
+        super().__init__(SelfLayer(*sizes, **options) for _ in range(layers))
+
+    def forward(self, rows: Tensor, places: Tensor, mask: Tensor) -> Tensor:
+        """(P, S, D) with their places and mask to (P, S, D)."""
+        for layer in self:
+            rows = layer(rows, places, mask)
+        return rows
+
+    def with_token(
+        self, token: Tensor, place: Tensor, rows: Tensor, places: Tensor, mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """(P, D) a token (P, 1, D) or (D,) with its `place`, and (P, S, D) rows, encoded together."""
+        single = (len(rows), 1, -1)
+        joined = torch.cat([token.expand(*single), rows], 1)
+        joined_places = torch.cat([place.expand(*single), places], 1)
+        encoded = self(joined, joined_places, functional.pad(mask, (1, 0), value=True))
+        return encoded[:, 0], encoded[:, 1:]
+
+    def with_words(
+        self, clips: Tensor, mask: Tensor, words: Tensor, word_mask: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows of clips (P, T, D), then words (P, L, D), encoded together; their places (words: 0), mask."""
+        both = torch.cat([mask, word_mask], 1)
+        places = torch.cat([places_of(mask, clips.shape[-1]), torch.zeros_like(words)], 1)
+        return self(torch.cat([clips, words], 1), places, both), places, both
+
+
 class TextToVideoLayer(SelfLayer):
     """Clips look at the words of a query (QD-DETR)."""
 
@@ -214,6 +247,26 @@ class TextToVideoLayer(SelfLayer):
         sought = words if word_places is None else words + word_places
         mixed = self.attention.mixed(seeking, sought, words, mask, unseen)
         return self.informed(clips, mixed)
+
+
+class TextToVideo(nn.ModuleList):
+    """Several of them, one after the other."""
+
+    def __init__(self, layers: int, *sizes: Any) -> None:
+        super().__init__(TextToVideoLayer(*sizes, learned=True) for _ in range(layers))
+
+    def inform(self, clips: Tensor, *words: Any) -> Tensor:
+        """(P, T, D) to (P, T, D); the arguments are those of `TextToVideoLayer.inform`."""
+        for layer in cast("Iterable[TextToVideoLayer]", self):
+            clips = layer.inform(clips, *words)
+        return clips
+
+
+def mean_of_rows(rows: Tensor, mask: Tensor | None) -> Tensor:
+    """(P, D) the mean of rows (P, S, D) with a mask (P, S); None: of all."""
+    if mask is None:
+        return rows.mean(1)
+    return (rows * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
 def padding_of_others(clips: Tensor, words: Tensor, heads: int) -> Tensor:
@@ -374,10 +427,10 @@ class AnchorDecoder(nn.Module):
             AnchorLayer(width, heads, inner, dropout, first=layer == 0, path=path) for layer in range(layers)
         )
         self.norm = nn.LayerNorm(width)
-        self.anchor_places = _two_layers(width, width)
-        self.scale = _two_layers(width, width)
-        self.width_of = _two_layers(width, 1)
-        self.mend = span_head(width)
+        self.anchor_places = perceptron(width, width, (width,))
+        self.scale = perceptron(width, width, (width,))
+        self.width_of = perceptron(width, 1, (width,))
+        self.mend = perceptron(width, 2)
 
     def forward(
         self, memory: Tensor, places: Tensor, mask: Tensor, windows: Tensor | None = None
@@ -416,14 +469,3 @@ def inverse_sigmoid(shares: Tensor) -> Tensor:
     """The logit of shares in [0, 1], kept off both ends by a thousandth."""
     shares = shares.clamp(0, 1)
     return (shares.clamp(min=1e-3) / (1 - shares).clamp(min=1e-3)).log()
-
-
-def span_head(width: int) -> nn.Sequential:
-    """Three linear layers with ReLU between them, to centre and width (before the sigmoid)."""
-    return nn.Sequential(
-        nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 2)
-    )
-
-
-def _two_layers(width: int, out: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, out))

@@ -5,9 +5,12 @@ See `renaming`: patterns are applied in order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from whenabouts_systems.models.parts.renaming import Patterns
+from torch import nn
+
+from whenabouts_systems.models.parts.renaming import Patterns, ReleasedNames, renamed_parameters
 
 
 def _layer_names(ours: str, theirs: str, steps: Mapping[int, int]) -> Patterns:
@@ -27,6 +30,13 @@ def projection_names(layers: int, of_clips: int | None = None) -> Patterns:
                 (rf"^{ours}\.{4 * layer + 2}\.", f"{theirs}.{layer}.net.1."),
             ]
     return names
+
+
+def detr_names(model: Callable[[Any], nn.Module], *patterns: tuple[str, str]) -> ReleasedNames:
+    """`released_names` of a system of the family, as its authors' program has them."""
+    return lambda config: renamed_parameters(
+        lambda: model(config), (*projection_names(config.projections), *patterns)
+    )
 
 
 def perceptron_names(ours: str, theirs: str, layers: int) -> Patterns:

@@ -253,35 +253,35 @@ class ModularPooling(nn.Module):
         return Pooled(torch.bmm(weights.transpose(1, 2), words), weights)
 
 
-class MaxPooling(nn.Module):
-    """The largest value of each dimension over the words, the same for every stream."""
+class _SamePooling(nn.Module):
+    """One vector for all streams."""
 
     def __init__(self, streams: int) -> None:
         super().__init__()
         self.streams = streams
+
+    def _for_all(self, vectors: Tensor, weights: Tensor) -> Pooled:
+        """From a vector (Q, D) and the weights (Q, L) of the words."""
+        return Pooled(
+            vectors[:, None].expand(-1, self.streams, -1), weights[:, :, None].expand(-1, -1, self.streams)
+        )
+
+
+class MaxPooling(_SamePooling):
+    """The largest value of each dimension over the words, the same for every stream."""
 
     def forward(self, words: Tensor, mask: Tensor) -> Pooled:
         """From the words (Q, L, D) of Q queries; the weights count how often a word is the largest."""
         values, places = words.masked_fill(~mask[..., None], -torch.inf).max(1)
         counts = torch.zeros_like(mask, dtype=words.dtype)
         counts.scatter_add_(1, places, torch.ones_like(values).detach())
-        weights = counts / counts.sum(1, keepdim=True)
-        return Pooled(
-            values[:, None].expand(-1, self.streams, -1), weights[:, :, None].expand(-1, -1, self.streams)
-        )
+        return self._for_all(values, counts / counts.sum(1, keepdim=True))
 
 
-class MeanPooling(nn.Module):
+class MeanPooling(_SamePooling):
     """The mean of the words, the same for every stream."""
-
-    def __init__(self, streams: int) -> None:
-        super().__init__()
-        self.streams = streams
 
     def forward(self, words: Tensor, mask: Tensor) -> Pooled:
         """From the words (Q, L, D) of Q queries; every word counts the same."""
         weights = mask / mask.sum(1, keepdim=True).clamp(min=1)
-        vectors = torch.einsum("ql,qld->qd", weights.to(words.dtype), words)
-        return Pooled(
-            vectors[:, None].expand(-1, self.streams, -1), weights[:, :, None].expand(-1, -1, self.streams)
-        )
+        return self._for_all(torch.einsum("ql,qld->qd", weights.to(words.dtype), words), weights)

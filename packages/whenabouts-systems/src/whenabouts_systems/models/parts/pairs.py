@@ -1,38 +1,80 @@
-"""What CONQUER and SQuiDNet share: clips and words encoded apart, then every pair for itself.
+"""What CONQUER and SQuiDNet share: settings, layers, scores and loss.
 
-Shapes as in `protocol`; S streams, H the width inside.
+Clips and words are encoded separately. Then each pair of a query and a video is computed by itself: the
+system compares clips with words (`compared`), and layers after that read start, end and, with one measure, a
+score of the video. Shapes as in `protocol`; S streams, H the width inside.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from whenabouts.types import UsageError
 from whenabouts_systems.models.parts.bert import BertEncoder, ProjectedEncoder, TypedPositions
+from whenabouts_systems.models.parts.borders import MASKED, BorderScore, log_probabilities
 from whenabouts_systems.models.parts.joint_streams import JointStreams
-from whenabouts_systems.models.parts.layers import InputProjection
-from whenabouts_systems.models.parts.paper_model import PaperModel
+from whenabouts_systems.models.parts.layers import InputProjection, initialise
 from whenabouts_systems.models.parts.ranking_loss import weighted_mean
+from whenabouts_systems.models.parts.renaming import OF_BERT, Patterns, renamed_by_place
 from whenabouts_systems.models.parts.shared_norm import (
     CandidateVideos,
     candidates_of,
     shared_entropies,
     video_entropies,
 )
-from whenabouts_systems.models.parts.stream_weights import StreamWeights
+from whenabouts_systems.models.parts.stream_weights import StreamWeights, weighed
 from whenabouts_systems.models.protocol import (
     Batch,
     ClipBatch,
     Losses,
+    PaperModel,
     QueryBatch,
     QueryEncoding,
+    SpanScores,
     VideoEncoding,
+    few_pairs,
 )
+from whenabouts_systems.models.settings import NotNegative, ProgramSetting, Share, Size, UpToTwoStreams
 
 _WORDS_TYPE = 1
+
+
+@dataclass(frozen=True)
+class PairSettings(ProgramSetting):
+    """Settings of both systems; the defaults are the released ones for TVR."""
+
+    streams: UpToTwoStreams = field(default_factory=lambda: {"video": 4352, "sub": 768})
+    """Name and width of one stream or two: pictures, then subtitles."""
+    query_width: Size = 768
+    hidden: Size = 768
+    heads: Size = 12
+    feedforward: Size | None = None
+    """Width inside the feed-forward parts; None: four times `hidden`, as in BERT."""
+    layers: Size = 1
+    """Layers of each of the encoders."""
+    clusters: Size = 32
+    """Centres of the pooling of words."""
+    span_hidden: Size = 128
+    """Width between the two convolutions of a border, and before the last layer of the video's own score."""
+    span_kernel: Size = 5
+    max_clips: Size = 100
+    max_tokens: Size = 30
+    input_dropout: Share = 0.1
+    dropout: Share = 0.1
+    initializer_range: NotNegative = 0.02
+    alpha: NotNegative = 1.0
+    """How often the retriever's score counts in a moment's score, where it counts (`video_weight`)."""
+    lambda_tl: float = 0.01
+
+    @property
+    def inner(self) -> int:
+        """The width inside the feed-forward parts."""
+        return 4 * self.hidden if self.feedforward is None else self.feedforward
 
 
 class PairLogits(NamedTuple):
@@ -43,7 +85,7 @@ class PairLogits(NamedTuple):
 
 
 class PairModel(PaperModel):
-    """Encoders of words and clips, and the loss over candidates; a system adds `pair_logits`."""
+    """A localizer (see `protocol`). A system adds the layers of `compared`, then calls `add_heads`."""
 
     clips_at_once: ClassVar[int] = 1 << 10
     """Clips that are scored at once."""
@@ -51,6 +93,7 @@ class PairModel(PaperModel):
     own_score: ClassVar[str]
     """The measure with which a video has a score of its own, and so needs negatives to learn from."""
     other_measures: ClassVar[str]
+    """What to take in place of that measure, for messages."""
 
     def __init__(self, config: Any, weighs: bool) -> None:
         super().__init__()
@@ -79,9 +122,54 @@ class PairModel(PaperModel):
         encoded = self.video_encoder(videos)
         return VideoEncoding(videos.mask, parts={f"clips/{name}": clips for name, clips in encoded.items()})
 
+    def add_heads(self, vectors: int, video_score: Callable[[], nn.Module]) -> None:
+        """Add the layers after `compared`, which gives so many `vectors` a clip; draw fresh weights."""
+        config, hidden = self.config, self.config.hidden
+        self.context = projected(vectors * hidden, config)
+        self.start_features = projected((vectors + 1) * hidden, config)
+        self.end_features = projected(2 * hidden, config)
+        self.start, self.end = (BorderScore(hidden, config.span_hidden, config.span_kernel) for _ in range(2))
+        self.video_score = video_score() if config.measure == self.own_score else None
+        initialise(self, config.initializer_range)
+
+    def compared(self, clips: Tensor, queries: QueryEncoding, mask: Tensor) -> Tensor:
+        """(P, T, vectors * H): clips (P, T, H), with their mask, compared with the words of their pair."""
+        raise NotImplementedError
+
     def pair_logits(self, queries: QueryEncoding, videos: VideoEncoding) -> PairLogits:
         """The logits of P pairs: row p of `queries` with row p of `videos`."""
-        raise NotImplementedError
+        mask = videos.mask
+        aware = self.compared(self._fused(queries, videos), queries, mask)
+        context = self.context(aware, mask)
+        both = torch.cat([aware, context], dim=2)
+        start = self.start_features(both, mask)
+        # The end is read from the start's features too: a moment does not end before it starts.
+        end = self.end_features(torch.cat([context, start], dim=2), mask)
+        logits = torch.stack([self.start(start), self.end(end)])
+        video = None if self.video_score is None else self.video_score(both, mask, self._pooled(mask))
+        return PairLogits(logits.masked_fill(~mask, MASKED), video)
+
+    def score_spans(self, queries: QueryEncoding, videos: VideoEncoding) -> SpanScores:
+        """Scores of P pairs, a few pairs at a time; the video's own score is added to that of the start."""
+        parts = [self.pair_logits(*some) for some in few_pairs(queries, videos, self.clips_at_once)]
+        start, end = self.of_borders(torch.cat([part.borders for part in parts], dim=1).float())
+        own = [part.video for part in parts if part.video is not None]
+        if own:
+            start = start + self.of_videos(torch.cat(own).float())[:, None]
+        return SpanScores(start, end, videos.mask)
+
+    def _fused(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+        """(P, T, H): the streams of each pair's video, weighted as its query says."""
+        clips = torch.stack([videos.parts[f"clips/{name}"] for name in self.config.streams])
+        return weighed(clips, queries.parts.get("stream_weights"))
+
+    def of_borders(self, logits: Tensor) -> Tensor:
+        """What logits (2, P, T) of start and end add to the score of a moment."""
+        return log_probabilities(logits)
+
+    def of_videos(self, logits: Tensor) -> Tensor:
+        """What the videos' own logits (P,) add to the score of a moment."""
+        return logits
 
     def loss(self, batch: Batch) -> Losses:
         """Terms `spans` and, where videos have a score of their own, `videos`.
@@ -106,12 +194,6 @@ class PairModel(PaperModel):
             terms["videos"] = config.lambda_video * weighted_mean(of_videos, batch.weight)
         return terms
 
-    def _parts_of(self, queries: QueryEncoding, videos: VideoEncoding) -> list[PairLogits]:
-        """The logits of P pairs, a few pairs at a time."""
-        every = torch.arange(len(queries), device=videos.mask.device)
-        size = max(1, self.clips_at_once // videos.mask.shape[1])
-        return [self.pair_logits(queries.take(some), videos.take(some)) for some in torch.split(every, size)]
-
     def _pooled(self, mask: Tensor) -> Tensor:
         """The steps of a mask that pooling counts."""
         return mask
@@ -134,3 +216,29 @@ def projected(features: int, config: Any) -> ProjectedEncoder:
     return ProjectedEncoder(
         features, config.layers, config.hidden, config.heads, config.inner, config.dropout
     )
+
+
+def pair_names(
+    model: Callable[[], PairModel],
+    streams: Mapping[str, str],
+    prefixes: tuple[str, str, str],
+    places: Patterns,
+) -> Mapping[str, str]:
+    """Our name of each parameter -> its name in a released program.
+
+    `streams` has the program's name of each stream's projection. `prefixes` are those of its encoders of
+    clips and of words, and of its weights of streams; `places` are the names of the other layers.
+    """
+    clips, words, weights = prefixes
+    shared = (
+        *((f"video_encoder.projections.{stream}.", f"{clips}{kind}.") for stream, kind in streams.items()),
+        ("video_encoder.positions.", f"{clips}transformer.embeddings."),
+        ("video_encoder.encoder.", f"{clips}transformer.encoder."),
+        ("query_projection.", f"{words}linear."),
+        ("query_positions.", f"{words}transformer.embeddings."),
+        ("query_encoder.", f"{words}transformer.encoder."),
+        ("stream_weights.clusters.assignment", f"{weights}text_pooling.clusters"),
+        ("stream_weights.clusters.centres", f"{weights}text_pooling.clusters2"),
+        ("stream_weights.clusters.norm.", f"{weights}text_pooling.LayerNorm."),
+    )
+    return renamed_by_place(model, (*shared, *places), OF_BERT)

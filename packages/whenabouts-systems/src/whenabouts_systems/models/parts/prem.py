@@ -17,11 +17,18 @@ from whenabouts_systems.models.parts.layers import InputProjection, PositionEmbe
 from whenabouts_systems.models.parts.packing import in_turn
 from whenabouts_systems.models.parts.transformer import TransformerEncoder
 from whenabouts_systems.models.protocol import QueryBatch
-from whenabouts_systems.models.settings import NotNegative, Positive, Share, Size, UpToTwoStreams
+from whenabouts_systems.models.settings import (
+    NotNegative,
+    Positive,
+    Share,
+    Size,
+    SystemSettings,
+    UpToTwoStreams,
+)
 
 
 @dataclass(frozen=True)
-class PremSettings:
+class PremSettings(SystemSettings):
     """Settings of both stages; the defaults are the published ones for TVR."""
 
     streams: UpToTwoStreams = field(default_factory=lambda: {"video": 4352, "sub": 768})

@@ -90,7 +90,10 @@ def weighted_mean(losses: Tensor, weight: Tensor | None) -> Tensor:
 
 
 SMALLEST_LOGIT = 1e-6
-"""What logits are raised to before their logarithm is taken (below equation 14)."""
+"""The infimum of logits before their logarithm is taken (below equation 14)."""
+
+MomentScores = Literal["log", "shift", "logits"]
+"""The readings of equation 14 and of "inf o = 1e-6" below it; see `moment_relevance`."""
 
 
 @dataclass(frozen=True)
@@ -190,16 +193,29 @@ def video_ranking_loss(
 
 
 def moment_relevance(
-    logits: Tensor, video_scores: Tensor, alpha: float, *, as_printed: bool = True
+    logits: Tensor,
+    video_scores: Tensor,
+    alpha: float,
+    reading: MomentScores = "log",
+    lowest: Tensor | None = None,
 ) -> Tensor:
     """Equation 14: R of moments, (Q, M), from the logits (2, Q, M) of start and end at their true borders.
 
-    Logits are raised to 1e-6; below that they have no gradient, just above it one of up to a million. Not
-    `as_printed`, R is the sum of the logits themselves: log s_vcmr of equation 3 without the logarithms of
-    the two softmax sums, which is what the paper's text wants R to be.
+    The constraint inf o = 1e-6 below the equation has two readings, and the prose a third:
+
+    - "log": lower logits are raised to 1e-6. Below it a logit has no gradient, just above it one of up to a
+      million.
+    - "shift": a border's logits over the clips of a video move together until the lowest, `lowest` (2, Q, M),
+      is 1e-6. All clips keep a gradient; a common offset of a video's logits has no effect.
+    - "logits": R is the sum of the logits themselves: log s_vcmr of equation 3 without the logarithms of the
+      two softmax sums, which is what the paper's text wants R to be.
     """
     borders: Tensor = logits.float()
-    if as_printed:
+    if reading == "shift":
+        if lowest is None:
+            raise ValueError('moment_relevance: "shift" needs the lowest logits')
+        borders = (borders - lowest.float() + SMALLEST_LOGIT).log()
+    elif reading == "log":
         borders = borders.clamp(min=SMALLEST_LOGIT).log()
     return borders.sum(0) + alpha * video_scores
 

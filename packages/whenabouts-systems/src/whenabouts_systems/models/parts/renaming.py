@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import nn
 
 Patterns = Iterable[tuple[str, str]]
 """What `re.sub` replaces, and with what."""
+
+ReleasedNames = Callable[[Any], dict[str, str]]
+"""From the settings of a system: our name of each parameter -> its name in the released program."""
 
 OF_LAYERS: Patterns = (
     (r"_input_proj\.norm\.", "_input_proj.LayerNorm."),
@@ -44,6 +48,11 @@ OF_BERT: Patterns = (
     (r"\blinear\.", "net.1."),
 )
 """What `bert.py` calls its parts -> what CONQUER's program does, and SQuiDNet's."""
+
+
+def names_by(model: Callable[[Any], nn.Module], *patterns: tuple[str, str]) -> ReleasedNames:
+    """`released_names` of a system whose parameters are all renamed by the same patterns."""
+    return lambda config: renamed_parameters(lambda: model(config), patterns)
 
 
 def renamed_parameters(model: Callable[[], nn.Module], patterns: Patterns) -> dict[str, str]:

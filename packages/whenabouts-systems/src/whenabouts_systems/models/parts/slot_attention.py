@@ -9,6 +9,8 @@ import math
 
 from torch import Tensor, nn
 
+from whenabouts_systems.models.parts.transformer import perceptron
+
 
 class SlotAttention(nn.Module):
     """Slots that look at the rows of a sequence again and again.
@@ -27,7 +29,7 @@ class SlotAttention(nn.Module):
         self.perceptron_norm, self.norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.query, self.key = nn.Linear(width, width), nn.Linear(width, width)
         self.value = nn.Linear(width, width)
-        self.perceptron = perceptron(width, inner)
+        self.perceptron = perceptron(width, width, inner)
 
     def forward(self, slots: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
         """(P, N, D) slots, and rows (P, T, D) with their mask (P, T), to (P, N, D)."""
@@ -41,11 +43,3 @@ class SlotAttention(nn.Module):
             slots = slots + self.perceptron(self.perceptron_norm(slots))
         outcome: Tensor = self.norm(slots)
         return outcome
-
-
-def perceptron(width: int, inner: tuple[int, ...]) -> nn.Sequential:
-    """Linear layers with ReLU between them, of so many values inside, from a width to the same."""
-    steps: list[nn.Module] = []
-    for before, after in zip((width, *inner), (*inner, width), strict=True):
-        steps += [nn.Linear(before, after), nn.ReLU()]
-    return nn.Sequential(*steps[:-1])

@@ -5,6 +5,8 @@ Shapes: N packed rows of a batch (see `packing`), D width.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal
 
 from torch import Tensor, nn
@@ -68,9 +70,8 @@ class TransformerEncoder(PackedBlock):
         return rows if self.last_norm is None else self.last_norm(rows)
 
 
-def perceptron(width: int, out: int, layers: int = 3) -> nn.Sequential:
-    """Linear layers with ReLU between them, the last one to `out` values."""
-    steps: list[nn.Module] = []
-    for _ in range(layers - 1):
-        steps += [nn.Linear(width, width), nn.ReLU()]
-    return nn.Sequential(*steps, nn.Linear(width, out))
+def perceptron(width: int, out: int, inner: Sequence[int] | None = None) -> nn.Sequential:
+    """Linear layers with ReLU between them, from `width` to `out` values; `inner` None: (width, width)."""
+    widths = (width, *((width, width) if inner is None else inner), out)
+    steps = [step for sizes in pairwise(widths) for step in (nn.Linear(*sizes), nn.ReLU())]
+    return nn.Sequential(*steps[:-1])

@@ -20,9 +20,8 @@ from whenabouts_systems.models.parts.detr_layers import (
     AnchorDecoder,
     Projection,
     inverse_sigmoid,
-    span_head,
 )
-from whenabouts_systems.models.parts.paper_model import PaperModel
+from whenabouts_systems.models.parts.transformer import perceptron
 from whenabouts_systems.models.parts.window_targets import (
     FOREGROUND,
     Weights,
@@ -37,6 +36,7 @@ from whenabouts_systems.models.protocol import (
     Batch,
     ClipBatch,
     Losses,
+    PaperModel,
     QueryBatch,
     QueryEncoding,
     SpanScores,
@@ -48,8 +48,6 @@ from whenabouts_systems.models.settings import (
     ProgramSetting,
     Share,
     Size,
-    check_settings,
-    name_of_system,
 )
 
 _ROWS = 1 << 15
@@ -93,9 +91,6 @@ class WindowSettings(ProgramSetting):
     each_layer: bool = True
     saliency_margin: NotNegative = 0.2
     alpha: NotNegative = 20.0
-
-    def __post_init__(self) -> None:
-        check_settings(self, name_of_system(self))
 
     @property
     def weights(self) -> Weights:
@@ -264,7 +259,7 @@ class AnchoredModel(WindowModel):
         super().__init__(config)
         sizes = (config.hidden, config.heads, config.feedforward, config.dropout)
         self.decoder = AnchorDecoder(config.decoder_layers, config.windows, *sizes, path=path)
-        self.span = span_head(config.hidden)
+        self.span = perceptron(config.hidden, 2)
 
     def windows_in(
         self,

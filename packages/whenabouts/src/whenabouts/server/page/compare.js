@@ -1,6 +1,7 @@
 // Two systems side by side for one question: words that count, start and end, best moments.
 // This script and its styles are fetched when a comparison is first opened.
 
+import { number, t, term } from "./language.js";
 import { keyOf, momentCard, waiting } from "./results.js";
 import { ask, ofVideo } from "./server.js";
 import { heights, curvesOf } from "./timeline.js";
@@ -15,7 +16,7 @@ const WIDE = 1000;
 const ROW = 100;
 const MOST_STEPS = 600;
 
-const nameOf = (system) => system || "the usual search";
+const nameOf = (system) => system || t("the usual search");
 const isAbort = (error) => error.name === "AbortError";
 
 /** The comparison, styled. `hooks`: go(changes), linkTo(changes), parametersOf(state), systems(), say(text). */
@@ -42,12 +43,12 @@ class Comparison {
     this.hooks = hooks;
     this.question = null;
     this.pending = new AbortController();
-    this.title = make("h1", { class: "answer", tabindex: -1, id: "compare-title" }, "Side by side");
+    this.title = make("h1", { class: "answer", tabindex: -1, id: "compare-title" }, t("Side by side"));
     this.summary = make("p", { class: "beneath" });
     this.columns = SIDES.map((side) => new Column(this, side));
     this.root = make("section", { class: "panel compare", id: "comparison", tabindex: -1, "aria-labelledby": "compare-title", hidden: true, keydown: (event) => this.#key(event) },
       make("div", { class: "answer-line" }, this.title,
-        make("button", { type: "button", click: () => hooks.go({ vs: null }) }, "Back to results")),
+        make("button", { type: "button", click: () => hooks.go({ vs: null }) }, t("Back to results"))),
       this.summary,
       make("div", { class: "columns" }, ...this.columns.map((column) => column.root)));
     document.getElementById("results").after(this.root);
@@ -93,8 +94,8 @@ class Comparison {
   async #ask() {
     this.pending = new AbortController();
     const { signal } = this.pending;
-    const onWait = (seconds, why) => { this.summary.textContent = `${why} Trying again in ${seconds} s.`; };
-    this.summary.textContent = "Searching with each system…";
+    const onWait = (seconds, why) => { this.summary.textContent = `${why} ${t("Trying again in {seconds} s.", { seconds })}`; };
+    this.summary.textContent = t("Searching with each system…");
     this.root.setAttribute("aria-busy", "true");
     try {
       for (const column of this.columns) column.wait(this.state.vs[column.side]);
@@ -168,9 +169,16 @@ class Comparison {
     const [one, two] = this.columns;
     const both = one.results.filter((result) => sameIn(two.results, result)).length;
     this.summary.textContent = one.results.length && two.results.length
-      ? `${both || "None"} of the ${counted(one.results.length, "best moment")} of ${nameOf(one.system)} ${both === 1 ? "is" : "are"} among those of ${nameOf(two.system)} (with half of the time shared, or more). Scores are each system's own; only their order means something.`
+      ? `${this.#shared(both, counted(one.results.length, "best moment"), { one: nameOf(one.system), two: nameOf(two.system) })} ${t("Scores are each system's own; only their order means something.")}`
       : "";
-    this.hooks.say(`Side by side. ${this.summary.textContent}`);
+    this.hooks.say(`${t("Side by side")}. ${this.summary.textContent}`);
+  }
+
+  /** How many of the best moments of one are among those of the other. */
+  #shared(n, moments, names) {
+    return n
+      ? t("{n} of the {moments} of {one} is among those of {two} (with half of the time shared, or more).|{n} of the {moments} of {one} are among those of {two} (with half of the time shared, or more).", { n, moments, ...names })
+      : t("None of the {moments} of {one} are among those of {two} (with half of the time shared, or more).", { moments, ...names });
   }
 
   /** Arrows go through a column and from one to the other. */
@@ -198,9 +206,9 @@ class Column {
     this.answer = make("div", { class: "column-answer quiet" });
     this.words = make("div", { class: "why" });
     this.scale = make("figcaption", { class: "quiet" });
-    this.less = button("‹", "Start and end of the moment before", -1);
-    this.more = button("›", "Start and end of the next moment", 1);
-    this.both = make("button", { type: "button", click: () => this.#inBoth() }, "Show in both");
+    this.less = button("‹", t("Start and end of the moment before"), -1);
+    this.more = button("›", t("Start and end of the next moment"), 1);
+    this.both = make("button", { type: "button", click: () => this.#inBoth() }, t("Show in both"));
     this.named = make("p", { class: "along-name" });
     this.heading = make("h3");
     this.plot = make("div", { class: "along-plot", role: "img" });
@@ -208,7 +216,7 @@ class Column {
       make("div", { class: "along-steps" }, this.heading, this.less, this.more, this.both), this.named, this.plot, this.scale);
     this.list = make("ol", { class: "cards" });
     this.root = make("section", { class: "column" },
-      make("div", { class: "column-head" }, this.name, make("label", {}, side ? "Second system" : "First system", this.select)),
+      make("div", { class: "column-head" }, this.name, make("label", {}, side ? t("Second system") : t("First system"), this.select)),
       this.answer, this.words, this.along, this.list);
   }
 
@@ -218,11 +226,11 @@ class Column {
     this.offer(new Set([system]));
     this.root.setAttribute("aria-label", nameOf(system));
     this.name.textContent = nameOf(system);
-    this.heading.textContent = system ? "Start and end" : "How well it fits";
+    this.heading.textContent = system ? t("Start and end") : t("How well it fits");
     this.root.classList.add("waits");
     this.answer.replaceChildren();
     this.words.replaceChildren();
-    this.list.setAttribute("aria-label", `Best moments of ${nameOf(system)}`);
+    this.list.setAttribute("aria-label", t("Best moments of {name}", { name: nameOf(system) }));
     this.list.replaceChildren(...waiting(3));
   }
 
@@ -235,7 +243,7 @@ class Column {
     const parameters = { ...this.comparison.hooks.parametersOf(state), model: this.system, all: "", k: BEST, page_limit: BEST };
     this.query = parameters.query;
     // A trained system has streams of its own; the server would refuse.
-    this.skips = this.system && state.stream ? [`The filter “${streamName(state.stream)}” is for the usual search only.`] : [];
+    this.skips = this.system && state.stream ? [t("The filter “{name}” is for the usual search only.", { name: streamName(state.stream) })] : [];
     if (this.system) parameters.stream = "";
     this.fails = null;
     try {
@@ -277,16 +285,16 @@ class Column {
     this.root.classList.toggle("fails", Boolean(this.fails));
     if (this.fails) {
       this.answer.replaceChildren(make("div", { class: "fault", role: "alert" }, make("p", {}, this.fails),
-        make("button", { type: "button", click: () => this.comparison.again() }, "Try again")));
+        make("button", { type: "button", click: () => this.comparison.again() }, t("Try again"))));
       this.list.replaceChildren();
       return;
     }
     const { answer, word, doubt, notes } = this.reply;
-    const head = this.results.length ? sentence(word).slice(0, -1) : "Finds nothing for this query";
-    this.answer.replaceChildren(make("p", {}, sentence(doubt && this.results.length ? `${head}: ${doubt}` : head)),
+    const head = this.results.length ? sentence(term(word)).slice(0, -1) : t("Finds nothing for this query");
+    this.answer.replaceChildren(make("p", {}, sentence(doubt && this.results.length ? `${head}: ${term(doubt)}` : head)),
       ...[...notes, ...this.skips].filter((note) => note !== doubt).map((note) => make("p", {}, sentence(note))));
     this.along.hidden = !this.chosen;
-    this.words.replaceChildren(make("h3", {}, "Words that count"), ...this.#tokenWeights());
+    this.words.replaceChildren(make("h3", {}, t("Words that count")), ...this.#tokenWeights());
     const cards = this.results.map((result) => this.#card(result, answer));
     this.links = cards.map((card) => card.querySelector(".card-link"));
     this.list.replaceChildren(...cards);
@@ -294,8 +302,8 @@ class Column {
 
   #tokenWeights() {
     if (this.explanation?.heard) return tokenWeightParts({ heard: this.explanation.heard, said: [] });
-    const why = this.fault || (!this.explanation ? "Word weights belong to a moment, and none is selected."
-      : this.system ? "This system has no word weights." : "The usual search does not weigh words.");
+    const why = this.fault || (!this.explanation ? t("Word weights belong to a moment, and none is selected.")
+      : this.system ? t("This system has no word weights.") : t("The usual search does not weigh words."));
     return [make("p", { class: "quiet" }, why)];
   }
 
@@ -307,8 +315,8 @@ class Column {
     // That confidence was not measured is said once, above the list.
     if (result.confidence === null) card.querySelector(".badge").remove();
     card.querySelector(".card-head").after(
-      make("span", { class: "place" }, make("span", {}, span(result.start, result.end)), " ", make("span", {}, `score ${result.score.toFixed(3)}`)),
-      same ? make("span", { class: "badge same" }, `= ${same.rank}. of ${nameOf(other.system)}`) : "");
+      make("span", { class: "place" }, make("span", {}, span(result.start, result.end)), " ", make("span", {}, `${t("score")} ${number(result.score, 3)}`)),
+      same ? make("span", { class: "badge same" }, t("= {rank}. of {name}", { rank: same.rank, name: nameOf(other.system) })) : "");
     return card;
   }
 
@@ -343,7 +351,7 @@ class Column {
     const title = `${about.title || about.video_id}, ${span(about.start, about.end)}`;
     if (results.includes(about)) return `${about.rank}. ${title}`;
     const same = sameIn(results, about);
-    return `${title} (${same ? `here ${same.rank}.` : "not among the best here"})`;
+    return `${title} (${same ? t("here {rank}.", { rank: same.rank }) : t("not among the best here")})`;
   }
 
   /** The highest probability of start and end; 0 where there is none. */
@@ -362,8 +370,9 @@ class Column {
     const curves = Object.entries(curvesOf(this.explanation ?? {}));
     this.plot.hidden = !curves.length;
     if (curves.length) this.#plot(curves, top);
-    const scale = this.system ? `Full height: ${percentOf(top)}${curves.some(([, curve]) => curve.isShare) ? "; of a share, 100 %" : ""}.` : `The score of each place of the video${curves.length > 1 ? ", a curve for each of " : ": "}${curves.map(([name]) => streamName(name)).join(", ")}.`;
-    const none = this.fault || (this.explanation ? "This system finds no start and end in a video." : "No moment is selected.");
+    const scale = this.system ? curves.some(([, curve]) => curve.isShare) ? t("Full height: {percent}; of a share, 100 %.", { percent: percentOf(top) }) : t("Full height: {percent}.", { percent: percentOf(top) })
+      : t("The score of each place of the video: {streams}.|The score of each place of the video, a curve for each of {streams}.", { n: curves.length, streams: curves.map(([name]) => streamName(name)).join(", ") });
+    const none = this.fault || (this.explanation ? t("This system finds no start and end in a video.") : t("No moment is selected."));
     this.scale.replaceChildren(...(curves.length ? [...this.explanation.said, scale] : [none]).map((line) => make("p", {}, line)));
   }
 
@@ -383,16 +392,16 @@ class Column {
     this.plot.style.setProperty("--rows", curves.length);
     this.plot.replaceChildren(band, area, names,
       make("span", { class: "along-end", "aria-hidden": "true" }, make("span", {}, clock(0, 0)), make("span", {}, clock(until, 0))));
-    this.plot.setAttribute("aria-label", `Along ${clock(until, 0)} of video: ${curves.map(([name, curve]) => this.#highest(name, curve)).join("; ")}`);
+    this.plot.setAttribute("aria-label", t("Along {length} of video: {curves}", { length: clock(until, 0), curves: curves.map(([name, curve]) => this.#highest(name, curve)).join("; ") }));
   }
 
   #highest(name, { start, score }) {
     const at = score.reduce((best, one, row) => (one > score[best] ? row : best), 0);
-    return `${name} is highest at ${clock(start[at])}${this.system ? ` (${percentOf(score[at])})` : ""}`;
+    return `${t("{name} is highest at {time}", { name, time: clock(start[at]) })}${this.system ? ` (${percentOf(score[at])})` : ""}`;
   }
 }
 
-const percentOf = (share) => `${(100 * share).toFixed(share < 0.095 ? 1 : 0)} %`;
+const percentOf = (share) => `${number(100 * share, share < 0.095 ? 1 : 0)} %`;
 
 /** A step for each clip; of many clips the highest of neighbours. */
 function pathOf({ start, end, score }, height, bottom, until) {

@@ -1,5 +1,7 @@
 // A picture to search by: chosen, dropped or pasted, made small here before it is sent.
 
+import { t } from "./language.js";
+
 const MOST_SIDE = 768;
 const MOST_BYTES = 6 << 20;
 
@@ -10,8 +12,8 @@ export const pictureIn = (transfer) => [...(transfer?.files ?? [])].find((file) 
 export async function exampleOf(file) {
   const address = await smallOf(file);
   const data = address.slice(address.indexOf(",") + 1);
-  if (data.length * 0.75 > MOST_BYTES) throw new Error(`${file.name} is larger than 6 MB. Choose a smaller picture.`);
-  return { name: file.name || "the pasted picture", key: digestOf(data), data, address };
+  if (data.length * 0.75 > MOST_BYTES) throw new Error(t("{name} is larger than 6 MB. Choose a smaller picture.", { name: file.name }));
+  return { name: file.name || t("the pasted picture"), key: digestOf(data), data, address };
 }
 
 /** Upright and small, as JPEG; a file that this browser cannot read goes as it is, for the server may. */
@@ -32,7 +34,7 @@ async function smallOf(file) {
 const addressOf = (file) => new Promise((resolve, reject) => {
   const reader = new FileReader();
   reader.addEventListener("load", () => resolve(reader.result));
-  reader.addEventListener("error", () => reject(new Error(`${file.name} cannot be read.`)));
+  reader.addEventListener("error", () => reject(new Error(t("{name} cannot be read.", { name: file.name }))));
   reader.readAsDataURL(file);
 });
 

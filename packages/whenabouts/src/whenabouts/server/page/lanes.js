@@ -1,5 +1,6 @@
 // Who speaks and who is seen, below the time line: a lane a stream, a colour and a name a person.
 
+import { t, term } from "./language.js";
 import { clock, make } from "./words.js";
 
 // The colours of Okabe and Ito, which people of every colour vision tell apart; the text that is read on each.
@@ -21,7 +22,7 @@ export class Lanes {
   /** The streams of an answer of /api/videos/…/people; names are pressed where they may be changed. */
   show(streams, mayChange = false) {
     this.mayChange = mayChange;
-    this.streams = streams.filter(({ turns }) => turns.length).map(({ title, turns }) => ({ title, turns, colours: coloursOf(turns) }));
+    this.streams = streams.filter(({ turns }) => turns.length).map(({ title, turns }) => ({ title: term(title), turns, colours: coloursOf(turns) }));
     this.root.hidden = !this.streams.length;
     this.#redraw();
   }
@@ -44,25 +45,31 @@ export class Lanes {
     lane.append(...seen.slice(0, MOST_DRAWN).map((turn, place) => this.#turn(turn, rows[place], colours.get(turn.name))));
     const names = [...new Set(seen.map((turn) => turn.name))];
     const legend = make("p", { class: "lane-names" }, make("span", { class: "lane-title" }, `${title}: `), ...names.map((name) => this.#name(name, colours.get(name))));
-    if (seen.length > MOST_DRAWN) legend.append(` (the first ${MOST_DRAWN} of ${seen.length} turns; zoom in for the others)`);
+    if (seen.length > MOST_DRAWN) legend.append(` (${t("the first {n} of {all} turns; zoom in for the others", { n: MOST_DRAWN, all: seen.length })})`);
     return make("div", {}, lane, legend);
   }
 
   #turn(turn, row, [colour, text]) {
-    const share = (seconds) => 100 * Math.min(1, Math.max(0, (seconds - this.from) / (this.to - this.from)));
     const what = `${turn.name}, ${clock(turn.start)} – ${clock(turn.end)}`;
     const button = make("button", { type: "button", class: "turn", tabindex: -1, title: what, "aria-label": what, click: () => this.seek(turn.start) }, turn.name);
-    Object.assign(button.style, { left: `${share(turn.start)}%`, width: `${share(turn.end) - share(turn.start)}%`, background: colour, color: text });
+    Object.assign(button.style, { background: colour, color: text });
     button.style.setProperty("--row", String(row));
-    return button;
+    return placed(button, this.from, this.to, turn.start, turn.end);
   }
 
   #name(name, [colour]) {
     const sign = make("span", { class: "swatch", "aria-hidden": "true" });
     sign.style.background = colour;
     if (!this.mayChange) return make("span", { class: "lane-name" }, sign, name);
-    return make("button", { type: "button", class: "lane-name", title: "Name, merge or forget", click: () => this.who(name) }, sign, name);
+    return make("button", { type: "button", class: "lane-name", title: t("Name, merge or forget"), click: () => this.who(name) }, sign, name);
   }
+}
+
+/** An element that stands for [start, end) on a line from `from` to `to`. */
+export function placed(element, from, to, start, end) {
+  const share = (seconds) => 100 * Math.min(1, Math.max(0, (seconds - from) / (to - from)));
+  Object.assign(element.style, { left: `${share(start)}%`, width: `${share(end) - share(start)}%` });
+  return element;
 }
 
 /** A colour for each person, those who are there longest first. */
@@ -74,7 +81,7 @@ function coloursOf(turns) {
 }
 
 /** The row of each turn: the first one that is free, else the last. */
-function rowsOf(turns) {
+export function rowsOf(turns) {
   const until = [];
   return turns.map(({ start, end }) => {
     const free = until.findIndex((at) => at <= start);

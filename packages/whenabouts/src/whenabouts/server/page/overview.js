@@ -1,7 +1,8 @@
 // The whole video on one line: pictures, shots, all hits of the search, and the part that the time line below shows.
 
+import { t, term } from "./language.js";
 import { address, ask, ofVideo } from "./server.js";
-import { clock, counted, make, span } from "./words.js";
+import { clock, make, span } from "./words.js";
 
 // Pictures are as many as make a strip, not more than a server is asked for at once.
 const PICTURES = 10;
@@ -51,13 +52,13 @@ export class Overview {
       // For the mouse: by keys and by reading aloud the list of results says the same.
       const mark = this.#placed(make("span", {
         class: result.word === "unlikely" ? "hit dim" : "hit", "aria-hidden": "true",
-        title: `${span(result.start, result.end)}: ${result.word}${result.text ? `\n${result.text.slice(0, 160)}` : ""}`,
+        title: `${span(result.start, result.end)}: ${term(result.word)}${result.text ? `\n${result.text.slice(0, 160)}` : ""}`,
         click: () => this.open(result),
       }), result.start);
       mark.style.width = `max(6px, ${(100 * (result.end - result.start)) / this.duration}%)`;
       return mark;
     }));
-    this.told.textContent = found.length ? `${counted(found.length, "moment")} of this video answer.` : "";
+    this.told.textContent = found.length ? t("{n} moment of this video answers.|{n} moments of this video answer.", { n: found.length }) : "";
   }
 
   /** What the time line below shows, in seconds. */
@@ -71,7 +72,7 @@ export class Overview {
 
   setHead(seconds) {
     this.#placed(this.head, seconds);
-    this.root.setAttribute("aria-label", `The whole video, ${clock(this.duration, 0)} long; the player stands at ${clock(seconds, 0)}`);
+    this.root.setAttribute("aria-label", t("The whole video, {length} long; the player stands at {time}", { length: clock(this.duration, 0), time: clock(seconds, 0) }));
   }
 
   #placed(element, seconds) {

@@ -1,10 +1,16 @@
 // The page: everything shown follows from its address.
 
+import { learnAccess, may } from "./access.js";
+import { showChips } from "./chips.js";
+import { faultParts, headingOf, isPassing } from "./errors.js";
 import { exampleOf, pictureIn } from "./example.js";
-import { ask, copied } from "./server.js";
+import { Past } from "./history.js";
+import { offerLanguages, t, term } from "./language.js";
+import { conditionsOf, Library, showScope, TOGETHER } from "./library.js";
+import { ask } from "./server.js";
 import { Player } from "./player.js";
 import { previewOn, toggleLook } from "./preview.js";
-import { folded, keyOf, momentCard, videoCard, waiting } from "./results.js";
+import { folded, keyOf, momentCard, waiting } from "./results.js";
 import { counted, length, make, noTime, readClock, sentence, streamName } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
@@ -15,15 +21,18 @@ const PAGE = 24;
 const PLACES = 50;
 const CLOSEST = 3;
 const FILTERS = ["within", "stream", "model", "min", "after", "before", "where", "all", "check"];
-const EXAMPLES = ["like", "picture"];
+// What a question holds beside its words and the fields of the form; `in` are conditions of the library, a line each.
+const EXAMPLES = ["like", "picture", "in"];
+// All that makes a question; `literal` names the rules that are not to read it, with commas between.
+const QUESTION = ["q", ...EXAMPLES, ...FILTERS, "literal"];
 
 /**
  * The query and what is open; `v`, `s`, `e` are the open video and moment, `vs` two systems compared, `by` is "video"
  * where results are grouped by their videos, `c` is the id of the collection in their place ("all": the list of
- * collections). `like` is the
+ * collections), `a` the folder that is open where videos are added. `like` is the
  * moment that results are to be like, `picture` the key of the picture: the address does not hold the picture itself.
  */
-let state = { q: "", like: "", picture: "", v: "", s: null, e: null, vs: null, by: "", c: "" };
+let state = { q: "", like: "", picture: "", in: "", sort: "", within: "", v: "", s: null, e: null, vs: null, by: "", c: "", a: "" };
 /** The pictures that were chosen since the page was opened, by their keys. */
 const pictures = new Map();
 /** The answer on the page: its first page's fields, with `data` of all pages read so far. */
@@ -32,6 +41,8 @@ let pending = new AbortController();
 let waitsUntilAnswer = null;
 /** Whether the first result takes the focus once it is there: after Enter in the box. */
 let wantsFocus = false;
+/** Which chip takes the focus once the answer is there: after one was taken away. */
+let wantsChip = null;
 
 const player = new Player({
   changed: (start, end) => go({ s: start, e: end }, { replace: true, quiet: true }),
@@ -39,11 +50,28 @@ const player = new Player({
   open: (result) => go({ s: result.start, e: result.end }),
   onlyThis: (id) => go({ within: id, v: "", s: null, e: null }),
   say,
+  back: () => go({ v: "", s: null, e: null }),
+  searchAnew: () => { shown = null; go({ v: "", s: null, e: null }); },
   results: () => (shown?.isSearch ? shown.data : []),
   question: () => (state.like || state.picture
-    ? { moments: shown.data.map(keyOf).join(",") }
-    : { ...parametersOf(state), k: state.all ? "" : shown.data.length }),
+    ? { moments: (shown?.data ?? []).map(keyOf).join(",") }
+    : { ...parametersOf(state), k: state.all ? "" : shown?.data.length ?? "" }),
 });
+
+const library = new Library(byId("library"), {
+  go, say, again: () => void search(), openKey,
+  hrefOf: (id) => addressOf({ ...state, v: id, s: null, e: null }),
+});
+
+const past = new Past(byId("past"), byId("query"), {
+  linkTo: (question) => addressOf({ ...blank(), ...question }),
+  go: (question) => {
+    byId("query").focus();
+    wantsFocus = true;
+    go({ ...blank(), ...question });
+  },
+});
+const blank = () => ({ ...Object.fromEntries(QUESTION.map((name) => [name, ""])), v: "", s: null, e: null, vs: null, c: "", a: "" });
 
 // The address
 
@@ -51,22 +79,24 @@ function readAddress() {
   const given = new URLSearchParams(location.search);
   const seconds = (name) => readClock(given.get(name) ?? "");
   const read = { q: given.get("q") ?? "", v: given.get("v") ?? "", s: seconds("s"), e: seconds("e") };
-  for (const name of [...EXAMPLES, ...FILTERS]) read[name] = given.get(name) ?? "";
+  for (const name of [...EXAMPLES, ...FILTERS, "literal"]) read[name] = given.get(name) ?? "";
   read.c = given.get("c") ?? "";
+  read.a = given.get("a") ?? "";
+  read.sort = given.get("sort") ?? "";
   read.by = given.get("by") === "video" ? "video" : "";
   if (!(Number(read.min) > 0)) read.min = "";
   const vs = given.getAll("vs");
   read.vs = read.q.trim() && vs.length === 2 && vs[0] !== vs[1] ? vs : null;
   const strange = ["s", "e"].find((name) => given.has(name) && read[name] === null);
   if (strange) read.fault = noTime(given.get(strange));
-  else if (read.s !== null && read.e !== null && read.e <= read.s) read.fault = "The address names a moment that ends before it starts.";
+  else if (read.s !== null && read.e !== null && read.e <= read.s) read.fault = t("The address names a moment that ends before it starts.");
   if (read.s === null || read.e === null || read.e <= read.s) read.s = read.e = null;
   return read;
 }
 
 function addressOf(target) {
   const given = new URLSearchParams();
-  for (const name of ["q", ...EXAMPLES, ...FILTERS, "by", "c", "v"]) if (target[name]) given.set(name, target[name]);
+  for (const name of [...QUESTION, "sort", "by", "c", "a", "v"]) if (target[name]) given.set(name, target[name]);
   if (target.v && target.s !== null) {
     given.set("s", target.s.toFixed(3));
     given.set("e", target.e.toFixed(3));
@@ -94,6 +124,7 @@ async function follow(next, { focus = true } = {}) {
   fillForm();
   document.title = next.q ? `${next.q} – whenabouts` : "whenabouts";
   void showCollection(next, focus);
+  void showAdding(next, focus);
   document.body.classList.toggle("watching", Boolean(next.v));
   if (!next.v) {
     player.close();
@@ -102,10 +133,10 @@ async function follow(next, { focus = true } = {}) {
   if (next.vs || compared) void compare(focus && !next.v && !compared !== !next.vs);
   // The answer is not waited for: a link to a moment opens its video at once.
   // Nor is it searched for while a comparison stands in its place.
-  const answered = another && !next.c && (!next.vs || next.v) ? search() : Promise.resolve();
+  const answered = another && !next.c && !next.a && (!next.vs || next.v) ? search() : Promise.resolve();
   if (next.v) {
     const result = resultOf(next);
-    void player.open({ id: next.v, start: next.s, end: next.e, result, query: next.q, model: next.model, title: result?.title, fault: next.fault });
+    void player.open({ id: next.v, start: next.s, end: next.e, result, query: (!another && shown?.words) || next.q, model: next.model, title: result?.title, fault: next.fault });
     if (focus) byId("title").focus({ preventScroll: true });
     if (focus && matchMedia("(max-width: 75rem)").matches) window.scrollTo(0, 0);
   }
@@ -127,7 +158,7 @@ async function showCollection({ c, v }, focus) {
   const { Collections } = await import("./collections.js");
   collections ??= new Collections({
     go, say, linkTo: (to) => addressOf({ ...state, q: "", v: "", s: null, e: null, ...to }), copy,
-    blank: Object.fromEntries(["q", ...EXAMPLES, ...FILTERS].map((name) => [name, ""])),
+    blank: Object.fromEntries(QUESTION.map((name) => [name, ""])),
     search: async (question, signal) =>
       ((await ask("search", listOf({ ...state, ...question }), { signal })).data ?? []).map(keyOf),
   });
@@ -135,19 +166,74 @@ async function showCollection({ c, v }, focus) {
   if (focus && !v) byId("collections-title")?.focus();
 }
 
-async function copy(link) {
-  const whole = new URL(link, location.href).href;
-  await copied(whole).then(() => say("Link copied."), () => say(`The browser did not let the link be copied. It is: ${whole}`));
+/** Adding videos, in the place of results: a script of its own, for a server that may read folders. */
+let adding = null;
+async function showAdding({ a, v }, focus) {
+  byId("adding").hidden = !a;
+  document.body.classList.toggle("adding", Boolean(a));
+  if (!a) {
+    adding?.leave();
+    return;
+  }
+  document.title = `${t("Add videos")} – whenabouts`;
+  const { Adding } = await import("./adding.js");
+  adding ??= new Adding({ go, say, changed, linkTo: (to) => addressOf({ ...state, q: "", v: "", s: null, e: null, ...to }) });
+  await adding.show(a);
+  if (focus && !v && !byId("adding").contains(document.activeElement)) byId("adding-title")?.focus();
+}
+
+/** The corpus has changed: lists and numbers are read again when they are shown next. */
+function changed() {
+  shown = null;
+  stats = null;
+  byId("by-video").hidden = true;
+}
+
+/** Take the open video out of the corpus, once a person has said so twice. */
+async function removeOpen() {
+  const { v } = state;
+  const message = byId("message");
+  if (!confirm(t("Remove “{name}” from the corpus? Its file stays, and is not indexed again by itself.", { name: byId("title").textContent }))) return;
+  byId("remove").disabled = true;
+  message.textContent = t("Removing…");
+  try {
+    const { removeVideo } = await import("./adding.js");
+    await removeVideo(v);
+    changed();
+    say(t("The video is removed from the corpus; its file stays."));
+    if (state.v === v) go({ v: "", s: null, e: null });
+  } catch (error) {
+    message.textContent = error.message;
+  } finally {
+    byId("remove").disabled = false;
+  }
+}
+
+/** What only a server that may add videos has. */
+async function offerAdding() {
+  const { adds } = await statsOnce();
+  byId("to-adding").hidden = byId("remove").hidden = !adds;
+}
+
+async function copy(link, button) {
+  const { copyLink } = await import("./link.js");
+  await copyLink(link, button, say);
+}
+
+/** Copy a link to what is open: the moment, the collection, or the search. */
+function copyThis() {
+  if (player.isOpen) void player.copyLink();
+  else if (state.picture) say(t("No link holds a picture."));
+  else void copy(addressOf(state), state.c ? document.querySelector("#collections [aria-keyshortcuts=c]") : byId("copy-search"));
 }
 
 /** Keep the question that is answered here, under its own words. */
 async function saveThis() {
   const { saveSearch } = await import("./collections.js");
-  const question = Object.fromEntries(["q", ...FILTERS].filter((name) => state[name]).map((name) => [name, state[name]]));
   try {
-    await saveSearch(state.q.trim().slice(0, 200), question, shown.data.map(keyOf));
-    byId("save-search").textContent = "Saved";
-    say("The search is saved; Collections lists it.");
+    await saveSearch(state.q.trim().slice(0, 200), questionAsked(), shown.data.map(keyOf));
+    byId("save-search").textContent = t("Saved");
+    say(t("The search is saved; Collections lists it."));
   } catch (error) {
     showFault(error, saveThis);
   }
@@ -161,7 +247,7 @@ async function compare(focus) {
     fetching ??= import("./compare.js").then((script) => script.opened(hooks));
     comparison = await fetching;
   } catch {
-    showFault(new Error("The comparison could not be loaded. Is `whenabouts serve` still running?"), () => location.reload());
+    showFault(new Error(t("The comparison could not be loaded. Is `whenabouts serve` still running?")), () => location.reload());
     return;
   }
   document.body.classList.toggle("comparing", Boolean(state.vs));
@@ -169,7 +255,12 @@ async function compare(focus) {
   if (focus && !state.vs) byId(byId("compare").hidden ? "results" : "compare").focus();
 }
 
-const questionOf = (of) => JSON.stringify(["q", ...EXAMPLES, ...FILTERS].map((name) => of[name] ?? ""));
+const isSearch = (of) => Boolean(of.q.trim() || of.like || of.picture);
+
+const questionOf = (of) => JSON.stringify([...QUESTION, ...(isSearch(of) ? [] : ["sort"])].map((name) => of[name] ?? ""));
+/** The question that is open, without an example. */
+const questionAsked = () => Object.fromEntries(["q", "in", ...FILTERS, "literal"].filter((name) => state[name]).map((name) => [name, state[name]]));
+const literalOf = (of) => (of.literal ? of.literal.split(",") : []);
 
 /** The result that the open moment came from: the same video, most of the time shared. */
 function resultOf(of) {
@@ -188,7 +279,7 @@ function resultOf(of) {
 
 function parametersOf(of) {
   return {
-    query: of.q, like: of.like, picture: pictures.get(of.picture)?.data ?? "", within: of.within, stream: of.stream, model: of.model, after: of.after, before: of.before, where: of.where, all: of.all,
+    query: of.q, like: of.like, picture: pictures.get(of.picture)?.data ?? "", within: of.within.split(TOGETHER).filter(Boolean), stream: of.stream, model: of.model, after: of.after, before: of.before, where: [of.where, ...conditionsOf(of.in)].filter(Boolean), all: of.all, literal: literalOf(of),
     min_confidence: of.min ? String(Number(of.min) / 100) : "",
   };
 }
@@ -201,22 +292,24 @@ async function search() {
   const { signal } = pending;
   const mine = state;
   const before = shown;
-  shown = { question: questionOf(mine), isSearch: Boolean(mine.q.trim() || mine.like || mine.picture), data: [] };
+  shown = { question: questionOf(mine), isSearch: isSearch(mine), data: [] };
   showWaiting();
   try {
-    await (shown.isSearch ? searchMoments(mine, signal) : listVideos(signal));
+    await (shown.isSearch ? searchMoments(mine, signal) : listVideos(mine, signal));
+    if (signal.aborted) return;
+    if (wantsChip !== null && shown.isSearch) ([...byId("understood").querySelectorAll("button")].at(wantsChip) ?? links()[0] ?? byId("results")).focus();
     if (wantsFocus && document.activeElement === byId("query")) (links()[0] ?? byId("results")).focus({ preventScroll: true });
   } catch (error) {
     if (error.name !== "AbortError") showFault(error);
-    if (error.status === 0) keep(before);
+    if (isPassing(error)) keep(before);
   } finally {
-    if (!signal.aborted) wantsFocus = false;
+    if (!signal.aborted) [wantsFocus, wantsChip] = [false, null];
     if (!signal.aborted) byId("results").removeAttribute("aria-busy");
   }
 }
 
 async function searchMoments(mine, signal) {
-  if (mine.picture && !pictures.has(mine.picture)) throw new Error("An address does not hold the picture. Choose it again, or leave it out.");
+  if (mine.picture && !pictures.has(mine.picture)) throw new Error(t("An address does not hold the picture. Choose it again, or leave it out."));
   const reply = await ask("search", listOf(mine), { signal, onWait: sayBusy });
   if (signal.aborted) return;
   const measured = mine.model || mine.like || mine.picture ? null : reply.calibration ?? (await statsOnce()).calibration;
@@ -224,6 +317,7 @@ async function searchMoments(mine, signal) {
   showRates(measured);
   Object.assign(shown, reply, { data: reply.data ?? [], question: shown.question });
   showAnswer();
+  if (mine.q.trim() && !mine.like && !mine.picture) past.remember(questionAsked());
   void offerComparison();
   if (state.v) bindOpen();
 }
@@ -234,8 +328,8 @@ function keep(before) {
   const { question } = shown;
   shown = { ...before, question };
   if (before.isSearch) showCards();
-  else showVideos();
-  line(before.query ? `These are still the results for “${before.query}”.` : "These are the videos as they were listed before.");
+  else library.reveal();
+  line(before.query ? t("These are still the results for “{query}”.", { query: before.query }) : t("These are the videos as they were listed before."));
 }
 
 /** Numbers of this corpus; none where the server does not tell them. */
@@ -260,13 +354,13 @@ async function openComparison() {
 /** How often answers are wrong here, where people's questions have measured it: made ones are easier than theirs. */
 function showRates(reply) {
   if (reply?.questions === "made of the corpus") reply = null;
-  const share = (rate) => `${Math.round(100 * rate.rate)}\u00a0% (${Math.round(100 * rate.low)} to ${Math.round(100 * rate.high)}\u00a0%)`;
+  const share = (rate) => t("{rate}\u00a0% ({low} to {high}\u00a0%)", Object.fromEntries(["rate", "low", "high"].map((name) => [name, Math.round(100 * rate[name])])));
   const [alarms, misses] = [reply?.false_alarm_rate, reply?.miss_rate];
   const parts = [];
-  if (alarms?.of) parts.push(`of unrelated queries, ${share(alarms)} are called a match`);
-  if (misses?.of) parts.push(`of queries that have an answer here, ${share(misses)} are called “nothing like it”`);
+  if (alarms?.of) parts.push(t("of unrelated queries, {share} are called a match", { share: share(alarms) }));
+  if (misses?.of) parts.push(t("of queries that have an answer here, {share} are called “nothing like it”", { share: share(misses) }));
   byId("rates").hidden = parts.length === 0;
-  byId("rates").textContent = `How often that is wrong: ${parts.join("; ")}.`;
+  byId("rates").textContent = t("How often that is wrong: {shares}.", { shares: parts.join("; ") });
 }
 
 /** A moment that was opened before the answer came: now it is known which result it is. */
@@ -292,33 +386,36 @@ function showReasons() {
   const some = [...byId("reasons").children].some((paragraph) => !paragraph.hidden && paragraph.textContent);
   const notes = byId("notes").hidden ? 0 : byId("notes").children.length;
   byId("reasons-open").hidden = !some;
-  byId("reasons-open").textContent = notes ? counted(notes, "note") : "why?";
+  byId("reasons-open").textContent = notes ? counted(notes, "note") : t("why?");
   byId("reasons").hidden = !some || byId("reasons-open").getAttribute("aria-expanded") !== "true";
 }
 
-async function listVideos(signal, pageToken = "") {
-  const reply = await ask("videos", { page_limit: 50, page_token: pageToken }, { signal, onWait: sayBusy });
+async function listVideos(mine, signal) {
+  const reply = await library.show(mine, { signal, onWait: sayBusy });
   if (signal.aborted) return;
-  const videos = reply.data;
-  shown.data.push(...videos);
-  shown.page_info = reply.page_info;
-  const total = reply.page_info?.total_results ?? shown.data.length;
-  if (!shown.data.length) {
-    head("Nothing is in this corpus yet.", "Put videos in with `whenabouts index FOLDER --corpus DIR`, then reload this page.");
+  shown.data = reply.data;
+  byId("cards").replaceChildren();
+  const listed = reply.page_info?.total_results ?? shown.data.length;
+  const total = reply.total ?? listed;
+  if (!total) {
+    showEmpty(t("Put videos in with `whenabouts index FOLDER --corpus DIR`, then reload this page."));
   } else {
-    const titles = Object.values(reply.stream_titles ?? {}).join(" and ");
-    head(`Search ${counted(total, "video")}`, titles ? `${sentence(titles).slice(0, -1)} are searched.` : "");
+    const titles = Object.values(reply.stream_titles ?? {}).map((title) => term(title)).join(` ${t("and")} `);
+    head(mine.in ? t("Search {part} of {n} video|Search {part} of {n} videos", { part: listed, n: total }) : t("Search {n} video|Search {n} videos", { n: total }),
+      titles ? t("{streams} are searched.", { streams: sentence(titles).slice(0, -1) }) : "");
   }
   const { choices = {} } = await statsOnce();
   if (signal.aborted) return;
   showNotes(Object.values(choices));
-  showVideos();
 }
 
-function showVideos() {
-  const cards = shown.data.map((video) => videoCard(video, addressOf({ ...state, v: video.video_id, s: null, e: null })));
-  byId("cards").replaceChildren(...cards);
-  byId("more").hidden = !shown.page_info?.next_page_token;
+/** An empty corpus: what fills it, here or in a terminal. */
+async function showEmpty(otherwise) {
+  const mine = shown;
+  const { adds } = await statsOnce();
+  if (mine !== shown) return;
+  head(t("Nothing is in this corpus yet."), adds ? t("Choose a folder of the server; a plan shows first how long it takes.") : otherwise);
+  byId("add-first").hidden = !adds;
 }
 
 async function more() {
@@ -329,15 +426,11 @@ async function more() {
   const before = shown.data.length;
   byId("more").disabled = true;
   try {
-    if (shown.isSearch) {
-      const reply = await ask("search", { ...listOf(state), page_token: token }, { signal, onWait: sayBusy });
-      shown.data.push(...(reply.data ?? []));
-      shown.page_info = reply.page_info;
-      showCards();
-      say(`${counted(shown.data.length - before, "more result")}.`);
-    } else {
-      await listVideos(signal, token);
-    }
+    const reply = await ask("search", { ...listOf(state), page_token: token }, { signal, onWait: sayBusy });
+    shown.data.push(...(reply.data ?? []));
+    shown.page_info = reply.page_info;
+    showCards();
+    say(`${counted(shown.data.length - before, "more result")}.`);
     markOpen();
     (links()[first] ?? links().at(-1))?.focus();
   } catch (error) {
@@ -362,19 +455,20 @@ function head(answer, beside = "", beneath = "") {
 function showWaiting() {
   byId("results").setAttribute("aria-busy", "true");
   byId("results").dataset.answer = "";
-  byId("save-search").textContent = "Save search";
-  for (const id of ["fault", "rates", "checked", "notes", "tail", "more", "by-video", "save-search"]) byId(id).hidden = true;
-  byId("answer").textContent = shown.isSearch ? "Searching…" : "";
+  byId("save-search").textContent = t("Save search");
+  for (const id of ["fault", "rates", "checked", "notes", "tail", "more", "by-video", "save-search", "copy-search", "add-first", "understood"]) byId(id).hidden = true;
+  byId("answer").textContent = shown.isSearch ? t("Searching…") : "";
   byId("beneath").textContent = "";
   line("");
   showReasons();
-  if (!shown.isSearch) byId("compare").hidden = true;
+  if (shown.isSearch) library.hide();
+  else byId("compare").hidden = true;
   // Grey cards only where the answer takes long enough to be waited for.
   clearTimeout(waitsUntilAnswer);
   const mine = shown;
   byId("cards").replaceChildren();
   waitsUntilAnswer = setTimeout(() => {
-    if (mine === shown && byId("results").hasAttribute("aria-busy")) byId("cards").replaceChildren(...waiting(4));
+    if (mine === shown && byId("library").hidden && byId("results").hasAttribute("aria-busy")) byId("cards").replaceChildren(...waiting(4));
   }, 150);
 }
 
@@ -384,50 +478,60 @@ function showAnswer() {
   const pool = shown.search_pool ?? {};
   const searched = Number.isFinite(pool.total_count)
     ? `${counted(pool.total_count, "video")}${pool.total_duration ? ` (${length(pool.total_duration)})` : ""}` : "";
-  const looked = shown.searched ? sentence(shown.searched.text) : "";
+  const looked = shown.searched ? sentence(term(shown.searched.text)) : "";
   const leftOut = Object.values(shown.searched?.not_searched ?? {}).some(Boolean);
-  const coverage = coverageOf(shown.searched, searched);
+  const coverage = coverageOf(shown.searched, searched, pool.total_count);
   if (pool.total_count === 0) {
-    head("Nothing is in this corpus yet.", "Put videos in with `whenabouts index FOLDER --corpus DIR`, then search again.");
+    showEmpty(t("Put videos in with `whenabouts index FOLDER --corpus DIR`, then search again."));
   } else if (shown.like && data.length) {
-    const told = { match: "The first is likely to show the same video.", no_match: "None is likely to show the same video." }[answer] ?? sentence(doubt);
-    head([state.q.trim(), `${state.q.trim() ? "like" : "Like"} ${nameOfExample()}`].filter(Boolean).join(", "), told, looked);
+    const told = { match: t("The first is likely to show the same video."), no_match: t("None is likely to show the same video.") }[answer] ?? sentence(term(doubt));
+    head([state.q.trim(), `${state.q.trim() ? t("like") : t("Like")} ${nameOfExample()}`].filter(Boolean).join(", "), told, looked);
   } else if (answer === "match" && shown.places) {
-    head(`Said in ${counted(shown.places.total, "place")}`, `In order of time. ${coverage}`, looked);
+    head(t("Said in {n} place|Said in {n} places", { n: shown.places.total }), `${t("In order of time.")} ${coverage}`, looked);
   } else if (answer === "match") {
-    head(sentence(shown.word).slice(0, -1), coverage, looked);
+    head(sentence(term(shown.word)).slice(0, -1), coverage, looked);
   } else if (answer === "unsure") {
-    head("Maybe", `${sentence(doubt || "how sure it is has not been measured")} ${coverage}`.trim(),
-      `These moments come closest${leftOut || !searched ? "" : ` in ${searched}`}. ${looked}`.trim());
+    head(t("Maybe"), `${sentence(term(doubt) || t("how sure it is has not been measured"))} ${coverage}`.trim(),
+      `${leftOut || !searched ? t("These moments come closest.") : t("These moments come closest in {videos}.", { videos: searched })} ${looked}`.trim());
   } else {
-    const where = filtered(state) ? "what the filters leave" : searched || "this corpus";
-    const titles = Object.keys(shown.searched?.streams ?? {}).map(streamName).join(" and ");
-    head(leftOut && titles ? `Nothing like it in the ${titles}` : "Nothing like it", data.length
-      ? `Nothing in ${where} is likely to be right. The closest moments:`
-      : `Nothing was found in ${where}.`, looked);
+    const where = filtered(state) || narrowed() ? t("what the filters leave") : searched || t("this corpus");
+    const titles = Object.keys(shown.searched?.streams ?? {}).map(streamName).join(` ${t("and")} `);
+    head(leftOut && titles ? t("Nothing like it in the {streams}", { streams: titles }) : t("Nothing like it"), data.length
+      ? t("Nothing in {where} is likely to be right. The closest moments:", { where })
+      : t("Nothing was found in {where}.", { where }), looked);
   }
   const notes = (shown.notes ?? []).filter((note) => note !== doubt);
   showNotes(notes);
   byId("checked").hidden = !shown.check?.moments;
-  byId("checked").textContent = shown.check?.moments ? `Looked at twice: ${shown.check.line}.` : "";
+  byId("checked").textContent = shown.check?.moments ? t("Looked at twice: {how}.", { how: shown.check.line }) : "";
   byId("save-search").hidden = !state.q.trim();
+  byId("copy-search").hidden = Boolean(state.picture);
+  showChips(byId("understood"), shown.understood ?? [], literalOf(state), (literal) => {
+    wantsChip = [...byId("understood").querySelectorAll("button")].indexOf(document.activeElement);
+    go({ literal: literal.join(","), v: "", s: null, e: null });
+  });
   showReasons();
   showCards();
 }
 
 /** How many videos an answer speaks for: "3 of 8 videos searched". */
-function coverageOf(coverage, all) {
-  if (!coverage) return all && `${all} searched`;
+function coverageOf(coverage, all, total) {
+  if (!coverage) return all && t("{videos} searched", { videos: all });
   const without = coverage.nothing_to_find ?? 0;
-  return without ? `${coverage.videos - without} of ${counted(coverage.videos, "video")} searched` : `${all || counted(coverage.videos, "video")} searched`;
+  const videos = narrowed() ? total ?? coverage.videos : coverage.videos;
+  return without || videos > coverage.videos ? t("{part} of {n} video searched|{part} of {n} videos searched", { part: coverage.videos - without, n: videos })
+    : t("{videos} searched", { videos: all || counted(coverage.videos, "video") });
 }
 
 /** What changes when more is looked for that is like a moment: words and what an example cannot have go. */
 const alike = (moment) => ({ q: "", like: moment, picture: "", model: "", min: "", all: "", vs: null, v: "", s: null, e: null });
 
-const nameOfExample = () => (state.picture ? pictures.get(state.picture)?.name ?? "the picture" : shown.like);
+const nameOfExample = () => (state.picture ? pictures.get(state.picture)?.name ?? t("the picture") : shown.like);
 
-const filtered = (of) => FILTERS.some((name) => !["all", "check"].includes(name) && of[name]);
+/** Whether the question itself says in which videos to look. */
+const narrowed = () => (shown.understood ?? []).some(({ name }) => ["in", "outside", "recorded"].includes(name));
+
+const filtered = (of) => of.in || FILTERS.some((name) => !["all", "check"].includes(name) && of[name]);
 
 /** What is likely is shown; what is hardly ever right is behind one more click. */
 function showCards() {
@@ -440,7 +544,7 @@ function showCards() {
   const linkTo = (row) => ({ ...data[row], title: data[row].title || data[row].video_id, key: keyOf(data[row]), href: hrefOf(data[row]) });
   const rows = folded(data, state.by === "video");
   const cards = rows.map(({ row, doubles, others }, place) => momentCard(data[row], {
-    query: state.q, isPlace: Boolean(shown.places || shown.like), dim: answer === "no_match" || data[row].word === "unlikely",
+    query: shown.words || state.q, relation: shown.understood?.find(({ name }) => name === "after" || name === "before")?.name, isPlace: Boolean(shown.places || shown.like), dim: answer === "no_match" || data[row].word === "unlikely",
     place: place + 1, doubles: doubles.map(linkTo), others: others.map(linkTo), href: hrefOf(data[row]),
     likeHref: addressOf({ ...state, ...alike(keyOf(data[row])) }),
   }));
@@ -452,7 +556,7 @@ function showCards() {
   const behind = tail.filter(Boolean).length;
   byId("tail").hidden = behind === 0;
   const total = shown.page_info.total_results - data.length + behind;
-  byId("tail-label").textContent = `${total} more that are hardly ever right`;
+  byId("tail-label").textContent = t("{n} more that are hardly ever right", { n: total });
   showMore();
 }
 
@@ -468,12 +572,16 @@ function showFault(fault, again = search) {
   if (again === search) {
     byId("cards").replaceChildren();
     line("");
-    byId("answer").textContent = fault.status === 0 ? "No answer" : fault.status === 429 ? "Too busy" : "That did not work";
+    byId("answer").textContent = headingOf(fault);
     byId("beneath").textContent = "";
   }
-  byId("fault-text").textContent = fault.message;
+  const isStale = fault.code === "invalid_page_token";
+  byId("fault").replaceChildren(...faultParts(fault, {
+    [isStale ? t("Search again") : t("Try again")]: isStale ? search : again,
+    [t("Search what is left")]: fault.code === "model_missing" && state.stream ? () => go({ stream: "" }) : null,
+    [t("Clear filters")]: fault.status === 404 && filtered(state) ? () => byId("filters-clear").click() : null,
+  }));
   byId("fault").hidden = false;
-  byId("fault-again").onclick = () => void again();
 }
 
 let countdown = 0;
@@ -483,10 +591,10 @@ function sayBusy(seconds, why) {
   const tell = () => {
     const left = Math.ceil((until - Date.now()) / 1000);
     if (left <= 0 || !byId("results").hasAttribute("aria-busy")) clearInterval(countdown);
-    else line(`${why} Trying again in ${left} s.`);
+    else line(`${why} ${t("Trying again in {seconds} s.", { seconds: left })}`);
   };
   tell();
-  say(`${why} Trying again in ${seconds} seconds.`);
+  say(`${why} ${t("Trying again in {n} second.|Trying again in {n} seconds.", { n: seconds })}`);
   countdown = setInterval(tell, 250);
 }
 
@@ -499,10 +607,11 @@ function fillForm() {
   for (const name of FILTERS) byId(name).value = state[name] || (name === "min" ? "0" : "");
   for (const name of ["stream", "model", "check"]) {
     if (!state[name] || byId(name).value === state[name]) continue;
-    byId(name).append(make("option", { value: state[name] }, name === "check" ? "yes" : streamName(state[name])));
+    byId(name).append(make("option", { value: state[name] }, name === "check" ? t("yes") : streamName(state[name])));
     byId(name).value = state[name];
   }
   if (state.where) byId("who").hidden = false;
+  showScope(byId("scope"), state, go);
   showMin();
   showExample();
   const on = FILTERS.filter((name) => state[name]).length;
@@ -514,7 +623,7 @@ function showExample() {
   byId("example").hidden = !(state.like || state.picture);
   byId("example-image").hidden = !chosen;
   if (chosen) byId("example-image").src = chosen.address;
-  byId("example-name").textContent = `like ${chosen?.name ?? (state.like || "a picture")}`;
+  byId("example-name").textContent = `${t("like")} ${chosen?.name ?? (state.like || t("a picture"))}`;
 }
 
 async function searchByPicture(file) {
@@ -531,7 +640,7 @@ async function searchByPicture(file) {
 function searchByFile(given) {
   const file = pictureIn(given);
   if (file) void searchByPicture(file);
-  else if (given.files.length) showFault(new Error(`${given.files[0].name} is no picture. Take a JPEG, PNG or WebP.`), () => byId("picture").click());
+  else if (given.files.length) showFault(new Error(t("{name} is no picture. Take a JPEG, PNG or WebP.", { name: given.files[0].name })), () => byId("picture").click());
 }
 
 function listenToPictures() {
@@ -553,7 +662,7 @@ function listenToPictures() {
 
 function showMin() {
   const least = Number(byId("min").value);
-  byId("min-shown").textContent = least ? `${least} %` : "any";
+  byId("min-shown").textContent = least ? `${least} %` : t("any");
 }
 
 // Results: which is open, and going from one to the next
@@ -609,10 +718,12 @@ function openLink(link, options) {
 
 function submit(event) {
   event?.preventDefault();
-  const changes = { q: byId("query").value.trim(), v: "", s: null, e: null, c: "" };
+  const changes = { q: byId("query").value.trim(), v: "", s: null, e: null, c: "", a: "" };
   for (const name of FILTERS) changes[name] = byId(name).value.trim();
   if (changes.min === "0") changes.min = "";
   if (!changes.q) changes.vs = null;
+  if (changes.q !== state.q) changes.literal = "";
+  past.close();
   const same = questionOf({ ...state, ...changes }) === shown?.question;
   // Enter leads to the results: from there keys go from one to the next.
   wantsFocus = Boolean(event) && document.activeElement === byId("query");
@@ -656,6 +767,8 @@ function groupByVideo() {
 const KEYS = {
   "/": () => { byId("query").focus(); byId("query").select(); },
   "?": () => byId("keys").showModal(),
+  c: copyThis,
+  u: () => byId("understood").hidden ? false : byId("understood").querySelector("button").focus(),
   j: () => step(1),
   k: () => step(-1),
   g: () => byId("by-video").hidden ? false : groupByVideo(),
@@ -672,9 +785,10 @@ const PLAYER_KEYS = {
   ".": () => player.frame(1),
   "<": () => player.faster(-1),
   ">": () => player.faster(1),
+  p: () => player.chapter(-1),
+  n: () => player.chapter(1),
   f: () => byId("cues").hidden ? false : byId("cue-find").focus(),
-  b: () => void player.collect(),
-  c: () => void player.copyLink(),
+  b: () => may("collect") ? void player.collect() : false,
   x: () => void player.cut(),
   w: () => void player.why(),
   e: () => { byId("export").open = true; byId("export").querySelector("summary").focus(); },
@@ -684,7 +798,8 @@ function key(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || document.querySelector("dialog[open]")) return;
   const at = event.target;
   const types = at.matches?.("input:not([type=range], [type=radio]), select, textarea");
-  if (event.key === "Escape" && at === byId("query")) return;
+  if (event.key === "Escape" && at === byId("query")) { past.close(); return; }
+  if (event.key === "ArrowDown" && at === byId("query") && !at.value && past.open({ focus: true })) { event.preventDefault(); return; }
   if (event.key === "ArrowDown" && at === byId("query") && links().length) {
     event.preventDefault();
     links()[0].focus();
@@ -737,11 +852,20 @@ function listen() {
   byId("compare").addEventListener("click", () => void openComparison());
   byId("by-video").addEventListener("click", groupByVideo);
   byId("save-search").addEventListener("click", () => void saveThis());
+  byId("copy-search").addEventListener("click", () => void copy(addressOf({ ...state, v: "", s: null, e: null }), byId("copy-search")));
   byId("to-collections").addEventListener("click", (event) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
-    go({ c: "all", v: "", s: null, e: null });
+    go({ c: "all", a: "", v: "", s: null, e: null });
   });
+  for (const id of ["to-adding", "add-first"]) {
+    byId(id).addEventListener("click", (event) => {
+      if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+      event.preventDefault();
+      go({ a: "all", c: "", v: "", s: null, e: null });
+    });
+  }
+  byId("remove").addEventListener("click", () => void removeOpen());
   byId("reasons-open").addEventListener("click", () => {
     const isOpen = byId("reasons-open").getAttribute("aria-expanded") === "true";
     byId("reasons-open").setAttribute("aria-expanded", String(!isOpen));
@@ -751,6 +875,7 @@ function listen() {
   byId("close").addEventListener("click", () => go({ v: "", s: null, e: null }));
   byId("previous").addEventListener("click", () => step(-1));
   byId("next").addEventListener("click", () => step(1));
+  offerLanguages(byId("language"));
   byId("keys-open").addEventListener("click", () => byId("keys").showModal());
   document.addEventListener("click", clickLink);
   document.addEventListener("click", (event) => {
@@ -767,5 +892,6 @@ function listen() {
 }
 
 listen();
-if (!readAddress().q && !readAddress().like && !readAddress().v) byId("query").focus({ preventScroll: true });
-void follow(readAddress(), { focus: false });
+void learnAccess();
+if (!["q", "like", "v", "c", "a"].some((name) => readAddress()[name])) byId("query").focus({ preventScroll: true });
+void follow(readAddress(), { focus: false }).then(offerAdding);

@@ -1,5 +1,6 @@
 // Who somebody is: naming a person, merging two, forgetting one. The server says whether it may be changed here.
 
+import { t } from "./language.js";
 import { ask, fetched } from "./server.js";
 import { make } from "./words.js";
 
@@ -43,7 +44,7 @@ async function change(action, body) {
     return true;
   } catch (fault) {
     byId("person-merge").hidden = fault.code !== "name_taken";
-    tell(fault.code === "name_taken" ? `${body.name} is somebody already. Are the two one person?` : fault.message, true);
+    tell(fault.code === "name_taken" ? t("{name} is somebody already. Are the two one person?", { name: body.name }) : fault.message, true);
     return false;
   }
 }
@@ -71,7 +72,7 @@ async function undo() {
 }
 
 async function forget() {
-  if (!confirm(`Erase every clip and vector of ${person}? This cannot be undone.`)) return;
+  if (!confirm(t("Erase every clip and vector of {name}? This cannot be undone.", { name: person }))) return;
   if (await change("forget", { person })) byId("person").close();
 }
 

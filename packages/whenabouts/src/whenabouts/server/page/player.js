@@ -1,12 +1,14 @@
 // One moment of one video: played, its borders moved, its words read, taken away.
 
-import { address, ask, clipOf, copied, download, Fault, fetched, ofVideo } from "./server.js";
+import { faultParts, toldOf } from "./errors.js";
+import { language, number, t, term } from "./language.js";
+import { address, ask, clipOf, download, Fault, fetched, ofVideo } from "./server.js";
 import { Lanes } from "./lanes.js";
 import { Overview } from "./overview.js";
 import { Beat, Timeline, curvesOf } from "./timeline.js";
-import { keyOf } from "./results.js";
+import { keyOf, pathOf } from "./results.js";
 import { Transcript } from "./transcript.js";
-import { clock, counted, day, length, make, noTime, readClock, span } from "./words.js";
+import { clock, day, length, make, noTime, readClock, span } from "./words.js";
 
 const byId = (id) => document.getElementById(id);
 // A film that no browser plays is made playable in pieces of so many seconds, as they are reached.
@@ -14,7 +16,10 @@ const PIECE_SECONDS = 60;
 const SPEEDS = [0.25, 0.5, 1, 1.25, 1.5, 2, 4];
 
 export class Player {
-  /** `hooks`: changed(start, end), linkTo(moment), open(result), onlyThis(id), say(text), results(), question(). */
+  /**
+   * `hooks`: changed(start, end), linkTo(moment), open(result), onlyThis(id), say(text), results(), question(), back() to
+   * the results, searchAnew().
+   */
   constructor(hooks) {
     this.hooks = hooks;
     this.root = byId("player");
@@ -61,6 +66,10 @@ export class Player {
     const until = end ?? from + 5;
     const info = same ? this.info : null;
     this.opened = { id, query, model, result };
+    this.again = () => {
+      this.isWhole = false; // its record is read anew
+      return this.open({ id, start, end, result, query, model, title });
+    };
     this.info = info;
     Object.assign(this, { start: from, end: until, given: start !== null });
     this.root.hidden = false;
@@ -82,6 +91,7 @@ export class Player {
     await Promise.all([
       same ? this.timeline.setCurves(this.curves) : this.#curves(signal), this.#words(from, signal),
       same ? null : this.#people(signal), same ? null : this.#hits(signal),
+      same ? null : this.#marks(signal),
     ]);
     this.isWhole ||= !signal.aborted;
   }
@@ -104,14 +114,53 @@ export class Player {
     this.curves = {};
     this.transcript.forget();
     this.isWhole = false;
-    byId("subtitle").textContent = "";
-    byId("unplayable").hidden = true;
+    byId("subtitle").textContent = byId("indexed").textContent = "";
+    this.#clearFault();
     this.lanes.show([]);
+    this.marks?.forget();
   }
 
   #refuse(error) {
-    this.#tell(error instanceof Fault ? error.message : String(error), true);
     this.#drop();
+    byId("screen").className = "screen empty";
+    this.#fault(error instanceof Fault ? error : new Fault(500, String(error)), this.again);
+  }
+
+  /** In the place of pictures: what went wrong, what to do, and ways back. `again` tries once more. */
+  #fault(fault, again) {
+    const isGone = fault.code === "no_such_video";
+    const place = fault.code.startsWith("video_") ? this.info?.place : null;
+    const parts = faultParts(fault, {
+      [t("Search again")]: isGone ? () => this.hooks.searchAnew() : null,
+      [t("Try again")]: isGone ? null : again,
+      [t("Show the folder")]: place ? () => this.#showPlace(place) : null,
+      [t("Download the file")]: fault.code === "unreadable_video" ? () => this.#takeFile() : null,
+      [t("Back to the results")]: () => this.hooks.back(),
+    }, { headed: true });
+    byId("unplayable-text").textContent = "";
+    byId("play-clip").hidden = true;
+    byId("unplayable-parts").replaceChildren(...parts);
+    byId("unplayable").hidden = false;
+    this.#tell("");
+  }
+
+  #clearFault() {
+    byId("unplayable-parts").replaceChildren();
+    byId("unplayable").hidden = true;
+  }
+
+  /** Where the file was indexed; a browser cannot open a folder, so the words can be copied. */
+  #showPlace(place) {
+    byId("unplayable-parts").querySelector(".place-text")?.remove();
+    byId("unplayable-parts").append(make("p", { class: "place-text" }, place));
+  }
+
+  async #takeFile() {
+    try {
+      this.#tell(t("Saved {name}.", { name: await download(address(ofVideo(this.opened.id, "/file")), this.info.name) }));
+    } catch (error) {
+      this.#tell(toldOf(error), true);
+    }
   }
 
   #describe() {
@@ -119,14 +168,16 @@ export class Player {
     this.rate = rateOf(info);
     this.length = Number.isFinite(info.duration) ? info.duration : null;
     if (this.length !== null && this.start >= this.length) {
-      this.#tell(`The address names a moment after the end of this video (${clock(this.length, 3)}).`, true);
+      this.#tell(t("The address names a moment after the end of this video ({time}).", { time: clock(this.length, 3) }), true);
       Object.assign(this, { start: 0, end: 5, given: false });
     }
     if (!this.given && this.length !== null) this.end = Math.min(this.end, this.length);
     byId("title").textContent = info.title;
-    const date = `${day(info.recorded)}${info.recorded_from === "modified" ? " (date of the file)" : ""}`;
-    const facts = [length(this.length ?? NaN), date, info.damage, info.frame_rate ? `${Number(this.rate.toFixed(3))} frames a second` : ""];
+    const date = `${day(info.recorded)}${info.recorded_from === "modified" ? ` (${t("date of the file")})` : ""}`;
+    const facts = [length(this.length ?? NaN), date, info.damage, info.frame_rate ? t("{rate} frames a second", { rate: Number(this.rate.toFixed(3)).toLocaleString(language) }) : "", pathOf(info)];
     byId("subtitle").textContent = facts.filter(Boolean).join(" · ");
+    const dates = Object.entries(Object.groupBy(info.indexed_streams ?? [], ({ since }) => (since ? t("since {date}", { date: day(since) }) : t("by {date}", { date: day(info.indexed) }))));
+    byId("indexed").textContent = dates.map(([date, streams]) => t("{streams} indexed {date}", { streams: streams.map(({ title }) => term(title)).join(", "), date })).join(" · ");
     this.#frameTimeline();
   }
 
@@ -145,6 +196,7 @@ export class Player {
 
   #viewed(from, to) {
     this.lanes.view(from, to);
+    this.marks?.screen.view(from, to);
     if (this.overview.duration) this.overview.view(from, to);
   }
 
@@ -158,7 +210,7 @@ export class Player {
       return;
     }
     this.clip = null;
-    byId("unplayable").hidden = true;
+    this.#clearFault();
     if (this.info.kind === "transcript" || this.info.available === false) {
       this.#absent();
       return;
@@ -171,11 +223,14 @@ export class Player {
   #absent() {
     this.#drop();
     byId("screen").className = "screen empty";
-    byId("unplayable-text").textContent = this.info.kind === "transcript"
-      ? "These are words without a recording: there is nothing to play."
-      : "The file of this video is not there any more, or has changed since it was indexed.";
-    byId("play-clip").hidden = true;
-    byId("unplayable").hidden = false;
+    if (this.info.kind === "transcript") {
+      byId("unplayable-text").textContent = t("These are words without a recording: there is nothing to play.");
+      byId("play-clip").hidden = true;
+      byId("unplayable").hidden = false;
+    } else {
+      const { code, message } = this.info.unavailable ?? { code: "video_gone", message: t("The file of this video is not there.") };
+      this.#fault(new Fault(410, message, { code }), this.again);
+    }
     for (const id of ["play", "cut"]) byId(id).disabled = true;
   }
 
@@ -184,7 +239,7 @@ export class Player {
     const media = make(kind, { controls: true, preload: "metadata", playsinline: true, "aria-label": byId("title").textContent });
     const on = (name, act) => media.addEventListener(name, () => this.media === media && act());
     on("loadedmetadata", () => this.#ready());
-    on("error", () => this.#unplayable());
+    on("error", () => void this.#failed());
     on("timeupdate", () => this.#tick());
     on("seeked", () => this.#tick());
     media.defaultPlaybackRate = media.playbackRate = this.speed;
@@ -213,7 +268,7 @@ export class Player {
   #ready() {
     const { media } = this;
     if (media.tagName === "VIDEO" && media.videoWidth === 0 && !this.clip && this.info.has_picture) {
-      this.#unplayable("the sound of this file, but not its pictures");
+      this.#unplayable(t("This browser plays the sound of this file, but not its pictures."));
     }
     if (this.length === null && Number.isFinite(media.duration) && !this.clip) {
       this.length = media.duration;
@@ -226,15 +281,30 @@ export class Player {
     this.#tick();
   }
 
+  /** The browser cannot play on: the file is gone, the server, or the right to see it; else it is the film itself. */
+  async #failed() {
+    const { media, opened, clip } = this;
+    try {
+      const info = await ask(ofVideo(opened.id), {}, { signal: this.opening.signal });
+      if (media !== this.media) return;
+      this.info = info;
+      if (info.available === false) this.#absent();
+      else this.#unplayable();
+    } catch (error) {
+      if (error.name !== "AbortError" && media === this.media) this.#fault(error, clip ? () => this.playPiece(clip.at) : this.again);
+    }
+  }
+
   #unplayable(what = "") {
+    byId("unplayable-parts").replaceChildren();
     if (this.clip) {
-      byId("unplayable-text").textContent = "The cut moment cannot be played either. It may still be downloaded with “Cut”.";
+      byId("unplayable-text").textContent = t("The cut moment cannot be played either. It may still be downloaded with “Cut”.");
       byId("play-clip").hidden = true;
     } else {
       const kind = (/\.([a-z0-9]{1,5})$/i.exec(this.info.name)?.[1] ?? "").toLowerCase();
       byId("unplayable-text").textContent = what
-        ? `This browser plays ${what}.`
-        : `This browser cannot play this file${kind ? ` (${kind})` : ""}, or the file is gone.`;
+        ? what
+        : kind ? t("This browser cannot play this file ({kind}).", { kind }) : t("This browser cannot play this file.");
       byId("play-clip").hidden = false;
     }
     byId("unplayable").hidden = false;
@@ -248,19 +318,19 @@ export class Player {
     const start = Math.min(Math.floor(at / PIECE_SECONDS) * PIECE_SECONDS, Math.max(0, most - 1));
     const end = Math.min(start + PIECE_SECONDS, most);
     const url = clipOf(this.opened.id, start, end);
-    this.#tell(`Making ${span(start, end)} playable…`);
+    this.#tell(t("Making {span} playable…", { span: span(start, end) }));
     try {
       const response = await fetched(url, this.opening.signal);
       await response.body?.cancel();
     } catch (error) {
-      if (error.name !== "AbortError") this.#tell(error.message, true);
+      if (error.name !== "AbortError") this.#fault(error, () => this.playPiece(at, plays));
       return;
     }
     this.#tell("");
     this.clip = { start, end, at, plays };
     // The button that was pressed goes, and with it the focus: keys go on to work.
     if (byId("unplayable").contains(document.activeElement)) byId("title").focus({ preventScroll: true });
-    byId("unplayable").hidden = true;
+    this.#clearFault();
     this.#mount(!this.info.has_picture ? "audio" : "video", url);
     byId("screen").classList.add("clip");
   }
@@ -312,7 +382,7 @@ export class Player {
   faster(steps) {
     const at = SPEEDS.indexOf(this.speed) + steps;
     this.setSpeed(SPEEDS[Math.min(SPEEDS.length - 1, Math.max(0, at))]);
-    this.hooks.say(`${this.speed} times the speed`);
+    this.hooks.say(t("{speed} times the speed", { speed: this.speed.toLocaleString(language) }));
   }
 
   setSpeed(speed) {
@@ -327,7 +397,7 @@ export class Player {
   }
 
   #playing(plays) {
-    byId("play-label").textContent = plays ? "Pause" : "Play moment";
+    byId("play-label").textContent = plays ? t("Pause") : t("Play moment");
     byId("play").classList.toggle("plays", plays);
     this.beat.run(plays);
   }
@@ -349,6 +419,7 @@ export class Player {
     this.overview.setHead(at);
     byId("readout").textContent = this.timeline.describe(at);
     this.transcript.follow(at, !this.media.paused);
+    this.marks?.follow(at);
   }
 
   #ended() {
@@ -378,10 +449,10 @@ export class Player {
     byId("end").value = clock(this.end, 3);
     byId("start").removeAttribute("aria-invalid");
     byId("end").removeAttribute("aria-invalid");
-    byId("length").textContent = `${(this.end - this.start).toFixed(2)} s long`;
+    byId("length").textContent = t("{seconds} s long", { seconds: number(this.end - this.start, 2) });
     const own = !result || Math.abs(result.start - this.start) > 5e-4 || Math.abs(result.end - this.end) > 5e-4;
     byId("reset").hidden = !result || !own;
-    byId("why").textContent = result && !own ? "Why here?" : "Why not here?";
+    byId("why").textContent = result && !own ? t("Why here?") : t("Why not here?");
     byId("why").disabled = !this.opened.query;
     this.transcript.mark(this.start, this.end);
     this.overview.setMoment(this.start, this.end);
@@ -421,7 +492,7 @@ export class Player {
       this.timeline.setCurves(this.curves);
       this.#tick();
     } catch (error) {
-      if (error.name !== "AbortError") this.#tell(`No curves: ${error.message}`, true);
+      if (error.name !== "AbortError") this.#tell(t("No curves: {why}", { why: error.message }), true);
     }
   }
 
@@ -435,7 +506,7 @@ export class Player {
       const reply = await ask(ofVideo(this.opened.id, "/people"), {}, { signal });
       if (!signal.aborted) this.lanes.show(reply.data, reply.may_change);
     } catch (error) {
-      if (error.name !== "AbortError") this.#tell(`Who speaks is not known: ${error.message}`, true);
+      if (error.name !== "AbortError") this.#tell(t("Who speaks is not known: {why}", { why: error.message }), true);
     }
   }
 
@@ -453,16 +524,28 @@ export class Player {
     } catch { /* the list of results says what is wrong with the search */ }
   }
 
+  /** Chapters and texts on the screen. */
+  async #marks(signal) {
+    if (!this.info.chapters?.length && !this.info.has_texts) return;
+    try {
+      const { opened } = await import("./marks.js");
+      this.marks ??= await opened(this);
+      await this.marks.open(signal);
+    } catch (error) {
+      if (error.name !== "AbortError") this.#tell(t("No text on the screen: {why}", { why: error.message }), true);
+    }
+  }
+
+  chapter(by) {
+    return this.marks?.step(by, this.at) ?? false;
+  }
+
   // Taking away
 
   async copyLink() {
-    const link = new URL(this.hooks.linkTo({ video_id: this.opened.id, start: this.start, end: this.end }), location.href).href;
-    try {
-      await copied(link);
-      this.#tell("Link copied.");
-    } catch {
-      this.#tell(`The browser did not let the link be copied. It is: ${link}`);
-    }
+    const { copyLink } = await import("./link.js");
+    const link = this.hooks.linkTo({ video_id: this.opened.id, start: this.start, end: this.end });
+    await copyLink(link, null, (text) => { this.#tell(text); this.hooks.say(text); });
   }
 
   /** Put the moment into a collection; without a name into the one used last. */
@@ -471,17 +554,19 @@ export class Player {
     const moment = this.#name;
     try {
       const { name: into, items } = await collect(name || lastUsed(), [moment], this.opened.query ?? "");
-      this.#tell(`In “${into}”, which has ${counted(items.length, "moment")} now.`);
+      this.#tell(t("In “{name}”, which has {n} moment now.|In “{name}”, which has {n} moments now.", { name: into, n: items.length }));
       this.hooks.say(byId("message").textContent);
     } catch (error) {
-      this.#tell(`Not collected: ${error.message}`, true);
+      this.#tell(t("Not collected: {why}", { why: toldOf(error) }), true);
     }
   }
 
   async #offerCollections() {
-    if (!byId("collect").open) return;
     const field = byId("collect-name");
-    field.value = "";
+    if (!byId("collect").open) {
+      field.value = ""; // not when it opens: this is told late, and a quick person has typed by then
+      return;
+    }
     field.focus();
     const { lastUsed, listed } = await import("./collections.js");
     if (!field.value) {
@@ -497,11 +582,11 @@ export class Player {
     const url = clipOf(this.opened.id, start, end);
     const name = `${byId("title").textContent} ${clock(start, 3)}-${clock(end, 3)}.mp4`.replace(/[\\/:*?"<>|]+/g, ".");
     byId("cut").disabled = true;
-    this.#tell(`Cutting ${span(start, end)}…`);
+    this.#tell(t("Cutting {span}…", { span: span(start, end) }));
     try {
-      this.#tell(`Saved ${await download(url, name)}.`);
+      this.#tell(t("Saved {name}.", { name: await download(url, name) }));
     } catch (error) {
-      this.#tell(`Not cut: ${error.message}`, true);
+      this.#tell(t("Not cut: {why}", { why: toldOf(error) }), true);
     } finally {
       byId("cut").disabled = false;
     }
@@ -513,19 +598,19 @@ export class Player {
     const named = this.#name;
     byId("export").open = false;
     byId("export").querySelector("summary").focus();
-    this.#tell("Writing…");
+    this.#tell(t("Writing…"));
     try {
       const parameters = all ? this.hooks.question() : { moments: named };
       const url = address("export", { ...parameters, format });
-      this.#tell(`Saved ${await download(url, `moments.${format}`)}.`);
+      this.#tell(t("Saved {name}.", { name: await download(url, `moments.${format}`) }));
     } catch (error) {
-      this.#tell(`Not exported: ${error.message}`, true);
+      this.#tell(t("Not exported: {why}", { why: toldOf(error) }), true);
     }
   }
 
   async why() {
     if (!this.opened.query) return;
-    this.#tell("Looking for the reason…");
+    this.#tell(t("Looking for the reason…"));
     try {
       const reasons = await this.#reasons(this.opening.signal);
       const { explained } = await import("./why.js");
@@ -537,7 +622,7 @@ export class Player {
       byId("why-title").focus({ preventScroll: true });
       byId("why-panel").scrollIntoView({ block: "nearest" });
     } catch (error) {
-      if (error.name !== "AbortError") this.#tell(`No reason: ${error.message}`, true);
+      if (error.name !== "AbortError") this.#tell(t("No reason: {why}", { why: error.message }), true);
     }
   }
 

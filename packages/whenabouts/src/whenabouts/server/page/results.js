@@ -1,6 +1,8 @@
 // Search results, and videos while there is no query, as cards.
 
-import { badge, clock, length, make, marker, span, streamName } from "./words.js";
+import { t, term } from "./language.js";
+import { own } from "./server.js";
+import { badge, clock, day, make, marker, span, streamName } from "./words.js";
 
 /** The link of a card is a real one: it can be opened elsewhere and copied. */
 function card({ href, key, thumb, places = [], caption, children, dim, preview, beside = [] }) {
@@ -13,11 +15,10 @@ function card({ href, key, thumb, places = [], caption, children, dim, preview, 
 
 /** The server's picture of a video or a moment; where there is none, the words, or a note where there is only sound. */
 function picture(address, words = null) {
-  // Addresses of this server only, and relative to the page.
-  if (!address?.startsWith("/api/")) {
+  if (!own(address)) {
     return words ? make("span", { class: "quote" }, ...words) : make("span", { class: "note", "aria-hidden": "true" }, "♪");
   }
-  const image = make("img", { src: address.slice(1), alt: "", loading: "lazy", decoding: "async", width: 320, height: 180 });
+  const image = make("img", { src: own(address), alt: "", loading: "lazy", decoding: "async", width: 320, height: 180 });
   image.addEventListener("error", () => image.parentElement?.classList.add("bare"), { once: true });
   return image;
 }
@@ -46,7 +47,7 @@ function placed(image, pieces) {
  * A moment. `doubles` are the same moment in copies of the same material, `others` further moments of its video; each
  * is a link to open. Where no picture is, the words that answer stand in its place.
  */
-export function momentCard(result, { query, href, likeHref, dim, isPlace, place, doubles = [], others = [] }) {
+export function momentCard(result, { query, relation, href, likeHref, dim, isPlace, place, doubles = [], others = [] }) {
   const mark = marker(query);
   const evidence = Object.entries(result.evidence ?? {});
   const text = evidence.find(([, piece]) => piece.text)?.[1];
@@ -54,20 +55,20 @@ export function momentCard(result, { query, href, likeHref, dim, isPlace, place,
   const pieces = evidence.filter(([, piece]) => !(hasWords && piece === text)).map(([stream, piece]) =>
     make("span", { class: "evidence" },
       make("span", { class: "stream" }, streamName(stream)), " ",
-      ...(piece.text ? mark(piece.text) : [[result.labels?.[stream], "at", clock(piece.start)].filter(Boolean).join(" ")]),
+      ...(piece.text ? mark(piece.text) : [[term(result.labels?.[stream] ?? ""), t("at {time}", { time: clock(piece.start) })].filter(Boolean).join(" ")]),
       sureness(piece)));
   const title = result.title || result.video_id;
   const image = picture(result.thumbnail_url, hasWords ? [...mark(text.text), sureness(text)].filter(Boolean) : null);
   return card({
     href, dim,
     beside: [
-      doubles.length ? make("p", { class: "beside" }, "also in ", ...doubles.map((link) => chip(link, link.title, "double"))) : null,
+      doubles.length ? make("p", { class: "beside" }, `${t("also in")} `, ...doubles.map((link) => chip(link, link.title, "double"))) : null,
       others.length ? make("p", { class: "beside" }, ...others.map((link) => chip(link, clock(link.start)))) : null,
-      likeHref ? make("a", { class: "like-link", href: likeHref, "aria-label": `More like this: ${title}, ${span(result.start, result.end)}` }, "More like this") : null,
+      likeHref ? make("a", { class: "like-link", href: likeHref, "aria-label": `${t("More like this")}: ${title}, ${span(result.start, result.end)}` }, t("More like this")) : null,
     ].filter(Boolean),
     key: keyOf(result),
     thumb: image,
-    preview: result.thumbnail_url ? `${result.video_url.slice(1)}#t=${result.start},${result.end}` : null,
+    preview: result.thumbnail_url ? `${own(result.video_url)}#t=${result.start},${result.end}` : null,
     places: placed(image, result.evidence ?? {}),
     caption: span(result.start, result.end),
     children: [
@@ -75,15 +76,17 @@ export function momentCard(result, { query, href, likeHref, dim, isPlace, place,
         make("span", { class: "rank" }, `${place ?? result.rank}.`), make("span", { class: "card-title", title }, title)),
       isPlace ? null : badge(result.word, result.percent),
       ...pieces,
+      result.partner ? make("span", { class: "evidence partner" }, `${term(relation)} ${span(result.partner.start, result.partner.end)}`) : null,
       ...verdictOf(result.verdict),
+      pathLine(result),
     ],
   });
 }
 
-const sureness = (piece) => (Number.isFinite(piece.recognised) ? ` (recognised, ${Math.floor(100 * piece.recognised)} % sure of its words)` : null);
+const sureness = (piece) => (Number.isFinite(piece.recognised) ? ` (${t("recognised, {percent} % sure of its words", { percent: Math.floor(100 * piece.recognised) })})` : null);
 
 const chip = ({ href, key, word }, text, kind = "") =>
-  make("a", { class: `chip card-link ${kind}${word === "unlikely" ? " dim" : ""}`, href, "data-key": key, title: word }, text);
+  make("a", { class: `chip card-link ${kind}${word === "unlikely" ? " dim" : ""}`, href, "data-key": key, title: term(word) }, text);
 
 /**
  * Results joined into cards: { row, doubles, others }, numbers of rows. `doubles` have the same words at the same times
@@ -118,21 +121,32 @@ function verdictOf(verdict) {
   if (!verdict) return [];
   const borders = Number.isFinite(verdict.start) && Number.isFinite(verdict.end) ? ` (${span(verdict.start, verdict.end)})` : "";
   return [make("span", { class: verdict.matches ? "verdict yes" : "verdict no" },
-    make("span", { class: "stream" }, verdict.matches ? "✓ match" : "✗ no match"), `${borders} ${verdict.reason}`)];
+    make("span", { class: "stream" }, verdict.matches ? t("✓ match") : t("✗ no match")), `${borders} ${verdict.reason}`)];
 }
 
 /** A video of the corpus. */
 export function videoCard(video, href) {
+  const line = (...parts) => make("span", { class: "evidence" }, parts.filter(Boolean).join(" · "));
   return card({
     href,
     key: video.video_id,
-    thumb: picture(video.gone ? null : video.thumbnail_url, video.kind === "transcript" ? ["words"] : null),
+    thumb: picture(video.gone ? null : video.thumbnail_url, video.words || video.has_picture ? [video.words] : null),
     caption: Number.isFinite(video.duration) ? clock(video.duration, 0) : "?",
     children: [
-      make("span", { class: "card-head" }, make("span", { class: "card-title", title: video.title || video.video_id }, video.title || video.video_id)),
-      make("span", { class: "evidence" }, [video.gone && "file gone", length(video.duration), video.streams.map(streamName).join(", ") || "not searchable"].filter(Boolean).join(" · ")),
+      make("span", { class: "card-head" }, make("span", { class: "card-title", title: pathOf(video) || video.title }, video.title || video.video_id)),
+      line(video.recorded_from === "modified" ? "" : day(video.recorded), video.streams.map(streamName).join(", ") || t("not searchable")),
+      line(t("indexed {date}", { date: day(video.indexed) })),
     ],
   });
+}
+
+/** Where a file lies, where the server says so. */
+export const pathOf = (of) => (typeof of.folder === "string" ? `${of.folder}/${of.name ?? ""}` : "");
+
+/** A file and its last two folders; the whole path for those who point at it. */
+function pathLine(of) {
+  const names = pathOf(of).split("/").filter(Boolean);
+  return names.length ? make("span", { class: "path", title: pathOf(of) }, `${names.length > 3 ? "…" : ""}/${names.slice(-3).join("/")}`) : null;
 }
 
 export const keyOf = (result) => `${result.video_id}@${result.start.toFixed(3)}-${result.end.toFixed(3)}`;

@@ -1,5 +1,6 @@
 // Requests to the server of this page, and what can go wrong with them.
 
+import { t } from "./language.js";
 import { make, streamTitles } from "./words.js";
 
 /** A refusal or a failure, in the server's words where there are any. */
@@ -19,10 +20,18 @@ const BUSY_TRIES = 5;
 export function address(path, parameters = {}) {
   const given = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
-    if (value !== "" && value !== null && value !== undefined) given.append(name, value);
+    for (const each of [value].flat()) if (each !== "" && each !== null && each !== undefined) given.append(name, each);
   }
   const tail = given.toString();
   return `api/${path}${tail ? "?" + tail : ""}`;
+}
+
+const BASE = new URL(".", location.href).pathname;
+
+/** An address that the server gave, relative to the page and so below a proxy's path too; null for any other. */
+export function own(given) {
+  const below = given?.startsWith(BASE) ? given.slice(BASE.length) : given?.replace(/^\//, "");
+  return below?.startsWith("api/") ? below : null;
 }
 
 export const ofVideo = (id, part = "") => `videos/${encodeURIComponent(id)}${part}`;
@@ -42,7 +51,7 @@ export async function ask(path, parameters = {}, { signal, onWait } = {}) {
     } catch (fault) {
       const waits = fault instanceof Fault && fault.retryAfter !== null && attempt < BUSY_TRIES;
       if (!waits) throw fault;
-      onWait?.(fault.retryAfter, fault.status === 429 ? "The server is busy." : "The corpus cannot be read.");
+      onWait?.(fault.retryAfter, fault.status === 429 ? t("The server is busy.") : t("The corpus cannot be read."));
       await pause(fault.retryAfter, signal);
     }
   }
@@ -57,7 +66,7 @@ export async function sent(method, path, body) {
 function replied(path, parameters, signal) {
   if (!parameters.picture) return fetched(address(path, parameters), signal);
   const given = Object.entries(parameters).filter(([, value]) => value !== "" && value !== null && value !== undefined);
-  const listed = given.map(([name, value]) => [name, ["within", "stream", "where"].includes(name) ? [value] : value]);
+  const listed = given.map(([name, value]) => [name, ["within", "stream", "where"].includes(name) ? [value].flat() : value]);
   return fetched(address(path), signal, JSON.stringify(Object.fromEntries(listed)));
 }
 
@@ -71,8 +80,8 @@ export async function fetched(url, signal, body, method = body === undefined ? "
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Fault(0, navigator.onLine === false
-      ? "This browser is offline."
-      : "The server does not answer. Is `whenabouts serve` still running?");
+      ? t("This browser is offline.")
+      : t("The server does not answer. Is `whenabouts serve` still running?"));
   }
   if (response.ok) return response;
   throw await faultOf(response);
@@ -81,7 +90,7 @@ export async function fetched(url, signal, body, method = body === undefined ? "
 async function faultOf(response) {
   const body = await response.json().catch(() => null);
   const error = body?.error ?? {};
-  const message = typeof error.message === "string" ? error.message : `The server answered ${response.status} ${response.statusText}.`;
+  const message = typeof error.message === "string" ? error.message : t("The server answered {status}.", { status: `${response.status} ${response.statusText}` });
   const busy = response.status === 429 || response.status === 503;
   const seconds = Number(response.headers.get("Retry-After"));
   const retryAfter = busy && response.headers.has("Retry-After") ? Math.min(60, Math.max(1, seconds || 1)) : null;

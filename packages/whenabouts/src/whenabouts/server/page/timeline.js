@@ -1,5 +1,6 @@
 // The time line: a curve for each stream, the moment with its two borders, shots, and the playhead.
 
+import { number, t } from "./language.js";
 import { clock, draw, make, percent, streamName } from "./words.js";
 
 const WIDE = 1000;
@@ -37,7 +38,7 @@ export class Timeline {
     this.line = make("div", { class: "hover", hidden: true });
     this.plot = make("div", { class: "plot" }, this.curveArea, this.names, this.span, this.head, this.line);
     this.tip = make("div", { class: "tip", hidden: true, "aria-hidden": "true" });
-    this.grips = { start: this.#grip("start", "Start of the moment"), end: this.#grip("end", "End of the moment") };
+    this.grips = { start: this.#grip("start", t("Start of the moment")), end: this.#grip("end", t("End of the moment")) };
     this.axis = make("div", { class: "axis", "aria-hidden": "true" });
     root.replaceChildren(this.plot, this.grips.start, this.grips.end, this.axis, this.tip);
     this.#listen();
@@ -97,7 +98,7 @@ export class Timeline {
       if (row < 0) return `${name} –`;
       const share = curve.isShare ? curve.score[row] : curve.chance_percentile[row];
       return share === undefined
-        ? `${name} score ${Number(curve.score[row]).toFixed(2)}`
+        ? t("{name} score {value}", { name, value: number(Number(curve.score[row]), 2) })
         : `${name} ${percent(share)}`;
     });
     return clock(seconds, 2) + (parts.length ? ": " + parts.join(", ") : "");
@@ -157,7 +158,7 @@ export class Timeline {
       ...names.flatMap((name, row) => this.#curve(this.curves[name], row)),
     );
     this.names.replaceChildren(...names.map((name, row) =>
-      make("span", { class: `curve-name stream-${row % 4}` }, name + (isMeasured(this.curves[name]) || this.curves[name].isShare ? "" : " (score)"))));
+      make("span", { class: `curve-name stream-${row % 4}` }, name + (isMeasured(this.curves[name]) || this.curves[name].isShare ? "" : ` (${t("score")})`))));
     this.#ticks();
     this.#place();
     this.setHead(this.at);
@@ -371,7 +372,7 @@ const scaleOf = (curve) => curve.chance_percentile.reduce((most, value) => Math.
 /** The curves of an answer of /api/explain or …/curves: scores, then how much each stream counts (`isShare`). */
 export function curvesOf({ curves = {}, shares = {} }) {
   const scores = Object.entries(curves).map(([name, curve]) => [streamName(name), curve]);
-  const counts = Object.entries(shares).map(([stream, curve]) => [`share of ${streamName(stream)}`, { ...curve, isShare: true }]);
+  const counts = Object.entries(shares).map(([stream, curve]) => [t("share of {name}", { name: streamName(stream) }), { ...curve, isShare: true }]);
   return Object.fromEntries([...scores, ...counts]);
 }
 

@@ -1,5 +1,6 @@
 // The words of the open video: they follow the player, can be searched, and a selection of them is the moment.
 
+import { t } from "./language.js";
 import { address, ask, ofVideo } from "./server.js";
 import { clock, counted, make, marker } from "./words.js";
 
@@ -53,7 +54,7 @@ export class Transcript {
       const reply = await ask(ofVideo(this.id, "/cues"), { start: start.toFixed(3), end: end.toFixed(3) }, { signal });
       if (!signal.aborted && this.read === read) this.#show(reply.data);
     } catch (error) {
-      if (error.name !== "AbortError") this.hooks.failed(`No words: ${error.message}`);
+      if (error.name !== "AbortError") this.hooks.failed(t("No words: {why}", { why: error.message }));
     }
   }
 
@@ -149,7 +150,7 @@ export class Transcript {
     if (!this.found?.length) return;
     this.place = (this.place + by + this.found.length) % this.found.length;
     const cue = this.found[this.place];
-    byId("cue-found").textContent = `${this.place + 1} of ${this.found.length}`;
+    byId("cue-found").textContent = t("{n} of {all}", { n: this.place + 1, all: this.found.length });
     this.#scrollTo(cue);
     this.hooks.seek(cue.start);
   }

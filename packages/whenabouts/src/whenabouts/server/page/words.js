@@ -1,5 +1,6 @@
 // Times, confidence and words as people read them; and how this page makes elements.
 
+import { language, POINT, t, term } from "./language.js";
 
 /** An element. Text from data goes in as text nodes only: nothing here parses HTML. */
 export function make(tag, attributes = {}, ...children) {
@@ -21,13 +22,13 @@ function filled(element, attributes, children) {
   return element;
 }
 
-/** 62.25 -> "1:02.3"; with three digits "1:02.250". */
+/** 62.25 -> "1:02.3"; with three digits "1:02.250"; in German "1:02,3". */
 export function clock(seconds, digits = 1) {
   if (!Number.isFinite(seconds)) return "?";
   const scale = 10 ** digits;
   const units = Math.round(Math.max(0, seconds) * scale);
   const whole = Math.floor(units / scale);
-  const tail = digits ? "." + String(units % scale).padStart(digits, "0") : "";
+  const tail = digits ? POINT + String(units % scale).padStart(digits, "0") : "";
   const two = (number) => String(number).padStart(2, "0");
   const hours = Math.floor(whole / 3600);
   const minutes = Math.floor(whole / 60) % 60;
@@ -59,7 +60,7 @@ export function readClock(text, rate = 0) {
   return Number(hours ?? 0) * 3600 + Number(minutes ?? 0) * 60 + seconds;
 }
 
-export const noTime = (text) => `“${text}” is no time; write seconds (12.5), m:ss (0:12.5), h:mm:ss:frames or, drop-frame, h:mm:ss;frames.`;
+export const noTime = (text) => t("“{text}” is no time; write seconds (12.5), m:ss (0:12.5), h:mm:ss:frames or, drop-frame, h:mm:ss;frames.", { text });
 
 /** 5400 -> "1 h 30 min". */
 export function length(seconds) {
@@ -69,17 +70,19 @@ export function length(seconds) {
   return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-/** A date as YYYY-MM-DD in UTC, or "". */
+/** A date in UTC, or "": in English YYYY-MM-DD, because months and days change places between countries. */
 export function day(text) {
   const date = new Date(text);
-  return Number.isNaN(date.getTime()) ? "" : date.toISOString().slice(0, 10);
+  if (Number.isNaN(date.getTime())) return "";
+  return language === "en" ? date.toISOString().slice(0, 10) : date.toLocaleDateString(language, { dateStyle: "medium", timeZone: "UTC" });
 }
 
 /** What people call a stream: the server's answers say it. */
 export const streamTitles = {};
-export const streamName = (name) => streamTitles[name] ?? name;
+export const streamName = (name) => term(streamTitles[name] ?? name);
 
-export const counted = (number, noun, many = noun + "s") => `${number} ${number === 1 ? noun : many}`;
+/** 1, "video" -> "1 video": of the catalogue's text "{n} video|{n} videos". */
+export const counted = (n, noun, many = noun + "s") => t(`{n} ${noun}|{n} ${many}`, { n });
 
 export const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
 
@@ -93,10 +96,10 @@ const SIGNS = { match: "M2 6.5l3 3 5-7", unsure: "M2 6h8", no_match: "M3 3l6 6M9
 /** A word and a sign, so that no colour is needed to read it; the share of such moments that are right comes second. */
 export function badge(word, percent) {
   const kind = KINDS[word];
-  const title = percent === null ? "" : `a moment like this is right in ${percent} of 100 cases`;
+  const title = percent === null ? "" : t("a moment like this is right in {percent} of 100 cases", { percent });
   const sign = draw("svg", { viewBox: "0 0 12 12", width: 12, height: 12, "aria-hidden": "true" },
     draw("path", { d: SIGNS[kind] }));
-  return make("span", { class: `badge ${kind}`, title }, sign, percent === null ? word : `${word} · ${percent} %`);
+  return make("span", { class: `badge ${kind}`, title }, sign, percent === null ? term(word) : `${term(word)} · ${percent} %`);
 }
 
 // Too common to be worth a mark: function words of the languages that people ask in.

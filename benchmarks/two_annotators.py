@@ -1,0 +1,399 @@
+"""ActivityNet's two annotators: the data set's files, and what finds one person's sentences in another's.
+
+    python -m benchmarks.two_annotators write DIR OUT     # DIR has val_1 and val_2 of ActivityNet Captions
+    whenabouts train activitynet_two_annotators/xml --features OUT --out RUN --set training.seed=1
+    whenabouts run --checkpoint RUN --features OUT --split test --out RUN.json
+    python -m benchmarks.two_annotators measure OUT [--own 300] [--run xml=RUN.json ...]
+
+`write` makes the judgements and the words (`whenabouts_bench.datasets.activitynet_two_annotators`), a
+transcript for each test video, and features by MiniLM: the tokens of all queries, and for each clip of 4 s
+the mean of the sentences that it holds, by their seconds; zeros where the first person wrote nothing.
+
+`measure` asks every query of the test split in all its videos. TF-IDF, BM25 and MiniLM rank the first
+person's sentences: a moment is a sentence, a video scores its best one. `--own N` asks whenabouts itself, as
+its users do, the queries of the N test videos with the lowest hashes, over transcripts of all test videos; it
+lists 60 moments of 100 that are asked for, so R@100 counts fewer.
+`--run NAME=FILE` is a run of a trained system; several of one NAME are trainings. All numbers come with 95 %
+intervals over videos (and trainings).
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from benchmarks.machine import describe_machine
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, diags_array
+
+from whenabouts import Corpus
+from whenabouts.clips import clip_counts
+from whenabouts.encoders import encode_passages, open_text_encoder
+from whenabouts_bench.datasets import open_dataset
+from whenabouts_bench.datasets.activitynet_two_annotators import SHARES, WORDS_FILE, write_two_annotators
+from whenabouts_bench.evaluation.evaluate import evaluate
+from whenabouts_bench.evaluation.several_trainings import over_trainings
+from whenabouts_bench.evaluation.significance import bootstrap_intervals
+from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
+from whenabouts_bench.formats.runs import RunBlock, RunBlockBuilder, Task, own_lists
+from whenabouts_bench.formats.sentences import Sentence, Transcripts, read_sentences
+from whenabouts_systems.features.fingerprint import Fingerprint
+from whenabouts_systems.features.layouts.store import write_store
+from whenabouts_systems.own_features import write_token_features
+
+RESULT = Path(__file__).parent / "results" / "two_annotators.json"
+CLIP_SECONDS = 4.0
+ENCODER = "minilm"
+MOMENTS = 100
+METRICS = (
+    *(f"VR R@{k}" for k in (1, 5, 10, 100)),
+    *(f"SVMR R@{k},IoU={iou}" for iou in (0.5, 0.7) for k in (1, 5)),
+    *(f"R@{k},IoU={iou}" for iou in (0.5, 0.7) for k in (1, 10, 100)),
+)
+
+Floats = NDArray[np.float64]
+
+
+def main() -> None:
+    """Write the data set, or measure on it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    writes = verbs.add_parser("write")
+    writes.add_argument("annotations", type=Path)
+    writes.add_argument("out", type=Path)
+    measures = verbs.add_parser("measure")
+    measures.add_argument("out", type=Path)
+    measures.add_argument("--own", type=int, default=0, metavar="VIDEOS")
+    measures.add_argument("--run", action="append", default=[], metavar="NAME=FILE")
+    options = parser.parse_args()
+    if options.verb == "write":
+        write(options.annotations, options.out)
+    else:
+        measure(options.out, options.own, options.run)
+
+
+# --- the files
+
+
+def write(annotations: Path, out: Path) -> None:
+    """The data set, transcripts and features."""
+    both = open_dataset("activitynet-captions", annotations)
+    made = write_two_annotators(both.annotations("val_2"), both.annotations("val_1"), out)
+    said = read_sentences(out / WORDS_FILE)
+    folder = out / "transcripts"
+    folder.mkdir(exist_ok=True)
+    for video in made["test"].videos:
+        (folder / f"{video.id}.srt").write_text(srt(said[video.id]), encoding="utf-8")
+    encoder = open_text_encoder(ENCODER)
+    queries = [query for split in made.values() for query in split.queries]
+    write_token_features(queries, encoder, out / "two_annotators_queries")
+    durations = {video.id: float(video.duration or 0) for split in made.values() for video in split.videos}
+    made_by = Fingerprint(encoder=encoder.name, clip_seconds=CLIP_SECONDS)
+    vectors = sentence_vectors(said)
+    rows = ((name, clips_of(said[name], vectors[name], seconds)) for name, seconds in durations.items())
+    write_store(out / "two_annotators_words", rows, made_by, np.dtype(np.float16))
+    print({name: (len(split.videos), len(split.queries)) for name, split in made.items()})
+
+
+def sentence_vectors(said: Transcripts) -> dict[str, Floats]:
+    """Video id -> (N, D) vectors of its sentences."""
+    texts = [sentence.text for sentences in said.values() for sentence in sentences]
+    vectors = encode_passages(open_text_encoder(ENCODER), texts)
+    ends = np.cumsum([len(sentences) for sentences in said.values()])[:-1]
+    return dict(zip(said, np.split(vectors, ends), strict=True))
+
+
+def clips_of(sentences: Sequence[Sentence], vectors: Floats, seconds: float) -> NDArray[np.float32]:
+    """(T, D): the mean vector of each clip's sentences, weighted by their seconds in it, of unit length."""
+    begins = CLIP_SECONDS * np.arange(int(clip_counts(seconds, CLIP_SECONDS)))
+    times = np.array([(sentence.start, sentence.end) for sentence in sentences])
+    shared = np.minimum(times[:, 1], begins[:, None] + CLIP_SECONDS) - np.maximum(
+        times[:, 0], begins[:, None]
+    )
+    rows = np.maximum(shared, 0) @ vectors
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.where(lengths > 0, lengths, 1), np.float32)
+
+
+def srt(sentences: Sequence[Sentence]) -> str:
+    """A transcript in SubRip."""
+
+    def clock(seconds: float) -> str:
+        milliseconds = round(1000 * seconds)
+        minutes, rest = divmod(milliseconds, 60_000)
+        return f"{minutes // 60:02}:{minutes % 60:02}:{rest // 1000:02},{rest % 1000:03}"
+
+    cues = (f"{n}\n{clock(s.start)} --> {clock(s.end)}\n{s.text}\n" for n, s in enumerate(sentences, 1))
+    return "\n".join(cues)
+
+
+# --- baselines
+
+
+@dataclass(frozen=True)
+class SentenceRun:
+    """A run whose moments are sentences; `score` gives (Q, S) for some queries' texts and all sentences."""
+
+    name: str
+    truth: Annotations
+    said: Transcripts
+    score: Callable[[Sequence[str]], Floats]
+
+    tasks: tuple[Task, ...] = ("VCMR", "SVMR", "VR")
+
+    @property
+    def answered(self) -> Mapping[Task, Task]:
+        return own_lists(self.tasks)
+
+    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
+        names = [video.id for video in self.truth.videos]
+        sentences = [(name, one) for name in names for one in self.said[name]]
+        counts = np.array([len(self.said[name]) for name in names])
+        begins = np.cumsum(counts) - counts
+        own = dict(zip(self.truth.query.tolist(), self.truth.video.tolist(), strict=True))
+        for first in range(0, len(self.truth.queries), 256):
+            queries = range(first, min(first + 256, len(self.truth.queries)))
+            scores = self.score([self.truth.queries[query].text for query in queries])
+            best = np.maximum.reduceat(scores, begins, axis=1)
+            builder = RunBlockBuilder()
+            for row, query in enumerate(queries):
+                if task == "VR":
+                    order = np.argsort(-best[row], kind="stable")[:MOMENTS]
+                    rows = [(names[at], np.nan, np.nan, float(best[row, at])) for at in order]
+                else:
+                    begin = begins[own[query]]
+                    mine = slice(begin, begin + counts[own[query]]) if task == "SVMR" else slice(None)
+                    places = np.arange(len(sentences))[mine]
+                    order = places[np.argsort(-scores[row, mine], kind="stable")][:MOMENTS]
+                    rows = [
+                        (
+                            sentences[at][0],
+                            sentences[at][1].start,
+                            sentences[at][1].end,
+                            float(scores[row, at]),
+                        )
+                        for at in order
+                    ]
+                builder.add(self.truth.queries[query].id, rows)
+            yield builder.block()
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text, in lower case."""
+    return "".join(letter if letter.isalnum() else " " for letter in text.lower()).split()
+
+
+class Words:
+    """Sparse counts (N, W) of the words of N sentences, and in how many each word is."""
+
+    def __init__(self, sentences: Sequence[str]) -> None:
+        known = dict.fromkeys(word for text in sentences for word in words_of(text))
+        self.place = {word: number for number, word in enumerate(known)}
+        self.counts = self.of(sentences)
+        self.frequency = np.bincount(self.counts.indices, minlength=len(self.place))
+
+    def of(self, texts: Sequence[str]) -> csr_array:
+        """(Q, W) counts of known words."""
+        counts = [Counter(word for word in words_of(text) if word in self.place) for text in texts]
+        places = [self.place[word] for one in counts for word in one]
+        ends = np.cumsum([0, *map(len, counts)])
+        values = [float(times) for one in counts for times in one.values()]
+        return csr_array((values, places, ends), (len(texts), len(self.place)))
+
+
+def tf_idf(words: Words) -> Callable[[Sequence[str]], Floats]:
+    """Cosines of counts times log((1 + N) / (1 + n)) + 1."""
+    idf = np.log((1 + words.counts.shape[0]) / (1 + words.frequency)) + 1
+
+    def unit(counts: csr_array) -> csr_array:
+        weighted = counts * idf
+        lengths = np.sqrt((weighted * weighted).sum(1))
+        return diags_array(1 / np.where(lengths > 0, lengths, 1)) @ weighted.tocsr()
+
+    documents = unit(words.counts).T
+    return lambda texts: (unit(words.of(texts)) @ documents).toarray()
+
+
+def bm25(words: Words, k1: float = 1.2, b: float = 0.75) -> Callable[[Sequence[str]], Floats]:
+    """Robertson's BM25 with the usual constants."""
+    weights, lengths = words.counts.copy(), words.counts.sum(1)
+    idf = np.log(1 + (len(lengths) - words.frequency + 0.5) / (words.frequency + 0.5))
+    norms = np.repeat(k1 * (1 - b + b * lengths / lengths.mean()), np.diff(weights.indptr))
+    weights.data = idf[weights.indices] * weights.data * (k1 + 1) / (weights.data + norms)
+    documents = weights.T
+    return lambda texts: (words.of(texts) @ documents).toarray()
+
+
+def minilm(vectors: Mapping[str, Floats], names: Sequence[str]) -> Callable[[Sequence[str]], Floats]:
+    """Cosines of sentence vectors; nothing is trained on this data set."""
+    documents, encoder = np.concatenate([vectors[name] for name in names]), open_text_encoder(ENCODER)
+    return lambda texts: encoder.encode_text(texts) @ documents.T
+
+
+# --- whenabouts itself
+
+
+@dataclass(frozen=True)
+class OwnRun:
+    """`Corpus.search` over transcripts: moments of the corpus, and of the given video."""
+
+    name: str
+    truth: Annotations
+    corpus: Corpus
+
+    tasks: tuple[Task, ...] = ("VCMR", "SVMR")
+
+    @property
+    def answered(self) -> Mapping[Task, Task]:
+        return {"VCMR": "VCMR", "VR": "VCMR", "SVMR": "SVMR"}
+
+    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
+        stems = {video.id: Path(video.path).stem for video in self.corpus.videos()}
+        own = dict(zip(self.truth.query.tolist(), self.truth.video.tolist(), strict=True))
+        for first in range(0, len(self.truth.queries), 64):
+            builder = RunBlockBuilder()
+            for query in range(first, min(first + 64, len(self.truth.queries))):
+                within = (f"{self.truth.videos[own[query]].id}.srt",) if task == "SVMR" else ()
+                found = self.corpus.search(self.truth.queries[query].text, MOMENTS, within=within).moments
+                rows = [
+                    (stems[one.moment.video_id], one.moment.start, one.moment.end, one.score) for one in found
+                ]
+                builder.add(self.truth.queries[query].id, rows)
+            yield builder.block()
+
+
+def own_corpus(out: Path) -> Corpus:
+    """The transcripts of the test videos, indexed beside them."""
+    place = out / "own.corpus"
+    corpus = Corpus(place, create=True)
+    if len(corpus.videos()) < len(list((out / "transcripts").glob("*.srt"))):
+        corpus.add(out / "transcripts")
+    return corpus
+
+
+def queries_of(truth: Annotations, videos: int) -> Annotations:
+    """The queries of the videos with the lowest hashes; all videos stay to be searched."""
+
+    def place(name: str) -> str:
+        return hashlib.sha256(f"own {name}".encode()).hexdigest()
+
+    chosen = set(sorted((video.id for video in truth.videos), key=place)[:videos])
+    kept = np.array([truth.videos[video].id in chosen for video in truth.video])
+    return some_queries(truth, kept)
+
+
+def some_queries(truth: Annotations, kept: NDArray[np.bool_]) -> Annotations:
+    """The annotations of the judgements that are kept, without queries that have none."""
+    left = truth.where(kept)
+    numbers, query = np.unique(left.query, return_inverse=True)
+    return replace(left, queries=tuple(truth.queries[number] for number in numbers), query=query)
+
+
+# --- numbers
+
+
+def measure(out: Path, own: int, runs: Sequence[str]) -> None:
+    """All systems on the test split; the result file keeps systems that are not asked again."""
+    dataset = open_dataset("activitynet-two-annotators", out)
+    test, said = dataset.annotations("test"), read_sentences(out / WORDS_FILE)
+    spoken = {video.id: said[video.id] for video in test.videos}
+    found = json.loads(RESULT.read_text()) if RESULT.is_file() else {"test": {}}
+    systems: dict[str, dict[str, Any]] = found["test"]
+    if not runs and not own:
+        for name, run in baselines(test, spoken).items():
+            systems[name] = numbers_of([evaluate(test, run, METRICS)], test)
+        whole = together([dataset.annotations(split) for split in SHARES])
+        run = SentenceRun("TF-IDF", whole, said, tf_idf(Words(texts_of(whole, said))))
+        metrics = [metric for metric in METRICS if not metric.startswith("R@")]
+        found["all videos"] = {"TF-IDF": numbers_of([evaluate(whole, run, metrics)], whole)}
+    if own:
+        some = queries_of(test, own)
+        systems["whenabouts"] = numbers_of(
+            [evaluate(some, OwnRun("whenabouts", some, own_corpus(out)), METRICS)], some
+        )
+        for name, run in baselines(some, spoken).items():
+            systems[f"{name}, the queries of whenabouts"] = numbers_of([evaluate(some, run, METRICS)], some)
+    trained: defaultdict[str, list[str]] = defaultdict(list)
+    for named in runs:
+        name, _, file = named.partition("=")
+        trained[name].append(file)
+    for name, files in trained.items():
+        systems[name] = numbers_of([evaluate(test, file, METRICS) for file in files], test)
+    found |= {"machine": describe_machine("numpy", "onnxruntime"), "date": f"{datetime.now(UTC):%Y-%m-%d}"}
+    RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print("\n".join(table(systems)))
+
+
+def baselines(truth: Annotations, said: Transcripts) -> dict[str, SentenceRun]:
+    """The sentence rankers over the videos of a split."""
+    words = Words(texts_of(truth, said))
+    scores = {
+        "TF-IDF": tf_idf(words),
+        "BM25": bm25(words),
+        "MiniLM": minilm(sentence_vectors(said), [video.id for video in truth.videos]),
+    }
+    return {name: SentenceRun(name, truth, said, score) for name, score in scores.items()}
+
+
+def texts_of(truth: Annotations, said: Transcripts) -> list[str]:
+    """The sentences of a split's videos, in order."""
+    return [sentence.text for video in truth.videos for sentence in said[video.id]]
+
+
+def together(splits: Sequence[Annotations]) -> Annotations:
+    """All splits as one."""
+    builder = AnnotationBuilder("all videos")
+    for split in splits:
+        for video in split.videos:
+            builder.add_video(video.id, video.duration)
+        for number, video_number, start, end, _ in judgement_rows(split):
+            query = split.queries[number]
+            builder.add_query(query.id, query.text)
+            builder.judge(query.id, split.videos[video_number].id, start, end)
+    return builder.annotations()
+
+
+def numbers_of(evaluations: Sequence[Any], truth: Annotations) -> dict[str, Any]:
+    """Metric -> percent with its interval; over videos, and trainings where there are several."""
+    first = evaluations[0]
+    own = {truth.queries[q].id: v for q, v in zip(truth.query.tolist(), truth.video.tolist(), strict=True)}
+    clusters = np.array([own[name] for name in first.query_ids])
+    values = np.stack([one.values for one in evaluations])
+    if len(values) > 1:
+        ends = over_trainings(values, clusters).ends
+    else:
+        ends = bootstrap_intervals(values[0], clusters)
+    means = values.mean(axis=(0, 1))
+    metrics = {
+        metric: [round(100 * float(value), 2) for value in (mean, *interval)]
+        for metric, mean, interval in zip(first.metrics, means, ends, strict=True)
+    }
+    return {
+        "queries": len(first.query_ids),
+        "videos": len(set(clusters.tolist())),
+        "trainings": len(values),
+        "metrics": metrics,
+    }
+
+
+def table(systems: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Markdown: a row a system."""
+    head = ["system", *METRICS]
+    rows = [
+        [name, *(f"{one['metrics'][metric][0]:.1f}" for metric in METRICS)] for name, one in systems.items()
+    ]
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""ActivityNet, two annotators: one person's sentences search videos by what another person wrote of them.
+
+val_1 and val_2 of ActivityNet Captions are two people's descriptions of the same 4,885 videos. Sentences of
+val_2 are the queries; those of val_1, at their times, are the words of the videos. No generator made either,
+and several videos may fit a sentence, as in a real collection. `write_two_annotators` makes the files from
+ActivityNet's own; `python -m benchmarks.two_annotators` adds features and measures baselines.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from pathlib import Path
+
+from whenabouts.intake.files import write_atomically
+from whenabouts_bench import formats
+from whenabouts_bench.datasets import activitynet_captions
+from whenabouts_bench.datasets.declaration import (
+    AnnotationFile,
+    Declaration,
+    FeatureFile,
+    SideFile,
+    Split,
+    Statistics,
+)
+from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations, judgement_rows
+
+WORDS_FILE = "two_annotators_said.jsonl"
+SHARES = {"train": 0.6, "val": 0.1, "test": 0.3}
+"""Expected shares of the videos."""
+
+
+def split_of(video_id: str) -> str:
+    """The split of a video, from the hash of its id: it does not depend on other videos."""
+    place = int(hashlib.sha256(video_id.encode()).hexdigest()[:8], 16) / 2**32
+    for name, share in SHARES.items():
+        if place < share:
+            return name
+        place -= share
+    return "test"  # the shares add up to less than 1 by rounding
+
+
+def write_two_annotators(queries: Annotations, words: Annotations, out: str | Path) -> dict[str, Annotations]:
+    """Write the data set into a folder: judgements by split, and what is "said" in all their videos.
+
+    `queries` are val_2 of ActivityNet Captions, `words` val_1. Only videos of both are kept, so that every
+    query has words to be found by.
+    """
+    out = Path(out)
+    both = {video.id for video in queries.videos} & {video.id for video in words.videos}
+    builders = {name: AnnotationBuilder(f"{DATASET.name} {name}") for name in SHARES}
+    for video in queries.videos:
+        if video.id in both:
+            builders[split_of(video.id)].add_video(video.id, video.duration)
+    for number, video_number, start, end, _ in judgement_rows(queries):
+        query, name = queries.queries[number], queries.videos[video_number].id
+        if name in both and start < end:
+            builders[split_of(name)].add_query(query.id, query.text.strip())
+            builders[split_of(name)].judge(query.id, name, start, end)
+    made = {name: builder.annotations() for name, builder in builders.items()}
+    out.mkdir(parents=True, exist_ok=True)
+    for name, split in made.items():
+        formats.write_annotations(split, out / file_name(name), "tvr")
+    spoken: defaultdict[str, list[dict[str, float | str]]] = defaultdict(list)
+    for number, video_number, start, end, _ in judgement_rows(words):
+        name = words.videos[video_number].id
+        if name in both and start < end:
+            text = words.queries[number].text.strip()
+            spoken[name].append({"start": start, "end": end, "text": text})
+    with write_atomically(out / WORDS_FILE) as stream:
+        for name in sorted(spoken):
+            line = json.dumps({"video_id": name, "sentences": spoken[name]}, ensure_ascii=False)
+            stream.write(f"{line}\n".encode())
+    return made
+
+
+def file_name(split: str) -> str:
+    """The file of a split."""
+    return f"two_annotators_{split}.jsonl"
+
+
+def _split(name: str, videos: int, queries: int) -> Split:
+    counts = Statistics(videos=videos, queries=queries)
+    return Split(name, (AnnotationFile(file_name(name), "tvr", counts),), counts)
+
+
+DATASET = Declaration(
+    name="activitynet-two-annotators",
+    title="ActivityNet, two annotators",
+    tasks=("VCMR", "SVMR", "VR"),
+    citation=activitynet_captions.DATASET.citation,
+    licence=activitynet_captions.DATASET.licence,
+    how=(
+        "python -m benchmarks.two_annotators write DIR OUT, from a checkout, makes it of val_1 and val_2 of "
+        "ActivityNet Captions in DIR."
+    ),
+    mark=rb'"desc_id"',
+    splits=(_split("train", 2_981, 10_367), _split("val", 460, 1_612), _split("test", 1_444, 5_052)),
+    beside=(
+        SideFile(WORDS_FILE, "the first annotator's sentences with their times: the words of the videos"),
+    ),
+    features=(
+        FeatureFile(
+            ("two_annotators_words",),
+            "subtitle",
+            "store, video id -> (clips, width)",
+            384,
+            "MiniLM over the first annotator's sentences",
+            "The command that makes the data set writes them.",
+            4.0,
+            needed=True,
+        ),
+        FeatureFile(
+            ("two_annotators_queries",),
+            "query",
+            "store, query id -> (tokens, width)",
+            384,
+            "MiniLM, token by token",
+            "The command that makes the data set writes them.",
+            needed=True,
+        ),
+    ),
+    notes=(
+        "It can judge how sentences of one person find another's, retrieval among videos that resemble each "
+        "other, and rough localisation; the two people disagree on where things begin and end.",
+        "It cannot judge what pictures add, several streams, or speech: there is one stream, of written "
+        "descriptions, with pauses where the first person wrote nothing.",
+    ),
+)

@@ -1,0 +1,204 @@
+"""What a task of `whenabouts bench` is: queries with their right moments, and how answers are measured.
+
+A task is declared in a module of `whenabouts_bench.tasks`, or of a package of yours that names the module in
+the entry points `whenabouts.tasks`. The module has `TASKS`, a tuple of `Task`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from whenabouts.intake.files import open_unpacked
+from whenabouts.plugins import modules_declaring
+from whenabouts.types import UsageError, did_you_mean
+from whenabouts_bench.datasets import declaration_named, open_dataset
+from whenabouts_bench.datasets.declaration import Statistics
+from whenabouts_bench.datasets.folder import DatasetFolder
+from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
+
+_ANY = Statistics()
+
+
+@dataclass(frozen=True)
+class Row:
+    """A query of a task.
+
+    `intervals` are its right moments in seconds, (start, end); without any, no video of `pool` answers it.
+    `pool` are the videos to search, () for all of the task; for a given video it is that one. `grade` is the
+    relevance of the moments.
+    """
+
+    query_id: str
+    text: str
+    intervals: Sequence[tuple[float, float]]
+    video_id: str
+    pool: tuple[str, ...] = ()
+    split: str = "test"
+    grade: float = 1.0
+    duration: float | None = None
+    """Seconds of the video, if the data say them."""
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a task reads from a folder: the judgements, and the files that they come from."""
+
+    annotations: Annotations
+    files: tuple[Path, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        """The first 16 digits of the sha256 of the unpacked files."""
+        digest = hashlib.sha256()
+        for path in self.files:
+            with open_unpacked(path) as stream:
+                while piece := stream.read(1 << 20):
+                    digest.update(piece)
+        return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Queries, their right moments, and how answers are measured.
+
+    `read` gets the folder of the user and returns a `Material`. `protocol` is one of `whenabouts evaluate`.
+    Its metrics and `metrics` are measured, as far as the methods of a system allow. `headline` are the
+    columns of the leaderboard; the first orders it.
+    """
+
+    name: str
+    title: str
+    split: str
+    revision: str
+    """Which release of the data, in words."""
+    licence: str
+    how: str
+    """How the files are obtained."""
+    read: Callable[[Path], Material]
+    headline: tuple[str, ...]
+    metrics: tuple[str, ...] = ()
+    of_protocol: bool = True
+    """Whether the protocol's own metrics are measured, too."""
+    protocol: str = "vcmr"
+    version: int = 1
+    """Rises with every change that moves a number."""
+    is_given: bool = False
+    """Whether each query names the video in which it is answered."""
+    judged_iou: float | None = None
+    """For judgements from pools: an answer is judged from this IoU with a judged moment."""
+    depth: int = 100
+    """How many answers are asked of a system."""
+    holds: Statistics = _ANY
+    """Counts of the release; a folder that holds others is measured, with a note."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """Name and version: "tvr@1"."""
+        return f"{self.name}@{self.version}"
+
+    def counts_that_differ(self, annotations: Annotations) -> list[str]:
+        """A note on counts of the files that are not those of the release; none if they are."""
+        counts = {
+            "videos": len(annotations.videos),
+            "queries": len(annotations.queries),
+            "judgements": len(annotations.query),
+        }
+        differing = [
+            f"{released:,} {what} ({counts[what]:,})"
+            for what in counts
+            if (released := getattr(self.holds, what)) is not None and released != counts[what]
+        ]
+        if not differing:
+            return []
+        these = "these files (in brackets) are another release, or a part"
+        return [f"{self.title} has {', '.join(differing)}; {these}"]
+
+    def to_json(self) -> dict[str, Any]:
+        names = ("name", "title", "split", "revision", "licence", "protocol", "how")
+        return {"task": self.label} | {name: getattr(self, name) for name in names}
+
+
+def tasks() -> tuple[Task, ...]:
+    """All known tasks, sorted by name. Raises PluginError."""
+    modules = modules_declaring("whenabouts_bench.tasks", "TASKS", "tasks")
+    return tuple(sorted((task for module in modules for task in module.TASKS), key=lambda task: task.name))
+
+
+def task_named(name: str) -> Task:
+    """The task of a name, or of name@version. Raises UsageError."""
+    bare, at, version = name.partition("@")
+    by_name = {task.name: task for task in tasks()}
+    if bare not in by_name:
+        raise UsageError(f"{name!r} is not a task; known: {', '.join(by_name)}{did_you_mean(bare, by_name)}")
+    if at and version != str(by_name[bare].version):
+        raise UsageError(f"{name!r}: version {version} is not here, {by_name[bare].label} is")
+    return by_name[bare]
+
+
+def material_of(rows: Iterable[Row], name: str, files: Sequence[Path]) -> Material:
+    """The rows of a task as judgements.
+
+    Raises UsageError for a query id that comes with two texts, and for a query that has both moments and
+    none.
+    """
+    builder = AnnotationBuilder(name)
+    answerable: dict[str, bool] = {}
+    for row in rows:
+        if not builder.add_query(row.query_id, row.text):
+            raise UsageError(f"{name}: query {row.query_id!r} has two texts; give each query its own id")
+        if answerable.setdefault(row.query_id, bool(row.intervals)) != bool(row.intervals):
+            raise UsageError(f"{name}: query {row.query_id!r} has a row with moments and one without")
+        builder.add_video(row.video_id, row.duration)
+        if row.pool:
+            builder.set_pool(row.query_id, row.pool)
+        for start, end in row.intervals:
+            builder.judge(row.query_id, row.video_id, start, end, row.grade)
+    return Material(builder.annotations(), tuple(files))
+
+
+def reader_of(rows: Callable[[Path], Iterable[Row]], *names: str, how: str) -> Callable[[Path], Material]:
+    """A reader of the file with one of the names; `rows` reads its rows, `how` says how to get it."""
+
+    def read(folder: Path) -> Material:
+        file = file_named(folder, *names, how=how)
+        return material_of(rows(file), str(file), (file,))
+
+    return read
+
+
+def of_dataset(name: str, split: str) -> Callable[[Path], Material]:
+    """A reader of a split of a data set that `whenabouts datasets` lists."""
+
+    def read(folder: Path) -> Material:
+        dataset = open_dataset(name, folder)
+        return Material(dataset.annotations(split), (dataset.file(split).path,))
+
+    return read
+
+
+def dataset_facts(name: str, split: str) -> dict[str, Any]:
+    """Title, licence, how to get the files, and counts of a split, for `Task(**dataset_facts(...))`."""
+    declared = declaration_named(name)
+    chosen = declared.split(split)
+    assert chosen is not None, f"{name} has no split {split}"
+    return {
+        "title": declared.title,
+        "licence": declared.licence,
+        "how": declared.how,
+        "split": split,
+        "holds": chosen.files[0].holds if chosen.files[0].holds.queries else chosen.paper,
+        "read": of_dataset(name, split),
+    }
+
+
+def file_named(folder: Path, *names: str, how: str) -> Path:
+    """The nearest file with one of the names, at any depth, gzip or not. Raises UsageError."""
+    file = DatasetFolder(folder).any_of(names)
+    if file is None or not file.is_file():
+        raise UsageError(f"{folder}: holds no {' or '.join(names)} (.gz is fine). How to get it: {how}")
+    return file

@@ -1,0 +1,227 @@
+"""How a model's grades compare with people's, and whether they order systems alike.
+
+Alpha is Krippendorff's (interval metric: the squared difference of grades), 1 - observed / expected
+disagreement over all pairs of grades of a task; it takes any number of annotators. Intervals come from a
+bootstrap over queries, as those of kappa. Kendall's tau-b compares two orders of systems, ties included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from whenabouts.types import UsageError
+from whenabouts_bench.evaluation.evaluate import evaluate
+from whenabouts_bench.evaluation.significance import drawn_totals, tail_share
+from whenabouts_bench.formats.annotations import Annotations, Floats
+from whenabouts_bench.formats.runs import RunSource
+from whenabouts_bench.judging.agreement import (
+    CONSENSUS,
+    RESAMPLES,
+    Agreement,
+    Interval,
+    by_annotator,
+    common_tasks,
+    interval_of,
+)
+from whenabouts_bench.judging.consensus import Consensus
+from whenabouts_bench.judging.model_judge import model_grades
+from whenabouts_bench.judging.qrels import Judged
+from whenabouts_bench.judging.tasks import HIGHEST
+
+_GRADES = HIGHEST + 1
+_DISTANCE = (np.arange(_GRADES)[:, None] - np.arange(_GRADES)).astype(np.float64) ** 2
+
+
+@dataclass(frozen=True)
+class Alpha:
+    """Krippendorff's alpha with its 95 % interval; None where it is undefined."""
+
+    value: float | None
+    interval: Interval | None = None
+
+    @classmethod
+    def of(cls, units: Sequence[tuple[str, Sequence[int]]]) -> Alpha:
+        """The alpha of (query id, grades of one task); tasks with a single grade say nothing.
+
+        >>> Alpha.of([("q", (0, 0)), ("q", (4, 4))]).value, Alpha.of([("q", (2, 2))]).value
+        (1.0, None)
+        """
+        several = [(query_id, grades) for query_id, grades in units if len(grades) > 1]
+        queries, cluster = np.unique([query_id for query_id, _ in several], return_inverse=True)
+        rows = np.zeros((len(queries), 1 + _GRADES))
+        for number, (_, grades) in zip(cluster.tolist(), several, strict=True):
+            apart = sum((a - b) ** 2 for a, b in combinations(grades, 2))
+            rows[number, 0] += 2 * apart / (len(grades) - 1)
+            rows[number, 1:] += np.bincount(grades, minlength=_GRADES)
+        (value,) = _alphas(rows.sum(axis=0, keepdims=True)).tolist()
+        if math.isnan(value) or len(rows) < 2:
+            return cls(None if math.isnan(value) else value)
+        drawn = _alphas(np.concatenate(list(drawn_totals(rows, RESAMPLES))))
+        return cls(value, interval_of(drawn, tail_share(len(rows), 0.95)))
+
+
+def _alphas(totals: Floats) -> Floats:
+    """(R,) alpha of rows of (observed disagreement, number of each grade); NaN if all grades are equal."""
+    counts = totals[:, 1:]
+    count = counts.sum(axis=1)
+    expected = np.einsum("rc,rk,ck->r", counts, counts, _DISTANCE) / np.maximum(count - 1, 1)
+    alphas: Floats = 1 - np.divide(
+        totals[:, 0], expected, out=np.full(len(totals), np.nan), where=expected > 0
+    )
+    return alphas
+
+
+@dataclass(frozen=True)
+class ModelStudy:
+    """A model beside people.
+
+    `agreements` are with the final grades and with each annotator; `people` and `together` the alphas without
+    and with the model; `confusion` is (final grade, model's grade) -> tasks; `bias` the mean difference.
+    """
+
+    model: str
+    graded: int
+    agreements: tuple[Agreement, ...]
+    people: Alpha
+    together: Alpha
+    confusion: tuple[tuple[int, ...], ...]
+    bias: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def lines(self) -> Iterator[str]:
+        """The study for people."""
+        yield f"{self.model}: {self.graded:,} tasks graded; its grades are no judgements"
+        yield from (f"  {agreement.line()}" for agreement in self.agreements)
+        yield f"  alpha of people {_shown(self.people)}, with the model {_shown(self.together)}"
+        if self.bias is not None:
+            yield f"  its grades are {self.bias:+.2f} off the final ones; final grade: its grades 0 to 4"
+            yield from (
+                f"    {grade}: {' '.join(f'{count:,}' for count in row)}"
+                for grade, row in enumerate(self.confusion)
+            )
+
+
+def _shown(alpha: Alpha) -> str:
+    if alpha.value is None:
+        return "not defined"
+    ends = f" [{alpha.interval[0]:.2f}, {alpha.interval[1]:.2f}]" if alpha.interval else ""
+    return f"{alpha.value:.2f}{ends}"
+
+
+def model_studies(judged: Judged) -> list[ModelStudy]:
+    """A study of each model that graded tasks of the set."""
+    return [_study(judged, model, grades) for model, grades in sorted(model_grades(judged.task_set).items())]
+
+
+def _study(judged: Judged, model: str, grades: Mapping[str, int]) -> ModelStudy:
+    state, task_set = judged.state, judged.task_set
+    final = {task.id: each.grade for task, each in judged.outcomes if each.grade is not None}
+    agreements = [
+        Agreement.of(model, name, both)
+        for name, theirs in ((CONSENSUS, final), *sorted(by_annotator(state).items()))
+        if (both := common_tasks(task_set, grades, theirs))
+    ]
+    confusion = np.zeros((_GRADES, _GRADES), np.int64)
+    pairs = common_tasks(task_set, grades, final)
+    for _, own, agreed in pairs:
+        confusion[agreed, own] += 1
+    units = [(task.query_id, task.id, state.grades(task.id)) for task, _ in judged.outcomes]
+    extended = [(q, (*given, *([grades[t]] if t in grades and given else []))) for q, t, given in units]
+    return ModelStudy(
+        model=model,
+        graded=len(grades),
+        agreements=tuple(agreements),
+        people=Alpha.of([(query_id, given) for query_id, _, given in units]),
+        together=Alpha.of(extended),
+        confusion=tuple(tuple(row) for row in confusion.tolist()),
+        bias=float(np.mean([own - agreed for _, own, agreed in pairs])) if pairs else None,
+    )
+
+
+def judged_by(judged: Judged, model: str) -> Judged:
+    """The set as the model alone judged it. Raises UsageError for a model without grades."""
+    graded = model_grades(judged.task_set)
+    if model not in graded:
+        models = ", ".join(map(repr, graded)) or "none: `whenabouts judge FOLDER --model` lets one grade"
+        raise UsageError(f"{model!r} has graded nothing in {judged.task_set.folder}; known: {models}")
+    own = graded[model]
+    outcomes = [
+        (task, Consensus(own.get(task.id), missing=int(task.id not in own))) for task, _ in judged.outcomes
+    ]
+    return replace(judged, outcomes=outcomes)
+
+
+@dataclass(frozen=True)
+class Orders:
+    """The values of systems under people's and a model's grades, and Kendall's tau-b of the orders."""
+
+    model: str
+    metric: str
+    people: Mapping[str, float]
+    by_model: Mapping[str, float]
+    tau: float | None
+
+    def line(self) -> str:
+        """One line of text."""
+        values = ", ".join(
+            f"{name} {100 * value:.1f} and {100 * self.by_model[name]:.1f}"
+            for name, value in self.people.items()
+        )
+        tau = "not defined" if self.tau is None else f"{self.tau:.2f}"
+        return f"{self.metric} by people and by {self.model}: {values}; Kendall's tau {tau}"
+
+
+def orders_of(judged: Judged, runs: Mapping[str, RunSource], metric: str) -> list[Orders]:
+    """How each model orders runs, beside people, over the tasks that both settled.
+
+    Raises UsageError for fewer than two runs, and as `evaluate` does.
+    """
+    if len(runs) < 2:
+        raise UsageError("an order needs two runs or more: give --run again")
+    orders = []
+    for model in model_grades(judged.task_set):
+        own = judged_by(judged, model)
+        shared = [
+            n
+            for n, ((_, final), (_, other)) in enumerate(zip(judged.outcomes, own.outcomes, strict=True))
+            if None not in (final.grade, other.grade)
+        ]
+        if not shared:
+            continue
+        people, by_model = (
+            _values(replace(each, outcomes=[each.outcomes[n] for n in shared]).annotations, runs, metric)
+            for each in (judged, own)
+        )
+        orders.append(
+            Orders(model, metric, people, by_model, kendall_tau([*people.values()], [*by_model.values()]))
+        )
+    return orders
+
+
+def _values(truth: Annotations, runs: Mapping[str, RunSource], metric: str) -> dict[str, float]:
+    return {name: evaluate(truth, run, [metric]).means()[metric] for name, run in runs.items()}
+
+
+def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Kendall's tau-b of two lists of values (Kendall, Biometrika 33, 1945); None if one is all ties.
+
+    >>> kendall_tau([1, 2, 3], [1, 3, 2]), kendall_tau([1, 1], [1, 2])
+    (0.3333333333333333, None)
+    """
+    signs = [
+        (_sign(a - b), _sign(c - d)) for (a, c), (b, d) in combinations(zip(first, second, strict=True), 2)
+    ]
+    untied = math.sqrt(sum(a != 0 for a, _ in signs) * sum(b != 0 for _, b in signs))
+    return sum(a * b for a, b in signs) / untied if untied else None
+
+
+def _sign(value: float) -> int:
+    return (value > 0) - (value < 0)

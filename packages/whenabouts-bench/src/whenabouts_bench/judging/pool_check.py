@@ -1,0 +1,69 @@
+"""The check of MVMR pools by people (`relevance/people.py`) as a task set of `whenabouts judge`.
+
+Each task shows a query and a whole video that was added to its pool, so that positives and negatives look
+alike. Annotators grade whether the moment is in it, and set its borders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from whenabouts.types import Moment, UsageError, Video
+from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.judging.journal import Journal
+from whenabouts_bench.judging.tasks import Task, TaskSet
+from whenabouts_bench.relevance.people import Answer, drawn_pairs
+
+IS_IN = 3
+"""The grade from which a video has the moment."""
+GUIDELINE = """\
+# Is there a moment in this video that the sentence describes?
+
+You see a sentence and a whole video. If the moment is there, set its borders with [ and ] first.
+
+| grade | when |
+| --- | --- |
+| 4 | It is there. |
+| 3 | It is there, with a detail that differs. |
+| 2 | Something like it is there, but not what the sentence says. |
+| 1 | Only persons or things of the sentence are there. |
+| 0 | Nothing of it is there. |
+"""
+
+
+def write_check(
+    annotations: Annotations, folder: Path, videos: Mapping[str, Video], *, queries: int = 100, seed: int = 0
+) -> TaskSet:
+    """Write a task set about the videos added to the pools of randomly drawn queries.
+
+    `videos` are those of the pools with recordings and durations. Raises UsageError without full pools, and
+    for a video without a duration.
+    """
+    pairs = drawn_pairs(annotations, queries, seed)
+    digits = len(str(len(pairs)))
+    tasks = []
+    for number, (query, video_id) in enumerate(pairs, 1):
+        duration = videos[video_id].duration
+        if not duration:
+            raise UsageError(f"video {video_id!r}: its length is not known; name --videos or --corpus")
+        span = Moment(video_id, 0.0, duration)
+        tasks.append(Task(f"t{number:0{digits}}", query.id, query.text, span, duration))
+    paths = {video_id: videos[video_id].path for _, video_id in pairs}
+    made = TaskSet(folder, folder.resolve().name, tuple(tasks), paths, made={"pools": annotations.name})
+    made.write(guideline=GUIDELINE)
+    return made
+
+
+def answers_of(folder: Path) -> list[Answer]:
+    """What people said in a task set of `write_check`, with the borders that they set."""
+    return list(_answers(TaskSet.open(folder)))
+
+
+def _answers(task_set: TaskSet) -> Iterator[Answer]:
+    for task_id, _, answer in Journal.open(task_set).state().rows():
+        task = task_set.task(task_id)
+        if answer.grade is not None:
+            moved = answer.start is not None and (answer.start, answer.end) != (0.0, task.moment.end)
+            span = (answer.start, answer.end) if moved else (None, None)
+            yield Answer(task.query_id, task.moment.video_id, answer.grade >= IS_IN, *span)

@@ -1,0 +1,311 @@
+"""How well the pool of a judged collection holds: what each run gave to it, and what more queries would show.
+
+- **A run without its own moments**: its value when the moments that no other run gave are unjudged, which is
+  how a later, equal run would fare (Zobel, "How Reliable Are the Results of Large-Scale Information Retrieval
+  Experiments?", SIGIR 1998), and Kendall's tau-b of the order of the runs so valued with their order.
+- **Holes**: the share of unjudged answers at each rank.
+- **Depth**: the order of the runs by the judgements of a shallower pool.
+- **Queries**: how alike two separate sets of queries order the runs (Voorhees and Buckley, "The Effect of
+  Topic Set Size on Retrieval Experiment Error", SIGIR 2002), and how many queries a paired test at 5 % needs
+  to find a difference with a chance of 80 %: (1.960 + 0.842)^2 s^2 / difference^2, where s is the standard
+  deviation of the differences by query (Sakai, "Topic set size design", Information Retrieval Journal 19,
+  2016, by the normal distribution).
+
+Intervals (95 %) come from a bootstrap over queries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from whenabouts.types import UsageError, number_of
+from whenabouts_bench.evaluation.evaluate import evaluate
+from whenabouts_bench.evaluation.metrics import parse_metric
+from whenabouts_bench.evaluation.significance import drawn_totals, tail_share
+from whenabouts_bench.formats.annotations import Annotations, Floats
+from whenabouts_bench.formats.runs import RunSource
+from whenabouts_bench.judging.agreement import RESAMPLES, Interval, interval_of
+from whenabouts_bench.judging.model_study import kendall_tau
+from whenabouts_bench.judging.qrels import Judged
+from whenabouts_bench.judging.tasks import RANDOM, Source, Task
+
+DIFFERENCE = 0.03
+"""The difference of two runs for which the number of queries is given."""
+_NEEDED = (1.959963985 + 0.841621234) ** 2
+_RANKS = 10
+_DEPTHS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
+_HALVES = 500
+_BLOCK_CELLS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """A run in the pool.
+
+    `own` moments were given by no other run, `own_right` of them are right. `drop` is `value` - `without`
+    with its interval. `holes` are the shares of unjudged answers at rank 1, 2, ...; None without answers.
+    """
+
+    run: str
+    value: float
+    without: float
+    drop: Interval | None
+    own: int
+    own_right: int
+    holes: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two runs: their difference, and the queries needed to find one of `DIFFERENCE`; None for s = 0.
+
+    `detectable` is the smallest difference that the queries at hand find with a chance of 80 %.
+    """
+
+    first: str
+    second: str
+    difference: float
+    detectable: float
+    queries: int | None
+    interval: Interval | None
+
+
+@dataclass(frozen=True)
+class Depth:
+    """The pool of each run's best `depth` answers: its judgements, and tau with the order by all of them."""
+
+    depth: int
+    judgements: int
+    tau: float | None
+
+
+@dataclass(frozen=True)
+class Halves:
+    """Tau of the orders by two separate sets of `queries` queries: mean and 95 % of many random pairs."""
+
+    queries: int
+    tau: float
+    interval: Interval
+
+
+@dataclass(frozen=True)
+class PoolStudy:
+    """A judged pool by one metric; `tau` is of the order of runs without their own moments."""
+
+    metric: str
+    queries: int
+    contributions: tuple[Contribution, ...]
+    tau: float | None
+    depths: tuple[Depth, ...]
+    halves: tuple[Halves, ...]
+    pairs: tuple[Pair, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def lines(self) -> Iterator[str]:
+        """The study for people."""
+        yield f"the pool, by {self.metric} over {number_of(self.queries, 'query', 'queries')}:"
+        for each in self.contributions:
+            holes = " ".join("-" if share is None else f"{100 * share:.0f}" for share in each.holes)
+            yield (
+                f"  {each.run}: {100 * each.value:.1f}; {100 * each.without:.1f} without the "
+                f"{number_of(each.own, 'moment')} that it alone gave ({each.own_right:,} right)"
+                f"{_between(each.drop, 'drop', 100)}; % unjudged by rank: {holes}"
+            )
+        yield f"  Kendall's tau of the order of runs without their own moments: {_shown(self.tau)}"
+        for depth in self.depths:
+            judgements = number_of(depth.judgements, "judgement")
+            yield f"  a pool of depth {depth.depth} ({judgements}): tau {_shown(depth.tau)}"
+        for half in self.halves:
+            queries = number_of(half.queries, "query", "queries")
+            yield f"  two separate sets of {queries}: tau {half.tau:.2f}{_between(half.interval, '95 %')}"
+        for pair in self.pairs:
+            needed = "none" if pair.queries is None else f"{pair.queries:,}{_between(pair.interval, '95 %')}"
+            yield (
+                f"  {pair.first} - {pair.second}: {100 * pair.difference:+.1f}; found from "
+                f"{100 * pair.detectable:.1f} on; queries to find {100 * DIFFERENCE:g} points: {needed}"
+            )
+
+
+def _shown(tau: float | None) -> str:
+    return "not defined" if tau is None else f"{tau:.2f}"
+
+
+def _between(interval: Interval | None, what: str, times: float = 1) -> str:
+    if interval is None:
+        return ""
+    low, high = (
+        f"{end:,.0f}" if end > 10 else f"{times * end:.{1 if times > 1 else 2}f}" for end in interval
+    )
+    return f" ({what} {low} to {high})"
+
+
+def pool_study(judged: Judged, runs: Mapping[str, RunSource], metric: str) -> PoolStudy:
+    """The study of the pool that `runs` were judged with, by the names that the task set has for them.
+
+    Raises UsageError for fewer than two runs, for a run that the task set does not name, and as `evaluate`.
+    """
+    settled = [(task, final) for task, final in judged.outcomes if final.grade is not None]
+    sources = judged.task_set.sources()
+    ranks = [dict(sources.get(task.id, Source()).ranks) for task, _ in settled]
+    pooled = {name for each in ranks for name in each} - {RANDOM}
+    if len(runs) < 2:
+        raise UsageError("a pool is studied with two of its runs or more: give --run again")
+    if unknown := sorted(runs.keys() - pooled):
+        raise UsageError(
+            f"run {unknown[0]!r} gave no judged moment to {judged.task_set.folder}; it was pooled from "
+            f"{', '.join(map(repr, sorted(pooled))) or 'no runs'}"
+        )
+
+    def truth_of(kept: Sequence[bool]) -> Annotations:
+        outcomes = [each for each, stays in zip(settled, kept, strict=True) if stays]
+        return replace(judged, outcomes=outcomes).annotations
+
+    def values_of(kept: Sequence[bool], some: Mapping[str, RunSource]) -> Floats:
+        return _aligned(truth_of(kept), some, metric, row)
+
+    whole = truth_of([True] * len(settled))
+    queries, values = _values(whole, runs, metric)
+    row = {query_id: number for number, query_id in enumerate(queries)}
+    without = np.concatenate(
+        [values_of([given.keys() != {name} for given in ranks], {name: run}) for name, run in runs.items()]
+    )
+    least = parse_metric(metric).grade or 0.5
+    means = values.mean(axis=1).tolist()
+    return PoolStudy(
+        metric=metric,
+        queries=len(queries),
+        contributions=tuple(
+            _contribution(name, run, whole, settled, ranks, least, values[n], without[n])
+            for n, (name, run) in enumerate(runs.items())
+        ),
+        tau=kendall_tau(means, without.mean(axis=1).tolist()),
+        depths=tuple(
+            Depth(depth, sum(kept), kendall_tau(means, values_of(kept, runs).mean(axis=1).tolist()))
+            for depth in _depths(ranks)
+            for kept in [[_best(given) <= depth for given in ranks]]
+        ),
+        halves=tuple(_halves(values)),
+        pairs=tuple(_pairs(list(runs), values)),
+    )
+
+
+def _best(ranks: Mapping[str, int]) -> float:
+    """The best rank that a run gave a moment; endless for moments that were drawn at random."""
+    return min((rank for name, rank in ranks.items() if name != RANDOM), default=math.inf)
+
+
+def _depths(ranks: Sequence[Mapping[str, int]]) -> list[int]:
+    """Depths below that of the pool."""
+    deepest = max((rank for each in ranks for name, rank in each.items() if name != RANDOM), default=0)
+    return [depth for depth in _DEPTHS if depth < deepest]
+
+
+def _values(truth: Annotations, runs: Mapping[str, RunSource], metric: str) -> tuple[tuple[str, ...], Floats]:
+    """The queries that the metric applies to, and (R, Q) the values of each run."""
+    evaluations = [evaluate(truth, run, [metric]) for run in runs.values()]
+    values = np.stack([each.values[:, 0] for each in evaluations])
+    applies = ~np.isnan(values).any(axis=0)
+    if not applies.any():
+        raise UsageError(f"{metric}: applies to no judged query")
+    ids = evaluations[0].query_ids
+    return tuple(ids[n] for n in np.flatnonzero(applies).tolist()), values[:, applies]
+
+
+def _aligned(
+    truth: Annotations, runs: Mapping[str, RunSource], metric: str, row: Mapping[str, int]
+) -> Floats:
+    """(R, Q) values by fewer judgements, a column for each query of the whole pool; 0 without judgements."""
+    values = np.zeros((len(runs), len(row)))
+    for number, run in enumerate(runs.values()):
+        if len(truth.query):
+            each = evaluate(truth, run, [metric])
+            rows = [(row[q], v) for q, v in zip(each.query_ids, each.values[:, 0], strict=True) if q in row]
+            places, column = zip(*rows, strict=True) if rows else ((), ())
+            values[number, list(places)] = np.nan_to_num(np.array(column))
+    return values
+
+
+def _contribution(
+    name: str, run: RunSource, truth: Annotations, settled: Sequence[tuple[Task, Any]],
+    ranks: Sequence[Mapping[str, int]], least: float, values: Floats, without: Floats,
+) -> Contribution:  # fmt: skip
+    own = [final.grade for (_, final), given in zip(settled, ranks, strict=True) if given.keys() == {name}]
+    depths = [f"R@{rank},IoU=0.5" for rank in range(1, _RANKS + 1)]
+    holes = evaluate(truth, run, depths).unjudged
+    assert holes is not None  # a task set's judgements say that they come from a pool
+    answers, unjudged = (
+        np.diff(np.nansum(counts, axis=0), prepend=0) for counts in (holes.answers, holes.unjudged)
+    )
+    return Contribution(
+        run=name,
+        value=float(values.mean()),
+        without=float(without.mean()),
+        drop=_interval((values - without)[:, None], lambda totals: totals[:, 0] / len(values)),
+        own=len(own),
+        own_right=sum(grade >= least for grade in own),
+        holes=tuple(
+            holed / count if count else None
+            for holed, count in zip(unjudged.tolist(), answers.tolist(), strict=True)
+        ),
+    )
+
+
+def _interval(rows: Floats, value_of: Callable[[Floats], Floats]) -> Interval | None:
+    """The bootstrap interval of a function of totals; None with fewer than two queries (rows)."""
+    if len(rows) < 2:
+        return None
+    drawn = value_of(np.concatenate(list(drawn_totals(rows, RESAMPLES))))
+    return interval_of(drawn, tail_share(len(rows), 0.95))
+
+
+def _pairs(names: Sequence[str], values: Floats) -> Iterator[Pair]:
+    count = values.shape[1]
+
+    def needed(totals: Floats) -> Floats:
+        variance = (totals[:, 1] - totals[:, 0] ** 2 / count) / max(count - 1, 1)
+        queries: Floats = _NEEDED * np.maximum(variance, 0) / DIFFERENCE**2
+        return queries
+
+    for first, second in combinations(range(len(names)), 2):
+        apart = values[first] - values[second]
+        rows = np.stack([apart, apart**2], axis=1)
+        (queries,) = needed(rows.sum(axis=0, keepdims=True)).tolist()
+        yield Pair(
+            names[first], names[second],
+            difference=float(apart.mean()),
+            detectable=DIFFERENCE * math.sqrt(queries / count),
+            queries=math.ceil(queries) or None,
+            interval=_interval(rows, needed) if queries else None,
+        )  # fmt: skip
+
+
+def _halves(values: Floats) -> Iterator[Halves]:
+    """Tau between the orders by two separate random sets of queries, for an eighth, a quarter and a half."""
+    count = values.shape[1]
+    for size in sorted({count // 8, count // 4, count // 2} - {0}):
+        rng, taus = np.random.default_rng(0), list[Floats]()
+        for _ in range(0, _HALVES, step := max(1, min(_HALVES, _BLOCK_CELLS // count))):
+            order = rng.permuted(np.broadcast_to(np.arange(count), (step, count)), axis=1)
+            sums = [values[:, order[:, at : at + size]].sum(axis=2).T for at in (0, size)]
+            taus.append(_taus(*sums))
+        drawn = np.concatenate(taus)[:_HALVES]
+        if defined := drawn[~np.isnan(drawn)].tolist():
+            low, high = np.quantile(defined, (0.025, 0.975)).tolist()
+            yield Halves(size, float(np.mean(defined)), (low, high))
+
+
+def _taus(first: Floats, second: Floats) -> Floats:
+    """(N,) Kendall's tau-b of each row of two arrays (N, R); NaN where one is all ties."""
+    left, right = np.triu_indices(first.shape[1], 1)
+    a, b = (np.sign(np.round(each[:, left] - each[:, right], 9)) for each in (first, second))
+    untied = np.sqrt((a != 0).sum(axis=1) * (b != 0).sum(axis=1))
+    taus: Floats = np.divide((a * b).sum(axis=1), untied, out=np.full(len(a), np.nan), where=untied > 0)
+    return taus

@@ -1,0 +1,305 @@
+"""A judged collection as a data set for others: Parquet files, a Croissant file, a card and a page.
+
+`publish(judged, folder, licence)` writes a new folder that the library `datasets` loads as it is:
+
+    data/*.parquet   judgements (final grades), queries, videos, grades (each annotator's), pool (ranks)
+    README.md        the card: what was judged by which rule, agreement, licence; its head is for `datasets`
+    croissant.json   the same files and columns for programs (Croissant 1.0, mlcommons.org/croissant/1.0)
+    index.html       the card as a page
+
+Annotators are numbers; their names and the paths of videos stay here. Videos are not copied.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import whenabouts
+from whenabouts.intake.files import folder_aside, write_atomically
+from whenabouts.types import UsageError, number_of
+from whenabouts_bench.judging.agreement import between_annotators
+from whenabouts_bench.judging.model_study import Alpha
+from whenabouts_bench.judging.qrels import Judged
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SPLIT = "test"
+"""The only split: judged collections measure, they do not train."""
+_LICENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}")
+_MEANINGS = {
+    "judgements": "the final grade of each settled moment",
+    "queries": "the sentences that were judged",
+    "videos": "the videos of judged moments, with their lengths where known",
+    "grades": "the grades of each annotator, before they became one",
+    "pool": "the rank of each judged moment in each run that it came from",
+}
+_TYPES = {"string": "sc:Text", "double": "sc:Float", "int64": "sc:Integer"}
+_CONTEXT = {
+    "@language": "en", "@vocab": "https://schema.org/", "sc": "https://schema.org/",
+    "cr": "http://mlcommons.org/croissant/", "rai": "http://mlcommons.org/croissant/RAI/",
+    "dct": "http://purl.org/dc/terms/", "conformsTo": "dct:conformsTo",
+    "data": {"@id": "cr:data", "@type": "@json"}, "examples": {"@id": "cr:examples", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+} | {
+    name: f"cr:{name}"
+    for name in (
+        "citeAs", "column", "equivalentProperty", "extract", "field", "fileProperty", "fileObject", "fileSet",
+        "format", "includes", "isLiveDataset", "jsonPath", "key", "md5", "parentField", "path", "recordSet",
+        "references", "regex",
+        "repeated", "replace", "samplingRate", "separator", "source", "subField", "transform",
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Card:
+    """What the card and the page say."""
+
+    name: str
+    licence: str
+    rows: dict[str, int]
+    rules: Sequence[str]
+    agreement: Sequence[str]
+    made: Sequence[str]
+    day: str
+    """That of the last judgement, ISO 8601."""
+
+    @classmethod
+    def of(cls, judged: Judged, licence: str, rows: dict[str, int]) -> Card:
+        """The card of a judged set. Annotators have numbers in it."""
+        task_set, state = judged.task_set, judged.state
+        numbers = annotator_numbers(judged)
+        units = [(task.query_id, state.grades(task.id)) for task, _ in judged.outcomes]
+        alpha = Alpha.of(units)
+        kappas = [
+            f"annotators {numbers[each.first]} and {numbers[each.second]}: {number_of(each.tasks, 'task')}, "
+            f"{each.same:.1%} the same, weighted kappa "
+            f"{'not defined' if each.quadratic is None else f'{each.quadratic:.2f}'}"
+            for each in between_annotators(judged)
+        ]
+        if alpha.value is not None:
+            kappas.insert(0, f"Krippendorff's alpha (interval metric): {alpha.value:.2f}")
+        counts = judged.counts()
+        return cls(
+            name=task_set.name,
+            licence=licence,
+            rows=rows,
+            rules=(
+                f"Grades go from {task_set.lowest} to {task_set.highest}; {counts['agreed']:,} of "
+                f"{number_of(counts['presented'], 'moment')} are settled, {counts['discarded']:,} discarded.",
+                "One annotator's grade is final."
+                if task_set.annotators == 1
+                else "Two grades that differ by at most 1 become their mean, rounded up; otherwise two more "
+                "people grade, and the highest and the lowest grade are dropped.",
+                "Moments come from pools: what was not judged may be right.",
+            ),
+            agreement=kappas or ["No moment has grades of two annotators."],
+            made=(
+                f"Tasks {task_set.fingerprint}, {number_of(state.seq, 'event')} of the journal, the last at "
+                f"{state.time or 'no time'}.",
+                f"Written by whenabouts {whenabouts.__version__}.",
+                *(f"{key}: {value}" for key, value in sorted(task_set.made.items()) if _is_plain(value)),
+            ),
+            day=state.time[:10],
+        )
+
+    def markdown(self) -> str:
+        """The card with the head that `datasets` reads; JSON is YAML."""
+        head = {
+            "license": self.licence.lower(),
+            "pretty_name": self.name,
+            "tags": ["video", "moment-retrieval", "test-collection"],
+            "configs": [
+                {
+                    "config_name": table,
+                    "default": table == "judgements",
+                    "data_files": [{"split": SPLIT, "path": f"data/{table}.parquet"}],
+                }
+                for table in self.rows
+            ],
+        }
+        lines = "".join(f"{key}: {json.dumps(value)}\n" for key, value in head.items())
+        parts = [f"---\n{lines}---\n", f"# {_in_markdown(self.name)}", "Judged moments of videos."]
+        for title, sentences in self.sections():
+            parts += [f"## {title}", "\n".join(f"- {_in_markdown(sentence)}" for sentence in sentences)]
+        return "\n\n".join(parts) + "\n"
+
+    def sections(self) -> Iterator[tuple[str, Sequence[str]]]:
+        """Titles with their sentences."""
+        yield (
+            "Files",
+            [
+                f"data/{table}.parquet: {number_of(count, 'row')}, {_MEANINGS[table]}"
+                for table, count in self.rows.items()
+            ],
+        )
+        yield "How it was judged", self.rules
+        yield "Agreement", self.agreement
+        yield "Licence", [f"{self.licence}. Videos are not included; they have their owners' terms."]
+        yield "Where it comes from", self.made
+
+
+def publish(judged: Judged, folder: Path, licence: str) -> list[Path]:
+    """Write the data set into a new folder; the files, as they are written.
+
+    `licence` is an SPDX identifier such as CC-BY-4.0. Raises UsageError if it is none, if nothing is settled
+    or if the folder is there already; FormatError if it cannot be written. Either all files appear or none.
+    """
+    if not _LICENCE.fullmatch(licence):
+        raise UsageError(f"--licence {licence[:80]!r}: give an SPDX identifier such as CC-BY-4.0 or CC0-1.0")
+    if folder.exists():
+        raise UsageError(f"{folder}: is there already; name a folder that is not there yet")
+    if not len(judged.annotations.query):
+        raise UsageError(f"{judged.task_set.folder}: nothing is settled yet, so there is nothing to publish")
+    from pyarrow import parquet
+
+    tables = tables_of(judged)
+    card = Card.of(judged, licence, {name: table.num_rows for name, table in tables.items()})
+    with folder_aside(folder) as aside:
+        (aside / "data").mkdir()
+        for name, table in tables.items():
+            parquet.write_table(table, aside / "data" / f"{name}.parquet")
+        texts = {
+            "README.md": card.markdown(),
+            "croissant.json": json.dumps(_croissant(card, tables, aside), indent=1, ensure_ascii=False),
+            "index.html": _page(card),
+        }
+        for name, text in texts.items():
+            with write_atomically(aside / name) as stream:
+                stream.write(text.encode())
+    return [*(folder / "data" / f"{name}.parquet" for name in tables), *(folder / name for name in texts)]
+
+
+def annotator_numbers(judged: Judged) -> dict[str, int]:
+    """Annotator -> number from 1, in an order that says nothing of names or times."""
+    salt = judged.task_set.fingerprint
+    names = {name for _, name, _ in judged.state.rows()}
+    shuffled = sorted(names, key=lambda name: hashlib.sha256(f"{salt} {name}".encode()).digest())
+    return {name: number for number, name in enumerate(shuffled, 1)}
+
+
+def tables_of(judged: Judged) -> dict[str, pa.Table]:
+    """The tables by name; times are seconds."""
+    import pyarrow as pa
+
+    settled = [(t, final, judged.moment(t, final)) for t, final in judged.outcomes if final.grade is not None]
+    sources, numbers = judged.task_set.sources(), annotator_numbers(judged)
+    spans = ("query_id", "video_id", "start", "end")
+    rows: dict[str, tuple[tuple[str, ...], list[tuple[Any, ...]]]] = {
+        "judgements": (
+            (*spans, "grade"),
+            [(t.query_id, m.video_id, m.start, m.end, final.grade) for t, final, m in settled],
+        ),
+        "queries": (
+            ("query_id", "text"),
+            list(dict.fromkeys((task.query_id, task.text) for task, _, _ in settled)),
+        ),
+        "videos": (
+            ("video_id", "duration"),
+            list({t.moment.video_id: (t.moment.video_id, t.duration) for t, _, _ in settled}.values()),
+        ),
+        "grades": (
+            (*spans, "annotator", "grade"),
+            [
+                (t.query_id, m.video_id, m.start, m.end, numbers[name], answer.grade)
+                for t, _, m in settled
+                for name, answer in judged.state.graded(t.id)
+            ],
+        ),
+        "pool": (
+            (*spans, "run", "rank"),
+            [
+                (t.query_id, m.video_id, m.start, m.end, run, rank)
+                for t, _, m in settled
+                if t.id in sources
+                for run, rank in sources[t.id].ranks.items()
+            ],
+        ),
+    }
+    types = dict.fromkeys(("start", "end", "duration"), pa.float64()) | dict.fromkeys(
+        ("grade", "annotator", "rank"), pa.int64()
+    )
+    return {
+        name: pa.table(
+            {
+                column: pa.array([row[at] for row in given], types.get(column, pa.string()))
+                for at, column in enumerate(columns)
+            }
+        )
+        for name, (columns, given) in rows.items()
+        if given
+    }
+
+
+def _croissant(card: Card, tables: dict[str, pa.Table], folder: Path) -> dict[str, Any]:
+    """The description for programs, with the hash of each file."""
+    files = {name: folder / "data" / f"{name}.parquet" for name in tables}
+    return {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "name": card.name,
+        "description": " ".join([*card.rules, *card.made]),
+        "license": f"https://spdx.org/licenses/{card.licence}.html",
+        "version": "1.0.0",
+        **({"datePublished": card.day} if card.day else {}),
+        "citeAs": f"{card.name} (judged moments of videos, {card.day[:4] or 'no year'})",
+        "distribution": [
+            {
+                "@type": "cr:FileObject",
+                "@id": path.name,
+                "name": path.name,
+                "contentUrl": f"data/{path.name}",
+                "encodingFormat": "application/x-parquet",
+                "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+            }
+            for path in files.values()
+        ],
+        "recordSet": [
+            {
+                "@type": "cr:RecordSet",
+                "@id": name,
+                "name": name,
+                "description": _MEANINGS[name],
+                "field": [
+                    {
+                        "@type": "cr:Field",
+                        "@id": f"{name}/{column.name}",
+                        "name": f"{name}/{column.name}",
+                        "dataType": _TYPES[str(column.type)],
+                        "source": {
+                            "fileObject": {"@id": files[name].name},
+                            "extract": {"column": column.name},
+                        },
+                    }
+                    for column in table.schema
+                ],
+            }
+            for name, table in tables.items()
+        ],
+    }
+
+
+def _page(card: Card) -> str:
+    from jinja2 import Environment, StrictUndefined
+
+    source = resources.files(__package__).joinpath("published.html.j2").read_text(encoding="utf-8")
+    return Environment(autoescape=True, undefined=StrictUndefined).from_string(source).render(card=card)
+
+
+def _in_markdown(text: str) -> str:
+    """One line in which nothing is read as markup."""
+    return re.sub(r"([\\`*_{}\[\]<>#|])", r"\\\1", " ".join(text.split()))
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a fact of how the set was made may be published: numbers may, texts may be paths."""
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,98 @@
+"""whenabouts itself: the videos and transcripts of the data folder are indexed, and each query is searched.
+
+The corpus is made in a temporary folder that goes with the system. With `vision`, files of videos are read
+(and transcripts beside them). Without it, a video is its transcript, or its file if it has no transcript.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from whenabouts.corpus import Corpus
+from whenabouts.types import UsageError
+from whenabouts.version import __version__
+from whenabouts_bench.harness.system import BenchQuery, BenchVideo
+
+NAME = "whenabouts"
+SUMMARY = "whenabouts over videos and transcripts; --set vision=NAME and text=NAME choose encoders"
+
+
+class Whenabouts:
+    """A corpus of the task's videos, and its search."""
+
+    name, revision = NAME, __version__
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._options = options
+        self._folder = Path(tempfile.mkdtemp(prefix="whenabouts-bench-"))
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+
+    def index(self, videos: Sequence[BenchVideo]) -> None:
+        """Make a corpus of the videos. Raises UsageError without files and transcripts."""
+        sources = self._folder / "sources"
+        sources.mkdir()
+        ids: dict[str, str] = {}
+        paths = []
+        for number, video in enumerate(videos):
+            path = self._source(sources / f"{number}", video)
+            if path is not None:
+                ids[os.path.realpath(path)] = video.id
+                paths.append(path)
+        if not paths:
+            raise UsageError(
+                "the data folder has no file and no transcript of the task's videos; put {video id}.mp4 or "
+                "{video id}.vtt there"
+            )
+        self._corpus = Corpus(self._folder / "corpus", create=True)
+        self._corpus.add(*paths, **self._options)
+        records = {record.video_id: os.path.realpath(record.path) for record in self._corpus.records()}
+        self._named = {video_id: ids[path] for video_id, path in records.items()}
+        self._own = {name: video_id for video_id, name in self._named.items()}
+
+    def _source(self, stem: Path, video: BenchVideo) -> Path | None:
+        """The transcript as WebVTT, or the video's file where pictures are read or no words are there."""
+        if video.path is not None and ("vision" in self._options or not video.lines):
+            return video.path
+        cues = [
+            f"{_stamp(start)} --> {_stamp(end)}\n{' '.join(text.split()).replace('-->', '->')}\n"
+            for start, end, text in video.lines
+            if start < end
+        ]
+        if not cues:
+            return None
+        path = stem.with_suffix(".vtt")
+        path.write_text("WEBVTT\n\n" + "\n".join(cues), encoding="utf-8")
+        return path
+
+    def search(self, queries: Sequence[BenchQuery], k: int) -> list[list[tuple[Any, ...]]]:
+        return [self._search(query, k) for query in queries]
+
+    def _search(self, query: BenchQuery, k: int) -> list[tuple[Any, ...]]:
+        within = [self._own[video] for video in query.videos if video in self._own]
+        if query.videos and not within:
+            return []
+        moments = self._corpus.search(query.text, k=k, within=within, literal="all").moments
+        rows = [(self._named[m.video_id], m.start, m.end, m.score, m.confidence) for m in moments]
+        return [row if row[4] is not None else row[:4] for row in rows]
+
+    def index_bytes(self) -> int:
+        """Bytes of the corpus's files."""
+        files = (self._folder / "corpus").rglob("*")
+        return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def _stamp(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds * 1000), 60_000)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:{rest // 1000:02d}.{rest % 1000:03d}"
+
+
+def make(vision: str | None = None, text: str | None = None) -> Whenabouts:
+    """The system."""
+    options = {"vision": vision, "text": text}
+    return Whenabouts({name: value for name, value in options.items() if value is not None})

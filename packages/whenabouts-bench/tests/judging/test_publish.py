@@ -1,0 +1,129 @@
+"""A judged collection as a data set: whole, loadable, without names of annotators."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from tests.judging.conftest import Clock, task
+
+from whenabouts.cli.main import main
+from whenabouts.intake.files import FormatError
+from whenabouts.types import UsageError
+from whenabouts_bench.judging import publish as publishing
+from whenabouts_bench.judging.events import Event
+from whenabouts_bench.judging.journal import Journal
+from whenabouts_bench.judging.publish import annotator_numbers, publish
+from whenabouts_bench.judging.qrels import Judged
+from whenabouts_bench.judging.tasks import TaskSet
+
+
+@pytest.fixture
+def judged(make_set: Callable[..., TaskSet], clock: Clock) -> Judged:
+    """Six tasks of two annotators, of which five are settled; the name of the set looks like markup."""
+    tasks = tuple(task(number, f"q{number // 2}") for number in range(6))
+    task_set = make_set(*tasks, folder="a [set] <b>")
+    journal = Journal.open(task_set, clock)
+    for number, grades in enumerate([(1, 1), (2, 3), (0, 0), (4, 4), (3, 3), (0, 4)]):
+        for name, grade in zip(("Ada Lovelace", "Bo"), grades, strict=True):
+            journal.append(Event("grade", name, f"t{number}", grade))
+    return Judged.of(task_set, journal.state())
+
+
+def test_the_tables_hold_what_was_judged_and_no_names(judged: Judged, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    files = publish(judged, out, "CC-BY-4.0")
+    assert {str(file.relative_to(out)) for file in files} == {
+        "README.md", "croissant.json", "index.html",
+        "data/judgements.parquet", "data/queries.parquet", "data/videos.parquet", "data/grades.parquet",
+    }  # fmt: skip
+    judgements = pq.read_table(out / "data/judgements.parquet").to_pylist()
+    assert judgements[1] == {"query_id": "q0", "video_id": "video", "start": 1.0, "end": 6.0, "grade": 3}
+    assert [row["grade"] for row in judgements] == [1, 3, 0, 4, 3]
+    assert pq.read_table(out / "data/queries.parquet").num_rows == 3
+    assert pq.read_table(out / "data/videos.parquet").to_pylist() == [{"video_id": "video", "duration": 60.0}]
+    grades = pq.read_table(out / "data/grades.parquet").to_pylist()
+    numbers = annotator_numbers(judged)
+    assert sorted(numbers.values()) == [1, 2] and len(grades) == 10
+    assert {row["annotator"]: row["grade"] for row in grades[2:4]} == {
+        numbers["Ada Lovelace"]: 2,
+        numbers["Bo"]: 3,
+    }
+    written = b"".join(path.read_bytes() for path in out.rglob("*") if path.is_file())
+    assert b"Lovelace" not in written and str(tmp_path).encode() not in written
+    assert b"video.mp4" not in written
+
+
+def test_the_card_and_the_croissant_file_describe_the_files(judged: Judged, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    publish(judged, out, "CC-BY-4.0")
+    _, head, text = (out / "README.md").read_text().split("---\n", 2)
+    fields = {
+        key: json.loads(value) for key, _, value in (line.partition(": ") for line in head.splitlines())
+    }
+    assert fields["license"] == "cc-by-4.0"
+    for config in fields["configs"]:
+        (data,) = config["data_files"]
+        assert data["split"] == "test" and (out / data["path"]).is_file()
+    assert "5 of 6 moments are settled" in text and "weighted kappa" in text
+    croissant = json.loads((out / "croissant.json").read_text())
+    assert croissant["conformsTo"] == "http://mlcommons.org/croissant/1.0"
+    for file in croissant["distribution"]:
+        assert hashlib.sha256((out / file["contentUrl"]).read_bytes()).hexdigest() == file["sha256"]
+    for records in croissant["recordSet"]:
+        columns = pq.read_schema(out / "data" / f"{records['name']}.parquet").names
+        assert [field["source"]["extract"]["column"] for field in records["field"]] == columns
+    page = (out / "index.html").read_text()
+    assert "<h2>Licence</h2>" in page and "5 of 6 moments" in page
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of those libraries
+def test_the_libraries_that_others_use_load_it(judged: Judged, tmp_path: Path) -> None:
+    mlcroissant = pytest.importorskip("mlcroissant")
+    datasets = pytest.importorskip("datasets")
+    out = tmp_path / "out"
+    publish(judged, out, "CC-BY-4.0")
+    records = list(mlcroissant.Dataset(out / "croissant.json").records("judgements"))
+    assert [record["judgements/grade"] for record in records] == [1, 3, 0, 4, 3]
+    loaded = datasets.load_dataset(str(out), "grades", cache_dir=str(tmp_path / "cache"))
+    assert loaded["test"].num_rows == 10
+    assert (
+        datasets.load_dataset(str(out), cache_dir=str(tmp_path / "cache"))["test"].column_names[-1] == "grade"
+    )
+
+
+def test_nothing_is_half_written_or_replaced(
+    judged: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(UsageError, match="SPDX identifier"):
+        publish(judged, out, "../mine")
+
+    def full(card: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(publishing, "_page", full)
+        with pytest.raises(FormatError, match="No space left"):
+            publish(judged, out, "CC0-1.0")
+    assert not list(tmp_path.glob("*out*"))
+    publish(judged, out, "CC0-1.0")
+    with pytest.raises(UsageError, match="is there already"):
+        publish(judged, out, "CC0-1.0")
+
+
+def test_by_the_command(
+    judged: Judged, make_set: Callable[..., TaskSet], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, folder = str(tmp_path / "out"), str(judged.task_set.folder)
+    assert main(["judgements", folder, "--publish", out]) == 2
+    assert "--licence" in capsys.readouterr().err
+    assert main(["judgements", folder, "--publish", out, "--licence", "CC-BY-4.0", "--json"]) == 0
+    assert str(tmp_path / "out" / "README.md") in json.loads(capsys.readouterr().out)["files"]
+    empty = str(make_set(folder="empty").folder)
+    assert main(["judgements", empty, "--publish", out + "2", "--licence", "CC-BY-4.0"]) == 2
+    assert "nothing is settled yet" in capsys.readouterr().err

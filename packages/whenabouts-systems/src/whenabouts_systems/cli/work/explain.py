@@ -1,0 +1,102 @@
+"""`whenabouts explain`: explain the answer to one query, of a split or of a corpus, and draw it."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import ExitStack
+from pathlib import Path
+
+from whenabouts.cli.opened import encoded_with
+from whenabouts.cli.options import open_corpus
+from whenabouts.cli.terminal import encoding_bar, print_either
+from whenabouts.drawing import check_picture
+from whenabouts.types import UsageError
+from whenabouts_systems.cli.splits import SplitOptions, stages_named
+from whenabouts_systems.explain import Explanation
+from whenabouts_systems.explain.answer import explain
+from whenabouts_systems.explain.film import with_film
+from whenabouts_systems.explain.picture import draw
+from whenabouts_systems.explain.split import InSplit
+from whenabouts_systems.explain.split import explain as explain_in_split
+from whenabouts_systems.training.devices import open_device
+
+_OF_A_SPLIT = ("features", "split", "data", "experiment", "query_id", "other_features")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Ask, tell, draw."""
+    if (options.checkpoint is None) == (options.model is None):
+        raise UsageError(
+            "which system? Give --checkpoint RUN --features DIR for a query of a data set, "
+            "or --model RUN --corpus DIR for your own videos"
+        )
+    if options.out is not None:
+        check_picture(options.out)
+    explanation = _of_a_split(options) if options.model is None else _of_a_corpus(options)
+    if options.out is not None:
+        draw(explanation, options.out)
+    print_either(
+        options,
+        explanation.to_json,
+        lambda: [*explanation.lines(), *(["", f"drawn: {options.out}"] if options.out else [])],
+    )
+    return 0
+
+
+def _of_a_split(options: argparse.Namespace) -> Explanation:
+    if options.features is None:
+        raise UsageError("which features? Give --features DIR, as in `whenabouts run`")
+    if options.moment is not None:
+        raise UsageError("--moment is for --corpus; the truth of a data set's query is known")
+    with ExitStack() as files:
+        systems = [_opened(files, options, options.checkpoint, options.features)]
+        if options.other is not None:
+            features = options.other_features or options.features
+            systems.append(_opened(files, options, options.other, features))
+        with encoding_bar(systems[0].name) as progress:
+            return explain_in_split(
+                systems,
+                query_id=options.query_id,
+                text=options.query,
+                video_id=options.video,
+                k=options.k,
+                progress=progress,
+            )
+
+
+def _opened(files: ExitStack, options: argparse.Namespace, checkpoint: str, features: str) -> InSplit:
+    own = checkpoint == options.checkpoint
+    chooser, localizer = stages_named(checkpoint, options.retriever if own else None)
+    device = open_device(options.device).device
+    how = SplitOptions(options.split, features, options.data, device)
+    system = how.opened(files, localizer, options.experiment if own else None)
+    retriever = None
+    if chooser is not None:
+        opened = how.retriever(files, chooser, system)
+        retriever = InSplit(Path(chooser).name or chooser, opened.trained, opened.split)
+    return InSplit(Path(checkpoint).name or checkpoint, system.trained, system.split, retriever)
+
+
+def _of_a_corpus(options: argparse.Namespace) -> Explanation:
+    given = [name for name in _OF_A_SPLIT if getattr(options, name) is not None]
+    if given:
+        option = "--" + given[0].replace("_", "-")
+        raise UsageError(f"{option} is for --checkpoint; with --model the videos of --corpus are searched")
+    if options.query is None:
+        raise UsageError("which query? Say in a few words what to look for")
+    corpus = open_corpus(options)
+    encoded_with(corpus, options.model, options.retriever)
+    if options.other is not None:
+        encoded_with(corpus, options.other)
+    explanation = explain(
+        corpus,
+        options.query,
+        options.model,
+        other=options.other,
+        retriever=options.retriever,
+        video=options.video,
+        moment=options.moment,
+        k=options.k,
+    )
+    # Frames are drawn only; without a picture no video is opened.
+    return with_film(corpus, explanation, frames=options.out is not None)

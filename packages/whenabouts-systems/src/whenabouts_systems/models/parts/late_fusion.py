@@ -1,0 +1,123 @@
+"""What XML and ReLoCLNet share: settings, and a vector of each query for each stream ("late fusion").
+
+Queries and videos meet in dot products only. Shapes as in `protocol`; M streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from whenabouts_systems.models.parts.borders import begin_at_edges
+from whenabouts_systems.models.parts.layers import Pooled, unit
+from whenabouts_systems.models.parts.ranking_loss import Kind
+from whenabouts_systems.models.protocol import (
+    Batch,
+    Named,
+    PaperModel,
+    QueryBatch,
+    QueryEncoding,
+    VideoEncoding,
+    max_over_keys,
+)
+from whenabouts_systems.models.settings import (
+    NotNegative,
+    Positive,
+    ProgramSetting,
+    Share,
+    Size,
+    UpToTwoStreams,
+)
+
+
+@dataclass(frozen=True)
+class FusionSettings(ProgramSetting):
+    """Settings of both systems; the defaults are the released ones of XML."""
+
+    streams: UpToTwoStreams = field(default_factory=lambda: {"video": 3072, "sub": 768})
+    """Name and width of one or two streams, temporal endpoint features included: pictures, then subtitles."""
+    query_width: Size = 768
+    hidden: Size = 256
+    heads: Size = 4
+    max_clips: Size = 100
+    max_tokens: Size = 30
+    input_dropout: Share = 0.1
+    dropout: Share = 0.1
+    span_kernel: Size = 5
+    span_start: Literal["edges", "random"] = "edges"
+    """How the borders' convolutions begin; the program draws them at random. See `parts/borders.py`."""
+    initializer_range: NotNegative = 0.02
+    temperature: Positive = 0.01
+    """t of PREM's equation 7, with `video_loss` "relevant-content"."""
+    lambda_weak: NotNegative = 0.5
+    """Lambda of PREM's equation 8."""
+    ranking: Kind = "hinge"
+    margin: float = 0.1
+    first_pool: Size | None = None
+    """Negatives come from so many of the highest (None: from all) in the first epochs. Paper 000: 1."""
+    pool: Size | None = 20
+    """The same from epoch `pool_from_epoch` on, counted from 0: "hard negatives"."""
+    pool_from_epoch: int = 20
+    weight_negative_videos: float = 1.0
+    weight_negative_queries: float = 1.0
+    alpha: float = 20.0
+    """How often the video's cosine counts in the logarithm of a moment's score."""
+
+
+class FusionModel(PaperModel):
+    """A retriever and localizer (see `protocol`) whose queries have a vector for each stream."""
+
+    counts_padding = False
+    """Whether what is computed for padded clips reaches real ones: it does in the program."""
+
+    config: Any
+
+    @property
+    def video_weight(self) -> float:
+        """Alpha (equation 3 of paper 000)."""
+        return float(self.config.alpha)
+
+    def encode_queries(self, queries: QueryBatch) -> QueryEncoding:
+        """Unit vectors by stream to search with; parts `span/<stream>` (Q, D), `words/<stream>` (Q, L).
+
+        The words' weights say what a stream's vector was made of.
+        """
+        pooled = self._pooled(queries)
+        spans, search, parts = self._for_spans(pooled), {}, {}
+        for number, name in enumerate(self.config.streams):
+            search[name] = unit(pooled.vectors[:, number])
+            parts[f"span/{name}"] = spans[number]
+            parts[f"words/{name}"] = pooled.weights[:, :, number]
+        return QueryEncoding(search, parts)
+
+    def word_weights(self, queries: QueryEncoding) -> Named:
+        """(Q, L) by stream: how much each word counts in the query's vector; 0 behind the end."""
+        return {name: queries.parts[f"words/{name}"] for name in self.config.streams}
+
+    def score_videos(self, queries: QueryEncoding, videos: VideoEncoding) -> Tensor:
+        """(Q, V): the cosine of the best clip, averaged over the streams (equation 1 of paper 000)."""
+        return max_over_keys(queries, videos)
+
+    def _pooled(self, queries: QueryBatch) -> Pooled:
+        """A vector for each stream, and how much each word counts in it."""
+        raise NotImplementedError
+
+    def _query_maps(self) -> Iterable[nn.Module]:
+        """By stream: the linear map of a query's vector that borders are compared with."""
+        raise NotImplementedError
+
+    def _for_spans(self, pooled: Pooled) -> list[Tensor]:
+        """(Q, D) a stream: what is compared with clips to find where a moment starts and ends."""
+        vectors = pooled.vectors.unbind(1)
+        return [change(vector) for change, vector in zip(self._query_maps(), vectors, strict=True)]
+
+    def _begin(self) -> None:
+        """After fresh weights are drawn."""
+        if self.config.span_start == "edges":
+            begin_at_edges(self)
+
+    def _ranking_weight(self, batch: Batch) -> Tensor | None:
+        return batch.weight

@@ -1,0 +1,124 @@
+"""Adding videos by an agent: it lists allowed folders, plans an index run, starts it, asks how far it is.
+
+The queue is that of the page (`server/jobs_runner.py`): a job runs in a process of its own, and outlives the
+server. Names of files are data, and no answer tells where an allowed folder lies.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from whenabouts.corpus import Corpus
+from whenabouts.export.text import one_line
+from whenabouts.server.jobs_runner import MOST_PLACES, Runner
+from whenabouts.server.paths import Paths
+from whenabouts.types import UsageError
+from whenabouts.workplace.jobs import Job
+
+LONGEST_WAIT = 50
+"""Seconds of one call; many clients give up after 60."""
+_LONGEST_TEXT = 300
+_MOST_LISTED = 20
+_MOST_ENTRIES = 200
+_POLL_SECONDS = 0.2
+# Each waiting call takes one of some forty threads, in which all other tools run too.
+_MOST_WAITING = 8
+_BUSY = ("planning", "waiting", "running")
+
+
+class AddingTools:
+    """What the tools do that add videos. Raises UsageError as `Runner` does."""
+
+    def __init__(self, corpus: Corpus, folders: Iterable[Path]) -> None:
+        self.runner = Runner(corpus, folders)
+        allowed = self.runner.allowed.roots.values()
+        self._waiting = threading.BoundedSemaphore(_MOST_WAITING)
+        self._paths = Paths(are_shown=False, places=corpus.places, folders=allowed)
+
+    def list_folder(self, place: str = "") -> dict[str, Any]:
+        """List what may be added: folders, recordings and transcripts.
+
+        Args:
+            place: a folder as an earlier answer names it; empty: the folders that the user allowed
+        """
+        listing = self.runner.allowed.listed(place)
+        some = listing.entries[:_MOST_ENTRIES]
+        entries = [{"place": each.place, "kind": each.kind, "bytes": each.bytes} for each in some]
+        return {"entries": entries, "left_out": listing.left_out + len(listing.entries) - len(some)}
+
+    def add_videos(self, places: list[str], transcribe: str = "", pictures: str = "") -> dict[str, Any]:
+        """Plan to add folders and files. Nothing is added yet: show the plan, then start it with `job`.
+
+        Args:
+            places: folders and files as `list_folder` names them
+            transcribe: a model on this machine that recognises speech where there are no subtitles
+            pictures: a model on this machine by which pictures are searched
+        """
+        if not 1 <= len(places) <= MOST_PLACES:
+            raise UsageError(f"{len(places)} places; give 1 to {MOST_PLACES}, as `list_folder` names them")
+        planned = self.runner.plan(places, {"transcribe": transcribe, "pictures": pictures})
+        self.runner.wake()
+        return self._later(planned.id, LONGEST_WAIT)
+
+    def job(
+        self, job: str = "", do: Literal["start", "pause", "continue", "stop"] | None = None, wait: int = 20
+    ) -> dict[str, Any]:
+        """Ask how far a job of `add_videos` is, or start, pause, continue or stop it.
+
+        Args:
+            job: its id; empty: the newest job
+            do: what is to be done with it
+            wait: seconds to wait for its end, 0 to 50; ask again while it is waiting or running
+        """
+        if not job:
+            jobs = self.runner.listed()
+            if not jobs:
+                raise UsageError("there is no job yet; `add_videos` plans one")
+            job = jobs[0].id
+        if do is not None:
+            self.runner.jobs.ask(job, do)
+            self.runner.wake()
+        return self._later(job, min(max(wait, 0), LONGEST_WAIT))
+
+    def _later(self, job_id: str, seconds: int) -> dict[str, Any]:
+        """A job once it is planned or has ended, or as it is after some seconds.
+
+        While `_MOST_WAITING` calls wait, a further one gets it as it is now.
+        """
+        until = time.monotonic() + seconds
+        job = self.runner.get(job_id)
+        if self._waiting.acquire(blocking=False):
+            try:
+                while job.state in _BUSY and time.monotonic() < until:
+                    time.sleep(_POLL_SECONDS)
+                    job = self.runner.get(job_id)
+            finally:
+                self._waiting.release()
+        return self._shown(job)
+
+    def _shown(self, job: Job) -> dict[str, Any]:
+        facts: dict[str, Any] = {
+            "job": job.id,
+            "state": job.state,
+            "places": self.runner.places(job),
+            "plan": job.plan,
+            "progress": job.progress if job.state == "running" else {},
+            "outcome": job.outcome,
+        }
+        trouble = {"trouble": self.runner.trouble} if self.runner.trouble else {}
+        shown: dict[str, Any] = self._bounded(facts | trouble)
+        return shown
+
+    def _bounded(self, facts: Any) -> Any:
+        """Facts with short lists and short lines of text, without folders of this machine."""
+        if isinstance(facts, str):
+            return one_line(self._paths.without_folders(facts), _LONGEST_TEXT)
+        if isinstance(facts, list):
+            return [self._bounded(each) for each in facts[:_MOST_LISTED]]
+        if isinstance(facts, Mapping):
+            return {name: self._bounded(fact) for name, fact in facts.items()}
+        return facts

@@ -1,0 +1,86 @@
+"""`whenabouts guests`: make, list and withdraw the tokens of people who may use a server."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+from whenabouts.cli.options import add_format, add_verb, page_address
+from whenabouts.cli.terminal import for_terminal, print_either
+from whenabouts.types import UsageError
+from whenabouts.workplace.guests import SCOPES, Guests, in_order
+
+_EPILOG = """\
+examples:
+  whenabouts guests friends.json add "Ada Byron" --address https://videos.example.org/
+  whenabouts guests friends.json add Bo collect
+  whenabouts guests friends.json
+  whenabouts guests friends.json remove "Ada Byron"
+  whenabouts serve --corpus my.corpus --guests friends.json --token-file my-own-token"""
+
+
+def add_parser(verbs: Any) -> None:
+    """Declare the verb."""
+    scopes = "\n".join(f"  {scope:<9}{what}" for scope, what in SCOPES.items())
+    parser = add_verb(
+        verbs,
+        "guests",
+        run,
+        description="People who may open a server with a link of their own, and what each may do there. A "
+        "change counts at the server's next request. Only `add` shows a link: the file keeps no token.",
+        epilog=f"scopes:\n{scopes}\n{_EPILOG}",
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="the file of guests; `add` makes it")
+    parser.add_argument(
+        "action",
+        nargs="?",
+        choices=("add", "remove"),
+        metavar="ACTION",
+        help="add or remove; without it, all guests are listed",
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the guest")
+    parser.add_argument("scopes", nargs="*", metavar="SCOPE", help="what the guest may do (default: read)")
+    parser.add_argument(
+        "--address", metavar="URL", help="with add: where people open the server; the link begins with it"
+    )
+    add_format(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """List, add or remove; 1 where there is nobody."""
+    guests = Guests(options.file)
+    if options.action and not options.name:
+        raise UsageError(f"whenabouts guests FILE {options.action} NAME: say who")
+    if options.action == "add":
+        address = page_address("--address", options.address)
+        token = guests.add(options.name, options.scopes)
+        added = next(guest for guest in guests.listed() if guest.name == options.name.strip())
+        shown = added.to_json() | {"token": token, "link": f"{address}?token={token}"}
+        print_either(
+            options,
+            lambda: shown,
+            lambda: (
+                for_terminal(f"{added.name} may {', '.join(in_order(added.scopes))}, with this link:"),
+                shown["link"] if address else f"?token={token}  (behind the address of the server)",
+                "It is shown this once. It lets in whoever has it.",
+            ),
+        )
+        return 0
+    if options.action == "remove":
+        guests.remove(options.name)
+        return 0
+    listed = guests.listed()
+    print_either(
+        options,
+        lambda: [guest.to_json() for guest in listed],
+        lambda: (
+            for_terminal(
+                f"{guest.name}: {', '.join(in_order(guest.scopes))}, "
+                f"since {time.strftime('%Y-%m-%d', time.localtime(guest.made))}"
+            )
+            for guest in listed
+        ),
+    )
+    return 0 if listed else 1

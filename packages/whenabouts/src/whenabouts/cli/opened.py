@@ -1,0 +1,116 @@
+"""The corpus of a command, opened: its searches, the options that narrow them, and its checker."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from whenabouts.cli.options import add_where, open_corpus
+from whenabouts.cli.terminal import encoding_bar
+from whenabouts.index.lock import CorpusBusy
+from whenabouts.search.options import SearchOptions
+from whenabouts.streams import all_streams
+
+if TYPE_CHECKING:
+    from whenabouts.checkers import Checker
+    from whenabouts.corpus import Corpus
+    from whenabouts.search.search_result import SearchResult
+
+
+def searched(options: argparse.Namespace) -> SearchResult:
+    """The answer to the query of a command that searches, narrowed as its options say."""
+    corpus, search_options = corpus_and_search(options)
+    return corpus.search(options.query or "", options=search_options)
+
+
+def corpus_and_search(options: argparse.Namespace) -> tuple[Corpus, SearchOptions]:
+    """The corpus of a command that searches, and the options of its searches; what is new is encoded."""
+    corpus, model = open_corpus(options), getattr(options, "model", None)
+    retriever, segments = getattr(options, "retriever", None), getattr(options, "segments", None)
+    search_options = SearchOptions(
+        k=options.k,
+        best=getattr(options, "best", 10),
+        within=options.within,
+        streams=options.stream,
+        min_confidence=options.min_confidence,
+        after=options.after,
+        before=options.before,
+        where=options.where,
+        model=model,
+        retriever=retriever,
+        segments=segments,
+        all=options.all,
+        skip=options.skip,
+        check=opened_checker(options),
+        check_best=getattr(options, "check_best", 5),
+        check_seconds=getattr(options, "check_seconds", 60.0),
+        like=options.like,
+        literal="all" if options.literal else (),
+    )
+    if model is not None:
+        encoded_with(corpus, model, retriever, segments)
+    return corpus, search_options
+
+
+def opened_checker(options: argparse.Namespace) -> Checker | None:
+    """The checker that was named, opened; None where none was."""
+    if getattr(options, "check", None) is None:
+        return None
+    from whenabouts.checkers import open_checker
+
+    return open_checker(options.check, send_frames=options.send_frames)
+
+
+def add_narrowing(parser: argparse._ActionsContainer) -> None:
+    """Which moments may answer a query."""
+    add = parser.add_argument
+    add("--within", action="append", default=[], metavar="VIDEO", help="only in this video (repeat for more)")
+    add(
+        "--stream",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help=f"only by this stream: {', '.join(all_streams())}",
+    )
+    add(
+        "--like",
+        metavar="FILE|VIDEO@T",
+        help="what is like a picture, or like a moment of the corpus (VIDEO@TIME, VIDEO@START-END), with or "
+        "without words",
+    )
+    add(
+        "--min-confidence",
+        type=float,
+        default=0.0,
+        metavar="C",
+        help="leave out moments that are less probable (0 to 1)",
+    )
+    add("--after", metavar="DATE", help="videos recorded at or after this date")
+    add("--before", metavar="DATE", help="videos recorded before this date")
+    add_where(parser)
+    add(
+        "--literal",
+        action="store_true",
+        help='search the words as they stand: understand no "the first time ...", "in the video called ..."',
+    )
+
+
+def encoded_with(
+    corpus: Corpus,
+    model: str,
+    retriever: str | None = None,
+    segments: float | None = None,
+    *,
+    wait: bool | None = None,
+) -> int:
+    """Let a trained system encode what is new in a corpus, with a bar on standard error.
+
+    How many videos it holds then. `wait` None: where another indexer is at work, it is left at that (0).
+    """
+    with encoding_bar(model) as show:
+        try:
+            return corpus.encode(model, retriever, segments=segments, wait=bool(wait), progress=show)
+        except CorpusBusy:
+            if wait is None:
+                return 0
+            raise

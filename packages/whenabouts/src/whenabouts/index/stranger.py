@@ -1,0 +1,161 @@
+"""Corpora that this user did not write: a process of its own reads them whole before they are opened here.
+
+LanceDB ends the whole process for some damaged files: a length of 64 GB is enough, because Rust ends a
+process that gets no memory. So a stranger's corpus could end a server. What this user wrote, or has read
+without harm, is noted outside the corpus, where no stranger writes: `$XDG_STATE_HOME/whenabouts/corpora` has
+an empty file for each state. Names, sizes and times of files tell states apart, so a copy that keeps times is
+known too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterable
+from hashlib import blake2b
+from pathlib import Path
+
+from whenabouts.index.checksums import table_files
+from whenabouts.index.lance import LANCE_ERRORS, connect, is_panic
+from whenabouts.index.records import StoreError
+from whenabouts.intake.files import most_unpacked
+from whenabouts.intake.lacks import MachineLack
+
+_MOST_NOTES = 1_000
+_ROOM_BYTES = 2 << 30
+# A disk reads more than so many bytes a second; LanceDB needs a second to start.
+_SLOWEST_BYTES, _START_SECONDS = 10 << 20, 60
+_TOO_LARGE, _LACKING = 3, 4
+
+
+def check(place: str, folder: Path) -> None:
+    """Raise StoreError if LanceDB could not read the corpus without ending the process."""
+    files = list(table_files(folder))
+    if not files or _is_noted(_state(files)) or _is_noted(_being_written(folder)):
+        return
+    stored = sum(status.st_size for _, status in files)
+    if reason := _harm(folder, stored):
+        raise StoreError(
+            f"{place}: LanceDB cannot read {reason}, and would end this program. Somebody else wrote "
+            "this corpus, or a disk has changed it: restore it from a copy, or index again into a new folder"
+        )
+    _note(_state(files))
+
+
+def begin(folder: Path) -> None:
+    """Note that this user writes a corpus from now on, so that it is not checked meanwhile."""
+    _note(_being_written(folder))
+
+
+def finish(folder: Path) -> None:
+    """Note the state that this user has written."""
+    _note(_state(list(table_files(folder))))
+    with contextlib.suppress(OSError):
+        _place(_being_written(folder)).unlink(missing_ok=True)
+
+
+def _state(files: Iterable[tuple[str, os.stat_result]]) -> str:
+    facts = sorted(f"{name} {status.st_size} {status.st_mtime_ns}" for name, status in files)
+    return _digest("\n".join(facts))
+
+
+def _being_written(folder: Path) -> str:
+    try:
+        status = folder.stat()
+    except OSError:
+        return "gone"
+    return "writing-" + _digest(f"{folder} {status.st_dev} {status.st_ino}")
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=20).hexdigest()
+
+
+def _place(note: str) -> Path:
+    named = os.environ.get("XDG_STATE_HOME", "")
+    base = Path(named) if Path(named).is_absolute() else Path.home() / ".local" / "state"
+    return base / "whenabouts" / "corpora" / note
+
+
+def _is_noted(note: str) -> bool:
+    try:
+        os.utime(_place(note))
+    except (OSError, RuntimeError):
+        return False
+    return True
+
+
+def _note(note: str) -> None:
+    """Keep a note, and only the newest ones. Where none can be kept, the corpus is checked each time."""
+    with contextlib.suppress(OSError, RuntimeError):
+        place = _place(note)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.touch(mode=0o600)
+        notes = list(place.parent.iterdir())
+        for old in sorted(notes, key=lambda each: each.stat().st_mtime_ns)[:-_MOST_NOTES]:
+            old.unlink(missing_ok=True)
+
+
+def _harm(folder: Path, stored: int) -> str:
+    """What ends a process that reads the corpus, and how; "" if nothing does."""
+    # -P: a module of the current folder, which may be a stranger's, is not imported.
+    command = [sys.executable, "-P", "-m", __name__, str(folder), str(stored)]
+    seconds = _START_SECONDS + stored / _SLOWEST_BYTES
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as child:
+        try:
+            steps, errors = child.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            steps, errors = child.communicate()
+            return f"{_last(steps)} within {seconds:.0f} s"
+    if child.returncode in (0, _LACKING):
+        return ""
+    if child.returncode == _TOO_LARGE:
+        return f"{_last(steps)}, which unpacks to more than a hundred times its size"
+    cause = next((line for line in errors.splitlines() if b"memory allocation" in line), b"")
+    ended = cause.decode("utf-8", "replace")[:200] or f"it ends with {child.returncode}"
+    return f"{_last(steps)} ({ended})"
+
+
+def _last(steps: bytes) -> str:
+    return (steps.decode("utf-8", "replace").splitlines() or ["its tables"])[-1][:200]
+
+
+def _read(folder: str, stored: int) -> int:
+    """Read all tables and indices of a corpus, and say before each step what is read."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    most = _ROOM_BYTES + 2 * stored
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard == resource.RLIM_INFINITY or hard > most:
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    left = most_unpacked(stored)
+    try:
+        tables = connect(folder, None)
+    except MachineLack:
+        return _LACKING
+    for place in sorted(Path(folder).glob("*.lance")):
+        name = ascii(place.stem)
+        try:
+            print(f"its table {name}", flush=True)
+            table = tables.open_table(place.stem)
+            for batch in table.search().limit(None).with_row_id(True).to_batches():
+                left -= batch.nbytes
+                if left < 0:
+                    return _TOO_LARGE
+            for index in table.list_indices():
+                print(f"the index {index.name!a} of its table {name}", flush=True)
+                table.prewarm_index(index.name)
+        except BaseException as error:
+            # Whoever opens the corpus meets it again, and says what is damaged.
+            if not isinstance(error, LANCE_ERRORS) and not is_panic(error):
+                raise
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_read(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,423 @@
+"""Routes that add videos: allowed folders, the queue of jobs, folders that are watched.
+
+Without `serve --allow` each of them answers 404 with that remedy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path as FilePath
+from typing import Annotated, Any, TypeVar
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import BaseModel, Field
+
+from whenabouts.corpus import Corpus
+from whenabouts.extras import lacking
+from whenabouts.index.records import VideoRecord
+from whenabouts.server.allowed import Allowed
+from whenabouts.server.errors import ServerError, printable, problems
+from whenabouts.server.jobs_runner import MOST_PLACES, Runner
+from whenabouts.server.offered_models import offered
+from whenabouts.server.schemas import NoParameters, Strict
+from whenabouts.server.service import Service, record_of, service_of
+from whenabouts.workplace.jobs import Job, Kind, NoSuchJob, NotPossible, State, Watched, Wish
+
+router = APIRouter(prefix="/api")
+_LONGEST_PLACE = 500
+_MOST_VIDEOS = 100
+_MOST_FAILED = 500
+_MOST_WATCHED = 20
+Answer = TypeVar("Answer")
+JobId = Annotated[str, Path(max_length=40)]
+_Place = Annotated[str, Field(min_length=1, max_length=_LONGEST_PLACE)]
+_ModelName = Annotated[str, Field(max_length=200)]
+
+
+class FolderParameters(Strict):
+    """Which folder; none: the list of allowed folders."""
+
+    place: str = Field(default="", max_length=_LONGEST_PLACE, description="as `place` of an entry names it")
+
+
+class EntryBody(BaseModel):
+    """What lies in a folder; `kind` is "folder", "file", or "outside" for a link that leads out."""
+
+    name: str
+    place: str
+    kind: str
+    bytes: int
+
+
+class FolderBody(BaseModel):
+    """Subfolders, then recordings and transcripts; `left_out`: how many more there are."""
+
+    place: str
+    data: list[EntryBody]
+    left_out: int
+    watched: bool
+
+
+class ModelBody(BaseModel):
+    """A model on the server that a job may use, and what it is for."""
+
+    name: str
+    purpose: str
+
+
+class OfferBody(BaseModel):
+    """The models that a job may use, and the bytes that are free where the corpus lies."""
+
+    transcribe: list[ModelBody]
+    pictures: list[ModelBody]
+    free_bytes: int
+
+
+class NewJob(Strict):
+    """Folders and files to index; `transcribe` and `pictures` are models that `/api/jobs/offer` names."""
+
+    places: list[_Place] = Field(min_length=1, max_length=MOST_PLACES)
+    transcribe: _ModelName = ""
+    pictures: _ModelName = ""
+
+
+class Removal(Strict):
+    """Ids of videos to remove from the corpus; their files stay."""
+
+    videos: list[Annotated[str, Field(min_length=1, max_length=300)]] = Field(
+        min_length=1, max_length=_MOST_VIDEOS
+    )
+
+
+class WishBody(Strict):
+    """What to do with a job."""
+
+    do: Wish
+
+
+class WatchBody(Strict):
+    """A folder, and whether it is watched from now on."""
+
+    place: _Place
+    watched: bool
+
+
+class FailedBody(BaseModel):
+    """A file that could not be indexed, why, and what helps; `again`: whether it may be tried again here."""
+
+    name: str
+    why: str
+    again: bool
+
+
+class JobBody(BaseModel):
+    """A job; `places` are those that it indexes, `message` says why it failed or was interrupted.
+
+    `made` is seconds since 1970. `plan`, `progress` and `outcome` are empty until there is one.
+    """
+
+    id: str
+    kind: Kind
+    state: State
+    wish: str
+    made: float
+    places: list[str]
+    videos: list[str]
+    message: str
+    plan: dict[str, Any]
+    progress: dict[str, Any]
+    outcome: dict[str, Any]
+    failed: list[FailedBody]
+
+
+class WatchedBody(BaseModel):
+    """A folder that is watched; `there`: whether it is there now; `last`: what came of its last change.
+
+    `progress`: how many files are copied, wait, are read and are done; empty while nothing is under way.
+    `failed`: files in it that could not be read.
+    """
+
+    place: str
+    since: float
+    there: bool
+    last: dict[str, Any]
+    progress: dict[str, Any]
+    failed: list[FailedBody]
+    failed_in_all: int
+
+
+class QueueBody(BaseModel):
+    """Jobs, the newest first; watched folders; `trouble`: why the queue cannot be kept now, or ""."""
+
+    data: list[JobBody]
+    watched: list[WatchedBody]
+    trouble: str
+
+
+class FailuresBody(BaseModel):
+    """The files of the corpus that failed when they were last read."""
+
+    data: list[FailedBody]
+    total: int
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except NoSuchJob as error:
+        raise ServerError(404, "no_such_job", str(error)) from None
+    except NotPossible as error:
+        raise ServerError(409, "not_possible", str(error), field="do") from None
+
+
+def _runner(service: Service) -> Runner:
+    """Raises ServerError (404) without `--allow`."""
+    if service.runner is None:
+        raise ServerError(
+            404,
+            "not_allowed",
+            "this server adds no videos; its owner starts it with `whenabouts serve --allow FOLDER`",
+        )
+    return service.runner
+
+
+async def _done(request: Request, work: Callable[[Corpus, Runner], Answer]) -> Answer:
+    """What `work` gives, in a thread; the queue is then looked at."""
+    service = service_of(request)
+    runner = _runner(service)
+
+    def job(corpus: Corpus) -> Answer:
+        with _refusals():
+            return work(corpus, runner)
+
+    answer = await service.read(service.reads, request, job)
+    if request.method != "GET":
+        runner.wake()
+    return answer
+
+
+@router.get("/folders", responses=problems(404), summary="Folders that may be added, and what is in them")
+async def folders(request: Request, parameters: Annotated[FolderParameters, Query()]) -> FolderBody:
+    """The folders of `serve --allow`, or the subfolders, recordings and transcripts of one."""
+
+    def read(_: Corpus, runner: Runner) -> FolderBody:
+        listing = runner.allowed.listed(parameters.place)
+        path = runner.allowed.path(parameters.place) if parameters.place else ""
+        entries = [
+            EntryBody(name=each.name, place=each.place, kind=each.kind, bytes=each.bytes)
+            for each in listing.entries
+        ]
+        watched = any(each.path == path for each in runner.jobs.watched())
+        return FolderBody(place=parameters.place, data=entries, left_out=listing.left_out, watched=watched)
+
+    return await _done(request, read)
+
+
+@router.get("/jobs", responses=problems(404), summary="The queue")
+async def queue(request: Request, _: Annotated[NoParameters, Query()]) -> QueueBody:
+    """Jobs that are planned, wait, run or have ended, and the folders that are watched."""
+    service = service_of(request)
+    return await _done(request, lambda corpus, runner: _queue(service, corpus, runner))
+
+
+@router.get("/jobs/offer", responses=problems(404), summary="What a job may use")
+async def offer(request: Request, _: Annotated[NoParameters, Query()]) -> OfferBody:
+    """Models on the server's machine; nothing is downloaded for a page."""
+
+    def read(corpus: Corpus, _: Runner) -> OfferBody:
+        models = {
+            kind: [
+                ModelBody(name=each.model.alias or each.model.name, purpose=each.model.purpose)
+                for each in listed
+            ]
+            for kind, listed in offered().items()
+        }
+        return OfferBody(**models, free_bytes=shutil.disk_usage(corpus.places[0]).free)
+
+    return await _done(request, read)
+
+
+@router.post("/jobs", responses=problems(404), summary="Plan to index folders and files")
+async def plan(request: Request, body: NewJob, _: Annotated[NoParameters, Query()]) -> JobBody:
+    """A job that is being planned; once it is `planned`, `start` puts it into the queue."""
+    service = service_of(request)
+
+    def write(_: Corpus, runner: Runner) -> JobBody:
+        models = {"transcribe": body.transcribe, "pictures": body.pictures}
+        return _job(service, runner, runner.plan(body.places, models))
+
+    return await _done(request, write)
+
+
+@router.post("/jobs/retry", responses=problems(404), summary="Try files again that failed")
+async def retry(request: Request, _: Annotated[NoParameters, Query()]) -> JobBody:
+    """All that failed and lie in allowed folders."""
+    service = service_of(request)
+
+    def write(_: Corpus, runner: Runner) -> JobBody:
+        return _job(service, runner, runner.jobs.queue("retry", {"paths": [*runner.allowed.roots.values()]}))
+
+    return await _done(request, write)
+
+
+@router.post("/jobs/remove", responses=problems(404), summary="Remove videos from the corpus")
+async def remove(request: Request, body: Removal, _: Annotated[NoParameters, Query()]) -> JobBody:
+    """Their files stay; they are not indexed again unless somebody asks for them with `--again`."""
+    service = service_of(request)
+
+    def write(corpus: Corpus, runner: Runner) -> JobBody:
+        ids = [record_of(corpus, video).video_id for video in dict.fromkeys(body.videos)]
+        return _job(service, runner, runner.jobs.queue("remove", {"videos": ids}))
+
+    return await _done(request, write)
+
+
+@router.get("/jobs/failed", responses=problems(404), summary="Files that could not be indexed")
+async def failed(request: Request, _: Annotated[NoParameters, Query()]) -> FailuresBody:
+    """As they were when they were last read, with the reason and the remedy."""
+    service = service_of(request)
+
+    def read(corpus: Corpus, runner: Runner) -> FailuresBody:
+        records = corpus.store.ledger().failed
+        shown = [_failed_record(service, runner.allowed, record) for record in records[:_MOST_FAILED]]
+        return FailuresBody(data=shown, total=len(records))
+
+    return await _done(request, read)
+
+
+@router.get("/jobs/{job}", responses=problems(404), summary="A job")
+async def job_by_id(request: Request, job: JobId, _: Annotated[NoParameters, Query()]) -> JobBody:
+    """With its plan, its progress, and what came of it."""
+    service = service_of(request)
+
+    return await _done(request, lambda _, runner: _job(service, runner, runner.get(job)))
+
+
+@router.post("/jobs/{job}", responses=problems(404, 409), summary="Start, pause, continue or stop a job")
+async def ask(request: Request, job: JobId, body: WishBody, _: Annotated[NoParameters, Query()]) -> JobBody:
+    """A job that runs finishes the files that it is at; what is finished is kept."""
+    service = service_of(request)
+    return await _done(request, lambda _, runner: _job(service, runner, runner.jobs.ask(job, body.do)))
+
+
+@router.delete("/jobs/{job}", responses=problems(404, 409), summary="Take a job off the list")
+async def forget(request: Request, job: JobId, _: Annotated[NoParameters, Query()]) -> QueueBody:
+    """One that neither waits nor runs; what it indexed stays."""
+    service = service_of(request)
+
+    def write(corpus: Corpus, runner: Runner) -> QueueBody:
+        runner.jobs.forget(job)
+        return _queue(service, corpus, runner)
+
+    return await _done(request, write)
+
+
+@router.post("/watched", responses=problems(404), summary="Watch a folder, or end it")
+async def watch(request: Request, body: WatchBody, _: Annotated[NoParameters, Query()]) -> QueueBody:
+    """Files that appear, change, move or go in a watched folder are followed, as by `whenabouts watch`."""
+    service = service_of(request)
+
+    def write(corpus: Corpus, runner: Runner) -> QueueBody:
+        if not body.watched:
+            gone = [
+                each.path for each in runner.jobs.watched() if runner.allowed.place(each.path) == body.place
+            ]
+            runner.jobs.unwatch(gone[0] if gone else runner.allowed.path(body.place))
+            return _queue(service, corpus, runner)
+        path = runner.allowed.path(body.place)
+        if not FilePath(path).is_dir():
+            raise ServerError(400, "no_folder", f"{body.place} is a file; watch its folder", field="place")
+        try:
+            import watchfiles  # noqa: F401
+        except ModuleNotFoundError as error:
+            raise ServerError(503, "not_installed", lacking(error) or str(error)) from None
+        runner.jobs.watch(path)
+        return _queue(service, corpus, runner)
+
+    return await _done(request, write)
+
+
+def _queue(service: Service, corpus: Corpus, runner: Runner) -> QueueBody:
+    watched = [
+        body
+        for each in runner.jobs.watched()
+        if (body := _watched(service, corpus, runner, each)) is not None
+    ]
+    return QueueBody(
+        data=[_job(service, runner, job) for job in runner.listed()],
+        watched=watched,
+        trouble=service.paths.without_folders(runner.trouble),
+    )
+
+
+def _watched(service: Service, corpus: Corpus, runner: Runner, watched: Watched) -> WatchedBody | None:
+    """None for a folder that this server was not allowed."""
+    place = runner.allowed.place(watched.path)
+    if place is None or not runner.allowed.hold(watched.path):
+        return None
+    hidden = ("failed", "progress")
+    folder = FilePath(watched.path)
+    # Whoever followed the folder may have ended before saying that nothing is under way.
+    progress = watched.last.get("progress") if folder.is_dir() else None
+    failures = [
+        record for record in corpus.store.ledger().failed if FilePath(record.path).is_relative_to(folder)
+    ]
+    return WatchedBody(
+        place=place,
+        since=watched.since,
+        there=folder.is_dir(),
+        last=_shown(service, {name: fact for name, fact in watched.last.items() if name not in hidden}),
+        progress=_shown(service, progress) if isinstance(progress, dict) else {},
+        failed=[_failed_record(service, runner.allowed, record) for record in failures[:_MOST_WATCHED]],
+        failed_in_all=len(failures),
+    )
+
+
+def _job(service: Service, runner: Runner, job: Job) -> JobBody:
+    failures = [each for each in _list(job.outcome.get("failed")) if isinstance(each, dict)]
+    return JobBody(
+        **{name: getattr(job, name) for name in ("id", "kind", "state", "wish", "made")},
+        places=runner.places(job),
+        videos=[printable(str(video)) for video in _list(job.task.get("videos"))],
+        message=_text(service, str(job.outcome.get("message", ""))),
+        plan=_shown(service, job.plan),
+        progress=_shown(service, job.progress),
+        outcome=_shown(service, {name: fact for name, fact in job.outcome.items() if name != "failed"}),
+        failed=[
+            _failed(service, runner.allowed, str(each.get("path", "")), str(each.get("why", "")))
+            for each in failures
+        ],
+    )
+
+
+def _failed_record(service: Service, allowed: Allowed, record: VideoRecord) -> FailedBody:
+    return _failed(service, allowed, record.path, record.error)
+
+
+def _failed(service: Service, allowed: Allowed, path: str, why: str) -> FailedBody:
+    return FailedBody(
+        name=printable(FilePath(path).name), why=_text(service, why), again=bool(path) and allowed.hold(path)
+    )
+
+
+def _text(service: Service, text: str) -> str:
+    return printable(service.paths.without_folders(text))
+
+
+def _shown(service: Service, facts: Any) -> Any:
+    """Facts without the folders in their texts."""
+    if isinstance(facts, str):
+        return _text(service, facts)
+    if isinstance(facts, list):
+        return [_shown(service, each) for each in facts]
+    if isinstance(facts, dict) or hasattr(facts, "items"):
+        return {printable(str(name)): _shown(service, fact) for name, fact in facts.items()}
+    return facts
+
+
+def _list(value: Any) -> list[Any]:
+    """A list of a task that a stranger may have written."""
+    return value if isinstance(value, list) else []

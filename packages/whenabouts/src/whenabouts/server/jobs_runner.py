@@ -1,0 +1,328 @@
+"""Runs the queue of a corpus: one job at a time, each in a process of its own, by one server of several.
+
+The queue is in the corpus (`workplace.jobs`), so it outlives the server. Whichever server process holds the
+lock `jobs/queue.lock` runs it; the system releases the lock when that process dies, and the next one puts
+its job back into the queue.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from whenabouts import locking
+from whenabouts.corpus import Corpus
+from whenabouts.index.lance import folder_of
+from whenabouts.index.records import StoreError
+from whenabouts.server.allowed import Allowed
+from whenabouts.server.offered_models import check_offered
+from whenabouts.types import UsageError
+from whenabouts.workplace.database import Database
+from whenabouts.workplace.jobs import Job, Jobs, NoSuchJob
+
+MOST_PLACES = 100
+"""Most folders and files of one job."""
+_POLL_SECONDS, _IDLE_SECONDS = 0.25, 1.0
+_LONGEST_LINE = 4 << 20
+# A watcher that failed is started again after so long.
+_WATCH_AGAIN_SECONDS = 30.0
+# How long a worker may take to finish what it writes when the server ends; it is killed after that.
+_END_SECONDS = 5.0
+_log = logging.getLogger(__name__)
+_KILLED = (
+    "the process that did this job was killed, perhaps for want of memory; continue it (what is finished is "
+    "kept), or stop it"
+)
+
+
+class Worker:
+    """A worker process (`job_worker`) and what it has said."""
+
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        # -P: a module of the current folder, which may be a stranger's, is not imported.
+        command = [sys.executable, "-P", "-m", "whenabouts.server.job_worker"]
+        # In a session of its own, Ctrl-C at the server's terminal does not reach it.
+        self._process = subprocess.Popen(
+            command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        self.progress: Mapping[str, Any] = {}
+        self.plan: Mapping[str, Any] | None = None
+        self.changes: list[Mapping[str, Any]] = []
+        self.is_stopping = False
+        self._end: Mapping[str, Any] | None = None
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # it is dead already; its end says so
+            self._process.stdin.write(json.dumps(spec).encode() + b"\n")
+
+    @property
+    def is_over(self) -> bool:
+        return not self._thread.is_alive()
+
+    @property
+    def end(self) -> tuple[str, Mapping[str, Any]]:
+        """State and outcome of a job that is over."""
+        if self._end is not None:
+            return str(self._end["end"]), self._end["outcome"]
+        return "interrupted", {} if self.is_stopping else {"message": _KILLED}
+
+    def stop(self) -> None:
+        """Ask it to finish what it writes, and end."""
+        self.is_stopping = True
+        self._close_input()
+
+    def close(self, seconds: float) -> None:
+        """Wait for its end; kill it after some seconds."""
+        self._thread.join(seconds)
+        self._process.kill()
+        self._thread.join(_END_SECONDS)
+
+    def _close_input(self) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        with io.BufferedReader(self._process.stdout) as lines:  # type: ignore[type-var]
+            while line := lines.readline(_LONGEST_LINE):
+                self._take(json.loads(line))
+        self._process.wait()
+        self._close_input()
+
+    def _take(self, line: Mapping[str, Any]) -> None:
+        self.progress = line.get("progress", self.progress)
+        self.plan = line.get("plan", self.plan)
+        self.changes += [line["change"]] if "change" in line else []
+        self._end = line if "end" in line else self._end
+
+
+@dataclass(slots=True)
+class _Running:
+    """A job and its worker; `noted` is the progress that the queue knows of."""
+
+    job: Job
+    worker: Worker
+    noted: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class _Watching:
+    """The folders that a worker follows; `noted` is the progress that the queue knows of."""
+
+    paths: list[str]
+    worker: Worker
+    noted: Mapping[str, Any] | None
+
+
+class Runner:
+    """The queue of a corpus and the folders that `--allow` names.
+
+    Raises UsageError for a folder that is not there, and for corpora on object stores or side by side.
+    """
+
+    def __init__(self, corpus: Corpus, folders: Iterable[Path]) -> None:
+        place = corpus.places[0]
+        if len(corpus.places) > 1 or "://" in place:
+            raise UsageError(
+                f"--allow: a page adds to one corpus in a folder, which {corpus.location} is not; leave out "
+                "--allow, or name one folder with --corpus"
+            )
+        self.jobs = Jobs(Database(place))
+        self.allowed = Allowed(folders)
+        self.trouble = ""
+        """Why the queue cannot be kept at the moment, such as a full disk."""
+        self._place = folder_of(place)
+        self._work: _Running | None = None
+        self._plan: _Running | None = None
+        self._watch: _Watching | None = None
+        self._watch_after = 0.0
+        self._over, self._wake = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._lead, name="whenabouts-jobs", daemon=True)
+
+    def start(self) -> None:
+        """Run the queue from now on, once no other server does."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Look at the queue now."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """End the worker; a job that is not finished is taken up by the next server."""
+        self._over.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(2 * _END_SECONDS)
+
+    def listed(self) -> list[Job]:
+        """All jobs, the newest first, also as they are while the queue cannot be written."""
+        jobs = self.jobs.listed()
+        running = self._work
+        if running is not None and running.worker.is_over and self.trouble:
+            state, outcome = running.worker.end
+            now = replace(running.job, state=state, outcome=outcome)
+            jobs = [now if job.id == now.id else job for job in jobs]
+        return jobs[::-1]
+
+    def get(self, job_id: str) -> Job:
+        """A job as `listed` has it. Raises NoSuchJob."""
+        for job in self.listed():
+            if job.id == job_id:
+                return job
+        raise NoSuchJob(job_id)
+
+    def places(self, job: Job) -> list[str]:
+        """What clients call the folders and files of a job, which a stranger may have written."""
+        paths = job.task.get("paths")
+        places = (self.allowed.place(str(path)) for path in paths) if isinstance(paths, list) else ()
+        return [place or "a folder that is not allowed here" for place in places]
+
+    def plan(self, places: Iterable[str], models: Mapping[str, str]) -> Job:
+        """Begin a job. Raises ServerError as `Allowed.path` does, UsageError as `check_offered` does."""
+        paths = list(dict.fromkeys(map(self.allowed.path, places)))
+        return self.jobs.plan({"paths": paths, **check_offered(models)})
+
+    # The thread --------------------------------------------------------------------------------------
+
+    def _lead(self) -> None:
+        while not self._over.is_set():
+            held = self._held()
+            if held is None:
+                self._over.wait(_IDLE_SECONDS)
+                continue
+            try:
+                self._run()
+            finally:
+                held.release()
+
+    def _held(self) -> locking.HeldFolder | None:
+        folder = self._place / "jobs"
+        try:
+            folder.mkdir(exist_ok=True)
+            return locking.hold(folder, "queue.lock")
+        except OSError as error:
+            self.trouble = f"{folder} cannot be used ({error.strerror}); check the disk and its permissions"
+            return None
+
+    def _run(self) -> None:
+        """Keep the queue until the server ends."""
+        is_recovered = False
+        while not self._over.is_set():
+            try:
+                if not is_recovered:
+                    self.jobs.recover()
+                    is_recovered = True
+                self._step()
+                self.trouble = ""
+            except (StoreError, OSError) as error:
+                if str(error) != self.trouble:
+                    _log.warning("%s", error)
+                self.trouble = str(error)
+            except Exception:
+                # A fault here must not end the queue for good.
+                _log.exception("the queue of jobs failed")
+            is_busy = self._work or self._plan
+            self._wake.wait(_POLL_SECONDS if is_busy else _IDLE_SECONDS)
+            self._wake.clear()
+        workers = [each.worker for each in (self._work, self._plan, self._watch) if each is not None]
+        for worker in workers:
+            worker.stop()
+        for worker in workers:
+            worker.close(_END_SECONDS)
+        if self._work is not None and self._work.worker.end[0] != "interrupted":
+            with contextlib.suppress(StoreError):
+                self.jobs.end(self._work.job.id, *self._work.worker.end)
+
+    def _step(self) -> None:
+        if self._work is None and (job := self.jobs.take()) is not None:
+            self._work = _Running(job, self._worker(job.kind, job.task), {})
+        if self._plan is None and (job := self.jobs.next_plan()) is not None:
+            self._plan = _Running(job, self._worker("plan", job.task), {})
+        if self._work is not None and self._is_ended(self._work):
+            self._work = None
+            self._wake.set()
+        if self._plan is not None and self._is_planned(self._plan):
+            self._plan = None
+            self._wake.set()
+        self._follow()
+
+    def _worker(self, do: str, task: Mapping[str, Any]) -> Worker:
+        allowed = list(self.allowed.roots.values())
+        return Worker({"do": do, "corpus": str(self._place), "allowed": allowed, "task": dict(task)})
+
+    def _is_ended(self, running: _Running) -> bool:
+        """Keep how far a job is, and do what somebody wishes; whether it is over, and that is kept."""
+        job, worker = running.job, running.worker
+        if worker.is_over:
+            self.jobs.end(job.id, *worker.end)
+            return True
+        if not worker.is_stopping and self._now(job).wish in ("pause", "stop"):
+            worker.stop()
+        if worker.progress is not running.noted:
+            running.noted = worker.progress
+            # On a full disk the worker goes on, or says itself what is wrong.
+            with contextlib.suppress(StoreError):
+                self.jobs.note(job.id, running.noted)
+        return False
+
+    def _is_planned(self, running: _Running) -> bool:
+        job, worker = running.job, running.worker
+        if not worker.is_over:
+            if not worker.is_stopping and self._now(job).state != "planning":
+                worker.stop()
+            return False
+        state, outcome = worker.end
+        if worker.plan is not None:
+            self.jobs.planned(job.id, worker.plan)
+        else:
+            self.jobs.end(job.id, state, outcome)
+        return True
+
+    def _now(self, job: Job) -> Job:
+        try:
+            return self.jobs.get(job.id)
+        except UsageError:  # it was forgotten
+            return replace(job, state="stopped", wish="stop")
+
+    def _follow(self) -> None:
+        """Have a worker follow the folders that are watched and there."""
+        watching = self._watch
+        if watching is not None:
+            while watching.worker.changes:
+                self._note(watching.paths, watching.worker.changes[0])
+                watching.worker.changes.pop(0)
+                watching.noted = None
+            if watching.worker.progress is not watching.noted:
+                watching.noted = watching.worker.progress
+                with contextlib.suppress(StoreError):
+                    self.jobs.note_reading({path: watching.noted.get(path) for path in watching.paths})
+            if watching.worker.is_over:
+                state, outcome = watching.worker.end
+                if not watching.worker.is_stopping:
+                    self._note(watching.paths, outcome or {"message": f"watching ended ({state})"})
+                    self._watch_after = time.monotonic() + _WATCH_AGAIN_SECONDS
+                self._watch = None
+        folders = [each.path for each in self.jobs.watched() if self._may_watch(each.path)]
+        if self._watch is not None:
+            if self._watch.paths != folders and not self._watch.worker.is_stopping:
+                self._watch.worker.stop()
+        elif folders and time.monotonic() >= self._watch_after:
+            self._watch = _Watching(folders, self._worker("watch", {"paths": folders}), None)
+
+    def _note(self, paths: Sequence[str], last: Mapping[str, Any]) -> None:
+        self.jobs.note_watched(list(paths), {**last, "at": time.time()})
+
+    def _may_watch(self, path: str) -> bool:
+        return Path(path).is_dir() and self.allowed.hold(path)

@@ -1,0 +1,76 @@
+"""Routes of the library: what the videos share, and where a moved file is now."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request
+
+from whenabouts.corpus import Corpus
+from whenabouts.index.filters import make_filter
+from whenabouts.server.errors import ServerError, problems
+from whenabouts.server.schemas import (
+    FacetBody,
+    FacetsBody,
+    LibraryParameters,
+    NoParameters,
+    RelocationRequest,
+    VideoBody,
+)
+from whenabouts.server.service import record_of, service_of
+from whenabouts.server.video_routes import facts_of
+from whenabouts.video.objects import ObjectPath, source_path
+
+router = APIRouter(prefix="/api")
+_WAIT_SECONDS = 5.0
+
+
+@router.get("/facets", responses=problems(), summary="What the videos share, counted")
+async def facets(request: Request, parameters: Annotated[LibraryParameters, Query()]) -> FacetsBody:
+    """Corpora, folders (where paths are shown), streams, languages, states, and metadata with few values."""
+    service = service_of(request)
+    service.paths.check_conditions(parameters.where)
+    chosen = make_filter((), parameters.after, parameters.before, parameters.where)
+
+    def read(corpus: Corpus) -> FacetsBody:
+        library, shown = corpus.library, service.paths.are_shown
+        return FacetsBody(
+            data=[FacetBody(**facet.to_json()) for facet in library.facets(chosen, folders=shown)],
+            videos=len(library.rows(chosen)),
+            root=library.root if shown else None,
+        )
+
+    return await service.read(service.reads, request, read)
+
+
+@router.post(
+    "/videos/{video_id}/relocate", responses=problems(404, 409, 507), summary="Say where a moved file is now"
+)
+async def relocate(
+    request: Request,
+    video_id: Annotated[str, Path(max_length=300)],
+    body: RelocationRequest,
+    _: Annotated[NoParameters, Query()],
+) -> VideoBody:
+    """A file of the served folders, with the content that was indexed; only where paths are shown."""
+    service = service_of(request)
+    if not service.paths.are_shown:
+        problem = (
+            "this server does not show where files lie, so none can be named; `whenabouts index` finds it"
+        )
+        raise ServerError(403, "paths_hidden", problem, field="path")
+
+    def write(corpus: Corpus) -> VideoBody:
+        record_of(corpus, video_id)
+        place = source_path(body.path)
+        real = str(place) if isinstance(place, ObjectPath) else os.path.realpath(place)
+        if not service.folders.hold(real):
+            problem = f"{body.path[:200]!r} lies outside the folders that are served here; "
+            remedy = "`whenabouts serve --files` names more, and `whenabouts index` finds it anywhere"
+            raise ServerError(403, "not_served", problem + remedy, field="path")
+        with corpus.store.holding(video_id).writing(wait=_WAIT_SECONDS):
+            corpus.relocate(video_id, place)
+        return VideoBody(**facts_of(service, corpus, record_of(corpus, video_id)))
+
+    return await service.read(service.reads, request, write)

@@ -1,0 +1,76 @@
+// The page's words in the reader's language. An English text is the key; for another language a dictionary is fetched.
+
+const KEY = "whenabouts language";
+/** Languages of the page, by code: what each calls itself. */
+const NAMES = { en: "English", de: "Deutsch" };
+const words = Object.create(null);
+
+/** "en" or "de": the one that was chosen here, else the browser's first that the page has. */
+export const language = [kept(), ...navigator.languages].map((tag) => String(tag).split("-")[0]).find((code) => Object.hasOwn(NAMES, code)) ?? "en";
+
+/**
+ * A text of the page. `{name}` stands for a value; numbers are written as the language does. A text "{n} video|{n}
+ * videos" has two forms, and the number `n` decides.
+ */
+export function t(text, values = {}) {
+  const [one, many = one] = (words[text] ?? text).split("|");
+  const form = "n" in values && rules.select(values.n) === "one" ? one : many;
+  return form.replace(/\{(\w+)\}/g, (_, name) => (typeof values[name] === "number" ? number(values[name]) : values[name]));
+}
+
+/** A text of the server: its fixed terms and sentences have entries, such as verdicts and states; others stay. */
+export let term = (text) => text;
+
+/** A number with so many digits after its decimal sign. */
+export function number(value, digits = 0) {
+  return value.toLocaleString(language, { useGrouping: "min2", minimumFractionDigits: digits, maximumFractionDigits: digits });
+}
+
+/** The decimal sign. */
+export const POINT = number(0.5, 1).charAt(1);
+
+const rules = new Intl.PluralRules(language);
+
+/** Take in a dictionary, {words, read}, and translate what stands in the page already. */
+export function learn(dictionary) {
+  Object.assign(words, dictionary.words);
+  if (dictionary.read) term = dictionary.read;
+  const texts = document.createTreeWalker(document.documentElement, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const { data } = texts.currentNode;
+    const text = data.trim();
+    texts.currentNode.data = data.replace(text, () => words[text] ?? text);
+  }
+  for (const name of ["aria-label", "placeholder", "title"]) {
+    for (const element of document.querySelectorAll(`[${name}]`)) element.setAttribute(name, t(element.getAttribute(name)));
+  }
+}
+
+/** A button that leads to the other language: it is remembered, and the page is loaded anew. */
+export function offerLanguages(button) {
+  const other = Object.keys(NAMES).find((code) => code !== language);
+  button.textContent = other.toUpperCase();
+  button.lang = other;
+  button.setAttribute("aria-label", NAMES[other]);
+  button.title = NAMES[other];
+  button.addEventListener("click", () => {
+    try {
+      localStorage.setItem(KEY, other);
+    } catch { /* a browser that keeps nothing goes by its own languages */ }
+    location.reload();
+  });
+}
+
+function kept() {
+  try {
+    return localStorage.getItem(KEY);
+  } catch {
+    return null;
+  }
+}
+
+document.documentElement.lang = language;
+if (language !== "en") {
+  // Without its dictionary the page is English.
+  await import(`./words.${language}.js`).then(learn, () => { document.documentElement.lang = "en"; });
+}

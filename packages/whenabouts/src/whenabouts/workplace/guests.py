@@ -1,0 +1,197 @@
+"""Guests of a server: people who have a token of their own, and what each token may do.
+
+The owner names the file. It is never part of a corpus, because a corpus may come from a stranger, who would
+let themselves in. It keeps hashes, from which neither a token nor a cookie can be made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hmac
+import json
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b, sha256
+from pathlib import Path
+from typing import Any
+
+from whenabouts.intake.opening import read_regular
+from whenabouts.types import UsageError
+from whenabouts.video.aside import written_aside
+from whenabouts.workplace.collections import checked_name
+
+READ, INDEX, COLLECT, JUDGE = "read", "index", "collect", "judge"
+SCOPES = {
+    READ: "search, watch, read, export",
+    COLLECT: "also change collections and saved searches",
+    INDEX: "also change the corpus: add videos, name and forget people",
+    JUDGE: "judge moments at `whenabouts judge`, under the guest's name",
+}
+MOST_GUESTS = 1_000
+_MOST_BYTES = 1 << 20
+_WAIT_SECONDS = 10.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """A guest's name and scopes; `made` is seconds since 1970, `digest` the hash that proves the token."""
+
+    name: str
+    scopes: frozenset[str]
+    made: float
+    digest: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "scopes": in_order(self.scopes), "made": self.made}
+
+
+def in_order(scopes: Iterable[str]) -> list[str]:
+    """Scopes in the order in which they are documented."""
+    given = set(scopes)
+    return [scope for scope in SCOPES if scope in given]
+
+
+def session_of(token: str) -> str:
+    """The value of the cookie that a token becomes. It does not reveal the token."""
+    key = token.encode("utf-8", "replace")
+    if len(key) > blake2b.MAX_KEY_SIZE:
+        key = blake2b(key).digest()
+    return blake2b(b"whenabouts session", key=key, digest_size=24).hexdigest()
+
+
+def digest_of(session: str) -> str:
+    """The hash of a cookie's value. It reveals neither the cookie nor the token."""
+    return sha256(session.encode("utf-8", "replace")).hexdigest()
+
+
+def owner_of(token: str) -> Guest:
+    """Who started a server with this token: every scope, no name."""
+    return Guest("", frozenset(SCOPES), 0.0, digest_of(session_of(token)))
+
+
+def matching(session: str, guests: Iterable[Guest]) -> Guest | None:
+    """The guest of a cookie's value. The time taken does not tell where a wrong value differs."""
+    digest = digest_of(session)
+    same = [guest for guest in guests if hmac.compare_digest(digest, guest.digest)]
+    return same[0] if same else None
+
+
+class Guests:
+    """The guests in a file. Changes are whole or not made; a server sees them at its next request."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._seen: tuple[int, ...] | None = None
+        self._current: Sequence[Guest] = ()
+
+    def listed(self) -> list[Guest]:
+        """All, by name. Raises UsageError if the file cannot be read, or holds something else."""
+        try:
+            document = json.loads(read_regular(self.path, _MOST_BYTES))
+            return sorted((_guest_of(entry) for entry in document["guests"]), key=lambda each: each.name)
+        except OSError as error:
+            remedy = "`whenabouts guests FILE add NAME` makes one"
+            raise UsageError(
+                f"{self.path}: no file of guests can be read ({error.strerror}); {remedy}"
+            ) from None
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise UsageError(f"{self.path} holds no guests ({error}); name another file") from None
+
+    def current(self) -> Sequence[Guest]:
+        """Those who are let in now: the file is read again after each change; none while it is unreadable."""
+        try:
+            status = self.path.stat()
+            seen = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        except OSError:
+            seen = None
+        with self._lock:
+            if seen != self._seen:
+                try:
+                    self._current = self.listed()
+                except UsageError as error:
+                    _log.warning("no guest is let in: %s", error)
+                    self._current = ()
+                self._seen = seen
+            return self._current
+
+    def add(self, name: str, scopes: Iterable[str] = ()) -> str:
+        """A new guest's token, which cannot be shown again. `read` comes with all scopes but `judge`.
+
+        Raises UsageError for a name that is taken, and for an unknown scope.
+        """
+        name, granted = checked_name(name), set(scopes) or {READ}
+        if unknown := sorted(granted - SCOPES.keys()):
+            raise UsageError(f"{unknown[0]!r} is no scope; there are {', '.join(SCOPES)}")
+        if granted - {JUDGE}:
+            granted.add(READ)
+        token = secrets.token_urlsafe(24)
+        with self._changing() as guests:
+            if any(guest.name == name for guest in guests):
+                raise UsageError(
+                    f"{name!r} is a guest already; remove that one first, or choose another name"
+                )
+            if len(guests) >= MOST_GUESTS:
+                raise UsageError(f"{self.path} has {MOST_GUESTS} guests; remove one first")
+            guests.append(Guest(name, frozenset(granted), time.time(), digest_of(session_of(token))))
+        return token
+
+    def remove(self, name: str) -> None:
+        """Withdraw a guest's token. Raises UsageError if nobody has that name."""
+        with self._changing() as guests:
+            kept = [guest for guest in guests if guest.name != name.strip()]
+            if len(kept) == len(guests):
+                present = ", ".join(repr(guest.name) for guest in guests) or "nobody"
+                raise UsageError(f"no guest is called {name[:200]!r}; there is {present}")
+            guests[:] = kept
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[list[Guest]]:
+        """The guests as a list that is written back, by one process at a time."""
+        with _alone(self.path.parent):
+            guests = self.listed() if self.path.exists() else []
+            yield guests
+            entries = [guest.to_json() | {"digest": guest.digest} for guest in guests]
+            with written_aside(self.path, force=True) as aside:
+                aside.chmod(0o600)
+                aside.write_text(json.dumps({"guests": entries}, indent=1) + "\n", encoding="utf-8")
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold a folder's lock. Raises UsageError if it is not there, or another process keeps it for long."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise UsageError(f"{folder}: no guests can be kept there ({error.strerror})") from None
+    try:
+        until = time.monotonic() + _WAIT_SECONDS
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise UsageError(f"{folder}: another command is changing it; try again") from None
+                time.sleep(0.02)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _guest_of(entry: Any) -> Guest:
+    name, scopes, made, digest = (entry[key] for key in ("name", "scopes", "made", "digest"))
+    is_whole = isinstance(made, int | float) and isinstance(digest, str) and digest.isascii()
+    is_whole = is_whole and len(digest) == 2 * sha256().digest_size
+    if not is_whole or not isinstance(name, str) or checked_name(name) != name:
+        raise ValueError(f"{str(name)[:100]!r} has no name, time or hash of a token")
+    if not isinstance(scopes, list) or not set(scopes) <= SCOPES.keys():
+        raise ValueError(f"the scopes of {name!r} are not among {', '.join(SCOPES)}")
+    return Guest(name, frozenset(scopes), float(made), digest)

@@ -1,0 +1,328 @@
+"""The queue of a corpus: files to index, videos to remove, and folders to watch, as rows of its workplace.
+
+A job passes through these states:
+
+    planning -> planned -> waiting -> running -> done | failed | interrupted | paused | stopped
+
+`wish` is what somebody asked of a running job ("pause", "stop", "continue"), for the runner of the queue.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from whenabouts.index.records import StoreError
+from whenabouts.types import UsageError
+from whenabouts.workplace.database import FILE, JOBS_VERSION, Database
+
+Kind = Literal["index", "retry", "remove"]
+State = Literal[
+    "planning", "planned", "waiting", "running", "paused", "stopped", "interrupted", "failed", "done"
+]
+Wish = Literal["start", "pause", "continue", "stop"]
+MOST_OPEN = 100
+MOST_KEPT = 50
+"""Jobs that have ended; older ones are forgotten when a new job comes."""
+MOST_WATCHED = 100
+MOST_TRIES = 3
+"""How often a job is begun without being asked: it may be the one that brings its machine down."""
+_MOST_BYTES = 500_000
+_ENDED = ("done", "failed", "stopped", "interrupted")
+# What may be asked of a job in a state, and the state it has then; None: the wish is kept for the runner.
+_ALLOWED: Mapping[tuple[str, str], str | None] = {
+    ("planned", "start"): "waiting",
+    ("waiting", "pause"): "paused",
+    ("running", "pause"): None,
+    ("running", "stop"): None,
+    ("running", "continue"): None,
+    **{(state, "continue"): "waiting" for state in ("paused", "interrupted", "failed")},
+    **{
+        (state, "stop"): "stopped"
+        for state in ("planning", "planned", "waiting", "paused", "interrupted", "failed")
+    },
+}
+_AFTER_WISH = {"pause": "paused", "stop": "stopped", "continue": "waiting"}
+
+
+class NoSuchJob(UsageError):
+    """No job has that id."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"there is no job {job_id[:50]!r}; it may have been forgotten")
+
+
+class NotPossible(UsageError):
+    """A job cannot be started, paused, continued or stopped in its state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A row of the queue.
+
+    - `task`: {"paths": […], "transcribe": …, "pictures": …} to index, {"paths": […]} to retry what failed
+      under them, {"videos": […]} to remove.
+    - `plan`: what the job would do, once it is planned. `progress`: how far it is.
+    - `outcome`: what came of it; `message` in it says why it failed.
+    - `made`: seconds since 1970. `tries`: how often it was begun since somebody asked for it.
+    """
+
+    id: str
+    kind: str
+    state: str
+    wish: str
+    made: float
+    tries: int
+    task: Mapping[str, Any]
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    outcome: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A folder that is followed; `last` is what came of its last change.
+
+    Its entry `progress` says how far the files are that are being read now.
+    """
+
+    path: str
+    since: float
+    last: Mapping[str, Any]
+
+
+class Jobs:
+    """The queue of a corpus. All raise StoreError if its file cannot be used."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # For those who ask -------------------------------------------------------------------------------
+
+    def listed(self) -> list[Job]:
+        """All jobs, the oldest first."""
+        return self._jobs("ORDER BY rowid")
+
+    def get(self, job_id: str) -> Job:
+        """One of them. Raises NoSuchJob."""
+        jobs = self._jobs("WHERE id = ?", job_id)
+        if not jobs:
+            raise NoSuchJob(job_id)
+        return jobs[0]
+
+    def plan(self, task: Mapping[str, Any]) -> Job:
+        """Begin a job that indexes: it is planned, and then waits until somebody starts it."""
+        return self._new("index", "planning", task)
+
+    def queue(self, kind: Kind, task: Mapping[str, Any]) -> Job:
+        """Put a job at the end of the queue, without a plan."""
+        return self._new(kind, "waiting", task)
+
+    def ask(self, job_id: str, wish: Wish) -> Job:
+        """Start, pause, continue or stop a job. Raises NoSuchJob, and NotPossible in its state."""
+        with self._database.changing() as connection:
+            row = connection.execute("SELECT state FROM jobs WHERE id = ?", (job_id,)).fetchone()
+            if row is None:
+                raise NoSuchJob(job_id)
+            if (row["state"], wish) not in _ALLOWED:
+                raise NotPossible(f"this job is {row['state']}; {_PARTICIPLES[wish]} it cannot be")
+            state = _ALLOWED[row["state"], wish]
+            if state is None:
+                connection.execute("UPDATE jobs SET wish = ? WHERE id = ?", (wish, job_id))
+            else:
+                connection.execute(
+                    "UPDATE jobs SET state = ?, wish = '', tries = 0, outcome = '{}' WHERE id = ?",
+                    (state, job_id),
+                )
+        return self.get(job_id)
+
+    def forget(self, job_id: str) -> None:
+        """Take a job that is not running off the list. Raises NoSuchJob and NotPossible."""
+        with self._database.changing() as connection:
+            row = connection.execute("SELECT state FROM jobs WHERE id = ?", (job_id,)).fetchone()
+            if row is None:
+                raise NoSuchJob(job_id)
+            if row["state"] in ("running", "waiting"):
+                raise NotPossible(f"this job is {row['state']}; stop it first")
+            connection.execute("DELETE FROM jobs WHERE id = ?", (job_id,))
+
+    def watched(self) -> list[Watched]:
+        """The folders that are followed, by path."""
+        with self._database.reading(JOBS_VERSION) as connection:
+            if connection is None:
+                return []
+            rows = connection.execute("SELECT * FROM watched").fetchall()
+        folders = [Watched(_path(row["path"]), row["since"], _dict(row["last"])) for row in rows]
+        return sorted(folders, key=lambda each: each.path)
+
+    def watch(self, path: str) -> None:
+        """Follow a folder from now on."""
+        with self._database.changing() as connection:
+            if connection.execute("SELECT COUNT(*) FROM watched").fetchone()[0] >= MOST_WATCHED:
+                raise UsageError(f"{MOST_WATCHED} folders are watched; end one first")
+            connection.execute(
+                "INSERT OR IGNORE INTO watched VALUES (?, ?, '{}')", (json.dumps(path), time.time())
+            )
+
+    def unwatch(self, path: str) -> None:
+        """Follow a folder no more."""
+        with self._database.changing() as connection:
+            connection.execute("DELETE FROM watched WHERE path = ?", (json.dumps(path),))
+
+    # For whoever runs the queue ----------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """Put jobs whose runner died back into the queue; after `MOST_TRIES` they wait for somebody."""
+        with self._database.reading(JOBS_VERSION) as connection:
+            if connection is None:
+                return
+        with self._database.changing() as connection:
+            died = "the server ended while this job ran, several times; continue it, or stop it"
+            for wish, state in _AFTER_WISH.items():
+                connection.execute(
+                    "UPDATE jobs SET state = ?, wish = '' WHERE state = 'running' AND wish = ?", (state, wish)
+                )
+            connection.execute(
+                "UPDATE jobs SET state = 'interrupted', outcome = ? WHERE state = 'running' AND tries >= ?",
+                (json.dumps({"message": died}), MOST_TRIES),
+            )
+            connection.execute("UPDATE jobs SET state = 'waiting' WHERE state = 'running'")
+
+    def take(self) -> Job | None:
+        """The job whose turn it is, now running; None if none waits."""
+        waiting = self._jobs("WHERE state = 'waiting' ORDER BY rowid LIMIT 1")
+        if not waiting:
+            return None
+        with self._database.changing() as connection:
+            taken = connection.execute(
+                "UPDATE jobs SET state = 'running', wish = '', tries = tries + 1, progress = '{}' "
+                "WHERE id = ? AND state = 'waiting'",
+                (waiting[0].id,),
+            ).rowcount
+        return self.get(waiting[0].id) if taken else None
+
+    def next_plan(self) -> Job | None:
+        """The oldest job that is to be planned."""
+        return next(iter(self._jobs("WHERE state = 'planning' ORDER BY rowid LIMIT 1")), None)
+
+    def note(self, job_id: str, progress: Mapping[str, Any]) -> None:
+        """Keep how far a job is."""
+        with self._database.changing() as connection:
+            connection.execute("UPDATE jobs SET progress = ? WHERE id = ?", (_text(progress), job_id))
+
+    def planned(self, job_id: str, plan: Mapping[str, Any]) -> None:
+        """Keep the plan of a job, unless it was stopped meanwhile."""
+        with self._database.changing() as connection:
+            connection.execute(
+                "UPDATE jobs SET state = 'planned', plan = ? WHERE id = ? AND state = 'planning'",
+                (_text(plan), job_id),
+            )
+
+    def end(self, job_id: str, state: str, outcome: Mapping[str, Any]) -> None:
+        """Keep what came of a job; one that was interrupted as somebody wished has the state of the wish."""
+        with self._database.changing() as connection:
+            row = connection.execute("SELECT state, wish FROM jobs WHERE id = ?", (job_id,)).fetchone()
+            if row is None or row["state"] not in ("running", "planning"):
+                return
+            if state == "interrupted":
+                state = _AFTER_WISH.get(row["wish"], state)
+            connection.execute(
+                "UPDATE jobs SET state = ?, wish = '', outcome = ? WHERE id = ?",
+                (state, _text(outcome), job_id),
+            )
+
+    def note_watched(self, paths: list[str], last: Mapping[str, Any]) -> None:
+        """Keep what came of the last change in some folders."""
+        with self._database.changing() as connection:
+            for path in paths:
+                connection.execute(
+                    "UPDATE watched SET last = ? WHERE path = ?", (_text(last), json.dumps(path))
+                )
+
+    def note_reading(self, progress: Mapping[str, Mapping[str, Any] | None]) -> None:
+        """Keep how far folders are; None: nothing is under way there."""
+        with self._database.changing() as connection:
+            for path, facts in progress.items():
+                connection.execute(
+                    "UPDATE watched SET last = json_remove(last, '$.progress') WHERE path = ?"
+                    if facts is None
+                    else "UPDATE watched SET last = json_set(last, '$.progress', json(?2)) WHERE path = ?1",
+                    (json.dumps(path), *([] if facts is None else [_text(facts)])),
+                )
+
+    # Inside ------------------------------------------------------------------------------------------
+
+    def _new(self, kind: Kind, state: str, task: Mapping[str, Any]) -> Job:
+        text = json.dumps(dict(task))
+        if len(text) > _MOST_BYTES:
+            raise UsageError(f"a job of {len(text)} bytes; choose fewer files at once, or their folder")
+        job_id = uuid.uuid4().hex[:12]
+        with self._database.changing() as connection:
+            ended = ", ".join(f"'{each}'" for each in _ENDED)
+            count = connection.execute(f"SELECT COUNT(*) FROM jobs WHERE state NOT IN ({ended})").fetchone()[
+                0
+            ]
+            if count >= MOST_OPEN:
+                raise UsageError(f"{MOST_OPEN} jobs wait already; stop one first")
+            connection.execute(
+                f"DELETE FROM jobs WHERE state IN ({ended}) AND rowid NOT IN (SELECT rowid FROM jobs "
+                f"WHERE state IN ({ended}) ORDER BY rowid DESC LIMIT {MOST_KEPT})"
+            )
+            connection.execute(
+                "INSERT INTO jobs VALUES (?, ?, ?, '', ?, 0, ?, '{}', '{}', '{}')",
+                (job_id, kind, state, time.time(), text),
+            )
+        return self.get(job_id)
+
+    def _jobs(self, condition: str, *values: str) -> list[Job]:
+        with self._database.reading(JOBS_VERSION) as connection:
+            if connection is None:
+                return []
+            rows = connection.execute(f"SELECT * FROM jobs {condition}", values).fetchall()
+        return [_job(row) for row in rows]
+
+
+_PARTICIPLES = {"start": "started", "pause": "paused", "continue": "continued", "stop": "stopped"}
+
+
+def _job(row: sqlite3.Row) -> Job:
+    if row["kind"] not in get_args(Kind) or row["state"] not in get_args(State):
+        raise _strange()
+    facts: dict[str, Any] = {name: _dict(row[name]) for name in ("task", "plan", "progress", "outcome")}
+    plain: dict[str, Any] = {name: row[name] for name in ("id", "kind", "state", "wish", "made", "tries")}
+    return Job(**plain, **facts)
+
+
+def _text(facts: Mapping[str, Any]) -> str:
+    text = json.dumps(dict(facts))
+    return text if len(text) <= _MOST_BYTES else json.dumps({"message": "too long to be kept"})
+
+
+def _dict(text: str) -> dict[str, Any]:
+    """A JSON object; the corpus may be a stranger's. Raises StoreError."""
+    try:
+        facts = json.loads(text)
+    except (ValueError, RecursionError):
+        facts = None
+    if not isinstance(facts, dict):
+        raise _strange()
+    return facts
+
+
+def _path(text: str) -> str:
+    try:
+        path = json.loads(text)
+    except (ValueError, RecursionError):
+        path = None
+    if not isinstance(path, str):
+        raise _strange()
+    return path
+
+
+def _strange() -> StoreError:
+    return StoreError(f"the queue in {FILE} of this corpus is none of ours; move that file away")

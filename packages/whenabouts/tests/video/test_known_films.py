@@ -1,0 +1,244 @@
+"""Films of known content, in each way that containers tell times: what is listed, sought, heard and cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.known_films import RATE, UNITS, Plan, second_of, sound, unit_of, wave, write
+
+from whenabouts.types import UsageError
+from whenabouts.video.cues import words_of
+from whenabouts.video.cut import cut
+from whenabouts.video.frame_times import read_timing
+from whenabouts.video.frames import sample_frames
+from whenabouts.video.picture import decode_picture
+from whenabouts.video.probe import MediaError, probe
+from whenabouts.video.sound import sound_pieces
+from whenabouts.video.thumbnails import thumbnail
+
+# Encoders of AAC and MP2 put so much silence before the sound: such a file starts earlier than its recording.
+AAC, MP2 = 1024 / RATE, 481 / RATE
+EVEN = Plan().times
+UNEVEN = [
+    round(block + at, 2)
+    for block in (0, 3, 6, 9)
+    for at in (0, 0.05, 0.1, 0.25, 0.3, 0.35, 0.8, 0.85, 1.2, 1.25, 1.3, 2, 2.05, 2.5, 2.55)
+]
+GAP = [*EVEN[:80], *EVEN[160:]]
+LATER = EVEN[30:]
+WEBM = Plan(video="libvpx", audio="libopus", options={"g": "40"})
+MPEG2 = Plan(video="mpeg2video", audio="mp2", base=Fraction(1, UNITS))
+BELOW_0 = {"avoid_negative_ts": "disabled"}
+
+# Name: the plan, and by how many seconds the file starts before its recording (-0.5: that much is cut off).
+FILMS = {
+    "plain.mp4": (Plan(text="mov_text"), 0),
+    "plain.mkv": (Plan(text="subrip", audio="flac"), 0),
+    "late.mkv": (Plan(text="subrip", audio="flac", offset=100), 0),
+    "late.webm": (replace(WEBM, text="webvtt", offset=100), 0),
+    "late.mp4": (Plan(text="mov_text", offset=100), AAC),
+    "late.mov": (Plan(audio="pcm_s16le", offset=100), 0),
+    "late.ts": (Plan(offset=100), AAC),
+    "late.flv": (Plan(offset=100), AAC),
+    "late.nut": (Plan(offset=100), AAC),
+    "late.mpg": (replace(MPEG2, offset=100), MP2),
+    "late.asf": (Plan(video="msmpeg4v3", audio="mp2", options={"g": "40"}, offset=100), MP2),
+    "edit_list.mp4": (Plan(offset=-0.5, container=BELOW_0), -0.5),
+    "edit_list.mov": (Plan(offset=-0.5, container=BELOW_0), -0.5),
+    "below_0.mkv": (Plan(audio="flac", offset=-0.5, container=BELOW_0), 0),
+    "uneven.mkv": (Plan(UNEVEN, audio="flac", text="subrip"), 0),
+    "uneven.mp4": (Plan(UNEVEN), 0),
+    "gap.mkv": (Plan(GAP, audio="flac"), 0),
+    "gap.ts": (Plan(GAP), AAC),
+    "sound_later.mkv": (Plan(sound=(1.5, 12), audio="flac"), 0),
+    "sound_later.ts": (Plan(sound=(1.5, 12)), 0),
+    "pictures_later.mp4": (Plan(LATER, text="mov_text"), 0),
+    "pictures_later.mkv": (Plan(LATER, audio="flac", text="subrip"), 0),
+    "interlaced.mpg": (replace(MPEG2, interlaced=True), MP2),
+    "interlaced.mp4": (Plan(interlaced=True), 0),
+    "turned.mp4": (Plan(is_turned=True), 0),
+    "two_tracks.mkv": (Plan(audio="flac", tracks=2), 0),
+    "decoding_times.avi": (Plan(video="mpeg4", audio="mp2", base=Fraction(1, UNITS)), 0),
+}
+SPANS = [(0.0, 1.4), (2.25, 3.3), (8.25, 9.3)]
+
+
+@dataclass(frozen=True)
+class Film:
+    """A film, and when (seconds of the file) each of its pictures is shown, with the unit that it shows.
+
+    `stored` has also the pictures before 0, which a player leaves out.
+    """
+
+    path: Path
+    plan: Plan
+    early: float
+    stored: list[tuple[float, int]]
+
+    @property
+    def pictures(self) -> list[tuple[float, int]]:
+        return [row for row in self.stored if row[0] > -0.001]
+
+    def shown_at(self, instant: float) -> tuple[float, int]:
+        """The picture on the screen at an instant."""
+        return [row for row in self.stored if row[0] <= instant + 0.001][-1]
+
+
+@pytest.fixture(scope="module", params=FILMS)
+def film(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Film:
+    plan, early = FILMS[request.param]
+    path = write(tmp_path_factory.mktemp("films") / request.param, plan)
+    return Film(path, plan, early, [(at + early, round(at * UNITS)) for at in plan.times])
+
+
+def shown(path: Path, start: float = 0.0) -> list[tuple[float, int]]:
+    """(seconds, unit) of every picture from an instant on."""
+    with sample_frames(path, 1000, start=start) as reader:
+        return [(frame.seconds, unit_of(frame.image)) for frame in reader]
+
+
+def agrees(pictures: list[tuple[float, int]], truth: list[tuple[float, int]]) -> bool:
+    """Whether the same units are shown, at times that are equal to 4 ms."""
+    return [unit for _, unit in pictures] == [unit for _, unit in truth] and all(
+        abs(at - right) < 0.004 for (at, _), (right, _) in zip(pictures, truth, strict=True)
+    )
+
+
+def heard(path: Path, early: float, track: str = "") -> dict[int, int | None]:
+    """For each second of the recording that has sound: which second's tone sounds there."""
+    tones: dict[int, int | None] = {}
+    for piece in sound_pieces(path, rate=RATE, track=track):
+        for second in range(12):
+            first = round((second + 0.3 + early - piece.start) * RATE)
+            if 0 <= first <= len(piece.samples) - 0.4 * RATE:
+                tones[second] = second_of(piece.samples[first : first + round(0.4 * RATE)])
+    return tones
+
+
+def test_every_picture_is_at_its_time(film: Film) -> None:
+    assert agrees(shown(film.path), film.pictures)
+    timing = read_timing(film.path)
+    assert timing is not None
+    times = [float(timing.times.time(number)) for number in range(len(timing.times))]
+    assert times == pytest.approx([at for at, _ in film.pictures], abs=0.004)
+
+
+def test_the_length_is_that_of_the_recording(film: Film) -> None:
+    assert probe(film.path).duration == pytest.approx(12 + film.early, abs=0.2)
+
+
+def test_each_second_sounds_and_is_read_at_its_time(film: Film) -> None:
+    tones = heard(film.path, film.early)
+    assert len(tones) >= 10 and all(second == tone for second, tone in tones.items())
+    tracks = words_of(film.path, (), probe(film.path))
+    assert len(tracks) == bool(film.plan.text)
+    for track in tracks:
+        starts = {int(cue.text.split()[-1]): cue.start for cue in track.cues}
+        assert starts == pytest.approx({n: n + film.early for n in range(12)}, abs=0.01)
+
+
+@pytest.mark.parametrize("instant", [0.0, 3.3, 5.02, 8.77, 11.2])
+def test_the_picture_sought_is_that_of_its_instant(film: Film, instant: float) -> None:
+    truth = [row for row in film.pictures if row[0] >= instant - 0.0005]
+    assert agrees(shown(film.path, instant), truth)
+    assert unit_of(decode_picture(thumbnail(film.path, instant, 160), "thumbnail")) == truth[0][1]
+
+
+@pytest.mark.parametrize("span", SPANS)
+def test_a_cut_shows_and_sounds_as_the_recording(
+    film: Film, span: tuple[float, float], tmp_path: Path
+) -> None:
+    start, end = span
+    if end < film.pictures[0][0]:
+        with pytest.raises(MediaError, match="nothing to cut"):
+            cut(film.path, start, end, tmp_path / "out.mp4")
+        return
+    made = cut(film.path, start, end, tmp_path / "out.mp4")
+    truth = [row for row in film.pictures if start - 0.0005 <= row[0] < end - 0.0005]
+    if truth[0][0] - start > 0.1:  # a picture that stands long is shown from the start on
+        truth.insert(0, (start, film.shown_at(start)[1]))
+    assert agrees([(at + made.start, unit) for at, unit in shown(made.path)], truth)
+    _check_sound(film, made.path, made.start, end)
+
+
+@pytest.mark.parametrize("span", SPANS)
+def test_a_copy_shows_and_sounds_as_the_recording(
+    film: Film, span: tuple[float, float], tmp_path: Path
+) -> None:
+    start, end = span
+    suffix = film.path.suffix if film.path.suffix in (".mp4", ".mov", ".mkv", ".ts") else ".mkv"
+    out = tmp_path / f"out{suffix}"
+    if film.path.suffix == ".avi":
+        with pytest.raises(UsageError, match="leave out --copy"):
+            cut(film.path, start, end, out, copy=True)
+        return
+    # The first pictures of below_0.mkv have no time, so they cannot be copied.
+    if end < film.pictures[0][0] or (film.path.name == "below_0.mkv" and start == 0):
+        with pytest.raises(MediaError, match="holds nothing at"):
+            cut(film.path, start, end, out, copy=True)
+        return
+    made = cut(film.path, start, end, out, copy=True)
+    first = film.pictures[0][0]
+    assert made.start <= max(start, first) + 0.001
+    pictures = [(at + made.start, unit) for at, unit in shown(made.path)]
+    assert pictures[0][1] == film.shown_at(made.start)[1]
+    truth = {unit: at for at, unit in film.stored}
+    assert all(abs(truth[unit] - at) < 0.06 for at, unit in pictures)
+    wanted = {unit for at, unit in film.pictures if made.start <= at < end - 0.0005}
+    assert wanted <= {unit for _, unit in pictures}
+    _check_sound(film, made.path, made.start, end)
+
+
+def _check_sound(film: Film, path: Path, start: float, end: float) -> None:
+    """The sound of a cut of [start, end), which is silent before the sound of the film begins."""
+    if end < film.plan.sound[0]:
+        return
+    tones = heard(path, film.early - start)
+    sounding = {second: tone for second, tone in tones.items() if second + 0.3 >= film.plan.sound[0]}
+    assert sounding and all(second == tone for second, tone in sounding.items())
+
+
+def test_the_second_track_of_two_is_its_own(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.mkv", FILMS["two_tracks.mkv"][0])
+    assert heard(path, 0.0, "2") == {second: second + 20 for second in range(12)}
+
+
+def test_what_is_left_of_a_film_cut_off_is_at_its_time(tmp_path: Path) -> None:
+    whole = write(tmp_path / "a.mkv", FILMS["late.mkv"][0]).read_bytes()
+    (tmp_path / "b.mkv").write_bytes(whole[: len(whole) // 2])
+    pictures = shown(tmp_path / "b.mkv")
+    assert 60 < len(pictures) < 200
+    assert all(at == pytest.approx(unit / UNITS, abs=0.004) for at, unit in pictures)
+    tones = heard(tmp_path / "b.mkv", 0.0)
+    assert len(tones) > 2 and all(second == tone for second, tone in tones.items())
+
+
+@pytest.mark.parametrize(
+    ("name", "codec", "form"), [("talk.aac", "aac", "adts"), ("talk.mp3", "libmp3lame", None)]
+)
+def test_a_length_that_no_format_states_is_not_guessed_from_its_first_seconds(
+    tmp_path: Path, name: str, codec: str, form: str
+) -> None:
+    loud = np.random.default_rng(0).standard_normal(10 * RATE) * 9_000
+    samples = np.concatenate([np.zeros(40 * RATE), loud]).astype(np.int16)
+    sound(tmp_path / name, codec, samples, form, is_variable=name.endswith("mp3"))
+    assert probe(tmp_path / name).duration == pytest.approx(50, abs=0.2)
+
+
+@pytest.mark.parametrize(("name", "codec"), [("radio.opus", "libopus"), ("radio.mp3", "libmp3lame")])
+def test_words_of_a_recording_that_was_appended_are_not_put_into_the_first(
+    tmp_path: Path, name: str, codec: str
+) -> None:
+    parts = [sound(tmp_path / f"{higher}{name}", codec, wave(0, 6, higher)).read_bytes() for higher in (0, 6)]
+    (tmp_path / name).write_bytes(b"".join(parts))
+    heard = list(sound_pieces(tmp_path / name, 3.0, rate=RATE))
+    assert [piece.start for piece in heard] == sorted(piece.start for piece in heard)
+    for piece in heard:
+        for at in range(-int(-piece.start // 1), int(piece.start + len(piece.samples) / RATE)):
+            first = round((at + 0.2 - piece.start) * RATE)
+            assert second_of(piece.samples[first : first + RATE // 2]) == at
+    assert heard[-1].start + len(heard[-1].samples) / RATE == pytest.approx(12, abs=0.2)

@@ -1,0 +1,90 @@
+"""`benchmarks/two_annotators.py`: clips of sentences, transcripts, and baselines on three videos."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("whenabouts_systems", reason="benchmarks of research")
+
+from benchmarks.two_annotators import SentenceRun, Words, bm25, clips_of, queries_of, srt, tf_idf
+
+from whenabouts.video.cues import read_cue_file
+from whenabouts_bench.evaluation.evaluate import evaluate
+from whenabouts_bench.formats.annotations import AnnotationBuilder, Annotations
+from whenabouts_bench.formats.sentences import Sentence
+
+SPOKEN = {
+    "dance": (Sentence(0, 10, "A woman dances on a stage."), Sentence(10, 20, "She bows to the people.")),
+    "cook": (Sentence(0, 8, "A man cuts an onion."), Sentence(12, 30, "He fries the onion in a pan.")),
+    "dive": (Sentence(2, 9, "A man jumps off the board."),),
+}
+
+
+def _truth() -> Annotations:
+    builder = AnnotationBuilder("three")
+    for video, moments in SPOKEN.items():
+        builder.add_video(video, moments[-1].end)
+    for number, (text, video, start, end) in enumerate(
+        (
+            ("the onion is fried in oil", "cook", 12, 30),
+            ("a woman dances", "dance", 0, 10),
+            ("bows", "dance", 0, 10),
+        )
+    ):
+        builder.add_query(f"q{number}", text)
+        builder.judge(f"q{number}", video, start, end)
+    return builder.annotations()
+
+
+def _words() -> Words:
+    return Words([sentence.text for sentences in SPOKEN.values() for sentence in sentences])
+
+
+@pytest.mark.parametrize("ranker", [tf_idf, bm25])
+def test_a_baseline_finds_videos_and_sentences_by_their_words(ranker: object) -> None:
+    assert callable(ranker)
+    run = SentenceRun("words", _truth(), SPOKEN, ranker(_words()))
+    found = evaluate(_truth(), run, ["VR R@1", "SVMR R@1,IoU=0.7", "R@1,IoU=0.7"]).means()
+    # The word of the third query stands in the sentence after its moment.
+    assert found == {"VR R@1": 1.0, "SVMR R@1,IoU=0.7": 2 / 3, "R@1,IoU=0.7": 2 / 3}
+
+
+def test_bm25_is_its_formula() -> None:
+    words = _words()
+    scores = bm25(words)(["onion onion pan"])
+    lengths = words.counts.sum(1)
+    idf = {"onion": math.log(1 + 3.5 / 2.5), "pan": math.log(1 + 4.5 / 1.5)}
+
+    def weight(row: int, times: int) -> float:
+        return times * 2.2 / (times + 1.2 * (0.25 + 0.75 * float(lengths[row] / lengths.mean())))
+
+    expected = [0, 0, 2 * idf["onion"] * weight(2, 1), (2 * idf["onion"] + idf["pan"]) * weight(3, 1), 0]
+    np.testing.assert_allclose(scores[0], expected)
+
+
+def test_a_clip_is_the_mean_of_its_sentences_by_their_seconds_and_zero_in_a_pause() -> None:
+    vectors = np.eye(2)
+    rows = clips_of((Sentence(0, 6, "one"), Sentence(5, 7, "two")), vectors, 14.0)
+    both = math.sqrt(0.5)
+    assert rows.flatten().tolist() == pytest.approx([1, 0, both, both, 0, 0, 0, 0])
+
+
+def test_a_transcript_is_read_as_it_was_written(tmp_path: Path) -> None:
+    file = tmp_path / "cook.srt"
+    file.write_text(srt((Sentence(0.5, 61.25, "one"), Sentence(3600, 3700.001, "two"))), encoding="utf-8")
+    cues = read_cue_file(file).cues
+    assert [(cue.start, cue.end, cue.text) for cue in cues] == [(0.5, 61.25, "one"), (3600, 3700.001, "two")]
+
+
+def test_queries_of_some_videos_keep_all_videos_to_be_searched() -> None:
+    whole = _truth()
+    for count in range(4):
+        some = queries_of(whole, count)
+        assert some.videos == whole.videos
+        assert len({some.videos[video].id for video in some.video}) <= count
+        assert [some.queries[query].id for query in some.query] == [query.id for query in some.queries]
+    assert some.queries == whole.queries
