@@ -292,7 +292,7 @@ def test_videos_are_added_only_where_a_folder_is_allowed(samples: Path, tmp_path
         planned = content(await client.call_tool("add_videos", {"places": ["videos"]}))
         assert (planned["state"], planned["places"], planned["plan"]["new"]) == ("planned", ["videos"], 2)
         assert content(await client.call_tool("list_videos", {}))["total"] == 0
-        await refused(client, "this job is planned; paused it cannot be", "job", do="pause")
+        await refused(client, "this job is planned, so it cannot be paused", "job", do="pause")
         await refused(client, "there is no job 'nobody'", "job", job="nobody")
         job = content(await client.call_tool("job", {"job": planned["job"], "do": "start", "wait": 50}))
         while job["state"] in ("waiting", "running"):

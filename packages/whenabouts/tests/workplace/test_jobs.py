@@ -74,10 +74,10 @@ def test_a_job_that_is_done_before_it_could_stop_is_done(jobs: Jobs) -> None:
 
 def test_what_cannot_be_asked_of_a_job_is_refused_and_changes_nothing(jobs: Jobs) -> None:
     job = jobs.plan({"paths": ["/videos"]})
-    with pytest.raises(NotPossible, match="this job is planning; paused it cannot be"):
+    with pytest.raises(NotPossible, match="this job is planning, so it cannot be paused"):
         jobs.ask(job.id, "pause")
     jobs.ask(job.id, "stop")
-    with pytest.raises(NotPossible, match="stopped; continued it cannot be"):
+    with pytest.raises(NotPossible, match="stopped, so it cannot be continued"):
         jobs.ask(job.id, "continue")
     jobs.planned(job.id, {"files": 3})  # the planner was still at it
     jobs.end(job.id, "failed", {})

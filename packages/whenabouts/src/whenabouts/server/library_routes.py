@@ -56,10 +56,8 @@ async def relocate(
     """A file of the served folders, with the content that was indexed; only where paths are shown."""
     service = service_of(request)
     if not service.paths.are_shown:
-        problem = (
-            "this server does not show where files lie, so none can be named; `whenabouts index` finds it"
-        )
-        raise ServerError(403, "paths_hidden", problem, field="path")
+        hidden = "this server does not show where files lie; `whenabouts index` finds the moved file"
+        raise ServerError(403, "paths_hidden", hidden, field="path")
 
     def write(corpus: Corpus) -> VideoBody:
         record_of(corpus, video_id)

@@ -130,7 +130,7 @@ class Jobs:
             if row is None:
                 raise NoSuchJob(job_id)
             if (row["state"], wish) not in _ALLOWED:
-                raise NotPossible(f"this job is {row['state']}; {_PARTICIPLES[wish]} it cannot be")
+                raise NotPossible(f"this job is {row['state']}, so it cannot be {_PARTICIPLES[wish]}")
             state = _ALLOWED[row["state"], wish]
             if state is None:
                 connection.execute("UPDATE jobs SET wish = ? WHERE id = ?", (wish, job_id))

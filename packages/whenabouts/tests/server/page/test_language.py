@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Callable
@@ -44,6 +45,75 @@ def test_every_term_is_one_of_the_program(file: Path) -> None:
     source = "".join(path.read_text(encoding="utf-8") for path in PAGE.parents[1].rglob("*.py"))
     source = source.replace("'", '"')
     assert [term for term in dictionary(file, "terms") if f'"{term}"' not in source] == []
+
+
+# What only programs meet: requests that no page sends, or messages of libraries.
+ONLY_FOR_PROGRAMS = {
+    *("bad_forwarded", "bad_host", "bad_length", "bad_origin", "invalid_json", "invalid_parameter"),
+    *("range_not_satisfiable", "wrong_host"),
+}
+
+
+def messages_of_the_server() -> set[str]:
+    """The messages of each `ServerError` that a page may meet, with {} for values."""
+    messages = set()
+    for path in PAGE.parent.glob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            values = {
+                ast.unparse(each.targets[0]): each.value
+                for each in ast.walk(function)
+                if isinstance(each, ast.Assign)
+            }
+            for call in ast.walk(function):
+                if not (isinstance(call, ast.Call) and ast.unparse(call.func) == "ServerError"):
+                    continue
+                code, message = call.args[1:3]
+                if isinstance(code, ast.Constant) and code.value in ONLY_FOR_PROGRAMS:
+                    continue
+                messages.add(template(message, values))
+    return {message for message in messages if re.search("[a-z]{2}", message)}
+
+
+def template(message: ast.expr, values: dict[str, ast.expr]) -> str:
+    """A message with {} for each value; what another function says is a value, too."""
+    match message:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(inserted(part, values) for part in parts)
+        case ast.BinOp(left=left, right=right):
+            return template(left, values) + template(right, values)
+        case ast.Name(id=name) if name in values:
+            return template(values[name], values)
+    return "{}"
+
+
+def inserted(part: ast.expr, values: dict[str, ast.expr]) -> str:
+    """A part of an f-string: its text, or what a variable that is an f-string itself says."""
+    if not isinstance(part, ast.FormattedValue):
+        return template(part, values)
+    value = values.get(ast.unparse(part.value))
+    return template(value, values) if isinstance(value, ast.JoinedStr) else "{}"
+
+
+@pytest.mark.parametrize("file", DICTIONARIES, ids=lambda file: file.name)
+def test_every_fault_that_a_page_meets_has_an_entry(file: Path) -> None:
+    messages = messages_of_the_server()
+    assert len(messages) > 40
+    entries = {re.sub(r"\{\w+\}", "{}", entry) for entry in dictionary(file, "faults")}
+    assert sorted(messages - entries) == []
+    for text, entry in dictionary(file, "faults").items():
+        assert set(re.findall(r"\{\w+\}", entry)) <= set(re.findall(r"\{\w+\}", text)), text
+
+
+@pytest.mark.slow
+def test_a_fault_of_the_server_is_shown_in_german(open_tab: Callable[..., Any], address: str) -> None:
+    page = open_tab(**GERMAN)
+    page.watched.expected.append("404")
+    page.goto(f"{address}?q=crown+jewels&stream=nonsense")
+    expect(page.locator("#fault")).to_contain_text("dieser Korpus hat keinen Strom 'nonsense'")
 
 
 def sentences_of_the_server() -> list[str]:

@@ -21,6 +21,9 @@ export function t(text, values = {}) {
 /** A text of the server: its fixed terms and sentences have entries, such as verdicts and states; others stay. */
 export let term = (text) => text;
 
+/** What the server says of a fault; messages without an entry stay. */
+export let faultText = (text) => text;
+
 /** A number with so many digits after its decimal sign. */
 export function number(value, digits = 0) {
   return value.toLocaleString(language, { useGrouping: "min2", minimumFractionDigits: digits, maximumFractionDigits: digits });
@@ -35,6 +38,7 @@ const rules = new Intl.PluralRules(language);
 export function learn(dictionary) {
   Object.assign(words, dictionary.words);
   if (dictionary.read) term = dictionary.read;
+  if (dictionary.readFault) faultText = dictionary.readFault;
   const texts = document.createTreeWalker(document.documentElement, NodeFilter.SHOW_TEXT);
   while (texts.nextNode()) {
     const { data } = texts.currentNode;

@@ -3,6 +3,9 @@
 // What a value looks like, by its name; other values are any words.
 const VALUES = { n: "\\d+", all: "\\d+", missing: "\\d+", share: "\\d+", low: "\\d+", high: "\\d+", stream: "[^;,]+?", other: "[^;,]+?" };
 
+// A value that comes twice is the same both times.
+const group = (match, name, at, text) => (text.indexOf(match) < at ? `\\k<${name}>` : `(?<${name}>${VALUES[name] ?? "[^;]+?"})`);
+
 /**
  * A function that translates a text of the server. `terms` maps whole texts, `sentences` texts with values such as
  * `{n}`, which are translated too. A text that has no entry is translated part by part, between "; " and then
@@ -10,7 +13,7 @@ const VALUES = { n: "\\d+", all: "\\d+", missing: "\\d+", share: "\\d+", low: "\
  */
 export function reader(terms, sentences) {
   const patterns = Object.entries(sentences).map(([text, entry]) => [
-    new RegExp(`^${text.replace(/[.*+?^$()|[\]\\]/g, "\\$&").replace(/\{(\w+)\}/g, (_, name) => `(?<${name}>${VALUES[name] ?? "[^;]+?"})`)}$`), entry,
+    new RegExp(`^${text.replace(/[.*+?^$()|[\]\\]/g, "\\$&").replace(/\{(\w+)\}/g, group)}$`), entry,
   ]);
   const whole = (text) => {
     if (Object.hasOwn(terms, text)) return terms[text];

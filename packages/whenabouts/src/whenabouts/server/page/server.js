@@ -1,6 +1,6 @@
 // Requests to the server of this page, and what can go wrong with them.
 
-import { t } from "./language.js";
+import { faultText, t } from "./language.js";
 import { make, streamTitles } from "./words.js";
 
 /** A refusal or a failure, in the server's words where there are any. */
@@ -90,7 +90,7 @@ export async function fetched(url, signal, body, method = body === undefined ? "
 async function faultOf(response) {
   const body = await response.json().catch(() => null);
   const error = body?.error ?? {};
-  const message = typeof error.message === "string" ? error.message : t("The server answered {status}.", { status: `${response.status} ${response.statusText}` });
+  const message = typeof error.message === "string" ? faultText(error.message) : t("The server answered {status}.", { status: `${response.status} ${response.statusText}` });
   const busy = response.status === 429 || response.status === 503;
   const seconds = Number(response.headers.get("Retry-After"));
   const retryAfter = busy && response.headers.has("Retry-After") ? Math.min(60, Math.max(1, seconds || 1)) : null;
