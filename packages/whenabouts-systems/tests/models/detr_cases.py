@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import importlib
+import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 from whenabouts.types import Query
 from whenabouts_systems.models import new_model
 from whenabouts_systems.models.inputs import Inputs, StreamInput
+from whenabouts_systems.models.parts.window_targets import true_windows
 from whenabouts_systems.models.protocol import Batch, ClipBatch, QueryEncoding, VideoEncoding
 from whenabouts_systems.released.checkpoint_file import Checkpoint
 from whenabouts_systems.released.settings import Overrides, Released
@@ -75,18 +77,22 @@ class DetrCase:
 
     @property
     def batch(self) -> Batch:
-        """The training batch, with the pairs of clips that the program drew."""
+        """The training batch, with the windows and the pairs of clips that the program drew."""
+        labels = {"windows": self._windows, **self._chosen(self._unlabelled.videos.mask.shape[1])}
+        return replace(self._unlabelled, labels=labels)
+
+    @cached_property
+    def _unlabelled(self) -> Batch:
         read = self.inputs()
         lengths = [min(len(self.arrays[f"raw.q.{at}"]), read.max_tokens) for at in range(self.pairs)]
         clips, words = self.clips(read), read.queries([self.raw(f"raw.q.{at}") for at in range(self.pairs)])
         assert words.mask.sum(1).tolist() == lengths
         at = torch.arange(self.pairs)
-        labels = {"windows": self._windows(clips.mask.sum(1)), **self._chosen(clips.mask.shape[1])}
         spans = torch.zeros(self.pairs, 2, dtype=torch.int64)
-        return Batch(words, clips, at, spans, at[:, None] == at, labels=labels)
+        return Batch(words, clips, at, spans, at[:, None] == at)
 
     def encoded(self) -> tuple[QueryEncoding, VideoEncoding]:
-        batch = self.batch
+        batch = self._unlabelled
         return self.model.encode_queries(batch.queries), self.model.encode_videos(batch.videos)
 
     def raw(self, name: str) -> Any:
@@ -118,17 +124,43 @@ class DetrCase:
             videos.append({name: values[:shortest] for name, values in rows.items()})
         return read.clips(videos)
 
-    def _windows(self, clips: Tensor) -> Tensor:
-        """True windows in clips: those that the program read, else all that are annotated."""
-        windows = []
+    @cached_property
+    def _windows(self) -> Tensor:
+        """True windows in clips (P, W, 2): those that the program read, else those of the annotations.
+
+        The programs draw `max_windows` of a query's windows. Where the case does not say which, the choice is
+        taken that gives the stored losses.
+        """
+        most = self.told["options"].get("max_windows", 5)
+        windows, choices = [], []
         for at, note in enumerate(self.told["annotations"]):
             spans = self.arrays.get(f"target.span_labels.{at}.spans")
             if spans is None:
                 windows.append(torch.tensor(note["relevant_windows"]) / self.clip_seconds)
             else:
-                half = spans[:, 1] / 2
-                windows.append(torch.stack([spans[:, 0] - half, spans[:, 0] + half], -1) * clips[at])
-        return pad_sequence(windows, batch_first=True, padding_value=torch.nan)
+                half, clips = spans[:, 1] / 2, self._unlabelled.videos.mask[at].sum()
+                windows.append(torch.stack([spans[:, 0] - half, spans[:, 0] + half], -1) * clips)
+            choices.append(list(itertools.combinations(range(len(windows[-1])), min(most, len(windows[-1])))))
+        if all(len(each) == 1 for each in choices):
+            return _padded(windows)
+        drawn = (
+            _padded([each[list(rows)] for each, rows in zip(windows, chosen, strict=True)])
+            for chosen in itertools.product(*choices)
+        )
+        fitting = next((each for each in drawn if self._has_released_losses(each)), None)
+        assert fitting is not None, f"no {most} of the annotated windows give the released losses"
+        return fitting
+
+    @torch.no_grad()
+    def _has_released_losses(self, windows: Tensor) -> bool:
+        queries, videos = self.encoded()
+        layers = self.model.detect(queries, videos).layers
+        truth = true_windows(replace(self._unlabelled, labels={"windows": windows}), videos.mask.sum(1))
+        weights = self.told["told"]["loss_weights"]
+        return all(
+            torch.allclose(value, self.arrays[f"loss.loss_{name}"] * weights[f"loss_{name}"], atol=1e-4)
+            for name, value in self.model.losses_of_layers(layers, truth).items()
+        )
 
     @property
     def tells_drawn_clips(self) -> bool:
@@ -154,6 +186,10 @@ class DetrCase:
             "saliency_pairs": torch.stack([self.arrays[name] for name in chosen], 1),
             "source": sources_of([note["vid"] for note in notes]),
         }
+
+
+def _padded(windows: list[Tensor]) -> Tensor:
+    return pad_sequence(windows, batch_first=True, padding_value=torch.nan)
 
 
 def detr_cases(system: str) -> list[Path]:

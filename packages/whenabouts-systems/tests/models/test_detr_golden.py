@@ -56,8 +56,8 @@ def case(request: pytest.FixtureRequest) -> DetrCase:
     return opened(request.param)
 
 
-def near(value: Any, stored: Any, atol: float = 2e-5, rtol: float = 1e-4) -> None:
-    torch.testing.assert_close(value, stored, atol=atol, rtol=rtol, check_dtype=False)
+def near(value: Any, stored: Any, atol: float = 2e-5, rtol: float = 1e-4, equal_nan: bool = False) -> None:
+    torch.testing.assert_close(value, stored, atol=atol, rtol=rtol, check_dtype=False, equal_nan=equal_nan)
 
 
 def test_there_are_cases() -> None:
@@ -268,6 +268,23 @@ def test_losses_of_windows_are_the_released_ones(case: DetrCase) -> None:
     weights = case.told["told"]["loss_weights"]
     for name, value in case.model.losses_of_layers(layers, truth).items():
         near(value, case.arrays[f"loss.loss_{name}"] * weights[f"loss_{name}"])
+
+
+def test_windows_that_the_program_drew_are_those_that_give_its_losses(case: DetrCase) -> None:
+    """With more windows annotated than it may draw, and without its choice."""
+    stored = {at: case.arrays.get(f"target.span_labels.{at}.spans") for at in range(case.pairs)}
+    counts = {at: len(spans) for at, spans in stored.items() if spans is not None}
+    if not counts:
+        pytest.skip("the case does not say what the program drew")
+    most, at = max((count, at) for at, count in counts.items())
+    notes = [dict(note) for note in case.told["annotations"]]
+    if len(notes[at]["relevant_windows"]) != most:
+        pytest.skip("more windows are annotated than were drawn")
+    notes[at]["relevant_windows"] = [[0, case.clip_seconds], *notes[at]["relevant_windows"]]
+    hidden = {name: value for name, value in case.arrays.items() if name != f"target.span_labels.{at}.spans"}
+    told = {**case.told, "annotations": notes, "options": {**case.told["options"], "max_windows": most}}
+    found = replace(case, told=told, arrays=hidden)
+    near(found.batch.labels["windows"], case.batch.labels["windows"], equal_nan=True)
 
 
 @torch.no_grad()

@@ -274,7 +274,7 @@ class Examples:
             progress=progress,
             labels={
                 "moments": torch.from_numpy(self.shares[examples]),
-                **self._windows.of(examples, read.mask.shape[1]),
+                **self._windows.of(examples, read.mask.shape[1], epoch),
             },
             **({} if drawn is None else self._negative_fields(drawn)),
         )
@@ -285,7 +285,8 @@ class Examples:
         steps = (self.durations / self.clip_seconds)[self.video][:, None]
         borders = np.minimum(self.shares * steps, self.clips[self.video][:, None])
         borders = borders.astype(np.float32)
-        return WindowLabels(self.query, self.video, borders, self.queries, self._video_ids)
+        most = self._settings.max_windows or None
+        return WindowLabels(self.query, self.video, borders, self.queries, self._video_ids, most)
 
     def _negative_fields(self, drawn: DrawnNegatives) -> dict[str, Any]:
         """Fields of a batch that has hard negatives."""

@@ -154,7 +154,8 @@ class DataSettings:
     are judged relevant to it; "sentence", also those of queries of the same words; "similar", also those of
     queries that `pairs` holds as relevant to it (CroCs: sentences of a similarity of 0.9 and more); "own",
     its own alone. `order` "by-length" puts videos of similar length into one batch. `batch_of` "videos":
-    `training.batch_size` counts videos, and each comes with all its queries.
+    `training.batch_size` counts videos, and each comes with all its queries. `max_windows` of a
+    query's windows in a video are learned, drawn anew in each epoch (0: all; the DETR programs: 5).
 
     `first_stage` is the folder of a training (CroCs' second stage), or "stage:NAME": this one begins with its
     weights, and has it choose the hard negatives that `negatives` asks for. `retrieved` draws negatives from
@@ -172,11 +173,14 @@ class DataSettings:
     positives: Positives = "judged"
     order: Order = "random"
     batch_of: Literal["queries", "videos"] = "queries"
+    max_windows: int = 0
     first_stage: str = ""
     negatives: NegativeSettings = field(default_factory=NegativeSettings)
     retrieved: RetrievedSettings = field(default_factory=RetrievedSettings)
 
     def __post_init__(self) -> None:
+        if self.max_windows < 0:
+            raise UsageError(f"max_windows is {self.max_windows}; give a number of windows, or 0 for all")
         if self.positives == "similar" and not self.pairs:
             raise UsageError(
                 "positives is 'similar' and pairs is missing; make them with `whenabouts relevance pairs "

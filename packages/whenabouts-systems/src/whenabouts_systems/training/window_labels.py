@@ -26,7 +26,8 @@ class WindowLabels:
 
     `borders` (N, 2) start and end counted in clips. `queries` may have `relevant_clip_ids` and
     `saliency_scores` in their metadata, as QVHighlights has: some people's ratings of each such clip.
-    `videos` are the ids of all videos.
+    `videos` are the ids of all videos. Of more than `most` windows of a query in a video, `most` are drawn
+    anew in each epoch, as the DETR programs do (None: all).
     """
 
     def __init__(
@@ -36,23 +37,27 @@ class WindowLabels:
         borders: NDArray[np.float32],
         queries: Sequence[Query],
         videos: Sequence[str],
+        most: int | None = None,
     ) -> None:
-        self._query, self._borders, self._queries = query, borders, queries
+        self._query, self._borders, self._queries, self._most = query, borders, queries, most
         self._sources = sources_of(videos)[torch.from_numpy(video)]
         _, self._group = np.unique(np.stack([query, video], 1), axis=0, return_inverse=True)
         self._order = np.argsort(self._group, kind="stable")
         self._counts = np.bincount(self._group, minlength=1)
         self._begins = np.cumsum(self._counts) - self._counts
 
-    def of(self, examples: Indices, clips: int) -> Mapping[str, Tensor]:
+    def of(self, examples: Indices, clips: int, epoch: int = 0) -> Mapping[str, Tensor]:
         """`windows` (n, W, 2), NaN where there are fewer; `saliency` (n, `clips`) where queries have it.
 
         `source` (n,): see `sources_of`.
         """
         group = self._group[examples]
-        counts = self._counts[group]
+        counts = self._counts[group] if self._most is None else np.minimum(self._counts[group], self._most)
         places = np.arange(counts.max(initial=1))
         at = np.minimum(self._begins[group][:, None] + places, len(self._order) - 1)
+        for row in np.flatnonzero(self._counts[group] > counts):
+            drawn = np.random.default_rng([epoch, group[row]]).permutation(self._counts[group[row]])
+            at[row] = self._begins[group[row]] + np.sort(drawn[: self._most])
         windows = np.where((places < counts[:, None])[..., None], self._borders[self._order[at]], np.nan)
         labels = {
             "windows": torch.from_numpy(windows.astype(np.float32)),
