@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import html
 import itertools
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -312,4 +313,12 @@ def write_boards(boards: Sequence[Board], path: Path) -> None:
     if writer is None:
         raise UsageError(f"{path}: accepted: names that end in {', '.join(_WRITERS)}")
     with write_atomically(path) as stream:
-        stream.write(writer(boards).encode("utf-8", "backslashreplace"))
+        stream.write(_without_controls(writer(boards)).encode("utf-8", "backslashreplace"))
+
+
+def _without_controls(text: str) -> str:
+    """Text whose controls, which a terminal would obey, are blanks; line ends stay."""
+    return "".join(
+        " " if letter != "\n" and unicodedata.category(letter) in ("Cc", "Zl", "Zp") else letter
+        for letter in text
+    )
