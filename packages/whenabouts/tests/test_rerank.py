@@ -21,10 +21,11 @@ QUERY = "the largest clean room in the world"
 class Scripted:
     """A reranker whose scores are given, and that remembers what it read."""
 
-    name, fingerprint, sees = "scripted", "scripted 1", False
+    name, fingerprint, reads_words, sees = "scripted", "scripted 1", True, False
 
     def __init__(self, scores: Callable[[str], float], fails_after: int | None = None) -> None:
         self.scores, self.fails_after = scores, fails_after
+        self.frames: list[bytes | None] = []
         self.read: list[str] = []
         self.queries: list[str] = []
 
@@ -33,6 +34,7 @@ class Scripted:
             raise CheckerError("scripted cannot score")
         self.queries.append(query)
         self.read += [document.words for document in documents]
+        self.frames += [document.picture for document in documents]
         return [self.scores(document.words) for document in documents]
 
 
@@ -187,3 +189,31 @@ def test_a_checker_looks_at_the_order_of_the_reranker(corpus: Corpus) -> None:
     result = corpus.search(QUERY, rerank=Scripted(lambda words: -len(words)), check=Says(), check_best=1)
     assert result[0].verdict is not None and result[0].reranked is not None
     assert result.check is not None and not result.check.counts and result.rerank is not None
+
+
+def test_a_model_that_sees_gets_the_frame_of_each_moment(corpus: Corpus) -> None:
+    asked = Scripted(lambda words: 0.0)
+    asked.sees = True
+    result = corpus.search(QUERY, k=40, rerank=asked)
+    seen = [scored for scored in result if result.videos[scored.video_id].has_picture]
+    assert seen and len(asked.frames) == len(result)
+    assert sum(frame is not None for frame in asked.frames) == len(seen)
+    assert all(frame.startswith(b"\xff\xd8") for frame in asked.frames if frame is not None)
+    blind = Scripted(lambda words: 0.0)
+    blind.sees, blind.reads_words = True, False
+    result = corpus.search(QUERY, k=40, rerank=blind)
+    assert set(blind.read) == {""} and len(blind.read) == len(seen)
+    assert [scored.reranked is not None for scored in result] == [
+        result.videos[scored.video_id].has_picture for scored in result
+    ]
+
+
+def test_a_file_that_is_gone_has_words_and_no_frames(corpus: Corpus) -> None:
+    def gone(record: object, at: float) -> bytes:
+        raise FileNotFoundError
+
+    asked = Scripted(lambda words: 0.0)
+    asked.sees = True
+    plain = corpus.search(QUERY, k=40)
+    rerank.reranked(corpus, plain, asked, count=3, seconds=10.0, picture=gone)
+    assert len(asked.read) == len(plain) and set(asked.frames) == {None} and "" not in asked.read

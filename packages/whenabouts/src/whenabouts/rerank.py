@@ -8,7 +8,7 @@ is "unsure": how often the model is right was not measured here.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 from whenabouts.budget import check_budget
 from whenabouts.checkers.protocol import CheckerError
 from whenabouts.checkers.reranker import Document, Reranker
+from whenabouts.checking import Picture, picture_of
 from whenabouts.confidence.probability import PROBABLE
+from whenabouts.index.records import VideoRecord
 from whenabouts.search.search_result import RerankReport, SearchResult
 from whenabouts.shown import Line, lines_of
-from whenabouts.types import Reranked, ScoredMoment, number_of
+from whenabouts.types import Moment, Reranked, ScoredMoment, WhenaboutsError, number_of
 
 if TYPE_CHECKING:
     from whenabouts.opened_corpus import OpenedCorpus
@@ -31,21 +33,25 @@ _TOGETHER = 8
 _MOST_WORDS = 2000
 """Characters of a moment's words; 512 tokens, which most models read, are about as many."""
 
-Read = Callable[[ScoredMoment], Document | None]
-
 
 def reranked(
-    corpus: OpenedCorpus, result: SearchResult, reranker: Reranker, *, count: int, seconds: float
+    corpus: OpenedCorpus,
+    result: SearchResult,
+    reranker: Reranker,
+    *,
+    count: int,
+    seconds: float,
+    picture: Picture = picture_of,
 ) -> SearchResult:
     """The `count` first moments of an answer whose first `MOST_RERANKED` a model has put in order.
 
-    Moments that were not scored keep their rank: those without words, and those that are left after
-    `seconds`. Moments in order of time stay so. Failures of the model become notes.
+    Moments that were not scored keep their rank: those without anything that the model reads, and those that
+    are left after `seconds`. Moments in order of time stay so. Failures of the model become notes.
     """
     if result.is_in_order:
         note = f"{reranker.name} was not asked: the moments are in order of time"
         return replace(result, moments=result.moments[:count], notes=(*result.notes, note))
-    scores, notes = _scores(result, reranker, seconds, _reader(corpus, result))
+    scores, notes = _scores(result, reranker, seconds, _Reader(corpus, result, reranker, picture))
     line = (
         f"{number_of(len(scores), 'moment')} put in order by {reranker.name}; how sure a moment is comes "
         "from the search"
@@ -76,7 +82,7 @@ def reordered(result: SearchResult, moments: Sequence[ScoredMoment], doubt: str)
 
 
 def _scores(
-    result: SearchResult, reranker: Reranker, seconds: float, read: Read
+    result: SearchResult, reranker: Reranker, seconds: float, reader: _Reader
 ) -> tuple[dict[int, float], list[str]]:
     """The model's scores of the first moments, by their place in the list, and notes on the others."""
     query, first = result.words or result.query, result.moments[:MOST_RERANKED]
@@ -87,7 +93,9 @@ def _scores(
         if start and time.monotonic() >= until:
             note = f"{reranker.name} read {start} of {number_of(len(first), 'moment')} within {seconds:g} s"
             return scores, [note]
-        read_now = {start + at: read(scored) for at, scored in enumerate(first[start : start + _TOGETHER])}
+        read_now = {
+            start + at: reader.read(scored) for at, scored in enumerate(first[start : start + _TOGETHER])
+        }
         legible = {place: document for place, document in read_now.items() if document is not None}
         try:
             scored = reranker.score(query, list(legible.values())) if legible else []
@@ -108,21 +116,34 @@ def _in_order(moments: Sequence[ScoredMoment], scores: Mapping[int, float]) -> l
     return ranked
 
 
-def _reader(corpus: OpenedCorpus, result: SearchResult) -> Read:
-    """What a reranker gets of a moment: the words in it; None without any. Each video is read once."""
-    lines: dict[str, tuple[Line, ...]] = {}
+class _Reader:
+    """Reads moments for a reranker: the words in them, and the frame that shows each best.
 
-    def read(scored: ScoredMoment) -> Document | None:
-        record, moment = result.videos[scored.video_id], scored.moment
-        if record.video_id not in lines:
-            both = (lines_of(corpus.store, record, None, spoken=spoken) for spoken in (True, False))
-            lines[record.video_id] = tuple(chain(*(chain(*by_stream.values()) for by_stream in both)))
-        inside = (
-            line.text
-            for line in lines[record.video_id]
-            if line.start < moment.end and line.end > moment.start
-        )
-        words = " ".join(inside)[:_MOST_WORDS].strip()
-        return Document(words) if words else None
+    The words of each video are read once.
+    """
 
-    return read
+    def __init__(
+        self, corpus: OpenedCorpus, result: SearchResult, reranker: Reranker, picture: Picture
+    ) -> None:
+        self._corpus, self._result, self._reranker, self._picture = corpus, result, reranker, picture
+        self._lines: dict[str, tuple[Line, ...]] = {}
+
+    def read(self, scored: ScoredMoment) -> Document | None:
+        """What the model reads of a moment; None without any of it."""
+        record = self._result.videos[scored.video_id]
+        words = self._words(record, scored.moment) if self._reranker.reads_words else ""
+        frame = None
+        if self._reranker.sees and record.has_picture:
+            try:
+                frame = self._picture(record, self._result.instant(scored))
+            except (WhenaboutsError, OSError):  # a missing or damaged file has no frames
+                frame = None
+        return Document(words, frame) if words or frame else None
+
+    def _words(self, record: VideoRecord, moment: Moment) -> str:
+        if record.video_id not in self._lines:
+            both = (lines_of(self._corpus.store, record, None, spoken=spoken) for spoken in (True, False))
+            self._lines[record.video_id] = tuple(chain(*(chain(*lines.values()) for lines in both)))
+        lines = self._lines[record.video_id]
+        inside = (line.text for line in lines if line.start < moment.end and line.end > moment.start)
+        return " ".join(inside)[:_MOST_WORDS].strip()

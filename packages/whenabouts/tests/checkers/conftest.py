@@ -119,3 +119,20 @@ def multi_vector_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     small_bert(folder / "bert", "BertModel")
     MultiVectorEncoder(str(folder / "bert"), device="cpu").save(str(folder / "saved"))
     return folder / "saved"
+
+
+@pytest.fixture(scope="session")
+def seeing_reranker_folders(
+    tmp_path_factory: pytest.TempPathFactory, vision_language_folder: Callable[..., Path]
+) -> dict[str, Path]:
+    """A LLaVA of narrow layers as a cross-encoder, and as a multi-vector model."""
+    pytest.importorskip("sentence_transformers")
+    from sentence_transformers import CrossEncoder, MultiVectorEncoder
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.cross_encoder.modules import LogitScore
+
+    model, folder = vision_language_folder(), tmp_path_factory.mktemp("seeing")
+    modules = [Transformer(str(model), transformer_task="any-to-any"), LogitScore(20, 30)]
+    CrossEncoder(modules=modules, device="cpu").save(str(folder / "cross"))
+    MultiVectorEncoder(str(model), device="cpu").save(str(folder / "late"))
+    return {name: folder / name for name in ("cross", "late")}

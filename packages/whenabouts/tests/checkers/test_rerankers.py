@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from whenabouts.checkers import CheckerError, CheckerUnavailable, open_checker, 
 from whenabouts.checkers.reranker import Document, KeepsScores
 from whenabouts.encoders import encode_tokens, open_text_encoder
 from whenabouts.encoders.plain_text import plain_texts
+from whenabouts.video.thumbnails import encode_jpeg
 
 QUERY = "who pays for it"
 TEXTS = ("the budget is paid by all", "a red fox", "we close the door now", "who pays for it")
@@ -172,7 +175,7 @@ def test_a_reranker_checks_nothing_and_a_checker_does_not_rerank() -> None:
 class _Counting:
     """A reranker that scores by length and counts what it is asked."""
 
-    name, fingerprint, sees = "counting", "counting 1", False
+    name, fingerprint, reads_words, sees = "counting", "counting 1", True, False
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -209,3 +212,90 @@ def test_scores_that_are_none_are_refused(cross_encoder_folder: Callable[..., Pa
     with pytest.raises(CheckerUnavailable, match="give a smaller model"):
         reranker.scores_from(fails, 1)
     assert os.sep not in reranker.name
+
+
+def _frame(level: int) -> bytes:
+    return encode_jpeg(np.full((48, 64, 3), level, np.uint8))
+
+
+@real
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cross", "late"])
+def test_a_model_that_sees_reads_frames_with_their_words(
+    name: str, seeing_reranker_folders: dict[str, Path]
+) -> None:
+    reranker = open_reranker(str(seeing_reranker_folders[name]))
+    assert reranker.sees and reranker.reads_words
+    given = [
+        Document("a door", _frame(0)),
+        Document("a door", _frame(250)),
+        Document("", _frame(250)),
+        Document("a door"),
+        Document("a door", _frame(0)),
+    ]
+    scores = [reranker.score(QUERY, [document])[0] for document in given]
+    assert scores[0] == scores[4] and len(set(scores)) == 4
+    np.testing.assert_allclose(reranker.score(QUERY, given), scores, rtol=1e-3, atol=1e-4)
+
+
+@pytest.fixture
+def pictures_for_strangers() -> Iterator[tuple[str, list[str]]]:
+    """The address of a server of pictures, and what was asked of it."""
+    asked: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            body = _frame(7)
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/a.jpg", asked
+        server.shutdown()
+        thread.join()
+
+
+@real
+@pytest.mark.slow
+def test_a_model_that_sees_fetches_no_address_and_opens_no_path_of_a_text(
+    seeing_reranker_folders: dict[str, Path],
+    pictures_for_strangers: tuple[str, list[str]],
+    tmp_path: Path,
+) -> None:
+    from sentence_transformers import CrossEncoder
+
+    address, asked = pictures_for_strangers
+    path = tmp_path / "secret.jpg"
+    path.write_bytes(_frame(200))
+    for folder in seeing_reranker_folders.values():
+        reranker = open_reranker(str(folder))
+        for text in (address, address.upper(), f" {address}\n", str(path)):
+            scores = reranker.score(
+                text, [Document(text), Document("<image> a door"), Document("a", _frame(3))]
+            )
+            assert len(set(scores)) == 3
+    assert asked == []
+    path.unlink()
+    again = open_reranker(str(seeing_reranker_folders["cross"]))
+    before = again.score(QUERY, [Document(str(path))])
+    path.write_bytes(_frame(200))
+    other = open_reranker(str(seeing_reranker_folders["cross"]))
+    assert other.score(QUERY, [Document(str(path))]) == pytest.approx(before)
+    # And that the library would have: the test bites.
+    CrossEncoder(str(seeing_reranker_folders["cross"]), device="cpu").predict([(QUERY, address)])
+    assert asked == ["/a.jpg"]
+
+
+@real
+@pytest.mark.slow
+def test_a_damaged_frame_is_an_error_of_the_model(seeing_reranker_folders: dict[str, Path]) -> None:
+    with pytest.raises(CheckerError, match="cannot score"):
+        open_reranker(str(seeing_reranker_folders["cross"])).score(QUERY, [Document("a", b"no picture")])

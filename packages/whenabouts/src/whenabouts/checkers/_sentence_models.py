@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -14,9 +15,8 @@ from whenabouts.checkers.reranker import Document
 from whenabouts.encoders import EncoderSettings, on_torch, weight_files
 from whenabouts.encoders.plain_text import plain_texts, special_tokens
 
-EXTRA = "sentence-transformers"
 CROSS, LATE = "CrossEncoder", "MultiVectorEncoder"
-_FAULTS = (RuntimeError, MemoryError, ValueError, TypeError, LookupError, AttributeError)
+_FAULTS = (RuntimeError, MemoryError, ValueError, TypeError, LookupError, AttributeError, OSError)
 
 
 def class_of(name: str) -> str | None:
@@ -45,12 +45,16 @@ class SentenceModel:
     """A model of one of these classes in a folder; used by one thread at a time."""
 
     def __init__(self, name: str, kind: str) -> None:
-        weight_files.require(name, ("sentence_transformers",), EXTRA)
+        weight_files.require(name, ("sentence_transformers",), "sentence-transformers")
         folder = weight_files.locate(name)
+        extra = "sentence-transformers"
+        if "vision_config" in (weight_files.model_config(folder.path) or {}):
+            extra = "video"
+            weight_files.require(name, ("PIL",), extra)
         self._folder = folder.path
         self.name = folder.path.name if weight_files.local_folder(name) else folder.name
         self._kind, self._turn = kind, threading.Lock()
-        with weight_files.loading(name, EXTRA):
+        with weight_files.loading(name, extra):
             import sentence_transformers
 
             settings = EncoderSettings()
@@ -67,6 +71,8 @@ class SentenceModel:
                     },
                 )
         self._special = special_tokens(self.model)
+        self.takes_chats = "message" in self.model.modalities
+        self.sees = "image" in self.model.modalities
 
     @cached_property
     def fingerprint(self) -> str:
@@ -77,9 +83,22 @@ class SentenceModel:
         )
         return f"{self._kind} {marks}"
 
-    def plain(self, texts: Sequence[str]) -> list[str]:
-        """Texts that the model takes for words and nothing else."""
-        return plain_texts(texts, self._special)
+    def plain(self, text: str) -> str:
+        """A text that the model takes for words and nothing else."""
+        return plain_texts([text], self._special)[0]
+
+    def inputs(self, documents: Sequence[Document]) -> list[Any]:
+        """Documents as the library takes them: texts, or frames with their words."""
+        return [self._input(document) for document in documents]
+
+    def _input(self, document: Document) -> Any:
+        words = self.plain(document.words)
+        if document.picture is None or not self.sees:
+            return words
+        from PIL import Image
+
+        frame = {"image": Image.open(io.BytesIO(document.picture)).convert("RGB")}
+        return {**frame, "text": words} if self.takes_chats and words else frame
 
     def scores_from(self, ask: Callable[[], Any], count: int) -> list[float]:
         """The scores that `ask` returns for `count` documents. Raises CheckerError, CheckerUnavailable."""
@@ -88,11 +107,6 @@ class SentenceModel:
         if len(scores) != count or not all(map(math.isfinite, scores)):
             raise CheckerError(f"{self.name} gives no score for each moment; give a model with one score")
         return scores
-
-
-def words_of(documents: Sequence[Document]) -> list[str]:
-    """The words of documents."""
-    return [document.words for document in documents]
 
 
 @contextmanager

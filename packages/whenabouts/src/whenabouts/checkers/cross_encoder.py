@@ -6,8 +6,9 @@ Nogueira and Cho, "Passage Re-ranking with BERT" (2019), https://arxiv.org/abs/1
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from whenabouts.checkers._sentence_models import CROSS, SentenceModel, class_of, words_of
+from whenabouts.checkers._sentence_models import CROSS, SentenceModel, class_of
 from whenabouts.checkers.protocol import CheckerUnavailable
 from whenabouts.checkers.reranker import Document, Reranker
 from whenabouts.encoders import weight_files
@@ -17,6 +18,7 @@ ORDER = 20
 MODELS = (
     ModelCard("cross-encoder/ms-marco-MiniLM-L6-v2", "--rerank, English, small"),
     ModelCard("BAAI/bge-reranker-v2-m3", "--rerank, 100 languages"),
+    ModelCard("Qwen/Qwen3-VL-Reranker-2B", "--rerank, frames and words"),
 )
 """Entries of `whenabouts models list`."""
 _BATCH = 8
@@ -34,9 +36,9 @@ def open_reranker(name: str) -> Reranker:
 
 
 class CrossEncoderReranker(SentenceModel):
-    """A cross-encoder with one score for a pair."""
+    """A cross-encoder with one score for a pair; it reads frames beside words if its class does."""
 
-    sees = False
+    reads_words = True
 
     def __init__(self, name: str) -> None:
         super().__init__(name, CROSS)
@@ -47,8 +49,8 @@ class CrossEncoderReranker(SentenceModel):
             )
 
     def score(self, query: str, documents: Sequence[Document]) -> list[float]:
-        (question,), texts = self.plain([query]), self.plain(words_of(documents))
-        pairs = [(question, text) for text in texts]
-        return self.scores_from(
-            lambda: self.model.predict(pairs, batch_size=_BATCH, show_progress_bar=False), len(documents)
-        )
+        def predicted() -> Any:
+            pairs = [(self.plain(query), document) for document in self.inputs(documents)]
+            return self.model.predict(pairs, batch_size=_BATCH, show_progress_bar=False)
+
+        return self.scores_from(predicted, len(documents))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from whenabouts.checkers._sentence_models import LATE, SentenceModel, class_of, words_of
+from whenabouts.checkers._sentence_models import LATE, SentenceModel, class_of
 from whenabouts.checkers.protocol import CheckerUnavailable
 from whenabouts.checkers.reranker import Document, Reranker
 from whenabouts.encoders import EncoderUnavailable, TokenEncoder, encode_tokens, open_text_encoder
@@ -19,7 +19,7 @@ from whenabouts.encoders.protocol import TextEncoder, token_fingerprint, unit_le
 from whenabouts.intake.hub import ModelCard
 
 ORDER = 10
-MODELS = (ModelCard("lightonai/GTE-ModernColBERT-v1", "--rerank, English, late interaction"),)
+MODELS = (ModelCard("answerdotai/answerai-colbert-small-v1", "--rerank, English, late interaction"),)
 """Entries of `whenabouts models list`."""
 _BATCH = 8
 _PREFIX = "tokens:"
@@ -43,18 +43,17 @@ def open_reranker(name: str) -> Reranker:
 class MultiVectorReranker(SentenceModel):
     """A multi-vector model, with the similarity that it was trained with."""
 
-    sees = False
-
     def __init__(self, name: str) -> None:
         super().__init__(name, LATE)
+        # Models of document pages (ColPali) without a chat template read every text as a query.
+        self.reads_words = self.takes_chats or not self.sees
 
     def score(self, query: str, documents: Sequence[Document]) -> list[float]:
-        questions, texts = self.plain([query]), self.plain(words_of(documents))
-
         def similarities() -> list[float]:
             options = {"batch_size": _BATCH, "show_progress_bar": False}
-            queries = self.model.encode_query(questions, **options)
-            similarity = self.model.similarity(queries, self.model.encode_document(texts, **options))
+            queries = self.model.encode_query([self.plain(query)], **options)
+            moments = self.model.encode_document(self.inputs(documents), **options)
+            similarity = self.model.similarity(queries, moments)
             rows: list[float] = similarity[0].float().cpu().tolist()
             return rows
 
@@ -64,7 +63,7 @@ class MultiVectorReranker(SentenceModel):
 class TokenReranker:
     """The mean, over the query's tokens, of the greatest cosine with a token of the document."""
 
-    sees = False
+    reads_words, sees = True, False
 
     def __init__(self, encoder: TextEncoder) -> None:
         self._encoder = encoder
@@ -76,7 +75,7 @@ class TokenReranker:
 
     def score(self, query: str, documents: Sequence[Document]) -> list[float]:
         try:
-            rows = encode_tokens(self._encoder, [query, *words_of(documents)])
+            rows = encode_tokens(self._encoder, [query, *(document.words for document in documents)])
         except EncoderUnavailable as error:
             raise CheckerUnavailable(str(error)) from error
         tokens, *others = map(unit_length, rows)

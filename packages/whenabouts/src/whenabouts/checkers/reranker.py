@@ -15,7 +15,7 @@ _MOST_KEPT = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a reranker reads of a moment: the words in it, and a frame (JPEG) if the model sees."""
+    """What a reranker reads of a moment: the words in it ("": none), and a frame (JPEG)."""
 
     words: str
     picture: bytes | None = None
@@ -24,10 +24,11 @@ class Document:
 class Reranker(Protocol):
     """A model that scores documents against a query.
 
-    `name` is for display, without a folder; `fingerprint` identifies kind, model and weights. `sees`: it
-    reads frames.
+    `name` is for display, without a folder; `fingerprint` identifies kind, model and weights.
+    `reads_words`, `sees`: what it reads of a document.
     """
 
+    reads_words: bool
     sees: bool
 
     @property
@@ -60,7 +61,8 @@ class KeepsScores:
     def __init__(self, reranker: Reranker) -> None:
         self._reranker, self._lock = reranker, threading.Lock()
         self._kept: OrderedDict[bytes, float] = OrderedDict()
-        self.name, self.sees = reranker.name, reranker.sees
+        self.name = reranker.name
+        self.reads_words, self.sees = reranker.reads_words, reranker.sees
 
     @property
     def fingerprint(self) -> str:
