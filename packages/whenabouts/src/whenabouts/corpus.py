@@ -51,6 +51,7 @@ from whenabouts.workplace.database import Database
 from whenabouts.workplace.searches import SavedSearches
 
 if TYPE_CHECKING:
+    from whenabouts.checking import Picture
     from whenabouts.encoders.protocol import TextEncoder
     from whenabouts.index.lock import Holder
     from whenabouts.index.plan import Plan
@@ -216,14 +217,22 @@ class Corpus:
         options = replace(options or SearchOptions(), **changes)
         if options.check is None and options.rerank is None and options.rewrite is None:
             return self._search(query, options, encoded)
-        return self._searched_with_models(query, options, encoded)
+        return self.search_with_models(query, options, encoded)
 
-    def _searched_with_models(
-        self, query: str, options: SearchOptions, encoded: EncodedTexts | None
+    def search_with_models(
+        self,
+        query: str,
+        options: SearchOptions,
+        encoded: EncodedTexts | None = None,
+        *,
+        picture: Picture | None = None,
     ) -> SearchResult:
-        """The answer of a search with models, in turn: rewriter, reranker, checker."""
+        """The answer of a search with models, in turn: rewriter, reranker, checker.
+
+        `picture` takes frames for them from files (`checking.picture_of` without one).
+        """
         from whenabouts.checkers import open_checker, open_reranker, open_rewriter
-        from whenabouts.checking import checked
+        from whenabouts.checking import checked, picture_of
         from whenabouts.rerank import MOST_RERANKED, reranked
         from whenabouts.rewrite import with_rewrites
 
@@ -249,7 +258,14 @@ class Corpus:
                 min_confidence=options.min_confidence,
             )
         if reranker is not None:
-            result = reranked(self, result, reranker, count=options.count, seconds=options.rerank_seconds)
+            result = reranked(
+                self,
+                result,
+                reranker,
+                count=options.count,
+                seconds=options.rerank_seconds,
+                picture=picture or picture_of,
+            )
         if checker is None:
             return result
         return checked(
@@ -260,6 +276,7 @@ class Corpus:
             seconds=options.check_seconds,
             min_confidence=options.min_confidence,
             by_streams=by_streams,
+            picture=picture or picture_of,
         )
 
     def encoded(self, queries: Iterable[str]) -> EncodedTexts:
