@@ -4,9 +4,9 @@
 
 The 8-bit weights have one scale a row (an output channel, or a word of the table), symmetric; they are read
 as the float32 numbers that they stand for, so their opening is not timed. These are computed in float32;
-"integers" are the products in 8-bit integers in which `whenabouts.encoders` encodes passages, with the weights
-of float32. Times are those of the processor: the machine may have other work. The search is
-over the 30-second chunks of `spoken_search.py`; the queries are the titles of the same recordings.
+"integers" are the products in 8-bit integers in which `whenabouts.encoders` encodes passages, with the
+weights of float32. Times are those of the processor: the machine may have other work. The search is over the
+30-second chunks of `spoken_search.py`; the queries are the titles of the same recordings.
 """
 
 from __future__ import annotations
