@@ -299,9 +299,10 @@ class _Scan:
             return stream.part
         if self._goes_on(stream, at):
             assert stream.before is not None
+            (part, _), stream.before = stream.before, None
             stream.stretches[-1] = (stream.stretches[-1][0], -1)
             self.parts.pop()
-            return stream.before[0]
+            return part
         stream.before = (stream.part, stream.last)
         self.parts.append(_Part(at))
         for words, number, start in self._words:
