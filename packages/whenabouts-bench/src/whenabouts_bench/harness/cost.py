@@ -18,7 +18,7 @@ from whenabouts.resident import machine_bytes
 
 @dataclass
 class Spent:
-    """Seconds of a block: on the clock, and of processors (this process and its finished children)."""
+    """Seconds of a block: wall time, and processor time of this process and its finished children."""
 
     seconds: float = 0.0
     processor_seconds: float = 0.0
@@ -26,7 +26,7 @@ class Spent:
 
 @contextmanager
 def measured() -> Iterator[Spent]:
-    """Measures what its block takes."""
+    """Measure the time of the block."""
     spent, clock, processor = Spent(), time.perf_counter(), _processor_seconds()
     try:
         yield spent
@@ -45,7 +45,7 @@ def _processor_seconds() -> float:
 def cost_of(
     indexing: Spent, searching: Spent, queries: int, seconds: float, index_bytes: int | None
 ) -> dict[str, float | None]:
-    """The cost of a run; per hour of video None if no video says its length."""
+    """The cost of a run; values per hour of video are None if no duration is known."""
     hours = seconds / 3600
     return {
         "hours of video": hours or None,
@@ -57,7 +57,7 @@ def cost_of(
 
 
 def machine() -> dict[str, Any]:
-    """Processor, memory, system and graphics card; nothing that tells one machine from its twin."""
+    """Processor, memory, system and graphics card; nothing that identifies the machine."""
     torch = sys.modules.get("torch")
     cards = torch is not None and torch.cuda.is_available()
     return {
