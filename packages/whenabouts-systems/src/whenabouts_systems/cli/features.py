@@ -43,8 +43,8 @@ def _add_show(actions: Any) -> None:
     parser = actions.add_parser(
         "show",
         help="layout, items, width, norms, fingerprint of a file or folder",
-        description="Say what a feature file holds: layout, items, width, lengths, norms, what is not "
-        "finite, and what made it.",
+        description="Show the content of a feature file: layout, items, width, lengths, norms, values that "
+        "are not finite, and how it was made.",
     )
     parser.add_argument("path", metavar="PATH", type=Path, help="a feature file or folder")
     _add_opening(parser)

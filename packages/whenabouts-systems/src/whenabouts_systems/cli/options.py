@@ -27,7 +27,7 @@ def add_split(
 
 
 def add_device(parser: argparse._ActionsContainer) -> None:
-    """Where a network runs."""
+    """An option for the device of a network."""
     parser.add_argument(
         "--device", metavar="NAME", default="auto", help="cpu, cuda, cuda:1 (default: a GPU if there is one)"
     )
