@@ -39,7 +39,7 @@ from whenabouts.search.question_scopes import Names
 from whenabouts.search.questions import NOT_IN_ORDER, read
 from whenabouts.search.searcher import Searcher
 from whenabouts.search.stored_calibration import load_calibration
-from whenabouts.search.understand import NOT_ENCODED, EncodedTexts, words_of_query
+from whenabouts.search.understand import NOT_ENCODED, EncodedTexts, checked_query, words_of_query
 from whenabouts.shown import Line, Shown, Stats, lines_of, show, show_track
 from whenabouts.streams import stream as stream_named
 from whenabouts.times import parse_moment
@@ -51,7 +51,7 @@ from whenabouts.workplace.database import Database
 from whenabouts.workplace.searches import SavedSearches
 
 if TYPE_CHECKING:
-    from whenabouts.checkers.protocol import Checker
+    from whenabouts.checking import Picture
     from whenabouts.encoders.protocol import TextEncoder
     from whenabouts.index.lock import Holder
     from whenabouts.index.plan import Plan
@@ -93,7 +93,7 @@ class Corpus:
         self.transcripts = Transcripts(self.places[0], storage_options)
         self._searcher: tuple[int, Searcher] | None = None
         self._loaded: dict[str, dict[str, Any]] = {}
-        self._checkers: dict[str, Checker] = {}
+        self._models: dict[tuple[str, str], Any] = {}
         self._finders: dict[str, Finders] = {}
         self._people: People | None = None
         self._library = LibraryMemory()
@@ -209,26 +209,74 @@ class Corpus:
         listed, in order of time. Rules read questions such as "the first time a bell rings in lecture-3"
         (`search/questions.py`); `understood` of the answer says which. `changes` are fields of
         `SearchOptions` (within, streams, min_confidence, after, before, where, model, retriever, segments,
-        all, skip, like, check, check_best, check_seconds, literal, best), which replace those of `options`.
+        all, skip, like, check, check_best, check_seconds, rerank, rerank_seconds, rewrite,
+        rewrite_seconds, literal, best), which replace those of `options`.
         `encoded` are queries that were encoded together (`encoded`), with or without this one.
         """
         changes |= {} if k is None else {"k": k}
         options = replace(options or SearchOptions(), **changes)
-        if options.check is None:
+        if options.check is None and options.rerank is None and options.rewrite is None:
             return self._search(query, options, encoded)
-        if not query.strip():
-            raise UsageError("a check holds moments against words; say in words what they are to show")
-        from whenabouts.checking import checked
+        return self.search_with_models(query, options, encoded)
 
-        checker = self._checker(options.check)
+    def search_with_models(
+        self,
+        query: str,
+        options: SearchOptions,
+        encoded: EncodedTexts | None = None,
+        *,
+        picture: Picture | None = None,
+    ) -> SearchResult:
+        """The answer of a search with models, in turn: rewriter, reranker, checker.
+
+        `picture` takes frames for them from files (`checking.picture_of` without one).
+        """
+        from whenabouts.checkers import open_checker, open_reranker, open_rewriter
+        from whenabouts.checking import checked, picture_of
+        from whenabouts.rerank import MOST_RERANKED, reranked
+        from whenabouts.rewrite import with_rewrites
+
+        if not query.strip():
+            raise UsageError("this model holds moments against words; say in words what they are to show")
+        checked_query(query, options.count, options.min_confidence)
+        rewriter = self._model(open_rewriter, options.rewrite)
+        reranker = self._model(open_reranker, options.rerank)
+        checker = self._model(open_checker, options.check)
+        count, by_streams = options.count, options.model is None
+        if rewriter is not None or reranker is not None:
+            count, by_streams = max(options.count, MOST_RERANKED), False
+        wider = replace(options, k=count)
+        result = self._search(query, wider, encoded)
+        if rewriter is not None:
+            as_it_stands = replace(wider, literal="all")
+            result = with_rewrites(
+                result,
+                rewriter,
+                lambda other: self._search(other, as_it_stands, None),
+                count=options.count if reranker is None else count,
+                seconds=options.rewrite_seconds,
+                min_confidence=options.min_confidence,
+            )
+        if reranker is not None:
+            result = reranked(
+                self,
+                result,
+                reranker,
+                count=options.count,
+                seconds=options.rerank_seconds,
+                picture=picture or picture_of,
+            )
+        if checker is None:
+            return result
         return checked(
             self,
-            self._search(query, options, encoded),
+            result,
             checker,
             best=options.check_best,
             seconds=options.check_seconds,
             min_confidence=options.min_confidence,
-            by_streams=options.model is None,
+            by_streams=by_streams,
+            picture=picture or picture_of,
         )
 
     def encoded(self, queries: Iterable[str]) -> EncodedTexts:
@@ -295,15 +343,14 @@ class Corpus:
         )
         return with_note_on_quotes(result) if has_quotes and (system or example) else result
 
-    def _checker(self, check: Checker | str) -> Checker:
-        """A checker, opened by its name once for all searches of this corpus."""
-        if not isinstance(check, str):
-            return check
-        if check not in self._checkers:
-            from whenabouts.checkers import open_checker
-
-            self._checkers[check] = open_checker(check)
-        return self._checkers[check]
+    def _model(self, open_named: Callable[[str], Any], named: Any) -> Any:
+        """A model of `checkers`, opened by its name once for all searches of this corpus; None for None."""
+        if not isinstance(named, str):
+            return named
+        key = open_named.__name__, named
+        if key not in self._models:
+            self._models[key] = open_named(named)
+        return self._models[key]
 
     def answers(
         self,

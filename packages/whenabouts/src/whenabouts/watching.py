@@ -109,8 +109,14 @@ def _may_matter(path: Path) -> bool:
 
 
 def _indexed(corpus: Corpus, folders: Sequence[Path], options: dict[str, Any]) -> Summary:
-    there = all(folder.is_dir() and any(folder.iterdir()) for folder in folders)
-    return corpus.add(*folders, wait=True, prune=there, **options)
+    return corpus.add(*folders, wait=True, prune=all(map(_has_entries, folders)), **options)
+
+
+def _has_entries(folder: Path) -> bool:
+    try:
+        return any(folder.iterdir())
+    except OSError:  # it is gone, or may not be read, perhaps for a moment
+        return False
 
 
 class _Arriving:

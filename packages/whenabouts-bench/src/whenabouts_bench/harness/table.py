@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import html
 import itertools
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,12 @@ from whenabouts_bench.evaluation.comparison import compare, estimates_of
 from whenabouts_bench.harness.results import Results, clusters_in, evaluation_of
 
 _REJECTION = ("AUROC", "false match at 95 % recall", "ECE")
-_COST = ("processor seconds per hour of video", "bytes per hour of video", "ms per query")
+_COST = (
+    "processor seconds per hour of video",
+    "GPU seconds per hour of video",
+    "bytes per hour of video",
+    "ms per query",
+)
 
 
 @dataclass(frozen=True)
@@ -165,8 +171,10 @@ def _notes(results: Sequence[Results]) -> Iterator[str]:
     yield from dict.fromkeys(note for result in results for note in result.notes)
 
 
-_HEAD = ("system", "missing", "unjudged", "s/h", "bytes/h", "ms/query")
-_FACTS = "s/h: processor seconds of indexing for an hour of video."
+_HEAD = ("system", "missing", "unjudged", "s/h", "GPU s/h", "bytes/h", "ms/query")
+_FACTS = (
+    "s/h: processor seconds of indexing for an hour of video; GPU s/h: seconds for which it occupies a GPU."
+)
 
 
 def _cells(board: Board, show: Any) -> list[list[str]]:
@@ -305,4 +313,12 @@ def write_boards(boards: Sequence[Board], path: Path) -> None:
     if writer is None:
         raise UsageError(f"{path}: accepted: names that end in {', '.join(_WRITERS)}")
     with write_atomically(path) as stream:
-        stream.write(writer(boards).encode("utf-8", "backslashreplace"))
+        stream.write(_without_controls(writer(boards)).encode("utf-8", "backslashreplace"))
+
+
+def _without_controls(text: str) -> str:
+    """Text whose controls, which a terminal would obey, are blanks; line ends stay."""
+    return "".join(
+        " " if letter != "\n" and unicodedata.category(letter) in ("Cc", "Zl", "Zp") else letter
+        for letter in text
+    )

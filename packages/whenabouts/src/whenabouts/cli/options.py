@@ -289,6 +289,31 @@ def add_check(parser: argparse._ActionsContainer, what: str) -> None:
     )
 
 
+def add_rerank(parser: argparse._ActionsContainer, what: str) -> None:
+    """A model that puts moments in order."""
+    parser.add_argument(
+        "--rerank",
+        metavar="MODEL",
+        help=f"{what}: a CrossEncoder or MultiVectorEncoder of sentence-transformers by folder or hub name, "
+        "or tokens: and a sentence encoder, such as tokens:minilm",
+    )
+
+
+def add_rewrite(parser: argparse._ActionsContainer, what: str) -> None:
+    """A model that says a query in other words."""
+    parser.add_argument(
+        "--rewrite",
+        metavar="ADDRESS#MODEL",
+        help=f"{what}: an OpenAI-compatible address with the model behind a '#' (a key is taken from "
+        "$WHENABOUTS_CHAT_KEY)",
+    )
+    parser.add_argument(
+        "--send-query",
+        action="store_true",
+        help="yes, my queries may be sent to the address of --rewrite though it is another machine",
+    )
+
+
 def add_segments(parser: argparse._ActionsContainer) -> None:
     """Long videos by segments."""
     parser.add_argument(

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from whenabouts.budget import check_budget
 from whenabouts.index.lance import rows_of_queries, rows_of_query
-from whenabouts.index.records import EXTRA_COLUMNS, ClipBlock, ClipHits, printable
+from whenabouts.index.records import EXTRA_COLUMNS, ClipBlock, ClipHits, StoreError, printable
 from whenabouts.index.stemming import as_indexed, stemmed
+from whenabouts.index.vector_index import Effort
 
 if TYPE_CHECKING:
     from whenabouts.index.vector_index import Distance, VectorIndex
@@ -53,7 +54,8 @@ EXACT_ROWS = 20_000
 """If a filter leaves at most this many clips, they are searched exactly: about 1 ms per thousand."""
 
 PROBED_SHARE = 0.1
-"""Share of an index's partitions that are probed: recall@200 of 0.99 at 1 M clips."""
+"""Share of an index's partitions that are probed if none was measured (`effort.py`): for queries close to a
+clip, recall@200 of 0.99 at 1 M clips."""
 
 LEAST_PROBES = 60
 """Partitions that are probed at least. Over 60,000 to 200,000 clips recall@200 is 0.99 to 1; with 20 it was
@@ -68,18 +70,6 @@ _WIDER = 4
 _MOST_QUERY_WORDS = 200
 # Passages up to this length are cached as words: many queries have the same candidates.
 _LONGEST_KEPT = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """How hard an index is searched: `share` of its partitions for up to `answers` hits, more for more.
-
-    `refine` times as many candidates are scored with their stored vectors; None: with the index's 8 bits.
-    """
-
-    share: float
-    answers: int
-    refine: int | None
 
 
 CLIPS_EFFORT = Effort(PROBED_SHARE, 200, 2)
@@ -147,16 +137,19 @@ def nearest(
     index: VectorIndex | None,
     videos: Callable[[], int],
     distance: Distance = "cosine",
-    effort: Effort = CLIPS_EFFORT,
+    effort: Effort | None = None,
     choose: HitsAmong | None = None,
+    like_clips: bool = False,
 ) -> ClipHits:
     """The k nearest clips; exact if `index` is None. `videos` counts the videos of the corpus.
 
     The score is the cosine or, for "dot" and for "l2" of unit vectors, the dot product. `choose` re-scores an
-    index's candidates; None: with their vectors on disk, by `effort`.
+    index's candidates; None: with their vectors on disk, by `effort` (None: that of the index). `like_clips`:
+    the query lies among the clips.
     """
     if narrowing.impossible:
         return no_hits()
+    effort = effort or effort_of(index, like_clips=like_clips)
     search = _VectorQuery(table, query, distance, effort.refine, choose)
     if index is not None and narrowing.video_ids is not None and narrowing.leaves_most_of(videos()):
         others = replace(narrowing, video_ids=None)
@@ -176,8 +169,16 @@ def nearest_of_each(
 
     Over a million clips 16 queries take 3 ms of processor time each, one alone takes 9.
     """
-    search = _VectorQuery(table, queries, "cosine", CLIPS_EFFORT.refine, choose)
-    return search.nearest_of_each(k, _probes(table, index, k, Narrowing(), CLIPS_EFFORT))
+    effort = effort_of(index)
+    search = _VectorQuery(table, queries, "cosine", effort.refine, choose)
+    return search.nearest_of_each(k, _probes(table, index, k, Narrowing(), effort))
+
+
+def effort_of(index: VectorIndex | None, *, like_clips: bool = False) -> Effort:
+    """The effort that was measured with such queries; clips are found by the constant as well."""
+    if index is None or index.effort is None or (like_clips and not index.by_clips):
+        return CLIPS_EFFORT
+    return index.effort
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -478,13 +479,13 @@ def says(text: str, words: Collection[str]) -> bool:
 def hits_of(table: Any, score: NDArray[np.float32], limit: int) -> ClipHits:
     """Rows with their scores as hits, in total order: score, video id, index."""
     ids = np.asarray(table["video_id"].to_pylist(), dtype=np.str_)
-    index = table["index"].to_numpy()
+    index, starts, ends = _places(table)
     order = np.lexsort((index, ids, -score))[:limit]
     return ClipHits(
         video_ids=ids[order].tolist(),
         index=index[order].astype(np.int32),
-        start=table["start"].to_numpy()[order],
-        end=table["end"].to_numpy()[order],
+        start=starts[order],
+        end=ends[order],
         score=score[order],
     )
 
@@ -501,19 +502,39 @@ def block_of(table: Any, video_ids: Sequence[str], dimension: int) -> ClipBlock:
     column = table["video_id"].combine_chunks().dictionary_encode()
     names = np.array([place[name] for name in column.dictionary.to_pylist()], dtype=np.int64)
     owner = names[column.indices.to_numpy()] if len(names) else np.zeros(0, np.int64)
-    index = table["index"].to_numpy()
+    index, starts, ends = _places(table)
     order = np.lexsort((index, owner))
     counts = np.bincount(owner, minlength=len(video_ids))
     return ClipBlock(
         video_ids=list(video_ids),
         offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         index=index[order].astype(np.int32),
-        start=table["start"].to_numpy()[order],
-        end=table["end"].to_numpy()[order],
+        start=starts[order],
+        end=ends[order],
         text=table["text"].combine_chunks().take(order).to_pylist(),
         vectors=matrix_of(table, "vector", dimension)[order],
         box=matrix_of(table, "box", 4, np.nan)[order] if "box" in table.schema.names else None,
         recognised=_numbers(table, "recognised")[order] if "recognised" in table.schema.names else None,
+    )
+
+
+def _places(table: Any) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
+    """Index, start and end of each row. Raises StoreError for rows that are no clips: strangers write any."""
+    for name in ("video_id", "index", "start", "end"):
+        if table[name].null_count:
+            raise _no_clip(f"lacks its {name}")
+    index, starts, ends = (table[name].to_numpy() for name in ("index", "start", "end"))
+    right = (starts >= 0) & (starts < ends) & np.isfinite(ends)
+    if not right.all():
+        wrong = int(np.argmin(right))
+        raise _no_clip(f"is from {starts[wrong]!r} to {ends[wrong]!r} s")
+    return index, starts, ends
+
+
+def _no_clip(problem: str) -> StoreError:
+    return StoreError(
+        f"the table of clips is damaged: a row {problem}; restore the corpus from a copy, or index into a "
+        "new folder"
     )
 
 

@@ -1,7 +1,8 @@
 """Reading a corpus: its ledger, its clips, and searches for nearest vectors and words.
 
 Streams that are searched again are kept in memory (`memory.py`). On disk the search is exact below
-`EXACT_ROWS` candidates, and above uses IVF with 8-bit scalar quantisation and re-scoring.
+`EXACT_ROWS` candidates, and above uses IVF with 8-bit scalar quantisation and re-scoring (`effort.py` says
+how hard).
 
 A filter that leaves few candidates is searched exactly. Any other filter widens the search by as much as it
 narrows the corpus, because an index probes partitions and not answers: with 10 % of 1 M clips allowed, 20 %
@@ -104,11 +105,13 @@ class Reads(Handle):
         after: float | None = None,
         before: float | None = None,
         exact: bool = False,
+        like_clips: bool = False,
     ) -> ClipHits:
         """The k clips nearest to `vector` (D,) by cosine, best first; fewer if there are fewer clips.
 
         `video_ids` keeps only these videos, `after`/`before` (seconds in the video) only clips that overlap
-        that range. `exact` never uses the index. Raises UsageError for a stream without vectors.
+        that range. `exact` never uses the index. `like_clips`: the vector is made of clips or pictures, so
+        that an index finds its neighbours with less effort. Raises UsageError for a stream without vectors.
         """
         info = self.stream(stream)
         if info.dimension == 0:
@@ -132,6 +135,7 @@ class Reads(Handle):
                 index=index,
                 videos=lambda: len(self.ledger().records),
                 choose=None if whole is None else whole.nearest_among,
+                like_clips=like_clips,
             )
 
         return self._read("search", lambda: self._finished(read())) if k > 0 else no_hits()
@@ -414,9 +418,11 @@ class Reads(Handle):
     def _stream_stats(self, stream: str) -> StreamStats:
         table = self._clips(stream)
         state = state_of(table)
-        indexed = table.index_stats("vector_idx") if stream in self._indices else None
-        unindexed = state.rows if indexed is None else indexed.num_unindexed_rows
-        return StreamStats(state.rows, state.fragments, unindexed, indexed is not None)
+        index = self._indices.get(stream)
+        indexed = None if index is None else table.index_stats("vector_idx")
+        if index is None or indexed is None:
+            return StreamStats(state.rows, state.fragments, state.rows, vector_index=False)
+        return StreamStats(state.rows, state.fragments, indexed.num_unindexed_rows, True, index.recall)
 
     def check_files(self) -> None:
         """Read all data of a corpus; raises StoreError for a missing or changed file.

@@ -251,12 +251,16 @@ class ClipBlock:
 
 @dataclass(frozen=True, slots=True)
 class StreamStats:
-    """Size and state of one stream: clips, fragments on disk, clips outside the vector index."""
+    """Size and state of one stream: clips, fragments on disk, clips outside the vector index.
+
+    `recall`: share of the nearest clips of sample queries that the index finds; None if not measured.
+    """
 
     clips: int
     fragments: int
     unindexed: int
     vector_index: bool
+    recall: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -503,6 +507,11 @@ def records_of(table: Any) -> list[VideoRecord]:
 
 
 def _record(row: dict[str, Any]) -> VideoRecord:
+    if b"\0" in row["path"]:  # no file has such a name, and no call of the system takes it
+        raise StoreError(
+            f"the ledger is damaged: the path of {row['video_id']!r:.60} holds the character NUL; "
+            "restore the corpus from a copy"
+        )
     row["path"] = os.fsdecode(row["path"])
     row["streams"] = _read_object(row, "streams")
     row["stream_times"] = _times(row)

@@ -254,6 +254,7 @@ class SideBySide(Store):
         after: float | None = None,
         before: float | None = None,
         exact: bool = False,
+        like_clips: bool = False,
     ) -> ClipHits:
         self.stream(stream)
         near = [
@@ -265,6 +266,7 @@ class SideBySide(Store):
                 after=after,
                 before=before,
                 exact=exact,
+                like_clips=like_clips,
             )
             for store in self._having(stream)
         ]
@@ -505,4 +507,5 @@ def _summed(stats: Sequence[StreamStats], hidden: int) -> StreamStats:
         sum(each.fragments for each in stats),
         sum(each.unindexed for each in stats),
         any(each.vector_index for each in stats),
+        min((each.recall for each in stats if each.recall is not None), default=None),
     )

@@ -105,7 +105,8 @@ class Retrieval:
         elif vector is not None:
             apart = 0 if query.apart is None else self.clips_in(name, query.apart)
             nearest = allowed.hits(
-                lambda k: store.nearest(name, vector, k, video_ids=allowed.videos), NEAREST_CLIPS + apart
+                lambda k: store.nearest(name, vector, k, video_ids=allowed.videos, like_clips=part.is_alike),
+                NEAREST_CLIPS + apart,
             )
         if query.text and stream.has_words is not False:
             parts = stream.parts_of_words

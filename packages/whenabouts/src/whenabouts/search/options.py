@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from whenabouts.checkers.protocol import CheckChoice
+from whenabouts.checkers.reranker import RerankChoice
+from whenabouts.checkers.rewriter import RewriteChoice
 from whenabouts.index.filters import Scope
 from whenabouts.search.finder import ModelChoice
 from whenabouts.search.places import PlaceList
@@ -24,7 +26,7 @@ MOST_PLACES = 10_000
 
 
 @dataclass(frozen=True)
-class SearchOptions(Scope, ModelChoice, PlaceList, CheckChoice):
+class SearchOptions(Scope, ModelChoice, PlaceList, CheckChoice, RerankChoice, RewriteChoice):
     """What narrows a search and what answers it: the same for the command line, REST and Python.
 
     At most `k` moments, none with less than `min_confidence`; `best` is `k` where neither it nor `all` is
@@ -72,6 +74,14 @@ class SearchOptions(Scope, ModelChoice, PlaceList, CheckChoice):
             raise UsageError(
                 "every place where it is said is not checked; leave out the check, or --all (all=)"
             )
+        if self.all and (self.rerank is not None or self.rewrite is not None):
+            raise UsageError(
+                "every place where your words are said is listed in order of time; leave out the reranker "
+                "and the rewriter, or --all (all=)"
+            )
+        for name in ("rerank_seconds", "rewrite_seconds"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise UsageError(f"{name} is {getattr(self, name)}; give seconds, more than 0")
         if not 1 <= self.check_best <= MOST_CHECKED:
             raise UsageError(f"check_best is {self.check_best}; check 1 to {MOST_CHECKED} moments")
         if not 0 < self.check_seconds < math.inf:

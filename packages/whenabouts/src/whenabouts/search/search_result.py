@@ -96,6 +96,32 @@ class CheckReport:
 
 
 @dataclass(frozen=True, slots=True)
+class RerankReport:
+    """Which model put how many moments in order; `line` says it for people."""
+
+    model: str
+    moments: int
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteReport:
+    """Which model wrote which other queries, that were searched as well."""
+
+    model: str
+    queries: tuple[str, ...]
+
+    @property
+    def line(self) -> str:
+        """The queries, for people."""
+        queries = "; ".join(self.queries)
+        return f"also searched, in words of {self.model}: {queries}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"model": self.model, "queries": list(self.queries)}
+
+
+@dataclass(frozen=True, slots=True)
 class SearchResult:
     """The answer to one query: ranked moments, best first, and in a word whether there is one.
 
@@ -105,7 +131,8 @@ class SearchResult:
     are wrong on this corpus (`calibration/`: `Report.summary`), None where that was not measured.
     `coverage` says which videos were searched by which stream (of a trained system: by those that it reads).
     `places` is there where all places are listed, in order of time. `like` is what the query's example is
-    called, "" without one. `check` says how it was checked, None where it was not. `understood` is what rules
+    called, "" without one. `check` says how it was checked, `rerank` by which model the moments were put in
+    order, `rewrite` in which other words it was searched, None where not. `understood` is what rules
     read of the query (`questions.py`), and `words` the event that was searched for then; `is_in_order`:
     the moments are in order of time.
     """
@@ -125,6 +152,8 @@ class SearchResult:
     understood: tuple[Rule, ...] = ()
     words: str = ""
     is_in_order: bool = False
+    rerank: RerankReport | None = None
+    rewrite: RewriteReport | None = None
 
     @property
     def question(self) -> str:
@@ -242,6 +271,8 @@ class SearchResult:
             "calibration": None if self.calibration is None else dict(self.calibration),
             "searched": None if self.coverage is None else self.coverage.to_json(),
             **({} if self.check is None else {"check": asdict(self.check)}),
+            **({} if self.rerank is None else {"rerank": asdict(self.rerank)}),
+            **({} if self.rewrite is None else {"rewrite": self.rewrite.to_json()}),
         }
 
     def _moment(self, rank: int, scored: ScoredMoment) -> dict[str, Any]:
@@ -270,6 +301,7 @@ class SearchResult:
             "text": scored.text,
             "link": self.link(scored),
             **({} if scored.verdict is None else {"verdict": asdict(scored.verdict)}),
+            **({} if scored.reranked is None else {"reranked": asdict(scored.reranked)}),
             **({} if scored.partner is None else {"partner": partner_of(scored.partner)}),
         }
 

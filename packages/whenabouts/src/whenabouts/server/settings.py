@@ -69,7 +69,8 @@ class Settings:
     which is at a loopback address without a token (what comes through a proxy needs one).
     `change_people`: whether clients may name, merge and forget people; None: where `show_paths` would be.
     `check` is the one checker that clients may have moments looked at by, "" for none; `send_frames` lets it
-    be on another machine.
+    be on another machine. `rerank` and `rewrite` are the models that clients may ask for, "" for none;
+    `send_query` lets the rewriter be on another machine.
     `guests` is the file of people with tokens of their own (`workplace.guests`). `base_path` is the address,
     such as "/moments", below which a proxy shows the server; "" for none. `proxies` are the addresses or
     networks of proxies: their X-Forwarded-Host and X-Forwarded-Proto are believed, and nobody else's.
@@ -90,6 +91,9 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     check: str = field(default="", repr=False)
     send_frames: bool = False
+    rerank: str = field(default="", repr=False)
+    rewrite: str = field(default="", repr=False)
+    send_query: bool = False
     guests: Path | None = None
     base_path: str = ""
     proxies: tuple[str, ...] = ()
