@@ -180,7 +180,7 @@ class PairModel(PaperModel):
         if config.measure == self.own_score and batch.negatives is None:
             raise UsageError(
                 f'{self.system}: measure = "{self.own_score}" needs negatives, and this training has none; '
-                f"set the measure to {self.other_measures}, or give negatives"
+                f"use {self.other_measures}, or give negatives"
             )
         queries, videos = self.encode_queries(batch.queries), self.encode_videos(batch.videos)
         candidates = self._candidates(batch)
