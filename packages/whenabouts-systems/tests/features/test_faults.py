@@ -278,7 +278,7 @@ def test_a_folder_of_lmdb_that_may_not_be_written_to_is_read_and_left_alone(tmp_
         (packed(ROWS, shape=(1 << 40, 1 << 40)), "holds 24 bytes, but its shape"),
         (packed(ROWS, shape=(-2, -3)), "has the shape [-2, -3]; accepted: a list of sizes"),
         (packed(ROWS, shape="23"), "has the shape 23; accepted: a list of sizes"),
-        (packed(ROWS, data=7), "holds a int where"),
+        (packed(ROWS, data=7), "holds a int, but"),
         (npz_bytes(feature=ROWS), "has the arrays 'feature'; accepted: an array named 'features'"),
     ],
 )

@@ -8,10 +8,9 @@ import argparse
 def add_split(
     parser: argparse._ActionsContainer, *, required: bool = False, usual: str | None = None
 ) -> None:
-    """The split that a trained system reads, and where the network runs.
+    """Options for the split that a trained system reads, and for the device of its network.
 
-    `required`: --features must be given. `usual`: the split where none is named (None: test, if there is
-    one).
+    `required`: --features must be given. `usual`: the default split (None: test, if there is one).
     """
     add = parser.add_argument
     add("--features", metavar="DIR", required=required, help="folder of the feature files")
