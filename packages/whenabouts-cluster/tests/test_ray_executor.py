@@ -259,7 +259,7 @@ def test_a_cluster_that_goes_away_is_told_and_what_is_finished_is_kept(
             _, told = driver.communicate()
         assert driver.returncode == 3, told
     assert f"the cluster {address} went away" in told
-    assert "the same command goes on" in told
+    assert "the same command continues it" in told
     with Corpus(corpus_dir).store.writing():
         pass
 

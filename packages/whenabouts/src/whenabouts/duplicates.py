@@ -51,7 +51,7 @@ class Repeat:
 
 
 def duplicates(corpus: OpenedCorpus, videos: Sequence[str] = (), *, least: float = LEAST) -> list[Repeat]:
-    """Where the pictures of some videos (none: of all) are seen again in another video, longest first.
+    """Where the pictures of some videos (none given: of all) appear again in another video, longest first.
 
     Every frame is compared with every frame of the other videos. Raises UsageError if the corpus has no
     frames to compare, or not one of the videos.

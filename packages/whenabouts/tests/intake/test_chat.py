@@ -150,7 +150,7 @@ def test_a_redirect_is_not_followed() -> None:
     ],
 )
 def test_an_answer_that_is_none_is_refused(body: bytes) -> None:
-    assert "not as a chat endpoint does" in _fault(Reply(body))
+    assert "not like a chat endpoint" in _fault(Reply(body))
 
 
 def test_an_empty_or_cut_answer_is_refused() -> None:

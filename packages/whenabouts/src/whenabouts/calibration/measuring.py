@@ -80,7 +80,7 @@ _SAMPLED_VIDEOS = 100
 _PARTS = 5
 # Moments of each stream that are kept of a question: some may be copies or translations of others.
 _KEPT = 2 * LISTED
-# So many of these, of each stream, are compared with the question word by word.
+# Number of these, per stream, that are compared with the question word by word.
 _COMPARED = 3
 # Smaller scales of chance are due to few clips, in which a sentence finds nothing or the same again.
 _LEAST_SCALE = 0.5

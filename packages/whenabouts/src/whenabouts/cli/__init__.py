@@ -1,1 +1,3 @@
-"""Parse, call, show; no logic of its own."""
+"""The command line: a file per verb, which parses, calls the library and prints. `cli.main` loads it by
+name.
+"""

