@@ -2,6 +2,7 @@
 
     python -m benchmarks.scale --folder /tmp/scale --out benchmarks/results/scale.json
     python -m benchmarks.scale --folder /tmp/scale --out results.json --sizes 10000,100000,1000000,5000000
+    python -m benchmarks.scale --pictures --folder /tmp/pictures --out benchmarks/results/scale_pictures.json
 
 One corpus grows from size to size through the product's own store, as an archive does; at each size it is
 searched, and the answers are held against an exact search. A run that is stopped goes on where it was. Each
@@ -10,6 +11,8 @@ step has a process of its own, so that memory is that of the step; vectors are m
 Generated vectors (384 dimensions, as in `../shared/DEPENDENCIES.md`): videos of 50 clips; 500 topics, a
 video's own place in its topic, a slow drift along the video, noise in each clip, and a spectrum that falls
 off as that of sentence vectors does. Queries are clips with noise. Clips have twelve words by Zipf's law.
+
+With --pictures the clips are pictures and the queries sentences, which lie elsewhere (`scale_pictures.py`).
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from numpy.typing import NDArray
 from whenabouts.confidence.background import SENTENCES
 from whenabouts.index.records import ClipColumns, ClipHits, StreamInfo, VideoRecord
 from whenabouts.index.store import Store
+from whenabouts.index.upkeep import INDEX_ROWS
 from whenabouts.resident import peak_bytes, resident_bytes
 
 CLIPS = 50
@@ -371,7 +375,12 @@ def measure(folder: Path, clips: int, count: int) -> dict[str, Any]:
     }
 
 
-def run(folder: Path, sizes: Sequence[int], count: int) -> Iterator[dict[str, Any]]:
+def run(
+    folder: Path,
+    sizes: Sequence[int],
+    count: int,
+    measure: Callable[[Path, int, int], dict[str, Any]] = measure,
+) -> Iterator[dict[str, Any]]:
     """The rows of all sizes; those that the folder has from before are not measured again."""
     for clips in sorted(sizes):
         path = folder / f"{clips}.json"
@@ -389,23 +398,31 @@ def _sizes(text: str) -> list[int]:
 
 def main() -> None:
     """Measure, and write what came of it after each size."""
+    from benchmarks import scale_pictures
     from benchmarks.machine import describe_machine  # has PyTorch, which the steps shall not carry
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--sizes", type=_sizes, default=list(SIZES), help="numbers of clips")
+    parser.add_argument("--sizes", type=_sizes, help="numbers of clips")
+    parser.add_argument("--pictures", action="store_true", help="sentences among pictures")
     parser.add_argument("--queries", type=int, default=300)
     parser.add_argument("--folder", type=Path, required=True, help="the corpus and what is done so far")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    sizes = options.sizes or (scale_pictures.SIZES if options.pictures else SIZES)
+    if options.pictures and min(sizes) < INDEX_ROWS:
+        parser.error(f"--sizes: {min(sizes)} pictures get no vector index; from {INDEX_ROWS} on they do")
     options.folder.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
     machine = describe_machine("lancedb", "pyarrow", "numpy")
     rows: list[dict[str, Any]] = []
-    for row in run(options.folder, options.sizes, options.queries):
+    for row in run(
+        options.folder, sizes, options.queries, scale_pictures.measure if options.pictures else measure
+    ):
         rows.append(row)
-        report = {"machine": machine, "queries": options.queries, "rows": rows, "growth": laws(rows)}
+        report = {"machine": machine, "queries": options.queries, "rows": rows}
+        report |= {} if options.pictures else {"growth": laws(rows)}
         print(f"{time.perf_counter() - began:.0f} s: {json.dumps(row)}", flush=True)
         if options.out:
             options.out.parent.mkdir(parents=True, exist_ok=True)

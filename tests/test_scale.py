@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks import scale, scale_costs
+from benchmarks import scale, scale_costs, scale_pictures
+
+from whenabouts.index import lookup, memory, upkeep
 
 PAGE = Path(__file__).resolve().parents[1] / "benchmarks" / "results" / "scale.md"
 
@@ -63,3 +66,41 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     assert again[0] == whole[0]
     assert again[1]["build"]["seconds"] >= whole[1]["build"]["seconds"]
     assert again[1]["disk"]["mb"] == pytest.approx(whole[1]["disk"]["mb"], rel=0.1)
+
+
+def test_sentences_score_with_pictures_as_those_of_clip_do_and_lie_outside_their_cone() -> None:
+    clips, others = scale_pictures.vectors_of(0), scale_pictures.vectors_of(1)
+    assert (clips[::50] @ others[::50].T).mean() == pytest.approx(0.5, abs=0.03)
+    for kind in ("gap", "topics"):
+        cosines = scale_pictures.queries(kind, 50) @ clips.T
+        assert cosines.mean() == pytest.approx(0.2, abs=0.03)
+        assert 0.28 < cosines.max(axis=1).mean() < 0.36
+    assert (scale_pictures.queries("examples", 50) @ clips.T).max(axis=1).min() > 0.7
+    unrelated = scale_pictures.unrelated("gap")
+    assert np.array_equal(unrelated, scale_pictures.unrelated("gap"))
+    assert np.linalg.norm(unrelated, axis=1) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_a_measured_effort_finds_more_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "INDEX_ROWS", 5_000)
+    monkeypatch.setattr(memory, "INDEX_ROWS", 5_000)
+    monkeypatch.setattr(upkeep, "PARTITION_ROWS", 100)
+    monkeypatch.setattr(lookup, "LEAST_PROBES", 1)
+    rows, count = scale.BLOCK * scale.CLIPS, 30
+    assert scale_pictures.build(tmp_path, rows)["from_clips"] == 0
+    scale_pictures.truth(tmp_path, rows, count)
+    assert scale_pictures.measure_effort(tmp_path, "gap")["recall"] >= 0.95
+    constant, measured = (
+        scale_pictures.search(tmp_path, rows, count, "gap", which)["recall_at_20"] for which in (False, True)
+    )
+    assert constant < 0.9 < measured
+
+
+def test_recall_counts_equal_scores_as_one_another() -> None:
+    exact = np.linspace(0.4, 0.2, scale.K, dtype=np.float32)[None]
+    hits = lookup.no_hits()
+    none = scale_pictures.recall([hits], exact)
+    assert none == {"recall_at_1": 0.0, "recall_at_20": 0.0, "recall_at_200": 0.0}
+    score = np.append(exact[0, 1:], np.float32(0.1))
+    missed = scale_pictures.recall([replace(hits, score=score)], exact)
+    assert missed == {"recall_at_1": 0.0, "recall_at_20": 0.95, "recall_at_200": 0.995}

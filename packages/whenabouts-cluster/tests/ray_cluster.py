@@ -22,11 +22,18 @@ def cluster_head() -> Iterator[Any]:
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     # A short path: the names of sockets are bounded.
-    with tempfile.TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        head = {"num_cpus": 0, "include_dashboard": False, "temp_dir": folder, **_STORE}
-        started = Cluster(initialize_head=True, head_node_args=head)
+    with (
+        tempfile.TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        # Ray notes the address of the last cluster in this folder; given only to the head, it is written to
+        # /tmp/ray, which does not exist before the first cluster of a machine.
+        patch.setenv("RAY_TMPDIR", folder)
+        started = Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **_STORE}
+        )
         try:
             yield started
         finally:

@@ -77,6 +77,41 @@ _RESULTS = {
 """Results of `whenabouts bench`, with the answers of `answered`."""
 
 
+_LINE = {
+    "index": 0,
+    "qid": "q1",
+    "query": "a person opens a door",
+    "gt_pos_doc_id": "a",
+    "gt_start": 1.0,
+    "gt_end": 4.5,
+    "final_rank": 1,
+    "final_top1_doc_id": "a",
+    "final_answer": "matched",
+    "final_pred_start": 1.5,
+    "final_pred_end": 4.0,
+    "turns": [],
+}
+_RUNS = {
+    "bench-results": json.dumps(_RESULTS),
+    "lmms-eval": json.dumps(
+        {
+            "a.mp4>>>a person opens a door>>>[1.0, 4.5]": "The event happens in 1.5 - 4.0 seconds.",
+            "b.mp4>>>the dog barks>>>[0.0, 41.5]": "The video does not show a dog.",
+            "b.mp4>>>the dog sleeps>>>[3.0, 4.0]": "00:03 to 00:04",
+        },
+        indent=4,
+    ),
+    "videosearch-r1": "".join(
+        json.dumps(line) + "\n"
+        for line in (
+            _LINE,
+            {**_LINE, "index": 1, "qid": "q2", "query": "the dog barks", "final_answer": "not_matched"},
+        )
+    ),
+}
+"""Runs in formats that are not written."""
+
+
 @pytest.fixture(name="annotations")
 def annotations_fixture() -> Annotations:
     return collected()
@@ -93,8 +128,8 @@ def sample(tmp_path: Path) -> Callable[[str, str], Path]:
 
     def make(name: str, way: str) -> Path:
         path = tmp_path / f"{name}.{way}"
-        if name == "bench-results":
-            path.write_text(json.dumps(_RESULTS), encoding="utf-8")
+        if name in _RUNS:
+            path.write_text(_RUNS[name], encoding="utf-8")
         elif way == "open_run" and name == "hero":
             write_lists(path, {"a#0": [[4, 0.75], [9, -2.0]], "b#0": [[9, 12.5, "more"]]})
         elif way == "open_run":

@@ -29,6 +29,7 @@ WRITTEN = [
 OF_LINES = [
     *((name, way) for name in ("jsonl", "trec", "qvhighlights") for way in ("read_annotations", "open_run")),
     ("tvr", "read_annotations"),
+    ("videosearch-r1", "open_run"),
 ]
 Sample = Callable[[str, str], Path]
 

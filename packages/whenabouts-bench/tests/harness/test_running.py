@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -295,6 +297,61 @@ def test_cost_is_measured_and_names_no_host(tmp_path: Path) -> None:
     assert results.cost["ms per query"] is not None
     assert platform.node() not in str(results.machine)
     assert results.machine["cores"]
+
+
+class Cards:
+    """As much of `torch.cuda` as is asked, for two cards of which an index occupies one."""
+
+    def __init__(self) -> None:
+        self.reserved, self.asked_to_wait = [0, 7], 0
+
+    def is_available(self) -> bool:
+        return True
+
+    is_initialized = is_available
+
+    def device_count(self) -> int:
+        return 2
+
+    def reset_peak_memory_stats(self, device: int) -> None:
+        self.reserved[device] = 0
+
+    def max_memory_reserved(self, device: int) -> int:
+        return self.reserved[device]
+
+    def synchronize(self, device: int) -> None:
+        self.asked_to_wait += 1
+
+    def get_device_name(self, device: int) -> str:
+        return "a card"
+
+
+def test_gpu_seconds_are_those_for_which_cards_are_occupied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from types import SimpleNamespace
+
+    cards = Cards()
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cards))
+
+    class OnOneCard(Searching):
+        def index(self, videos: Any) -> None:
+            super().index(videos)
+            cards.reserved[1] = 1 << 20
+            time.sleep(0.02)
+
+    results = run_task(CHARADES, OnOneCard(), spoken_task(tmp_path))
+    assert results.cost["GPU seconds per hour of video"] >= 0.02 / (4 / 60)  # type: ignore[operator]
+    assert results.cost["GPU ms per query"] == 0, "searching occupied none"
+    assert cards.asked_to_wait == 1
+    assert results.machine["graphics"] == "a card"
+
+
+def test_without_a_gpu_no_gpu_seconds_are_stated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    results = run_task(CHARADES, Searching(), spoken_task(tmp_path))
+    assert results.cost["GPU seconds per hour of video"] is None
+    assert results.machine["graphics"] is None
 
 
 def test_transcripts_of_tvr_are_read_from_its_file(tmp_path: Path) -> None:

@@ -325,7 +325,7 @@ def test_losses_and_gradients_are_those_of_a_training_step_of_the_program(cases:
 
 
 def compare_losses(case: Case, model: Model, mode: str) -> None:
-    """In float64: sums of float32 depend on the number of threads, by more than they may differ from the file."""
+    """In float64: sums of float32 depend on the number of threads, by more than the tolerance."""
     batch = case.batch()
     streams = {name: rows.double() for name, rows in batch.videos.streams.items()}
     batch = replace(batch, videos=replace(batch.videos, streams=streams))

@@ -51,7 +51,6 @@ from whenabouts.workplace.database import Database
 from whenabouts.workplace.searches import SavedSearches
 
 if TYPE_CHECKING:
-    from whenabouts.checkers.protocol import Checker
     from whenabouts.encoders.protocol import TextEncoder
     from whenabouts.index.lock import Holder
     from whenabouts.index.plan import Plan
@@ -93,7 +92,7 @@ class Corpus:
         self.transcripts = Transcripts(self.places[0], storage_options)
         self._searcher: tuple[int, Searcher] | None = None
         self._loaded: dict[str, dict[str, Any]] = {}
-        self._checkers: dict[str, Checker] = {}
+        self._models: dict[tuple[str, str], Any] = {}
         self._finders: dict[str, Finders] = {}
         self._people: People | None = None
         self._library = LibraryMemory()
@@ -203,34 +202,50 @@ class Corpus:
     ) -> SearchResult:
         """At most `k` moments for a sentence, best first, and whether any of them answers it.
 
-        With `like` they are moments like a picture or another moment, and the sentence may be left
-        out.
+        With `like` they are moments like a picture or another moment, and the sentence may be left out.
 
-        Quoted words must be said exactly; with `all` every place with all the words is listed, in
-        order of time. Rules interpret questions such as "the first time a bell rings in lecture-3"
-        (`search/questions.py`); the answer's `understood` lists those that applied. `changes` are
-        fields of `SearchOptions` (within, streams, min_confidence, after, before, where, model,
-        retriever, segments, all, skip, like, check, check_best, check_seconds, literal, best) that
-        replace those of `options`. `encoded` holds queries encoded in one batch (see `encoded`), this
-        one included or not.
+        Quoted words must be said exactly; with `all` every place with all the words is listed, in order of
+        time. Rules interpret questions such as "the first time a bell rings in lecture-3"
+        (`search/questions.py`); the answer's `understood` lists those that applied. `changes` are fields of
+        `SearchOptions` (within, streams, min_confidence, after, before, where, model, retriever, segments,
+        all, skip, like, check, check_best, check_seconds, rerank, rerank_seconds, literal, best) that
+        replace those of `options`. `encoded` holds queries encoded in one batch (see `encoded`), this one
+        included or not.
         """
         changes |= {} if k is None else {"k": k}
         options = replace(options or SearchOptions(), **changes)
-        if options.check is None:
+        if options.check is None and options.rerank is None:
             return self._search(query, options, encoded)
-        if not query.strip():
-            raise UsageError("a check compares moments with words; describe in words what they should show")
-        from whenabouts.checking import checked
+        return self._searched_with_models(query, options, encoded)
 
-        checker = self._checker(options.check)
+    def _searched_with_models(
+        self, query: str, options: SearchOptions, encoded: EncodedTexts | None
+    ) -> SearchResult:
+        """The answer after a second look by models: the reranker, then the checker."""
+        from whenabouts.checkers import open_checker, open_reranker
+        from whenabouts.checking import checked
+        from whenabouts.rerank import MOST_RERANKED, reranked
+
+        if not query.strip():
+            raise UsageError(
+                "this model compares moments with words; describe in words what they should show"
+            )
+        reranker = self._model(open_reranker, options.rerank)
+        checker = self._model(open_checker, options.check)
+        wider = options if reranker is None else replace(options, k=max(options.count, MOST_RERANKED))
+        result = self._search(query, wider, encoded)
+        if reranker is not None:
+            result = reranked(self, result, reranker, count=options.count, seconds=options.rerank_seconds)
+        if checker is None:
+            return result
         return checked(
             self,
-            self._search(query, options, encoded),
+            result,
             checker,
             best=options.check_best,
             seconds=options.check_seconds,
             min_confidence=options.min_confidence,
-            by_streams=options.model is None,
+            by_streams=options.model is None and reranker is None,
         )
 
     def encoded(self, queries: Iterable[str]) -> EncodedTexts:
@@ -297,15 +312,14 @@ class Corpus:
         )
         return with_note_on_quotes(result) if has_quotes and (system or example) else result
 
-    def _checker(self, check: Checker | str) -> Checker:
-        """A checker, opened by its name once for all searches of this corpus."""
-        if not isinstance(check, str):
-            return check
-        if check not in self._checkers:
-            from whenabouts.checkers import open_checker
-
-            self._checkers[check] = open_checker(check)
-        return self._checkers[check]
+    def _model(self, open_named: Callable[[str], Any], named: Any) -> Any:
+        """A checker or reranker, opened by its name once for all searches of this corpus; None for None."""
+        if not isinstance(named, str):
+            return named
+        key = open_named.__name__, named
+        if key not in self._models:
+            self._models[key] = open_named(named)
+        return self._models[key]
 
     def answers(
         self,

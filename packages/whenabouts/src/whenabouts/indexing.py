@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from whenabouts import plugins
-from whenabouts.calibration import measuring
+from whenabouts.calibration import efforts, measuring
 from whenabouts.choices import choices_of
 from whenabouts.encoders.protocol import EncoderUnavailable
 from whenabouts.index.absent import as_pruned, forget_removed, found_again, removed_files
@@ -300,6 +300,9 @@ def _finish(corpus: OpenedCorpus, summary: Summary, show: Callable[[str, float],
         corpus.people.link()
         show("merging and indexing new data", 0.0)
         corpus.store.optimize()
+        if corpus.store.streams_without_effort:
+            show("measuring what the vector index finds", 0.0)
+            efforts.measure(corpus.store, corpus.encoders.usable()[0])
         corpus.transcripts.tidy()
         if measuring.is_due(corpus.store, load_calibration(corpus.store)):
             show_share = partial(show, "measuring the scores of unrelated questions")

@@ -279,6 +279,7 @@ class Stats:
                     "clips": stream.clips,
                     "videos": self.coverage.streams.get(name, 0),
                     "vector_index": stream.vector_index,
+                    "vector_index_recall": stream.recall,
                     "narrows_by": stream_named(name).filter_key or None,
                     "calibrated": name in self.calibrated,
                     "first_indexed_at": self.stream_times.get(name, (None, None))[0],
@@ -310,6 +311,8 @@ class Stats:
                 lines.append(f"{made}, to narrow a search by (--where {key}=NAME)")
                 continue
             how = "by vector index" if stream.vector_index else "exactly"
+            if stream.recall is not None:
+                how += f" (finds {100 * stream.recall:.0f} of the best 100)"
             sure = (
                 "" if name in self.calibrated else ", confidence not calibrated yet (too little to judge by)"
             )

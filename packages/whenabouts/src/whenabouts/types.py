@@ -171,6 +171,14 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
+class Reranked:
+    """A reranker's `score` of a moment (`--rerank`), and the rank that the search gave it."""
+
+    score: float
+    rank_before: int
+
+
+@dataclass(frozen=True, slots=True)
 class ScoredMoment:
     """A retrieved moment.
 
@@ -181,6 +189,7 @@ class ScoredMoment:
     - `verdict`: a checker's verdict, None without a check.
     - `says_query`: the query's words are said or written there literally.
     - `partner`: if the query asks for two events in order, the moment of the other one.
+    - `reranked`: a reranker's score and the rank before, None without one.
     """
 
     moment: Moment
@@ -194,6 +203,7 @@ class ScoredMoment:
     verdict: Verdict | None = field(default=None, kw_only=True)
     says_query: bool = field(default=False, kw_only=True)
     partner: Moment | None = field(default=None, kw_only=True)
+    reranked: Reranked | None = field(default=None, kw_only=True)
 
     @property
     def video_id(self) -> str:

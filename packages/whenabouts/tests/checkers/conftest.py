@@ -66,3 +66,73 @@ def vision_language_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable
         return folder
 
     return make
+
+
+def small_bert(folder: Path, kind: str, *, labels: int = 1, seed: int = 3) -> None:
+    """Save a narrow BERT of a class of `transformers`, with a tokenizer over letters."""
+    import torch
+    import transformers
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    letters = [chr(code) for code in range(33, 127)]
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    words = Tokenizer(models.WordPiece({token: at for at, token in enumerate(tokens)}, unk_token="[UNK]"))
+    words.normalizer = normalizers.BertNormalizer()
+    words.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    words.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    named = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=words, model_max_length=200, **named
+    ).save_pretrained(folder)
+    torch.manual_seed(seed)
+    config = transformers.BertConfig(
+        vocab_size=len(tokens), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, max_position_embeddings=256, num_labels=labels, initializer_range=0.5,
+    )  # fmt: skip
+    getattr(transformers, kind)(config).save_pretrained(folder)
+
+
+@pytest.fixture(scope="session")
+def cross_encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Makes folders with a cross-encoder of narrow layers and random weights."""
+    pytest.importorskip("sentence_transformers")
+
+    def make(labels: int = 1, seed: int = 3) -> Path:
+        folder = tmp_path_factory.mktemp("cross")
+        small_bert(folder, "BertForSequenceClassification", labels=labels, seed=seed)
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def multi_vector_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A multi-vector model of narrow layers and random weights, as sentence-transformers saves one."""
+    pytest.importorskip("sentence_transformers")
+    from sentence_transformers import MultiVectorEncoder
+
+    folder = tmp_path_factory.mktemp("late")
+    small_bert(folder / "bert", "BertModel")
+    MultiVectorEncoder(str(folder / "bert"), device="cpu").save(str(folder / "saved"))
+    return folder / "saved"
+
+
+@pytest.fixture(scope="session")
+def seeing_reranker_folders(
+    tmp_path_factory: pytest.TempPathFactory, vision_language_folder: Callable[..., Path]
+) -> dict[str, Path]:
+    """A LLaVA of narrow layers as a cross-encoder, and as a multi-vector model."""
+    pytest.importorskip("sentence_transformers")
+    from sentence_transformers import CrossEncoder, MultiVectorEncoder
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.cross_encoder.modules import LogitScore
+
+    model, folder = vision_language_folder(), tmp_path_factory.mktemp("seeing")
+    modules = [Transformer(str(model), transformer_task="any-to-any"), LogitScore(20, 30)]
+    CrossEncoder(modules=modules, device="cpu").save(str(folder / "cross"))
+    MultiVectorEncoder(str(model), device="cpu").save(str(folder / "late"))
+    return {name: folder / name for name in ("cross", "late")}

@@ -18,21 +18,53 @@ from whenabouts.resident import machine_bytes
 
 @dataclass
 class Spent:
-    """Seconds of a block: on the clock, and of processors (this process and its finished children)."""
+    """Seconds of a block: on the clock, of processors (this process and its finished children), and of GPUs.
+
+    GPU seconds are those on the clock, for each GPU on which PyTorch held memory of this process: the time
+    for which a card is occupied, whether or not it computes. None without a GPU that PyTorch sees.
+    """
 
     seconds: float = 0.0
     processor_seconds: float = 0.0
+    gpu_seconds: float | None = None
 
 
 @contextmanager
 def measured() -> Iterator[Spent]:
     """Measures what its block takes."""
+    _reset_gpu_peaks()
     spent, clock, processor = Spent(), time.perf_counter(), _processor_seconds()
     try:
         yield spent
     finally:
+        occupied = _occupied_gpus()  # waits for them, so it comes before the clock is read
         spent.seconds = time.perf_counter() - clock
         spent.processor_seconds = _processor_seconds() - processor
+        spent.gpu_seconds = None if occupied is None else occupied * spent.seconds
+
+
+def _gpus() -> Any:
+    """`torch.cuda` if PyTorch is loaded and sees a GPU, else None."""
+    torch = sys.modules.get("torch")
+    return torch.cuda if torch is not None and torch.cuda.is_available() else None
+
+
+def _reset_gpu_peaks() -> None:
+    if (cuda := _gpus()) is not None and cuda.is_initialized():
+        for device in range(cuda.device_count()):
+            cuda.reset_peak_memory_stats(device)
+
+
+def _occupied_gpus() -> int | None:
+    """The number of GPUs on which PyTorch held memory since the last reset, after their work has ended."""
+    if (cuda := _gpus()) is None:
+        return None
+    if not cuda.is_initialized():
+        return 0
+    occupied = [device for device in range(cuda.device_count()) if cuda.max_memory_reserved(device)]
+    for device in occupied:
+        cuda.synchronize(device)
+    return len(occupied)
 
 
 def _processor_seconds() -> float:
@@ -50,23 +82,28 @@ def cost_of(
     return {
         "hours of video": hours or None,
         "processor seconds per hour of video": indexing.processor_seconds / hours if hours else None,
+        "GPU seconds per hour of video": _shared(indexing.gpu_seconds, hours),
         "bytes per hour of video": index_bytes / hours if hours and index_bytes is not None else None,
         "ms per query": 1000 * searching.seconds / queries if queries else None,
         "processor ms per query": 1000 * searching.processor_seconds / queries if queries else None,
+        "GPU ms per query": _shared(searching.gpu_seconds, queries / 1000),
     }
+
+
+def _shared(spent: float | None, among: float) -> float | None:
+    return None if spent is None or not among else spent / among
 
 
 def machine() -> dict[str, Any]:
     """Processor, memory, system and graphics card; nothing that tells one machine from its twin."""
-    torch = sys.modules.get("torch")
-    cards = torch is not None and torch.cuda.is_available()
+    cuda = _gpus()
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),
         "memory_gib": round(machine_bytes() / (1 << 30)),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
-        "graphics": torch.cuda.get_device_name(0) if torch is not None and cards else None,
+        "graphics": None if cuda is None else cuda.get_device_name(0),
     }
 
 

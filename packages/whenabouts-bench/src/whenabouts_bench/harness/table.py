@@ -22,7 +22,12 @@ from whenabouts_bench.evaluation.comparison import compare, estimates_of
 from whenabouts_bench.harness.results import Results, clusters_in, evaluation_of
 
 _REJECTION = ("AUROC", "false match at 95 % recall", "ECE")
-_COST = ("processor seconds per hour of video", "bytes per hour of video", "ms per query")
+_COST = (
+    "processor seconds per hour of video",
+    "GPU seconds per hour of video",
+    "bytes per hour of video",
+    "ms per query",
+)
 
 
 @dataclass(frozen=True)
@@ -165,8 +170,10 @@ def _notes(results: Sequence[Results]) -> Iterator[str]:
     yield from dict.fromkeys(note for result in results for note in result.notes)
 
 
-_HEAD = ("system", "missing", "unjudged", "s/h", "bytes/h", "ms/query")
-_FACTS = "s/h: processor seconds of indexing for an hour of video."
+_HEAD = ("system", "missing", "unjudged", "s/h", "GPU s/h", "bytes/h", "ms/query")
+_FACTS = (
+    "s/h: processor seconds of indexing for an hour of video; GPU s/h: seconds for which it occupies a GPU."
+)
 
 
 def _cells(board: Board, show: Any) -> list[list[str]]:

@@ -1,6 +1,7 @@
-"""Checkers: models that look at a moment again and say whether it matches; one file per kind.
+"""Models that look at an answer once more; one file per kind.
 
-Every module here whose name does not begin with an underscore is a kind (see `protocol.Kind`).
+Checkers say whether a moment matches, rerankers put moments in order. Every module here whose name does not
+begin with an underscore is a kind (see `protocol.Kind`).
 """
 
 from __future__ import annotations
@@ -12,19 +13,22 @@ from typing import Any
 
 from whenabouts import plugins
 from whenabouts.checkers.protocol import Checker, CheckerError, CheckerUnavailable, View, look
+from whenabouts.checkers.reranker import KeepsScores, Reranker
 from whenabouts.intake.hub import ModelCard
 
 __all__ = [
     "Checker",
     "CheckerError",
     "CheckerUnavailable",
+    "Reranker",
     "View",
     "check_models",
     "look",
     "open_checker",
+    "open_reranker",
 ]
 
-_NO_KIND = {"protocol"}
+_NO_KIND = {"protocol", "reranker"}
 
 
 def open_checker(name: str, *, send_frames: bool = False) -> Checker:
@@ -33,7 +37,7 @@ def open_checker(name: str, *, send_frames: bool = False) -> Checker:
     `send_frames` permits sending frames and words of videos to another machine. Raises CheckerUnavailable or
     UsageError with a remedy.
     """
-    for kind in _kinds():
+    for kind in _kinds("open"):
         if kind.recognises(name):
             checker: Checker = kind.open(name, send_frames=send_frames)
             return checker
@@ -43,13 +47,38 @@ def open_checker(name: str, *, send_frames: bool = False) -> Checker:
     )
 
 
+def open_reranker(name: str) -> Reranker:
+    """The reranker of a name, a folder or `tokens:` and an encoder; it keeps its scores.
+
+    Raises CheckerUnavailable with a remedy.
+    """
+    from whenabouts.encoders import EncoderUnavailable, weight_files  # with NumPy, which few verbs need
+
+    if not name.strip() or not name.isprintable():
+        raise CheckerUnavailable(f"{name!r} is not a reranker's name; give a hub name or a folder")
+    for kind in _kinds("open_reranker"):
+        if kind.recognises(name):
+            try:
+                return KeepsScores(kind.open_reranker(name))
+            except EncoderUnavailable as error:
+                raise CheckerUnavailable(str(error)) from error
+    is_model = weight_files.folder_at_hand(name) is not None
+    raise CheckerUnavailable(
+        f"{name!r}: {'this model does not rerank' if is_model else 'no such reranker'}; give the folder or "
+        "the hub name (owner/name) of a CrossEncoder or MultiVectorEncoder of sentence-transformers, or "
+        "tokens: and a sentence encoder (tokens:minilm)"
+    )
+
+
 def check_models() -> list[ModelCard]:
     """The models that the kinds list; others of their kind work as well."""
     return [model for kind in _kinds() for model in getattr(kind, "MODELS", ())]
 
 
-def _kinds() -> Iterator[Any]:
+def _kinds(way: str = "ORDER") -> Iterator[Any]:
+    """The modules of this folder and plugins that declare `way`, in order of precedence."""
     names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names if name not in _NO_KIND]
     modules += plugins.loaded("checkers").values()
+    modules = [module for module in modules if hasattr(module, way)]
     yield from sorted(modules, key=lambda module: (module.ORDER, module.__name__))

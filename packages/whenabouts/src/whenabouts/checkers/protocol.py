@@ -122,7 +122,10 @@ class CheckChoice:
 
 
 class Kind(Protocol):
-    """The declarations of a kind's module; `MODELS` (`ModelCard`s) is optional."""
+    """The declarations of a kind's module; `MODELS` (`ModelCard`s) is optional.
+
+    A module of rerankers has `open_reranker(name)` in place of `open`, and returns a `reranker.Reranker`.
+    """
 
     ORDER: int
 

@@ -12,7 +12,7 @@ from whenabouts.search.options import SearchOptions
 from whenabouts.streams import all_streams
 
 if TYPE_CHECKING:
-    from whenabouts.checkers import Checker
+    from whenabouts.checkers import Checker, Reranker
     from whenabouts.corpus import Corpus
     from whenabouts.search.search_result import SearchResult
 
@@ -46,6 +46,8 @@ def corpus_and_search(options: argparse.Namespace) -> tuple[Corpus, SearchOption
         check=opened_checker(options),
         check_best=getattr(options, "check_best", 5),
         check_seconds=getattr(options, "check_seconds", 60.0),
+        rerank=opened_reranker(options),
+        rerank_seconds=getattr(options, "rerank_seconds", 10.0),
         like=options.like,
         literal="all" if options.literal else (),
     )
@@ -61,6 +63,15 @@ def opened_checker(options: argparse.Namespace) -> Checker | None:
     from whenabouts.checkers import open_checker
 
     return open_checker(options.check, send_frames=options.send_frames)
+
+
+def opened_reranker(options: argparse.Namespace) -> Reranker | None:
+    """The reranker that was named, opened; None where none was."""
+    if getattr(options, "rerank", None) is None:
+        return None
+    from whenabouts.checkers import open_reranker
+
+    return open_reranker(options.rerank)
 
 
 def add_narrowing(parser: argparse._ActionsContainer) -> None:

@@ -288,6 +288,16 @@ def add_check(parser: argparse._ActionsContainer, what: str) -> None:
     )
 
 
+def add_rerank(parser: argparse._ActionsContainer, what: str) -> None:
+    """A model that puts moments in order."""
+    parser.add_argument(
+        "--rerank",
+        metavar="MODEL",
+        help=f"{what}: a CrossEncoder or MultiVectorEncoder of sentence-transformers by folder or hub name, "
+        "or tokens: and a sentence encoder, such as tokens:minilm",
+    )
+
+
 def add_segments(parser: argparse._ActionsContainer) -> None:
     """Add --segments, for long videos."""
     parser.add_argument(

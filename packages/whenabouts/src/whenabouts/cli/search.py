@@ -17,6 +17,7 @@ from whenabouts.cli.options import (
     add_force,
     add_format,
     add_places,
+    add_rerank,
     add_retriever,
     add_segments,
     add_verb,
@@ -46,6 +47,7 @@ examples:
   whenabouts search "a person opens the door" --corpus my.corpus --retriever runs/xml --model runs/mmn
   whenabouts search "the vote on the budget" --corpus my.corpus --model runs/prem --segments 4
   whenabouts search "a red flower opens" --corpus my.corpus --check http://127.0.0.1:8000/v1#qwen3-vl
+  whenabouts search "who pays for it" --corpus my.corpus --rerank cross-encoder/ms-marco-MiniLM-L6-v2
 many queries at once, as a run that `evaluate` measures and `run --retriever` takes:
   whenabouts search --queries qrels.jsonl --corpus my.corpus -k 100 --out run.jsonl"""
 
@@ -97,6 +99,14 @@ def add_parser(verbs: Any) -> None:
         type=float,
         default=60.0,
         help="time for all looks at one answer (default 60); what is left then is not checked",
+    )
+    add_rerank(parser, "let this model read the first forty moments and put them in order")
+    parser.add_argument(
+        "--rerank-seconds",
+        metavar="S",
+        type=float,
+        default=10.0,
+        help="time for that (default 10); moments that are left then keep their rank",
     )
     add_format(parser)
 
@@ -221,6 +231,8 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
         )
     if result.check is not None and result.check.moments:
         table.print(for_terminal(f"checked: {result.check.line}"), style="dim", markup=False, soft_wrap=True)
+    if result.rerank is not None and result.rerank.moments:
+        table.print(for_terminal(result.rerank.line), style="dim", markup=False, soft_wrap=True)
     if result.coverage is not None:
         table.print(for_terminal(result.coverage.line), style="dim", markup=False, soft_wrap=True)
 

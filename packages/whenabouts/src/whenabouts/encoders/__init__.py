@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 DEFAULT_TEXT_ENCODER = "minilm"
-_NO_FAMILY = {"on_torch", "protocol", "weight_files"}
+_NO_FAMILY = {"on_torch", "plain_text", "protocol", "weight_files"}
 
 
 def open_text_encoder(name: str | None = None, settings: EncoderSettings | None = None) -> TextEncoder:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.encoders import on_torch, weight_files
+from whenabouts.encoders.plain_text import plain_texts, special_tokens
 from whenabouts.encoders.protocol import (
     EncoderSettings,
     EncoderStatus,
@@ -135,6 +136,8 @@ class SentenceTransformersEncoder:
         self._folder = model.path
         self._added = {"prompts": "e5"} if prompts else {}
         self._model = loaded
+        # Models of words alone take no text for a picture, so their texts are passed on as they are.
+        self._special = special_tokens(loaded) if _sees_or_hears(loaded) else None
         self._batch_size = batch_size
 
     @cached_property
@@ -177,7 +180,7 @@ class SentenceTransformersEncoder:
         if not texts:
             return []
         rows = self._model.encode_query(
-            list(texts),
+            self._as_words(texts),
             output_value="token_embeddings",
             batch_size=self._batch_size,
             convert_to_numpy=False,
@@ -201,6 +204,16 @@ class SentenceTransformersEncoder:
         if not texts:
             return np.empty((0, self.dimension), dtype=np.float32)
         vectors = way(
-            list(texts), batch_size=self._batch_size, convert_to_numpy=True, show_progress_bar=False
+            self._as_words(texts),
+            batch_size=self._batch_size,
+            convert_to_numpy=True,
+            show_progress_bar=False,
         )
         return unit_length(vectors)
+
+    def _as_words(self, texts: Sequence[str]) -> list[str]:
+        return list(texts) if self._special is None else plain_texts(texts, self._special)
+
+
+def _sees_or_hears(loaded: Any) -> bool:
+    return not {"image", "video", "audio"}.isdisjoint(loaded.modalities)

@@ -139,11 +139,16 @@ def safetensors_files(folder: Path) -> list[Path]:
 
 def model_config(folder: Path) -> dict[str, Any] | None:
     """A model's config.json; None if missing or unreadable."""
+    return json_object(folder / "config.json")
+
+
+def json_object(file: Path) -> dict[str, Any] | None:
+    """The object in a JSON file of a model; None if missing or unreadable."""
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
         return None
-    return config if isinstance(config, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def _require_safetensors(folder: Path, name: str) -> None:

@@ -18,6 +18,7 @@ from whenabouts.budget import check_budget
 from whenabouts.index.lance import rows_of_queries, rows_of_query
 from whenabouts.index.records import EXTRA_COLUMNS, ClipBlock, ClipHits, printable
 from whenabouts.index.stemming import as_indexed, stemmed
+from whenabouts.index.vector_index import Effort
 
 if TYPE_CHECKING:
     from whenabouts.index.vector_index import Distance, VectorIndex
@@ -53,7 +54,8 @@ EXACT_ROWS = 20_000
 """If a filter leaves at most this many clips, they are searched exactly: about 1 ms per thousand."""
 
 PROBED_SHARE = 0.1
-"""Share of an index's partitions that are probed: recall@200 of 0.99 at 1 M clips."""
+"""Share of an index's partitions that are probed if none was measured (`effort.py`): for queries close to a
+clip, recall@200 of 0.99 at 1 M clips."""
 
 LEAST_PROBES = 60
 """Partitions that are probed at least. Over 60,000 to 200,000 clips recall@200 is 0.99 to 1; with 20 it was
@@ -68,18 +70,6 @@ _WIDER = 4
 _MOST_QUERY_WORDS = 200
 # Passages up to this length are cached as words: many queries have the same candidates.
 _LONGEST_KEPT = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """How hard an index is searched: `share` of its partitions for up to `answers` hits, more for more.
-
-    `refine` times as many candidates are scored with their stored vectors; None: with the index's 8 bits.
-    """
-
-    share: float
-    answers: int
-    refine: int | None
 
 
 CLIPS_EFFORT = Effort(PROBED_SHARE, 200, 2)
@@ -147,16 +137,17 @@ def nearest(
     index: VectorIndex | None,
     videos: Callable[[], int],
     distance: Distance = "cosine",
-    effort: Effort = CLIPS_EFFORT,
+    effort: Effort | None = None,
     choose: HitsAmong | None = None,
 ) -> ClipHits:
     """The k nearest clips; exact if `index` is None. `videos` counts the videos of the corpus.
 
     The score is the cosine or, for "dot" and for "l2" of unit vectors, the dot product. `choose` re-scores an
-    index's candidates; None: with their vectors on disk, by `effort`.
+    index's candidates; None: with their vectors on disk, by `effort` (None: that of the index).
     """
     if narrowing.impossible:
         return no_hits()
+    effort = effort or _effort_of(index)
     search = _VectorQuery(table, query, distance, effort.refine, choose)
     if index is not None and narrowing.video_ids is not None and narrowing.leaves_most_of(videos()):
         others = replace(narrowing, video_ids=None)
@@ -176,8 +167,13 @@ def nearest_of_each(
 
     Over a million clips 16 queries take 3 ms of processor time each, one alone takes 9.
     """
-    search = _VectorQuery(table, queries, "cosine", CLIPS_EFFORT.refine, choose)
-    return search.nearest_of_each(k, _probes(table, index, k, Narrowing(), CLIPS_EFFORT))
+    effort = _effort_of(index)
+    search = _VectorQuery(table, queries, "cosine", effort.refine, choose)
+    return search.nearest_of_each(k, _probes(table, index, k, Narrowing(), effort))
+
+
+def _effort_of(index: VectorIndex | None) -> Effort:
+    return CLIPS_EFFORT if index is None or index.effort is None else index.effort
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,7 +1,8 @@
 """Reading a corpus: its ledger, its clips, and searches for nearest vectors and words.
 
 Streams that are searched again are kept in memory (`memory.py`). On disk the search is exact below
-`EXACT_ROWS` candidates, and above uses IVF with 8-bit scalar quantisation and re-scoring.
+`EXACT_ROWS` candidates, and above uses IVF with 8-bit scalar quantisation and re-scoring (`effort.py` says
+how hard).
 
 A filter that leaves few candidates is searched exactly. Any other filter widens the search by as much as it
 narrows the corpus, because an index probes partitions and not answers: with 10 % of 1 M clips allowed, 20 %
@@ -414,9 +415,11 @@ class Reads(Handle):
     def _stream_stats(self, stream: str) -> StreamStats:
         table = self._clips(stream)
         state = state_of(table)
-        indexed = table.index_stats("vector_idx") if stream in self._indices else None
-        unindexed = state.rows if indexed is None else indexed.num_unindexed_rows
-        return StreamStats(state.rows, state.fragments, unindexed, indexed is not None)
+        index = self._indices.get(stream)
+        indexed = None if index is None else table.index_stats("vector_idx")
+        if index is None or indexed is None:
+            return StreamStats(state.rows, state.fragments, state.rows, vector_index=False)
+        return StreamStats(state.rows, state.fragments, indexed.num_unindexed_rows, True, index.recall)
 
     def check_files(self) -> None:
         """Read all data of a corpus; raises StoreError for a missing or changed file.

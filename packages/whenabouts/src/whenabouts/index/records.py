@@ -251,12 +251,16 @@ class ClipBlock:
 
 @dataclass(frozen=True, slots=True)
 class StreamStats:
-    """Size and state of one stream: clips, fragments on disk, clips outside the vector index."""
+    """Size and state of one stream: clips, fragments on disk, clips outside the vector index.
+
+    `recall`: share of the nearest clips of sample queries that the index finds; None if not measured.
+    """
 
     clips: int
     fragments: int
     unindexed: int
     vector_index: bool
+    recall: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

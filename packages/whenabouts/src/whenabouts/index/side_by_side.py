@@ -505,4 +505,5 @@ def _summed(stats: Sequence[StreamStats], hidden: int) -> StreamStats:
         sum(each.fragments for each in stats),
         sum(each.unindexed for each in stats),
         any(each.vector_index for each in stats),
+        min((each.recall for each in stats if each.recall is not None), default=None),
     )

@@ -22,9 +22,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from whenabouts.index import checksums, stranger
 from whenabouts.index import lock as locks
 from whenabouts.index.conditional_put import check_conditional_put
+from whenabouts.index.effort import with_effort
 from whenabouts.index.handle import ERASING, Erasing, SideTable
 from whenabouts.index.lance import LANCE_ERRORS, folder_of, is_remote, open_table, speaking
 from whenabouts.index.lookup import among, extra_columns
@@ -421,6 +425,22 @@ class Store(Reads):
         with self.writing(), speaking(self.place, "optimize"):
             self._finish_erasing()
             self._optimize_if_due(ALWAYS if force else AFTER_RUN)
+
+    @property
+    def streams_without_effort(self) -> tuple[str, ...]:
+        """The streams with a vector index whose effort was not measured since it was trained."""
+        return tuple(
+            name for name in self._streams if name in self._indices and not self._indices[name].effort
+        )
+
+    def measure_effort(self, stream: str, queries: NDArray[np.float32] | None) -> None:
+        """Choose how hard the vector index of a stream is searched (`effort.py`).
+
+        `queries` (N, D) are samples; None: clips of the stream.
+        """
+        with self.writing(), speaking(self.place, "measure the vector index"):
+            index = with_effort(self._clips(stream), self._indices[stream], queries)
+            self._describe(f"index:{stream}", asdict(index))
 
     def _optimize_if_due(self, due: Schedule) -> None:
         for stream, info in self._streams.items():

@@ -96,6 +96,15 @@ class CheckReport:
 
 
 @dataclass(frozen=True, slots=True)
+class RerankReport:
+    """Which model ordered how many moments; `line` says so for users."""
+
+    model: str
+    moments: int
+    line: str
+
+
+@dataclass(frozen=True, slots=True)
 class SearchResult:
     """The answer to one query: ranked moments, best first, and a verdict on whether there is an answer.
 
@@ -108,7 +117,7 @@ class SearchResult:
     - `coverage`: which videos each stream searched (for a trained system: its streams).
     - `places`: set if all places are listed, in order of time.
     - `like`: name of the query's example, "" without one.
-    - `check`: how the answer was checked, None if it was not.
+    - `check`: how the answer was checked; `rerank`: which model ordered the moments; None if it was not.
     - `understood`: the rules that interpreted the query (`questions.py`); `words`: the event then searched
       for.
     - `is_in_order`: the moments are in order of time.
@@ -129,6 +138,7 @@ class SearchResult:
     understood: tuple[Rule, ...] = ()
     words: str = ""
     is_in_order: bool = False
+    rerank: RerankReport | None = None
 
     @property
     def question(self) -> str:
@@ -246,6 +256,7 @@ class SearchResult:
             "calibration": None if self.calibration is None else dict(self.calibration),
             "searched": None if self.coverage is None else self.coverage.to_json(),
             **({} if self.check is None else {"check": asdict(self.check)}),
+            **({} if self.rerank is None else {"rerank": asdict(self.rerank)}),
         }
 
     def _moment(self, rank: int, scored: ScoredMoment) -> dict[str, Any]:
@@ -274,6 +285,7 @@ class SearchResult:
             "text": scored.text,
             "link": self.link(scored),
             **({} if scored.verdict is None else {"verdict": asdict(scored.verdict)}),
+            **({} if scored.reranked is None else {"reranked": asdict(scored.reranked)}),
             **({} if scored.partner is None else {"partner": partner_of(scored.partner)}),
         }
 

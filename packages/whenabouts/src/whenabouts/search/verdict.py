@@ -86,9 +86,8 @@ def judged_alike(ranked: Sequence[ScoredMoment]) -> tuple[Answer, str]:
     if confidence is None:
         return answer, UNMEASURED_ALIKE
     share = round(100 * confidence)
-    return answer, f"frames this similar come from the same video in {share} of 100 cases" * (
-        answer == "unsure"
-    )
+    why = f"frames this similar come from the same video in {share} of 100 cases"
+    return answer, why if answer == "unsure" else ""
 
 
 def doubt_of(confidence: float | None, interval: tuple[float, float] | None, withheld: str) -> str:

@@ -4,13 +4,14 @@ A frame is described by the mean colours of 6 x 8 cells. Two frames differ by th
 largest change of a colour: a cut changes almost all cells at once, a moving object few, noise and compression
 none.
 
-- A **hard cut** is a step that is large and stands out from the steps around it. With a fast camera or a busy
-  scene all steps are large.
+- A **hard cut** is a large step that stands out from the steps around it: with a fast camera or a busy scene
+  all steps are large. Between similar pictures the step is small, and stands out all the more.
 - A **gradual change** (cross-fade, fade from black) goes straight from one picture to another: its steps add
   up to the whole change, and the picture is still before and after.
 - A photographer's flash is neither, because the picture returns.
 
-Thresholds were set on the sample videos at 2 to 60 frames a second; docs/limits.md lists the failures.
+Thresholds were set on the sample videos at 2 to 60 frames a second, those of small steps on half of the films
+of `benchmarks/shots.py`, which measures on the other half; docs/limits.md lists the failures.
 """
 
 from __future__ import annotations
@@ -31,11 +32,15 @@ _ENOUGH_PIXELS = 48
 _LEAST_CHANGE, _MORE_A_SECOND, _CLOSE_SECONDS = 0.16, 0.2, 0.5
 # A cut is twice as large as the mean of three steps on either side, plus noise.
 _TIMES_AROUND, _AROUND, _NOISE = 2.0, 3, 0.005
+# A smaller step is a cut if it stands out more, and if at least three of four cells change: a caption that
+# appears changes few.
+_LEAST_SMALL, _SMALL_TIMES_AROUND, _LEAST_CELL, _STILL_SHARE = 0.05, 4.0, 0.01, 0.25
 # After a flash the picture is almost the one before.
 _RETURNED_SHARE = 0.35
-# A gradual change has at least so many steps within so many seconds. It is straight: the whole change is at
-# least this share of the path. Steps before and after it are at most that share of its largest.
-_FEWEST_STEPS, _FADE_SECONDS, _STRAIGHT, _RESTS_AT = 3, 1.0, 0.85, 0.35
+# A gradual change has at least so many steps within so many seconds, and changes the picture by a least
+# share. It is straight: the whole change is at least this share of the path. Steps before and after it are
+# at most that share of its largest.
+_FEWEST_STEPS, _FADE_SECONDS, _LEAST_FADE, _STRAIGHT, _RESTS_AT = 3, 1.0, 0.1, 0.85, 0.5
 # Each of its steps is at most this share of the path.
 _LARGEST_STEP = 0.6
 
@@ -43,13 +48,14 @@ _LARGEST_STEP = 0.6
 class ShotFinder:
     """Takes frames in order of time and finds the starts of shots.
 
-    Costs some 40 bytes a frame, 6 MB for ten hours at four frames a second.
+    Costs some 44 bytes a frame, 6 MB for ten hours at four frames a second.
     """
 
     def __init__(self) -> None:
         self._recent: deque[tuple[float, NDArray[np.float32]]] = deque()
         self._times = array("d")
         self._steps = array("f")  # change from the frame before
+        self._quiet = array("f")  # the same of the cell at `_STILL_SHARE` of all, by rising change
         self._returns = array("f")  # change from the one before that
         self._changes = array("f")  # change over the last second
         self._first = array("l")  # the first frame of that second
@@ -60,7 +66,9 @@ class ShotFinder:
         recent = self._recent
         while len(recent) > 2 and time - recent[1][0] >= _FADE_SECONDS:
             recent.popleft()
-        self._steps.append(_change(cells, recent[-1][1]) if recent else 0.0)
+        changes = _changes(cells, recent[-1][1]) if recent else np.zeros(1, np.float32)
+        self._steps.append(float(changes.mean()))
+        self._quiet.append(float(np.quantile(changes, _STILL_SHARE)))
         self._returns.append(_change(cells, recent[-2][1]) if len(recent) > 1 else 1.0)
         self._changes.append(_change(cells, recent[0][1]) if recent else 0.0)
         self._first.append(len(self._times) - len(recent))
@@ -76,11 +84,12 @@ class ShotFinder:
         times, steps = np.frombuffer(self._times), np.frombuffer(self._steps, np.float32)
         if len(times) < 2:
             return []
-        cuts = _cuts(times, steps, np.frombuffer(self._returns, np.float32))
+        returns, quiet = (np.frombuffer(each, np.float32) for each in (self._returns, self._quiet))
+        cuts = _cuts(times, steps, returns, quiet)
         changes, first = np.frombuffer(self._changes, np.float32), np.frombuffer(self._first, np.int64)
         fades = _fades(times, steps, changes, first, cuts)
         starts = sorted([*times[cuts].tolist(), *fades])
-        del times, steps, changes, first  # views keep the arrays from growing
+        del times, steps, changes, first, returns, quiet  # views keep the arrays from growing
         return starts
 
 
@@ -96,22 +105,32 @@ def _cells(image: NDArray[np.uint8]) -> NDArray[np.float32]:
     return np.asarray(sums.reshape(-1, 3) / np.float32(255 * height * width), np.float32)
 
 
+def _changes(cells: NDArray[np.float32], others: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(cells,) the largest change of a colour."""
+    return np.asarray(np.abs(cells - others).max(axis=1), np.float32)
+
+
 def _change(cells: NDArray[np.float32], others: NDArray[np.float32]) -> float:
-    return float(np.abs(cells - others).max(axis=1).mean())
+    return float(_changes(cells, others).mean())
 
 
 def _cuts(
-    times: NDArray[np.float64], steps: NDArray[np.float32], returns: NDArray[np.float32]
+    times: NDArray[np.float64],
+    steps: NDArray[np.float32],
+    returns: NDArray[np.float32],
+    quiet: NDArray[np.float32],
 ) -> NDArray[np.bool_]:
     """Which frames are the first after a hard cut."""
     gaps = np.diff(times, prepend=times[0])
     least = _LEAST_CHANGE + _MORE_A_SECOND * np.clip(gaps - _CLOSE_SECONDS, 0.0, 1.0)
     around = _mean_around(steps[1:])  # the first frame has no step
-    stands_out = np.concatenate(([False], steps[1:] >= _TIMES_AROUND * (around + _NOISE)))
+    times_around = np.concatenate(([0.0], steps[1:] / (around + _NOISE)))
+    large = (steps >= least) & (times_around >= _TIMES_AROUND)
+    small = (steps >= _LEAST_SMALL) & (times_around >= _SMALL_TIMES_AROUND) & (quiet >= _LEAST_CELL)
     # Neither the frame after a flash is a cut, nor the flash itself.
     returned = returns < _RETURNED_SHARE * steps
     returned[:-1] |= returned[1:] & (steps[1:] > 0.5 * steps[:-1])
-    return np.asarray((steps >= least) & stands_out & ~returned)
+    return np.asarray((large | small) & ~returned)
 
 
 def _mean_around(steps: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -136,7 +155,7 @@ def _fades(
     cut_count = np.concatenate(([0], np.cumsum(cuts)))
     without_cut = cut_count[last + 1] == cut_count[np.maximum(first - 1, 0)]
     is_gradual = (
-        (changes >= _LEAST_CHANGE)
+        (changes >= _LEAST_FADE)
         & (changes >= _STRAIGHT * path)
         & without_cut
         & (last - first >= _FEWEST_STEPS)

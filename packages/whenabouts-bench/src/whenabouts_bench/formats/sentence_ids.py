@@ -1,0 +1,122 @@
+"""Query ids for runs that name their queries by sentence, as the programs of video language models do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import PurePosixPath
+from typing import Any, Protocol, runtime_checkable
+
+from whenabouts_bench.formats.annotations import Annotations
+from whenabouts_bench.formats.runs import RunBlock, RunSource, Task
+
+_FILM = re.compile(r"\.(mp4|mkv|webm|avi|mov|m4v|npy|npz)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class DescribedQuery:
+    """A query of a run, as the run describes it: true video id, sentence, and the true moment in seconds."""
+
+    video_id: str
+    sentence: str
+    start: float
+    end: float
+
+
+@runtime_checkable
+class DescribesQueries(Protocol):
+    """A run that names its queries by sentence."""
+
+    def described(self) -> Mapping[str, DescribedQuery]:
+        """The run's own id of each query -> its description."""
+
+
+def video_name(path: str) -> str:
+    """The video id in a path: without folders and the suffix of a film or of features.
+
+    >>> video_name("charades/3MSZA.mp4"), video_name("v_QOlSCBRmfWY")
+    ('3MSZA', 'v_QOlSCBRmfWY')
+    """
+    return _FILM.sub("", PurePosixPath(path).name)
+
+
+def with_ids_of(source: RunSource, annotations: Annotations) -> RunSource:
+    """The run with the query and video ids of the judgements, if it names its queries by sentence.
+
+    A query is found by its video and its words (case and punctuation are ignored). Where several queries of a
+    video have the same words, the one whose moment begins and ends nearest is taken. Queries that the
+    judgements lack keep their id.
+    """
+    if not isinstance(source, DescribesQueries):
+        return source
+    ids: dict[str, str] = {}
+    free = _queries_by_sentence(annotations)
+    for run_id, query in source.described().items():
+        same = free.get((query.video_id, _words(query.sentence)), [])
+        if same:
+            nearest = min(same, key=partial(_seconds_between, query))
+            same.remove(nearest)
+            ids[run_id] = nearest[0]
+    return _Renamed(source, ids, {video_name(video.id): video.id for video in annotations.videos})
+
+
+def _queries_by_sentence(annotations: Annotations) -> dict[tuple[str, str], list[tuple[str, float, float]]]:
+    """(video name, words) -> [(query id, start, end)] of the judgements of grade above 0."""
+    by_sentence: dict[tuple[str, str], list[tuple[str, float, float]]] = {}
+    columns = (
+        annotations.query,
+        annotations.video,
+        annotations.start,
+        annotations.end,
+        annotations.relevance,
+    )
+    seen: set[tuple[int, int]] = set()
+    for query, video, start, end, grade in zip(*(column.tolist() for column in columns), strict=True):
+        if grade > 0 and (query, video) not in seen:
+            seen.add((query, video))
+            key = (video_name(annotations.videos[video].id), _words(annotations.queries[query].text))
+            by_sentence.setdefault(key, []).append((annotations.queries[query].id, start, end))
+    return by_sentence
+
+
+def _seconds_between(query: DescribedQuery, judged: tuple[str, float, float]) -> float:
+    _, start, end = judged
+    return abs(start - query.start) + abs(end - query.end)
+
+
+def _words(sentence: str) -> str:
+    return " ".join(re.findall(r"\w+", sentence.casefold()))
+
+
+@dataclass(frozen=True)
+class _Renamed:
+    """A run under other query and video ids."""
+
+    source: RunSource
+    queries: Mapping[str, str]
+    videos: Mapping[str, str]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.source, name)
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        return self.source.tasks
+
+    @property
+    def answered(self) -> Mapping[Task, Task] | None:
+        return self.source.answered
+
+    def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
+        for block in self.source.blocks(task):
+            yield replace(
+                block,
+                query_ids=tuple(self.queries.get(query, query) for query in block.query_ids),
+                video_ids=tuple(self.videos.get(video, video) for video in block.video_ids),
+            )

@@ -1,0 +1,123 @@
+"""Opening and asking models of sentence-transformers that rerank."""
+
+from __future__ import annotations
+
+import io
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+from whenabouts.checkers.protocol import CheckerError, CheckerUnavailable
+from whenabouts.checkers.reranker import Document
+from whenabouts.encoders import EncoderSettings, on_torch, weight_files
+from whenabouts.encoders.plain_text import plain_texts, special_tokens
+
+CROSS, LATE = "CrossEncoder", "MultiVectorEncoder"
+_FAULTS = (RuntimeError, MemoryError, ValueError, TypeError, LookupError, AttributeError, OSError)
+
+
+def class_of(name: str) -> str | None:
+    """The class that opens the model of a folder, or of a hub name in the cache; None without a folder.
+
+    "" for a model that is no reranker.
+    """
+    folder = weight_files.folder_at_hand(name)
+    if folder is None:
+        return None
+    settings = weight_files.json_object(folder / "config_sentence_transformers.json") or {}
+    stated = str(settings.get("model_type") or "")
+    if stated:
+        return {CROSS: CROSS, LATE: LATE, "ColBERT": LATE}.get(stated, "")
+    config = weight_files.model_config(folder) or {}
+    architectures = config.get("architectures")
+    architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
+    if architecture == "HF_ColBERT" or architecture.endswith("ForRetrieval"):
+        return LATE
+    is_causal = architecture.endswith(("ForCausalLM", "ForConditionalGeneration"))
+    is_named = "rerank" in f"{name} {config.get('_name_or_path', '')}".lower()
+    return CROSS if architecture.endswith("ForSequenceClassification") or (is_causal and is_named) else ""
+
+
+class SentenceModel:
+    """A model of one of these classes in a folder; used by one thread at a time."""
+
+    def __init__(self, name: str, kind: str) -> None:
+        weight_files.require(name, ("sentence_transformers",), "sentence-transformers")
+        folder = weight_files.locate(name)
+        extra = "sentence-transformers"
+        if "vision_config" in (weight_files.model_config(folder.path) or {}):
+            extra = "video"
+            weight_files.require(name, ("PIL",), extra)
+        self._folder = folder.path
+        self.name = folder.path.name if weight_files.local_folder(name) else folder.name
+        self._kind, self._turn = kind, threading.Lock()
+        with weight_files.loading(name, extra):
+            import sentence_transformers
+
+            settings = EncoderSettings()
+            device = on_torch.choose_device(settings)
+            with on_torch.quiet_transformers():
+                self.model = getattr(sentence_transformers, kind)(
+                    str(folder.path),
+                    device=str(device),
+                    local_files_only=True,
+                    trust_remote_code=False,
+                    model_kwargs={
+                        "use_safetensors": True,
+                        "dtype": on_torch.choose_dtype(settings, device),
+                    },
+                )
+        self._special = special_tokens(self.model)
+        self.takes_chats = "message" in self.model.modalities
+        self.sees = "image" in self.model.modalities
+
+    @cached_property
+    def fingerprint(self) -> str:
+        weights = [*weight_files.safetensors_files(self._folder), *self._folder.glob("*/model*.safetensors")]
+        inputs = sorted([*self._folder.glob("*.json"), *self._folder.glob("*/*.json")])
+        marks = (
+            f"weights={weight_files.weights_hash(sorted(weights))} inputs={weight_files.content_mark(inputs)}"
+        )
+        return f"{self._kind} {marks}"
+
+    def plain(self, text: str) -> str:
+        """A text that the model takes for words and nothing else."""
+        return plain_texts([text], self._special)[0]
+
+    def inputs(self, documents: Sequence[Document]) -> list[Any]:
+        """Documents as the library takes them: texts, or frames with their words."""
+        return [self._input(document) for document in documents]
+
+    def _input(self, document: Document) -> Any:
+        words = self.plain(document.words)
+        if document.picture is None or not self.sees:
+            return words
+        from PIL import Image
+
+        frame = {"image": Image.open(io.BytesIO(document.picture)).convert("RGB")}
+        return {**frame, "text": words} if self.takes_chats and words else frame
+
+    def scores_from(self, ask: Callable[[], Any], count: int) -> list[float]:
+        """The scores that `ask` returns for `count` documents. Raises CheckerError, CheckerUnavailable."""
+        with self._turn, _faults(self.name), on_torch.quiet_transformers():
+            scores = [float(score) for score in ask()]
+        if len(scores) != count or not all(map(math.isfinite, scores)):
+            raise CheckerError(f"{self.name} gives no score for each moment; give a model with one score")
+        return scores
+
+
+@contextmanager
+def _faults(name: str) -> Iterator[None]:
+    """Errors of a model's libraries as those of checkers."""
+    try:
+        yield
+    except _FAULTS as error:
+        if weight_files.is_out_of_memory(error):
+            raise CheckerUnavailable(
+                f"{name} needs more memory than there is; give a smaller model"
+            ) from error
+        cause = str(error).strip().splitlines()[:1] or [type(error).__name__]
+        raise CheckerError(f"{name} cannot score ({cause[0][:200]})") from error

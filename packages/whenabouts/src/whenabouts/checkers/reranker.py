@@ -1,0 +1,92 @@
+"""Rerankers: models that score moments against the words of a query, and keep their scores."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Protocol
+
+_MOST_KEPT = 20_000
+"""Scores that are kept; about 2 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a reranker reads of a moment: the words in it ("": none), and a frame (JPEG)."""
+
+    words: str
+    picture: bytes | None = None
+
+
+class Reranker(Protocol):
+    """A model that scores documents against a query.
+
+    `name` is for display, without a folder; `fingerprint` identifies kind, model and weights.
+    `reads_words`, `sees`: what it reads of a document.
+    """
+
+    reads_words: bool
+    sees: bool
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    def score(self, query: str, documents: Sequence[Document]) -> list[float]:
+        """A score for each document, higher is better; only their order means anything.
+
+        Raises CheckerError if the model cannot score them.
+        """
+
+
+@dataclass(frozen=True)
+class RerankChoice:
+    """Options of a search whose first moments a model puts in order (`rerank.py`).
+
+    `rerank` is a reranker, or its name; it gets about `rerank_seconds`.
+    """
+
+    rerank: Reranker | str | None = None
+    rerank_seconds: float = 10.0
+
+
+class KeepsScores:
+    """A reranker that scores the same words and the same document once; for threads."""
+
+    def __init__(self, reranker: Reranker) -> None:
+        self._reranker, self._lock = reranker, threading.Lock()
+        self._kept: OrderedDict[bytes, float] = OrderedDict()
+        self.name = reranker.name
+        self.reads_words, self.sees = reranker.reads_words, reranker.sees
+
+    @property
+    def fingerprint(self) -> str:
+        return self._reranker.fingerprint
+
+    def score(self, query: str, documents: Sequence[Document]) -> list[float]:
+        keys = [_key(query, document) for document in documents]
+        with self._lock:
+            scores = {key: self._kept[key] for key in keys if key in self._kept}
+        missing = {key: document for key, document in zip(keys, documents, strict=True) if key not in scores}
+        if missing:
+            scores |= zip(missing, self._reranker.score(query, list(missing.values())), strict=True)
+        with self._lock:
+            for key in keys:
+                self._kept[key] = scores[key]
+                self._kept.move_to_end(key)
+            while len(self._kept) > _MOST_KEPT:
+                self._kept.popitem(last=False)
+        return [scores[key] for key in keys]
+
+
+def _key(query: str, document: Document) -> bytes:
+    digest = blake2b(digest_size=16)
+    for part in (query.encode(errors="surrogatepass"), document.words.encode(errors="surrogatepass")):
+        digest.update(len(part).to_bytes(8, "little") + part)
+    digest.update(document.picture or b"")
+    return digest.digest()

@@ -1,0 +1,112 @@
+"""Choose how hard a vector index is searched, by the recall of sample queries.
+
+The partitions nearest to a sentence need not hold its nearest pictures: sentences lie outside the cone of the
+pictures, where all partitions are about equally far. A fixed share of the partitions that finds nearly all
+neighbours of a clip therefore misses many of a sentence, and more in a larger corpus. So each stream is
+searched exactly with some queries of its own kind once its index is trained, and the least effort that finds
+`AIM` of their nearest clips is kept with the index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whenabouts.index import lookup
+from whenabouts.index.lookup import CLIPS_EFFORT, Narrowing, matrix_of
+from whenabouts.index.vector_index import MOST_REFINE, Effort, VectorIndex
+
+AIM = 0.95
+"""Share of the `NEAREST` clips of a query that an index should find, on average."""
+NEAREST = 20
+QUERIES = 64
+"""Sample queries. The mean recall of 64 has a standard error of about 0.01."""
+
+# Each step probes about 1.4 times as many partitions.
+_SHARES = (CLIPS_EFFORT.share, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8)
+# Two ways to compute one cosine differ by less.
+_ROUNDING = 1e-5
+
+
+def with_effort(table: Any, index: VectorIndex, queries: NDArray[np.float32] | None = None) -> VectorIndex:
+    """The index of a table of clips with the least effort that finds `AIM` of the nearest clips.
+
+    At most `QUERIES` of the queries (N, D) are searched; None: clips of the table. If no effort is enough,
+    the greatest is kept.
+    """
+    queries = _clips(table) if queries is None else queries
+    queries = _spread(queries[np.linalg.norm(queries, axis=1) > 0])
+    if not len(queries):
+        return index
+    last = _last_scores(table, queries)
+
+    def recall(effort: Effort) -> float:
+        near = 0
+        for query, score in zip(queries, last.tolist(), strict=True):
+            hits = lookup.nearest(
+                table, query, effort.answers, narrowing=Narrowing(), index=index, videos=int, effort=effort
+            )
+            near += int((hits.score[:NEAREST] >= score - _ROUNDING).sum())
+        return near / (NEAREST * len(queries))
+
+    *_, best = _until_enough((effort, recall(effort)) for effort in _refined())
+    greatest = best[0]
+    if best[1] >= AIM:
+        *_, best = _until_enough((effort, recall(effort)) for effort in _shared(index.partitions, greatest))
+    return replace(index, effort=best[0], recall=best[1])
+
+
+def _until_enough(tried: Iterator[tuple[Effort, float]]) -> Iterator[tuple[Effort, float]]:
+    """What was tried, up to the first that is enough."""
+    for effort, recall in tried:
+        yield effort, recall
+        if recall >= AIM:
+            return
+
+
+def _refined() -> Iterator[Effort]:
+    """Efforts that probe all partitions, with more and more candidates."""
+    refine = CLIPS_EFFORT.refine or 1
+    while refine <= MOST_REFINE:
+        yield replace(CLIPS_EFFORT, share=1.0, refine=refine)
+        refine *= 2
+
+
+def _shared(partitions: int, greatest: Effort) -> Iterator[Effort]:
+    """Efforts that probe more and more of the partitions, all at last."""
+    for share in _SHARES:
+        if share == _SHARES[0] or share * partitions > lookup.LEAST_PROBES:
+            yield replace(greatest, share=share)
+    yield greatest
+
+
+def _spread(rows: NDArray[Any], count: int = QUERIES) -> NDArray[Any]:
+    """At most `count` of some rows, evenly spread."""
+    return rows[np.unique(np.linspace(0, len(rows) - 1, count).astype(int))] if len(rows) else rows
+
+
+def _clips(table: Any) -> NDArray[np.float32]:
+    """Vectors of clips, evenly spread over a table."""
+    offsets = _spread(np.arange(table.count_rows()))
+    rows = table.take_offsets(offsets.tolist()).select(["vector"]).to_arrow()
+    return matrix_of(rows, "vector", table.schema.field("vector").type.list_size)
+
+
+def _last_scores(table: Any, queries: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The cosine (N,) of each query's clip number `NEAREST`, by comparing all clips."""
+    import pyarrow as pa
+
+    units = queries / np.linalg.norm(queries, axis=1, keepdims=True)
+    best = np.full((len(units), NEAREST), -1.0, np.float32)
+    for batch in table.search().limit(None).select(["vector"]).to_batches():
+        vectors = matrix_of(pa.Table.from_batches([batch]), "vector", units.shape[1])
+        lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+        there = lengths > 0
+        cosines = units @ (vectors[there] / lengths[there, None]).T
+        best = np.partition(np.hstack([best, cosines]), -NEAREST, axis=1)[:, -NEAREST:]
+    least: NDArray[np.float32] = best.min(axis=1)
+    return least
