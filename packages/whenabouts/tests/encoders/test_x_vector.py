@@ -101,7 +101,7 @@ def test_a_broken_folder_is_refused_with_the_reason(
 
 
 def test_a_model_of_another_kind_is_refused_by_what_it_is(bert_folder: Callable[..., Path]) -> None:
-    with pytest.raises(EncoderUnavailable, match="a model of type BertModel cannot tell voices apart; give a"):
+    with pytest.raises(EncoderUnavailable, match="a model of type BertModel cannot tell voices apart; give"):
         voice_encoder(str(bert_folder()))
 
 

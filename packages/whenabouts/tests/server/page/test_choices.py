@@ -35,9 +35,7 @@ def test_the_list_says_what_was_chosen_and_which_file_is_gone(
     with serving(corpus, tmp_path / "cache") as address:
         page = open_tab(address)
         page.goto(address)
-        expect(page.locator("#notes li")).to_contain_text(
-            "1 video has several subtitles: en (1) searched"
-        )
+        expect(page.locator("#notes li")).to_contain_text("1 video has several subtitles: en (1) searched")
         expect(page.locator(".card")).not_to_contain_text("file gone")
         # The picture of a file that is gone is answered with 410, which the browser writes down.
         page.watched.expected.append("410")
