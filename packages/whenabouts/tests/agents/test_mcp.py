@@ -221,7 +221,7 @@ def test_guests_over_http_get_the_tools_that_their_scopes_allow(place: Path, tmp
 
 def test_guests_are_for_http(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["mcp", "--corpus", str(place), "--guests", str(tmp_path / "friends.json")]) == 2
-    assert "--guests is for --http" in capsys.readouterr().err
+    assert "--guests needs --http" in capsys.readouterr().err
 
 
 def test_the_configuration_names_every_corpus_or_asks_for_one(

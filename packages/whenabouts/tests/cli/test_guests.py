@@ -30,7 +30,7 @@ def test_a_guest_from_the_link_to_the_end(bare: Whenabouts, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("add",), "say who"),
+        (("add",), "give a name"),
         (("add", "Ada", "fly"), "'fly' is not a scope"),
         (("add", "Ada", "--address", "example.org"), "give the address of the page"),
         (("add", "Ada", "--address", "https://example.org/?q=x"), "give the address of the page"),

@@ -107,7 +107,7 @@ def test_a_run_its_repetition_a_failure_and_a_removal(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ([], "what shall be indexed"),
+        ([], "what should be indexed"),
         (["--transcribe", "{samples}"], "videos was read as the MODEL of --transcribe: put it before"),
         (["{samples}", "--processes", "0"], "1 or more"),
         (["{samples}", "--meta", "speaker"], "KEY=VALUE"),

@@ -159,7 +159,7 @@ def test_an_empty_or_cut_answer_is_refused() -> None:
     assert "cut off" in _fault(says("Once upon", finish_reason="length"))
 
 
-@pytest.mark.parametrize(("status", "remedy"), [(401, "KEY"), (404, "/v1"), (500, "logs"), (413, "fewer")])
+@pytest.mark.parametrize(("status", "remedy"), [(401, "KEY"), (404, "/v1"), (500, "log"), (413, "fewer")])
 def test_each_refusal_names_its_remedy(status: int, remedy: str) -> None:
     message = _fault(Reply(b'{"error": {"message": "no"}}', status))
     assert f"answers {status} (no)" in message

@@ -108,7 +108,7 @@ def test_nothing_is_downloaded_unasked(server: Hub) -> None:
 
 def test_another_revision_than_the_one_that_is_here_is_said(server: Hub) -> None:
     hub.fetch(hub.look_up("own/clip"))
-    with pytest.raises(HubError, match="here at revision aaaaaaaaaaaa, not at v9"):
+    with pytest.raises(HubError, match="this machine has revision aaaaaaaaaaaa, not v9"):
         hub.folder_of("own/clip@v9", _is_whole)
 
 

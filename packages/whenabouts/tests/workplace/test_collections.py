@@ -77,7 +77,7 @@ def test_a_collection_is_called_by_name_or_id_renamed_and_deleted(collections: C
     with pytest.raises(NameTaken):
         collections.describe("other", new_name="film")
     assert collections.describe(other.id, new_name="second", note="n").note == "n"
-    with pytest.raises(NoSuchCollection, match="there is 'second', 'film'"):
+    with pytest.raises(NoSuchCollection, match="choose from 'second', 'film'"):
         collections.get("other")
     collections.add("second", moments(2))
     collections.delete("second")
@@ -189,7 +189,7 @@ def test_files_of_a_stranger_are_refused_with_their_name(collections: Collection
     victim.write_bytes(b"mine")
     (tmp_path / FILE).symlink_to(victim)
     for use in (collections.listed, lambda: collections.create("film")):
-        with pytest.raises(StoreError, match="no ordinary file"):
+        with pytest.raises(StoreError, match="not a regular file"):
             use()
     assert victim.read_bytes() == b"mine"
     (tmp_path / FILE).unlink()
@@ -201,7 +201,7 @@ def test_files_of_a_stranger_are_refused_with_their_name(collections: Collection
     with sqlite3.connect(tmp_path / FILE) as connection:
         connection.execute("CREATE TRIGGER bad AFTER INSERT ON items BEGIN DELETE FROM collections; END")
     connection.close()
-    with pytest.raises(StoreError, match="does not hold collections"):
+    with pytest.raises(StoreError, match="not a file of collections"):
         collections.listed()
 
 

@@ -288,7 +288,7 @@ def _row(connection: sqlite3.Connection, name: str) -> sqlite3.Row:
 
 
 def _unknown(name: str, names: Sequence[str]) -> NoSuchCollection:
-    present = f"there are {', '.join(map(repr, names))}" if names else "there are none yet"
+    present = f"choose from {', '.join(map(repr, names))}" if names else "there are none yet"
     return NoSuchCollection(f"no collection is called {name[:LONGEST_NAME]!r}; {present}")
 
 
