@@ -214,7 +214,7 @@ def test_a_video_replaced_after_it_was_indexed_is_refused(
         assert done.code == 2 and "has changed since it was indexed" in done.err
     film.unlink()
     done = bare("export", *arguments)
-    assert done.code == 2 and "is no longer there" in done.err
+    assert done.code == 2 and "is gone" in done.err
 
 
 def test_standard_output_carries_bytes_as_they_are(samples: Path, tmp_path: Path) -> None:
