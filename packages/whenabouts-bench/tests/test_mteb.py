@@ -63,7 +63,7 @@ def test_a_chunk_has_the_score_of_its_best_moment(corpus: Corpus, chunks: dict[s
 def test_documents_that_the_corpus_does_not_hold_are_refused(
     corpus: Corpus, chunks: dict[str, Chunk]
 ) -> None:
-    with pytest.raises(UsageError, match="'other' is no chunk"):
+    with pytest.raises(UsageError, match="'other' is not in chunks"):
         CorpusSearch(corpus, chunks).index({"id": ["other"]})
     with pytest.raises(UsageError, match="video 'away' is not in the corpus"):
         CorpusSearch(corpus, {"a": ("away", 0.0, 1.0)}).index({"id": ["a"]})

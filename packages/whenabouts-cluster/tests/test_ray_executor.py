@@ -112,7 +112,7 @@ def test_other_weights_on_a_worker_are_refused() -> None:
 
     shipped = ShippedRun.of(words_run("minilm", open_text_encoder()))
     assert shipped.opened({}).encoder.fingerprint == shipped.encoder
-    with pytest.raises(WhenaboutsError, match=r"another model here.*copy the same files to all machines"):
+    with pytest.raises(WhenaboutsError, match=r"differs here.*copy the same model files to all machines"):
         replace(shipped, encoder="other weights").opened({})
 
 
@@ -258,8 +258,8 @@ def test_a_cluster_that_goes_away_is_told_and_what_is_finished_is_kept(
                 node.kill_raylet()
             _, told = driver.communicate()
         assert driver.returncode == 3, told
-    assert f"the cluster {address} went away" in told
-    assert "the same command continues it" in told
+    assert f"the cluster {address}, or its node on this machine, was lost" in told
+    assert "run the same command to continue" in told
     with Corpus(corpus_dir).store.writing():
         pass
 

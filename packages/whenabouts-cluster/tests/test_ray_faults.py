@@ -61,7 +61,7 @@ def test_what_listens_and_is_no_cluster_is_told(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(ray_executor, "_HEALTH_SECONDS", 5.0)
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
-        with pytest.raises(ClusterError, match=f"{address}: .*does not answer as a Ray cluster; start it"):
+        with pytest.raises(ClusterError, match=f"{address}: .*is not a Ray cluster; start it"):
             ray_executor.check_address(address)
 
 

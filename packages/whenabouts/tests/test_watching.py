@@ -16,6 +16,7 @@ import pytest
 
 pytest.importorskip("watchfiles", reason="the extra watch is not installed")
 
+from whenabouts import watching
 from whenabouts.corpus import Corpus
 from whenabouts.types import UsageError
 from whenabouts.watching import watch
@@ -129,6 +130,20 @@ def test_another_film_does_not_have_a_half_copied_one_read(
         copying.join()
         stop.set()
     assert (summary.added, summary.failed) == (2, [])
+
+
+def test_a_folder_that_may_not_be_read_for_a_moment_counts_as_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.vtt").write_text("")
+    assert watching._has_entries(tmp_path)
+    assert not watching._has_entries(tmp_path / "gone")
+
+    def refused(folder: Path) -> Iterator[Path]:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(Path, "iterdir", refused)
+    assert not watching._has_entries(tmp_path)
 
 
 def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:

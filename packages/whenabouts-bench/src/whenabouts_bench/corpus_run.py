@@ -1,4 +1,7 @@
-"""A corpus's answers to many queries as a run: to be measured, or to choose the videos for another system."""
+"""A corpus's answers to many queries as a run, to be measured, or to choose videos for another system.
+
+`whenabouts search --queries` loads this module through the entry point `runs` of `whenabouts.query_files`.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +23,15 @@ from whenabouts_bench.formats.runs import RANKED_CORPUS, RunBlock, Task
 __all__ = ["CorpusRun", "files_of", "names_of", "read_queries", "run_of", "write_run"]
 
 QUERIES_AT_ONCE = 64
-"""Answers that are held together."""
+"""Queries whose answers are held in memory at a time."""
 
 
 @dataclass(frozen=True, eq=False)
 class CorpusRun:
-    """The answers to `queries`, asked when they are read; a `formats.runs.RunSource`.
+    """The answers to `queries`, computed while they are read; a `formats.runs.RunSource`.
 
-    `ask` answers one sentence. `called` gives videos of the corpus (by id) the names that the judgements have
-    for them; others keep their ids. `confidence` is that of a query's first moment, where it is told.
+    `ask` answers one sentence. `called` maps ids of the corpus's videos to their ids in the judgements; other
+    videos keep their ids. The run's `confidence` is that of a query's first moment, if it has one.
     """
 
     name: str
@@ -55,7 +58,7 @@ class CorpusRun:
         ids = [self.called.get(row.moment.video_id, row.moment.video_id) for row in scored]
         names = tuple(dict.fromkeys(ids))
         code = {name: number for number, name in enumerate(names)}
-        sure = [moments[0].confidence if moments else None for moments in answers]
+        confidence = [moments[0].confidence if moments else None for moments in answers]
         return RunBlock(
             query_ids=tuple(query.id for query in queries),
             offsets=np.cumsum([0, *map(len, answers)], dtype=np.int64),
@@ -64,7 +67,7 @@ class CorpusRun:
             start=np.array([row.moment.start for row in scored], np.float64),
             end=np.array([row.moment.end for row in scored], np.float64),
             score=np.array([row.score for row in scored], np.float64),
-            confidence=np.array(sure, np.float64),
+            confidence=np.array(confidence, np.float64),
         )
 
 
@@ -83,8 +86,8 @@ def write_run(run: CorpusRun, path: str | Path, queries: Annotations) -> None:
 def names_of(records: Iterable[VideoRecord], videos: Sequence[Video], place: str) -> dict[str, str]:
     """Id in a corpus -> id in judgements, for the videos that both have.
 
-    A video of the judgements is that of the corpus which it names (`VideoNames`). Raises UsageError for one
-    that fits several, and for two that fit the same one.
+    Videos are matched by name (`VideoNames`). Raises UsageError if a video of the judgements fits several of
+    the corpus, and if two fit the same one.
     """
     names = VideoNames((record.video_id, record.path) for record in records)
     called: dict[str, str] = {}

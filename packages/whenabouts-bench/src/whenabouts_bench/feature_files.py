@@ -1,4 +1,4 @@
-"""Feature files, read by the package that knows their layouts (`whenabouts.features`)."""
+"""Open feature files with the package that provides the entry point group `whenabouts.features`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FeatureSource(Protocol):
 
     @property
     def fingerprint(self) -> Any:
-        """What made the features: encoder, hash of weights, and more; None where nobody wrote it down."""
+        """The encoder of the features, the hash of its weights, and more; None if the file does not say."""
         ...
 
     def __contains__(self, item: object) -> bool:
@@ -39,7 +39,7 @@ class FeatureSource(Protocol):
 
 
 def open_features(path: str | Path) -> AbstractContextManager[FeatureSource]:
-    """The features of a file or folder. Raises UsageError, also where the package is missing; FormatError."""
+    """The features of a file or folder. Raises FormatError; UsageError, also if the package is missing."""
     source: AbstractContextManager[FeatureSource] = plugins.only(
         "features", "reading feature files", "research"
     ).open_features(path)

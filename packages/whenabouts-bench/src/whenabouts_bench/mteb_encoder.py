@@ -1,8 +1,9 @@
-"""Encoders of sentences that the package mteb loads, as `--text mteb:NAME`.
+"""Sentence encoders of the package mteb, chosen with `--text mteb:NAME`.
 
-mteb knows how hundreds of models want their sentences (prompts, instructions, pooling), each by a name with a
-pinned revision. Weights must be in the hub's cache: nothing is downloaded. A model that sentence-transformers
-reads itself needs no mteb (`sentence-transformers:NAME`).
+The product loads this module through the entry point `mteb` of `whenabouts.encoders`. mteb knows the prompts,
+instructions and pooling of hundreds of models, each by a name with a pinned revision. The weights must be in
+the hub's cache: nothing is downloaded. Models that sentence-transformers can read need no mteb
+(`sentence-transformers:NAME`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _NO_REVISION = ("", "no_revision_available")
 
 
 def recognises(name: str) -> bool:
-    """Never: these models are named by the prefix."""
+    """Never: these models are named with the prefix."""
     del name
     return False
 
@@ -62,11 +63,13 @@ def open_text(name: str, settings: EncoderSettings) -> TextEncoder:
     with weight_files.loading(f"{PREFIX}:{name}", "sentence-transformers"):
         model = mteb.get_model(name, device=str(on_torch.choose_device(settings)))
     if not isinstance(model, EncoderProtocol):
-        raise EncoderUnavailable(f"{PREFIX}:{name}: is no encoder of sentences for mteb, but another kind")
+        raise EncoderUnavailable(
+            f"{PREFIX}:{name}: mteb has it as another kind of model; give one that encodes sentences"
+        )
     if str(model.mteb_model_meta.revision or "") in _NO_REVISION:
         raise EncoderUnavailable(
-            f"{PREFIX}:{name}: mteb states no revision, so vectors of another version could not be told "
-            "apart; give sentence-transformers:NAME, or a model that mteb lists with a revision"
+            f"{PREFIX}:{name}: mteb states no revision, so vectors of different versions would look the "
+            "same; give sentence-transformers:NAME, or a model that mteb lists with a revision"
         )
     return MtebEncoder(name, model, settings.batch_size or _BATCH)
 
@@ -85,7 +88,7 @@ class MtebEncoder:
 
     @cached_property
     def fingerprint(self) -> str:
-        """See `TextEncoder`; mteb's name and revision stand for the weights."""
+        """See `TextEncoder`; mteb's name and revision identify the weights."""
         meta = self._model.mteb_model_meta
         return fingerprint(PREFIX, model=meta.name, revision=meta.revision, dimension=self.dimension)
 
@@ -114,7 +117,7 @@ class MtebEncoder:
 
 
 def _task() -> Any:
-    """The task that models are told: search of sentences, without instructions of a benchmark."""
+    """The task passed to models: a search of sentences, without a benchmark's instructions."""
     from mteb.abstasks.task_metadata import TaskMetadata
 
     unknown = ("reference", "date", "domains", "task_subtypes", "license", "annotations_creators", "dialect")

@@ -28,13 +28,13 @@ Chunk = tuple[str, float, float]
 """video id, start, end in seconds"""
 
 MOMENTS = 200
-"""How many moments are searched for a query: several lie in one chunk."""
+"""Moments to search for each query; several may lie in one chunk."""
 
 
 class CorpusSearch:
-    """A corpus that mteb asks: `index` reads which chunks a task has, `search` ranks them.
+    """A corpus as a search system of mteb: `index` reads a task's chunks, `search` ranks them.
 
-    `chunks` is document id -> the part of a video of the corpus that it is.
+    `chunks` is document id -> part of a video of the corpus.
     """
 
     def __init__(self, corpus: Corpus, chunks: Mapping[str, Chunk], moments: int = MOMENTS) -> None:
@@ -50,15 +50,15 @@ class CorpusSearch:
         return ModelMeta.create_empty({"name": "whenabouts/whenabouts", "revision": __version__})
 
     def index(self, corpus: Any, **_: Any) -> None:
-        """Take the documents (rows with an id) of a task.
+        """Read the documents (rows with an id) of a task.
 
-        Raises UsageError for a document that is no chunk, and for a video that the corpus does not hold.
+        Raises UsageError for a document that is not in `chunks`, and for a video that is not in the corpus.
         """
         held = {record.video_id for record in self._corpus.records()}
         by_video: dict[str, list[str]] = {}
         for document in map(str, corpus["id"]):
             if document not in self._chunks:
-                raise UsageError(f"document {document!r} is no chunk: give its video, start and end")
+                raise UsageError(f"document {document!r} is not in chunks: give its video, start and end")
             video_id = self._chunks[document][0]
             if video_id not in held:
                 raise UsageError(f"document {document!r}: video {video_id!r} is not in the corpus")
@@ -72,7 +72,7 @@ class CorpusSearch:
     def search(
         self, queries: Any, *, top_k: int, top_ranked: Mapping[str, list[str]] | None = None, **_: Any
     ) -> dict[str, dict[str, float]]:
-        """Query id -> the best `top_k` documents with their scores; of `top_ranked` alone, where given."""
+        """Query id -> the best `top_k` documents with their scores, only from `top_ranked` if given."""
         return {
             str(query_id): self._documents(text, top_k, None if top_ranked is None else top_ranked[query_id])
             for query_id, text in zip(queries["id"], queries["text"], strict=True)

@@ -174,7 +174,7 @@ def test_the_visual_check_runs_over_a_feature_file(
         ),
         (("--features", "f", "--out", "x.json"), "--features: which model made them"),
         (("--no-visual", "--features", "f", "--out", "x.json"), "--no-visual leaves the visual check out"),
-        (("--no-visual",), "what is to be written"),
+        (("--no-visual",), "there is no output"),
         (
             ("--no-visual", "--out", "x.json", "--pool-size", 40),
             "has 12 videos, too few for a pool of 40",

@@ -112,3 +112,13 @@ def test_files_are_written_by_their_ending(results: list[Results], tmp_path: Pat
         assert (tmp_path / name).stat().st_size > 500
     with pytest.raises(UsageError, match=r"accepted: names that end in \.md, \.html, \.tex"):
         write_boards(boards, tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("suffix", [".md", ".html", ".tex"])
+def test_controls_in_results_reach_no_file(results: list[Results], tmp_path: Path, suffix: str) -> None:
+    hostile = msgspec.convert(msgspec.to_builtins(results[0]), Results)
+    hostile.task.title = hostile.task.revision = hostile.system.name = "a\x1b[31m\x07\u2028b"
+    write_boards(boards_of([hostile], resamples=100), tmp_path / f"board{suffix}")
+    written = (tmp_path / f"board{suffix}").read_text(encoding="utf-8")
+    assert "a [31m  b" in written.replace("\\[", "[")
+    assert not any(letter in written for letter in "\x1b\x07\u2028")

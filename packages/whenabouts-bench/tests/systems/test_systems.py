@@ -13,6 +13,7 @@ import pytest
 from tests.chat_server import Reply, chat_server, says
 from tests.tasks.released_forms import spoken_task, vtt
 
+from whenabouts.checkers import CheckerUnavailable
 from whenabouts.encoders.protocol import EncoderUnavailable
 from whenabouts.intake.chat import ChatUnreachable
 from whenabouts.types import UsageError
@@ -102,6 +103,29 @@ def test_whenabouts_names_videos_of_a_folder_beside_this_one(
     (rows,) = system.search([BenchQuery("q", "somebody plays the violin")], 1)
     assert [row[0] for row in rows] == ["TLK01"]
     assert system.search([BenchQuery("q", "somebody plays the violin", ("TLK02",))], 1) == [[]]
+
+
+def test_whenabouts_is_measured_with_a_reranker_and_other_words(folder: Path) -> None:
+    words = says(json.dumps({"queries": ["somebody plays the violin"]}))
+    with chat_server(words) as server:
+        settings = {"rerank": "tokens:minilm", "rewrite": server.address}
+        results = run_task(TASK, open_system("whenabouts", settings), folder, settings=settings)
+        asked = len(server.requests)
+    assert results.system.name == "whenabouts + rerank tokens:minilm + rewrite tiny"
+    assert results.system.settings == {"rerank": "tokens:minilm", "rewrite": "tiny"}
+    assert asked >= 1 and results.metrics["VR R@1"].mean is not None
+
+
+def test_a_rewriter_that_is_away_ends_the_run_and_one_elsewhere_needs_a_yes(folder: Path) -> None:
+    with chat_server(Reply(b"{}", status=401)) as server, pytest.raises(UsageError, match="401"):
+        run_task(TASK, open_system("whenabouts", {"rewrite": server.address}), folder)
+    with pytest.raises(UsageError, match="--send-query"):
+        open_system("whenabouts", {"rewrite": "https://gpu.example/v1#m"})
+    assert open_system("whenabouts", {"rewrite": "https://gpu.example/v1#m", "send_query": "yes"}).name
+    with pytest.raises(UsageError, match="give yes or no"):
+        open_system("whenabouts", {"send_query": "perhaps"})
+    with pytest.raises(CheckerUnavailable, match="no such reranker"):
+        open_system("whenabouts", {"rerank": "no such thing"})
 
 
 @pytest.fixture()

@@ -1,8 +1,10 @@
-"""Files read and encoded on a Ray cluster, speech too. The driver alone writes: a run is as safe as without.
+"""Index videos on a Ray cluster: workers read and encode files and recognise speech.
 
-Frames go from a reading worker straight to an encoding worker; the driver sees what a file is, and its clips.
-A worker or a machine that dies costs nothing but time: its files are read again by others, at most three
-times. Nothing here compares the clocks of two machines.
+`whenabouts index --ray` loads this module through the entry point `ray` of `whenabouts.executors`, as
+`executor`. Only the driver (this process) writes to the corpus, so an index run is as safe as on one machine.
+Frames go from a reading worker directly to an encoding worker; the driver receives a file's metadata and its
+clips. If a worker or a machine dies, other workers read its files again, in at most three attempts. Nothing
+here compares the clocks of two machines.
 """
 
 from __future__ import annotations
@@ -38,16 +40,16 @@ _log = logging.getLogger(__name__)
 
 _REACH_SECONDS, _HEALTH_SECONDS = 5.0, 30.0
 _START_SECONDS = 120.0
-# How long workers of one kind alone wait for one of the other before one of them makes room, and how often.
-_ROOM_SECONDS, _MOST_ROOMS = 10.0, 5
-_MOST_ATTEMPTS = 3
-_MOST_FAILED_STARTS = 5
-# What waits between workers on one machine; a batch of frames has 2 to 44 MB.
+# If the cluster started only readers or only encoders: how long until one of them is stopped, and how often.
+_SWAP_SECONDS, _MAX_SWAPS = 10.0, 5
+_MAX_ATTEMPTS = 3
+_MAX_FAILED_STARTS = 5
+# Holds the batches between workers on one machine; a batch of frames is 2 to 44 MB.
 _OBJECT_STORE_BYTES = 512 << 20
 
 
 class ClusterError(WhenaboutsError):
-    """A cluster that cannot be reached or used; the message says why, and the remedy."""
+    """A cluster cannot be reached or used; the message gives the cause and the remedy."""
 
 
 def _ray() -> Any:
@@ -62,9 +64,9 @@ def _ray() -> Any:
 
 
 def check_address(address: str) -> None:
-    """Raise ClusterError, within some 30 seconds, where no Ray cluster is reached at "HOST:PORT".
+    """Raise ClusterError, after at most some 30 seconds, if no Ray cluster answers at "HOST:PORT".
 
-    "local" and "auto" are not looked for.
+    "local" and "auto" always pass.
     """
     _ray()
     if address in ("local", "auto"):
@@ -84,14 +86,14 @@ def check_address(address: str) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         if not subprocess.run(command, capture_output=True, timeout=_HEALTH_SECONDS, check=False).returncode:
             return
-    raise ClusterError(f"--ray {address}: what listens there does not answer as a Ray cluster; {remedy}")
+    raise ClusterError(f"--ray {address}: the program that listens there is not a Ray cluster; {remedy}")
 
 
 @contextlib.contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """Ray, connected to the cluster: one that is started here for "local", and ends with the block."""
+    """Ray, connected to a cluster. "local" starts one on this machine, which ends with the block."""
     ray = _ray()
-    if ray.is_initialized():  # by whoever calls this from Python
+    if ray.is_initialized():  # by a Python caller
         yield ray
         return
     check_address(address)
@@ -103,12 +105,12 @@ def connected(address: str) -> Iterator[Any]:
         options |= {"address": address}
     try:
         with warnings.catch_warnings():
-            # Ray forks only to start its own programs, which have nothing of LanceDB.
+            # Ray forks only to start its own programs, which do not use LanceDB.
             warnings.filterwarnings("ignore", "lancedb fork support")
             ray.init(**options)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ClusterError(
-            f"--ray {address}: {' '.join(str(error).split())}. This machine must be one of the cluster's: "
+            f"--ray {address}: {' '.join(str(error).split())}. This machine must belong to the cluster: run "
             f"`ray start --address={address}` here, with the same versions of Python and Ray"
         ) from error
     try:
@@ -119,18 +121,21 @@ def connected(address: str) -> Iterator[Any]:
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    """A worker of the cluster: `load` files are with it; one that is `alone` gets no others."""
+    """A worker of the cluster with `load` files; while it `is_exclusive` it gets no second file."""
 
     actor: Any
     is_reader: bool
     load: int = 0
-    alone: bool = False
+    is_exclusive: bool = False
     is_dead: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """A file under way. `reader` is None once it was read; a stream has many messages."""
+    """A call to a worker about one file: to read it (`reader` set), recognise its speech, or make its clips.
+
+    A stream yields many messages, another call one.
+    """
 
     work: Work
     encoder: _Worker
@@ -139,9 +144,10 @@ class _Job:
 
 
 class RayExecutor:
-    """Reads and encodes on the workers of a cluster; `readers` 0: as many as it has room for.
+    """Reads and encodes files on the workers of a cluster (see `whenabouts.index.executor.Executor`).
 
-    `speech` is the model by which they recognise speech, "" where there is none to recognise.
+    `readers` 0 starts as many reading workers as the cluster has cores for. `speech` names the model for
+    speech recognition, "" for none.
     """
 
     def __init__(
@@ -157,10 +163,10 @@ class RayExecutor:
         self._by_number: dict[int, _Job] = {}
         self._queue: deque[Work] = deque()
         self._losses = Counter[int]()
-        self._failed_starts = self._rooms_made = 0
+        self._failed_starts = self._swaps = 0
 
     def run(self, work: Sequence[Work], take: Take) -> None:
-        """As `Executor` says. Raises ClusterError for a cluster that cannot do it."""
+        """As `Executor.run`. Raises ClusterError if the cluster cannot do the work."""
         if not work:
             return
         self._queue = deque(work)
@@ -170,17 +176,17 @@ class RayExecutor:
                 self._loop(take)
             finally:
                 for worker in [*self._workers, *self._starting.values()]:
-                    with contextlib.suppress(Exception):  # a cluster that went away took them along
+                    with contextlib.suppress(Exception):  # a lost cluster has no workers any more
                         self._ray.kill(worker.actor)
 
     def speech(self, work: Work, task: SpeechTask) -> None:
-        """As `Executor` says."""
+        """As `Executor.speech`."""
         encoder = self._by_number[work.task.number].encoder
         stream = encoder.actor.speech.options(num_returns="streaming").remote(work, task)
         self._jobs[stream] = _Job(work, encoder, None)
 
     def clips(self, work: Work, video: ReadVideo) -> None:
-        """As `Executor` says."""
+        """As `Executor.clips`."""
         encoder = self._by_number[work.task.number].encoder
         self._jobs[encoder.actor.clips.remote(work, video)] = _Job(work, encoder, None, is_stream=False)
 
@@ -192,10 +198,10 @@ class RayExecutor:
         self._gpus = 1 if gpus else 0
         encoders = min(gpus or max(1, cores // 2), len(self._queue))
         readers = min(self._wanted_readers or max(1, cores - encoders), len(self._queue))
-        # On a cluster of one core a reader and an encoder share it.
+        # If the cluster has one core, the reader and the encoder share it.
         self._cores = min(1.0, max(cores, 1) / (encoders + readers))
-        self._a_worker = math.ceil(readers / encoders)
-        # One of each comes first: where there is less room than there seemed, these two do the work.
+        self._files_per_encoder = math.ceil(readers / encoders)
+        # One of each starts first: if the cluster has less room than it reports, these two do the work.
         for is_reader in (False, True, *[False] * (encoders - 1), *[True] * (readers - 1)):
             self._start(is_reader=is_reader)
 
@@ -204,7 +210,7 @@ class RayExecutor:
         if is_reader:
             actor = self._ray.remote(ReadingWorker).options(**options).remote(self._environment)
         else:
-            options |= {"num_gpus": self._gpus, "max_concurrency": 2 * self._a_worker + 2}
+            options |= {"num_gpus": self._gpus, "max_concurrency": 2 * self._files_per_encoder + 2}
             shipped = [ShippedRun.of(run) for run in self._streams]
             actor = (
                 self._ray.remote(EncodingWorker)
@@ -214,15 +220,15 @@ class RayExecutor:
         self._starting[actor.about.remote()] = _Worker(actor, is_reader)
 
     def _welcome(self, reference: Any) -> None:
-        """A worker that started; refused where it would make other clips than this process."""
+        """Accept a started worker. Raises ClusterError if it would make other clips than this process."""
         worker = self._starting.pop(reference)
         try:
             answer = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
             why = " ".join(str(error).split())
-            # A start that died with its node says nothing about the program; each node dies once.
+            # A start that failed because its node died is not the program's fault, and each node dies once.
             self._failed_starts += "node has died" not in why
-            if "ModuleNotFoundError" in why or self._failed_starts >= _MOST_FAILED_STARTS:
+            if "ModuleNotFoundError" in why or self._failed_starts >= _MAX_FAILED_STARTS:
                 raise ClusterError(
                     f"a worker of the cluster {self._address} cannot start; install the same version of "
                     f"whenabouts on all machines: {why[-600:]}"
@@ -243,14 +249,14 @@ class RayExecutor:
         self._workers.append(worker)
 
     def _make_room(self) -> None:
-        """Where only readers found room, or only encoders, let one of them wait behind those of the other."""
-        is_apart = len({worker.is_reader for worker in self._workers}) == 1
-        if is_apart and len(self._workers) > 1 and self._rooms_made < _MOST_ROOMS:
-            self._rooms_made += 1
+        """If only readers or only encoders run, stop one, so that one of the other kind can start."""
+        is_one_kind = len({worker.is_reader for worker in self._workers}) == 1
+        if is_one_kind and len(self._workers) > 1 and self._swaps < _MAX_SWAPS:
+            self._swaps += 1
             self._replace(self._workers[-1])
 
     def _replace(self, worker: _Worker) -> None:
-        """Another worker for one that is gone, wherever there is room now."""
+        """Stop a worker and start another of its kind, on any machine with room."""
         if not worker.is_dead:
             worker.is_dead = True
             self._workers.remove(worker)
@@ -260,7 +266,7 @@ class RayExecutor:
     # Files ------------------------------------------------------------------------------------------
 
     def _loop(self, take: Take) -> None:
-        idle_since = room_made = time.monotonic()
+        idle_since = swapped_at = time.monotonic()
         while self._queue or self._jobs:
             for reference in (ready := self._next_messages()):
                 if reference in self._starting:
@@ -269,19 +275,19 @@ class RayExecutor:
                     self._step(reference, take)
             now = time.monotonic()
             if ready or self._jobs:
-                idle_since = room_made = now
-            elif now - room_made > _ROOM_SECONDS:
+                idle_since = swapped_at = now
+            elif now - swapped_at > _SWAP_SECONDS:
                 self._make_room()
-                room_made = now
+                swapped_at = now
             if now - idle_since > _START_SECONDS:
                 raise ClusterError(
                     f"the cluster {self._address} started no worker for {_START_SECONDS:.0f} s; it has "
                     f"{self._ray.available_resources().get('CPU', 0):g} cores free: add machines, or wait "
-                    "until other jobs are done. What is finished is kept"
+                    "until other jobs are done. Finished videos are kept"
                 )
 
     def _next_messages(self) -> Sequence[Any]:
-        """Give work to workers that have none, and wait a second for messages."""
+        """Give files to idle readers, and wait at most a second for messages. Raises ClusterError."""
         try:
             self._assign()
             waited = [*self._jobs, *self._starting]
@@ -291,8 +297,8 @@ class RayExecutor:
             ready, is_connected = (), False
         if not is_connected:
             raise ClusterError(
-                f"the cluster {self._address} went away, or the part of it on this machine. What is finished "
-                "is kept; once `ray status` finds it again, the same command goes on from there"
+                f"the cluster {self._address}, or its node on this machine, was lost. Finished videos are "
+                "kept; once `ray status` finds the cluster again, run the same command to continue"
             )
         return ready
 
@@ -301,18 +307,18 @@ class RayExecutor:
         return any(node["NodeID"] == here and node["Alive"] for node in self._ray.nodes())
 
     def _assign(self) -> None:
-        """Give files to readers that have none, each with the encoder that has the fewest."""
+        """Give a file to each idle reader, together with the encoder that has the fewest files."""
         for reader in [worker for worker in self._workers if worker.is_reader and not worker.load]:
             if not self._queue:
                 return
-            # What was with a worker that died may have killed it: it is tried again by itself.
-            alone = self._losses[self._queue[0].task.number] > 0
-            most = 1 if alone else self._a_worker
-            free = [w for w in self._workers if not w.is_reader and not w.alone and w.load < most]
+            # A file whose worker died may have killed it: the next attempt shares its encoder with no file.
+            is_exclusive = self._losses[self._queue[0].task.number] > 0
+            limit = 1 if is_exclusive else self._files_per_encoder
+            free = [w for w in self._workers if not w.is_reader and not w.is_exclusive and w.load < limit]
             if not free:
                 return
             encoder = min(free, key=lambda worker: worker.load)
-            encoder.alone = alone
+            encoder.is_exclusive = is_exclusive
             work = self._queue.popleft()
             reader.load += 1
             encoder.load += 1
@@ -321,7 +327,7 @@ class RayExecutor:
             self._jobs[stream] = self._by_number[work.task.number] = job
 
     def _step(self, reference: Any, take: Take) -> None:
-        """One message of a file."""
+        """Handle one message about a file."""
         job = self._jobs[reference]
         try:
             message = self._ray.get(next(reference) if job.is_stream else reference)
@@ -345,43 +351,44 @@ class RayExecutor:
             take(Finished(message.number))
         else:
             take(message)
-            if isinstance(message.content, FileRead | CueTrack) and not self._is_asked_for(job):
+            if isinstance(message.content, FileRead | CueTrack) and not self._has_more_calls(job):
                 self._end(job)
                 take(Finished(message.number))
 
-    def _is_asked_for(self, job: _Job) -> bool:
-        of_file = [each for each in self._jobs.values() if each.work is job.work and each is not job]
-        return any(each.reader is None for each in of_file)
+    def _has_more_calls(self, job: _Job) -> bool:
+        """Whether speech or clips of the job's file are still asked for."""
+        others = [each for each in self._jobs.values() if each.work is job.work and each is not job]
+        return any(each.reader is None for each in others)
 
     def _end(self, job: _Job) -> None:
-        """A file has its last message; its reader is free when its stream ends."""
+        """Release the encoder after a file's last message; the reader is released when its stream ends."""
         self._by_number.pop(job.work.task.number, None)
         job.encoder.load -= 1
-        job.encoder.alone = False
+        job.encoder.is_exclusive = False
         for reference in [ref for ref, each in self._jobs.items() if each is job and job.reader is None]:
             self._jobs.pop(reference)
 
     def _lose(self, reference: Any, job: _Job, why: str, take: Take) -> None:
-        """A file whose worker is gone: to be read again, unless that has happened too often."""
+        """Queue a file again after its worker died, or fail it after `_MAX_ATTEMPTS`."""
         number = job.work.task.number
-        _log.warning("%s is gone; reading %s again", why, job.work.task.path)
-        of_file = [(ref, each) for ref, each in self._jobs.items() if each.work is job.work]
-        for ref, each in of_file:
+        _log.warning("%s died; reading %s again", why, job.work.task.path)
+        calls = [(ref, each) for ref, each in self._jobs.items() if each.work is job.work]
+        for ref, each in calls:
             self._jobs.pop(ref)
             if each.reader is not None:
                 self._replace(each.reader)
         if why.startswith("the encoding"):
             self._replace(job.encoder)
-        if number not in self._by_number:  # it had its last message before
+        if number not in self._by_number:  # its last message came before the worker died
             return
         self._end(job)
         self._losses[number] += 1
-        if self._losses[number] < _MOST_ATTEMPTS:
+        if self._losses[number] < _MAX_ATTEMPTS:
             self._queue.append(job.work)
         else:
-            reason = f"{self._losses[number]} workers died while they had this file, the last was {why}"
-            take(Failed(number, f"{reason}; it may need more memory than they have. --retry tries it again"))
+            cause = f"{self._losses[number]} workers died while they had this file, the last was {why}"
+            take(Failed(number, f"{cause}; it may need more memory than they have. --retry tries it again"))
 
 
 executor = RayExecutor
-"""As the seam `whenabouts.executors` names it."""
+"""The name that `whenabouts.executors` asks for."""

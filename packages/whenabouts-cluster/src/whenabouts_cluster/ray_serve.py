@@ -1,8 +1,9 @@
-"""A corpus served by replicas of Ray Serve: the application of `whenabouts serve`, on one machine or many.
+"""Serve a corpus by replicas of Ray Serve, on one machine or many; each runs the app of `whenabouts serve`.
 
-Replicas keep nothing that others need: each opens the corpus by itself and follows what is written to it.
-Ray's proxy gives each request to a replica that has room, and starts another where one dies. A request that a
-dying replica was answering ends with status 500 or 503: whoever asked asks again.
+Replicas share no state: each opens the corpus itself and follows the writes to it. Ray's proxy sends each
+request to a replica with room, and Ray replaces a replica that dies. A request to a dying replica ends with
+status 500 or 503, and the client must repeat it. `whenabouts deploy` calls this module; a configuration file
+for `serve deploy` names its function `application`.
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ from whenabouts.times import whole_number
 from whenabouts.types import UsageError, WhenaboutsError
 
 NAME = "whenabouts"
-# What a replica is given at a time: queries are encoded together, and no other replica idles.
-_AT_A_TIME = 32
+# Requests that a replica takes at a time: enough to encode queries together, few enough to leave others some.
+_MAX_REQUESTS = 32
 _HEALTH_SECONDS = 10.0
-_REACHED_SECONDS = 5.0
+_CONNECT_SECONDS = 5.0
 
 
 class NoCluster(WhenaboutsError):
-    """A Ray cluster that cannot be reached, or used."""
+    """A Ray cluster cannot be reached or used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What is served, and by how many replicas: plain values, so that a configuration file can hold them.
+    """Which corpus is served, and by how many replicas, as plain values that a configuration file can hold.
 
-    `replicas` at all times, or from `least` to `most` of them by how much is asked at once (both 0: not).
-    Each has `cpus` processors and `memory_mb` (0: three quarters of its machine). The token is no part of it:
-    replicas take it from $WHENABOUTS_TOKEN, or from whoever deploys. `version` is that of whenabouts that
-    deploys: replicas are of the same. Raises UsageError.
+    The number of replicas is fixed (`replicas`), or follows the load between `least` and `most` (both 0: it
+    is fixed). Each replica has `cpus` processors and `memory_mb` of memory (0: three quarters of its
+    machine's) and must have the same `version` of whenabouts. The token is not a field: replicas take it from
+    $WHENABOUTS_TOKEN, or from the process that deploys. Raises UsageError for wrong numbers of replicas.
     """
 
     corpus: str
@@ -59,15 +60,17 @@ class Deployment:
         if self.replicas < 1:
             raise UsageError(f"--replicas {self.replicas}: give 1 or more")
         if (self.least, self.most) != (0, 0) and not 1 <= self.least <= self.most:
-            raise UsageError(f"--autoscale {self.least}-{self.most}: give 1 or more, and no fewer than that")
+            raise UsageError(
+                f"--autoscale {self.least}-{self.most}: give a minimum of 1 or more, and a maximum not below"
+            )
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Deployment:
-        """From the values of a configuration file. Raises UsageError for one that is not known."""
+        """A deployment from the values of a configuration file. Raises UsageError for an unknown field."""
         names = {field.name for field in fields(cls)}
         if unknown := sorted(values.keys() - names):
             raise UsageError(
-                f"{', '.join(unknown)}: no setting of a deployment; there is {', '.join(sorted(names))}"
+                f"{', '.join(unknown)}: not a setting of a deployment; accepted: {', '.join(sorted(names))}"
             )
         given = dict(values)
         for name in ("models", "files"):
@@ -88,21 +91,21 @@ class Deployment:
 
     @property
     def scale(self) -> dict[str, Any]:
-        """How many replicas, as Ray Serve takes it."""
+        """The number of replicas as options of a Ray Serve deployment."""
         if not self.most:
             return {"num_replicas": self.replicas}
-        own = {
+        autoscaling = {
             "min_replicas": self.least,
             "max_replicas": self.most,
-            "target_ongoing_requests": _AT_A_TIME // 4,
+            "target_ongoing_requests": _MAX_REQUESTS // 4,
         }
-        return {"num_replicas": None, "autoscaling_config": own}
+        return {"num_replicas": None, "autoscaling_config": autoscaling}
 
 
 def application(values: Mapping[str, Any]) -> Any:
-    """The application for `serve.run`, and what a configuration file names as its `import_path`.
+    """The Ray Serve application. Configuration files name this function as their `import_path`.
 
-    `values` are fields of `Deployment`, with or without a `token` (default: $WHENABOUTS_TOKEN).
+    `values` are fields of `Deployment`, and optionally a `token` (default: $WHENABOUTS_TOKEN).
     """
     from ray import serve
 
@@ -115,35 +118,35 @@ def application(values: Mapping[str, Any]) -> Any:
 
     @serve.deployment(
         name=NAME,
-        max_ongoing_requests=_AT_A_TIME,
+        max_ongoing_requests=_MAX_REQUESTS,
         health_check_period_s=_HEALTH_SECONDS,
         ray_actor_options={"num_cpus": deployment.cpus},
         **deployment.scale,
     )
     @serve.ingress(opened)
     class Replica:
-        """One of several servers of a corpus."""
+        """One server of the corpus."""
 
         def __init__(self) -> None:
             self._corpus = Corpus(deployment.corpus)
 
         def check_health(self) -> None:
-            """Raise where the corpus cannot be read: Ray then starts another replica instead."""
+            """Raise if the corpus cannot be read; Ray then replaces this replica."""
             self._corpus.refresh()
             self._corpus.check_filled()
 
-    replica: Any = Replica  # a deployment by now
+    replica: Any = Replica  # the decorators made it a Ray Serve deployment
     return replica.bind()
 
 
 def _application_here(deployment: Deployment, token: str | None) -> Any:
-    """The server of one replica, on the machine where that runs."""
+    """The server of one replica, made on the replica's machine. Raises WhenaboutsError, UsageError."""
     from whenabouts.server.app import Application
 
     if deployment.version != whenabouts.__version__:
         raise WhenaboutsError(
-            f"this machine has whenabouts {whenabouts.__version__}, and {deployment.version} deploys; "
-            "install the same version on all machines of the cluster"
+            f"this machine has whenabouts {whenabouts.__version__}, but {deployment.version} started the "
+            "deployment; install the same version on all machines of the cluster"
         )
     settings = deployment.settings(os.environ.get(TOKEN_VARIABLE, "") if token is None else token)
     served = Application(Corpus(deployment.corpus), settings)
@@ -152,11 +155,11 @@ def _application_here(deployment: Deployment, token: str | None) -> Any:
 
 
 def deploy(deployment: Deployment, token: str, address: str | None) -> None:
-    """Deploy on a cluster (None: one that is started on this machine) and wait until replicas answer.
+    """Deploy on the cluster at `address` (None: start one on this machine) and wait until replicas answer.
 
-    Raises UsageError for settings that cannot be kept, NoCluster where the cluster cannot be had.
+    Raises UsageError for wrong settings, NoCluster if the cluster cannot be reached or starts no replica.
     """
-    deployment.settings(token)  # refused here, not on each machine
+    deployment.settings(token)  # wrong settings fail here rather than on each machine
     Corpus(deployment.corpus).check_filled()
     _check_reachable(address)
     ray, serve = _ray()
@@ -164,7 +167,7 @@ def deploy(deployment: Deployment, token: str, address: str | None) -> None:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise NoCluster(
-            f"no Ray cluster could be had at {address or 'this machine'}: {error}; "
+            f"cannot connect to a Ray cluster at {address or 'this machine'}: {error}; "
             "start one with `ray start --head`, or leave out --address"
         ) from error
     options = serve.config.HTTPOptions(host=deployment.host, port=deployment.port)
@@ -174,26 +177,24 @@ def deploy(deployment: Deployment, token: str, address: str | None) -> None:
     except RuntimeError as error:
         with contextlib.suppress(Exception):
             serve.delete(NAME)
-        raise NoCluster(
-            f"the replicas did not start: {error}; `serve status` and the logs of Ray say more"
-        ) from error
+        raise NoCluster(f"the replicas did not start: {error}; see `serve status` and Ray's logs") from error
 
 
 def stop() -> None:
-    """Take the application away, and the cluster with it where `deploy` started it."""
+    """Remove the application, and stop the cluster if `deploy` started it."""
     ray, serve = _ray()
     serve.shutdown()
     ray.shutdown()
 
 
 def configuration(deployment: Deployment) -> str:
-    """A configuration file for `serve deploy`, and for Kubernetes (`serveConfigV2` of a RayService)."""
+    """The configuration as YAML, for `serve deploy` or Kubernetes (`serveConfigV2` of a RayService)."""
     import yaml
 
     arguments = {
         name: list(value) if isinstance(value, tuple) else value for name, value in asdict(deployment).items()
     }
-    whole = {
+    file = {
         "proxy_location": "EveryNode",
         "http_options": {"host": deployment.host, "port": deployment.port},
         "applications": [
@@ -205,16 +206,16 @@ def configuration(deployment: Deployment) -> str:
             }
         ],
     }
-    return str(yaml.safe_dump(whole, sort_keys=False))
+    return str(yaml.safe_dump(file, sort_keys=False))
 
 
 def _check_reachable(address: str | None) -> None:
-    """Raise NoCluster where nobody listens at HOST:PORT: Ray itself would look for minutes."""
+    """Raise NoCluster if nothing listens at HOST:PORT; Ray itself would try for minutes."""
     host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
     if not colon or (number := whole_number(port)) is None:
         return
     try:
-        socket.create_connection((host.strip("[]"), number), _REACHED_SECONDS).close()
+        socket.create_connection((host.strip("[]"), number), _CONNECT_SECONDS).close()
     except (OSError, OverflowError) as error:
         raise NoCluster(
             f"no Ray cluster at {address}: {error}; check the address, or start one with `ray start --head`"
@@ -222,7 +223,7 @@ def _check_reachable(address: str | None) -> None:
 
 
 def _ray() -> tuple[Any, Any]:
-    """Ray and Ray Serve, without their reports of usage. Raises UsageError where they are not installed."""
+    """The modules Ray and Ray Serve, with usage reports off. Raises UsageError if they are not installed."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray

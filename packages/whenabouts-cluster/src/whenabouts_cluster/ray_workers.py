@@ -1,7 +1,7 @@
-"""What runs on a cluster's machines: workers that read files, and workers that encode what was read.
+"""The workers that `ray_executor` starts on a cluster's machines: some read files, others encode them.
 
-A file is read in a process below its reading worker, as on one machine (`ReaderPool`): limits of time and
-memory hold, and a file that crashes the decoder costs only itself.
+A reading worker reads each file in a child process, as on one machine (`ReaderPool`): the limits of time and
+memory hold, and a file that crashes the decoder loses only itself.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from whenabouts.video.speech_models import load_recogniser
 if TYPE_CHECKING:
     from whenabouts.index.stream import StreamRun
 
-# Batches that wait between a reader and its encoder: with them, memory is bounded by the number of readers.
+# Batches that a reader may send ahead of its encoder: this bounds memory by the number of readers.
 _BATCHES_AHEAD = 2
 
 
 class About(NamedTuple):
-    """What a worker says of itself; `problem` is "" where it can work."""
+    """A worker's machine and versions; `problem` is "" if it can work."""
 
     node: str
     version: str
@@ -42,13 +42,13 @@ class About(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Stands for a message: the reader of a file is gone."""
+    """Sent in place of a message: the reading worker of a file died."""
 
     why: str
 
 
 def reason(error: Exception) -> str:
-    """Why Ray has no result, in one line: the death of a worker, or what its code raised."""
+    """Why Ray has no result, in one line: the worker's death, or the exception that its code raised."""
     cause = getattr(error, "cause", None)
     return (
         type(error).__name__ if cause is None else f"{type(cause).__name__}: {' '.join(str(cause).split())}"
@@ -56,16 +56,16 @@ def reason(error: Exception) -> str:
 
 
 def about(problem: str = "") -> About:
-    """What this process is."""
+    """This process as `About`."""
     node = f"{socket.gethostname()} (process {os.getpid()})"
     return About(node, whenabouts.__version__, platform.python_version(), problem)
 
 
 @dataclass(frozen=True, slots=True)
 class ShippedRun:
-    """A stream as a run makes it, without its encoder and reader: workers open these by name.
+    """A stream's run without its models, which each worker opens by name.
 
-    The fingerprints are those of the driver, "" where it has none.
+    `encoder` and `reader` are the fingerprints of the driver's models, "" if it has none.
     """
 
     run: StreamRun
@@ -74,13 +74,13 @@ class ShippedRun:
 
     @classmethod
     def of(cls, run: StreamRun) -> ShippedRun:
-        """What is sent of a run."""
+        """A run ready to send to workers."""
         encoder = "" if run.encoder is None else str(run.encoder.fingerprint)
         reader = "" if run.reader is None else str(run.reader.fingerprint)
         return cls(replace(run, encoder=None, reader=None), encoder, reader)
 
     def opened(self, encoders: dict[str, Any]) -> StreamRun:
-        """The run with its models. Raises WhenaboutsError where they are not here, or are others."""
+        """The run with this machine's models. Raises WhenaboutsError if one is absent or differs."""
         run, encoder, reader = self.run, None, None
         if self.encoder:
             if self.encoder not in encoders:
@@ -96,8 +96,8 @@ class ShippedRun:
 def _check_same(what: str, expected: str, actual: str) -> None:
     if expected != actual:
         raise WhenaboutsError(
-            f"{what} is another model here ({actual}) than where the run was started ({expected}); "
-            "copy the same files to all machines"
+            f"{what} differs here ({actual}) from the model where the run was started ({expected}); "
+            "copy the same model files to all machines"
         )
 
 
@@ -109,16 +109,16 @@ class ReadingWorker:
         self._pool = ReaderPool(read_file, 1)
 
     def about(self) -> About:
-        """What this worker is."""
+        """This worker's machine and versions."""
         return about()
 
     def read(self, task: ReadTask) -> Iterator[Message]:
         """The messages of one file, as a reader process sends them."""
-        status = _seen(task)
+        status = _status(task)
         if isinstance(status, Failed):
             yield status
             return
-        # The number of a device is each machine's own, so a file is told from others by what is seen here.
+        # Device numbers differ between machines, so the file's identity is the one of this machine.
         here = replace(task, identity=(status.st_dev, status.st_ino), threads=1)
         is_whole = False
         try:
@@ -126,12 +126,12 @@ class ReadingWorker:
                 is_whole = not isinstance(message, Part)
                 yield message
         finally:
-            if not is_whole:  # nobody wants the rest: the process that still reads must not speak later
+            if not is_whole:  # the caller stopped early: end the process, or its messages reach the next file
                 self._pool.__exit__()
 
 
-def _seen(task: ReadTask) -> os.stat_result | Failed:
-    """What this machine says of a file, or that it does not see the one that was planned."""
+def _status(task: ReadTask) -> os.stat_result | Failed:
+    """A file's status on this machine; Failed if it is absent here or has another size than planned."""
     try:
         status = task.path.stat()
         if not task.size or status.st_size == task.size:
@@ -140,26 +140,26 @@ def _seen(task: ReadTask) -> os.stat_result | Failed:
     except OSError as error:
         why = error.strerror or str(error)
     refusal = (
-        f"{printable(task.path)}: the node {about().node} does not see the file as it was planned ({why}); "
+        f"{printable(task.path)}: the node {about().node} sees no such file, or another one ({why}); "
         "give paths that all machines of the cluster see, and run the same command again"
     )
     return Failed(task.number, refusal, again=True)
 
 
 class EncodingWorker:
-    """Encodes what reading workers read; several files at once, one batch at a time.
+    """Encodes the frames and sound of several files at once, one batch at a time.
 
-    It recognises the speech of one file at a time meanwhile, with a model ("": none).
+    Meanwhile it recognises the speech of one file at a time, with the model `speech` ("": none).
     """
 
     def __init__(self, streams: list[ShippedRun], environment: dict[str, str], speech: str) -> None:
         os.environ.update(environment)
         self._streams, self._speech = streams, speech
         self._encoder = FileEncoder([])
-        self._lock, self._hearing = threading.Lock(), threading.Lock()
+        self._lock, self._speech_lock = threading.Lock(), threading.Lock()
 
     def about(self) -> About:
-        """What this worker is; its models are opened."""
+        """Open this worker's models, and return its machine and versions."""
         encoders: dict[str, Any] = {}
         try:
             self._encoder = FileEncoder([shipped.opened(encoders) for shipped in self._streams])
@@ -170,7 +170,7 @@ class EncodingWorker:
         return about()
 
     def read(self, work: Work, reader: Any) -> Iterator[Message | Lost]:
-        """Have a file read; frames and sound stay here, all else is told."""
+        """Have `reader` read a file. Frames and sound are encoded here; other messages are passed on."""
         import ray
 
         ahead = {"num_returns": "streaming", "_generator_backpressure_num_objects": _BATCHES_AHEAD}
@@ -197,17 +197,17 @@ class EncodingWorker:
         return None
 
     def speech(self, work: Work, task: SpeechTask) -> Iterator[Message]:
-        """The speech of a file, as `Executor.speech` says."""
+        """Messages of speech recognition for one file, as for `Executor.speech`."""
         number = work.task.number
         messages: SimpleQueue[Message | None] = SimpleQueue()
 
-        def hear() -> None:
+        def recognise() -> None:
             try:
-                seen = _seen(work.task)
-                if isinstance(seen, Failed):
-                    messages.put(seen)
+                status = _status(work.task)
+                if isinstance(status, Failed):
+                    messages.put(status)
                     return
-                with self._hearing:
+                with self._speech_lock:
                     track = recognised(transcribe, work, task, lambda now: messages.put(Part(number, now)))
                 messages.put(Part(number, track))
             except Exception as error:
@@ -215,12 +215,12 @@ class EncodingWorker:
             finally:
                 messages.put(None)
 
-        threading.Thread(target=hear, daemon=True).start()
+        threading.Thread(target=recognise, daemon=True).start()
         while (message := messages.get()) is not None:
             yield message
 
     def clips(self, work: Work, video: ReadVideo) -> Message:
-        """The clips of a file that was read here."""
+        """The clips of a file whose frames and sound this worker encoded."""
         try:
             with self._lock:
                 return Part(work.task.number, Clips(self._encoder.clips(work, video)))

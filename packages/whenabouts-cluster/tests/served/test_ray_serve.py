@@ -33,7 +33,7 @@ def test_settings_that_cannot_be_kept_are_refused() -> None:
         Deployment("a.corpus", replicas=0)
     with pytest.raises(UsageError, match="--autoscale 4-2"):
         Deployment("a.corpus", least=4, most=2)
-    with pytest.raises(UsageError, match=r"replica: no setting of a deployment; there is .*replicas"):
+    with pytest.raises(UsageError, match=r"replica: not a setting of a deployment; accepted: .*replicas"):
         Deployment.of({"corpus": "a.corpus", "replica": 2})
     with pytest.raises(UsageError, match="can be reached from other machines"):
         Deployment("a.corpus", host="0.0.0.0").settings("")

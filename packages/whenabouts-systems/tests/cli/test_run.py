@@ -330,17 +330,17 @@ def test_what_is_there_stays_where_a_run_fails(features: Path, checkpoint: Path,
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        (("--split", "train"), "names no judgements for train; there are those of validation, test"),
+        (("--split", "train"), "names no judgements for train, only for validation, test"),
         (("--max-clips", "many"), "--max-clips 'many': accepted: a number, or none"),
         (("--min-clips", "0"), "min_clips is 0"),
-        (("--device", "cuda:99"), "device 'cuda:99' is not here"),
+        (("--device", "cuda:99"), "device 'cuda:99' is not available"),
         (("--format", "wav"), "--format 'wav': accepted: jsonl"),
         (("--retriever", "nowhere"), "nowhere"),
         (("--video-weight", "nan"), "--video-weight nan: accepted: a number from 0 to 1,000,000"),
         (("--video-weight", "inf"), "--video-weight inf: accepted: a number"),
         (("--video-weight", "-1"), "--video-weight -1: accepted: a number"),
         (("--segments", "1.9"), "segments of 1.9 s are shorter than the clips of xml (2 s)"),
-        (("--segments", "1e9"), "xml has places for"),
+        (("--segments", "1e9"), "xml takes at most 100"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
@@ -534,7 +534,7 @@ def test_confidence_is_told_only_where_it_was_measured(
         called(*asked, "--max-clips", "2")
     with pytest.raises(UsageError, match="not with a retriever"):
         called(*asked, "--retriever", str(checkpoint))
-    with pytest.raises(UsageError, match="not of SVMR"):
+    with pytest.raises(UsageError, match="not for SVMR"):
         called(*asked, "--task", "svmr")
     with pytest.raises(UsageError, match="format tvr has no place for it"):
         called(*asked, "--format", "tvr")

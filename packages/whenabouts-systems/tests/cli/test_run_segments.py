@@ -74,7 +74,7 @@ def test_a_system_alone_chooses_its_own_segments_for_all_tasks(features: Path, t
         (("--segments", "0"), "segments: seconds is 0.0; accepted: a number above 0"),
         (("--segments", "4", "--on-disk", "kept"), "--on-disk is for whole videos"),
         (("--segments", "4", "--confidence"), "--confidence is for whole videos"),
-        (("--segments", "4", "--retriever", "RUN"), "run.jsonl ranks videos; a trained retriever chooses"),
+        (("--segments", "4", "--retriever", "RUN"), "run.jsonl ranks only videos; give a trained retriever"),
     ],
 )
 def test_what_does_not_go_with_segments_is_told(

@@ -257,7 +257,7 @@ def test_roles_the_wrong_way_round_are_told(ran: Called, place: Path, tmp_path: 
             write_lists(Path(retriever), hero_lists())
         first = folder / retriever
         with pytest.raises(
-            UsageError, match=r"prem_retriever\) finds no moments in the videos that .* chooses"
+            UsageError, match=r"prem_retriever\) cannot find moments in the videos that .* chooses"
         ):
             ran("--localizer", folder / "prem_retriever", "--retriever", first)
     assert not (tmp_path / "out.jsonl").exists()
@@ -390,7 +390,7 @@ def test_repeated_videos_and_scores_out_of_order_are_told_and_the_scores_count(
     assert set(found["q1"]) == {"v4", "v2"}
     said = " ".join(caplog.messages)
     assert "the scores of 1 queries contradict the order of their lists" in said
-    assert "1 times a video comes again in a list; its best score counts" in said
+    assert "1 times a video is repeated in a list; its best score counts" in said
 
 
 @pytest.mark.parametrize(
@@ -460,7 +460,7 @@ def test_a_localizer_that_reads_another_stream_than_there_is_is_refused(place: P
 def test_a_retriever_must_choose_videos_and_read_the_same_queries(
     ran: Called, place: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match=r"conquer \(conquer\) chooses no videos; name a retriever"):
+    with pytest.raises(UsageError, match=r"conquer \(conquer\) cannot choose videos; name a retriever"):
         ran("--localizer", place / "conquer", "--retriever", place / "conquer")
 
 

@@ -130,7 +130,7 @@ def test_options_reach_the_experiment(features: Path, tmp_path: Path, capsys: An
     assert f'folder = "{moved}"' in resolved
     about = json.loads((tmp_path / "run" / "run.json").read_text())
     assert about["machine"]["device"] == "cpu, bf16"
-    with pytest.raises(UsageError, match="none: is no folder; give the folder of the annotations"):
+    with pytest.raises(UsageError, match="none: not a folder; give the folder of the annotations"):
         ran(features, "--out", str(tmp_path / "x"), "--data", "none")
 
 
@@ -144,10 +144,10 @@ def test_options_reach_the_experiment(features: Path, tmp_path: Path, capsys: An
         (["--set", "model.heads=3"], r"tiny\.toml \[model\]: .*hidden = 8 is no multiple of heads = 3"),
         (["--set", "data.train=none.jsonl"], r"none\.jsonl: cannot be read"),
         (["--set", "features.query=none.h5"], r"none\.h5"),
-        (["--set", "model.query_width=9"], r"tiny\.toml \[model\] query_width is 9; .* say 4: leave it out"),
+        (["--set", "model.query_width=9"], r"tiny\.toml \[model\] query_width is 9, .* say 4; leave it out"),
         (["--set", "features.streams.vision=query.h5"], r"query\.h5.*'?v0'?"),
         (["--resume"], "no training here to resume"),
-        (["--device", "tpu9"], "device 'tpu9' is not here"),
+        (["--device", "tpu9"], "device 'tpu9' is not available"),
     ],
 )
 def test_what_is_wrong_is_one_line_before_anything_is_written(
@@ -178,7 +178,8 @@ def test_stages_are_told_one_after_the_other(staged: Path, tmp_path: Path, capsy
     assert begun == [
         "stage tiny (1 of 2)",
         "stage second (2 of 2)",
-        f"negatives   1 for each query and epoch, of the first 100 videos that {tmp_path}/run/tiny lists",
+        "negatives   1 for each query and epoch, of the first 100 videos in the lists of "
+        f"{tmp_path}/run/tiny",
     ]
     assert [line for line in told.out.splitlines() if line.startswith("stage")] == [
         "stage tiny",
@@ -214,7 +215,7 @@ def test_a_wrong_stage_is_one_line_before_anything_is_written(staged: Path, tmp_
         (["--set", "thrd.training.epochs=1"], "there is no 'thrd'"),
         (["--set", "second.model.heads=3"], "no multiple of heads = 3"),
         (["--resume"], "no training here to resume"),
-        (["--data", "none"], "none: is no folder"),
+        (["--data", "none"], "none: not a folder"),
     ):
         with pytest.raises(WhenaboutsError, match=message) as raised:
             ran(staged, "--out", str(tmp_path / "run"), *options, file="both.toml")

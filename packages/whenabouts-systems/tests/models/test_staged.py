@@ -68,11 +68,11 @@ def test_any_other_place_is_a_localizer_by_itself(folder: Path) -> None:
 def test_a_name_that_leaves_the_folder_is_refused(folder: Path, name: str, key: str) -> None:
     told = {"format": 1, "retriever": "first", "localizer": "second", key: name}
     (folder / "system.json").write_text(json.dumps(told))
-    with pytest.raises(FormatError, match=rf"system\.json: {key}: names no folder in this one"):
+    with pytest.raises(FormatError, match=rf"system\.json: {key}: names no subfolder"):
         read_stages(folder)
     names = {"retriever": "first", "localizer": "second", key: name}
     (folder / "system.json").unlink()
-    with pytest.raises(FormatError, match=f"{key}: names no folder"):
+    with pytest.raises(FormatError, match=f"{key}: names no subfolder"):
         write_stages(folder, **names)
     assert not is_staged(folder)
 
@@ -80,7 +80,7 @@ def test_a_name_that_leaves_the_folder_is_refused(folder: Path, name: str, key: 
 @pytest.mark.parametrize("value", [None, 3, ["second"], {"place": "second"}])
 def test_a_localizer_is_a_name(folder: Path, value: Any) -> None:
     (folder / "system.json").write_text(json.dumps({"format": 1, "localizer": value}))
-    with pytest.raises(FormatError, match="localizer: names no folder in this one"):
+    with pytest.raises(FormatError, match="localizer: names no subfolder"):
         read_stages(folder)
 
 

@@ -336,7 +336,7 @@ def test_the_three_files_are_pushed_to_a_hub(trained: Trained, monkeypatch: pyte
     assert set(uploaded[1]) == {"model.safetensors", "config.json", "README.md"}
     with pytest.raises(UsageError, match="'xml': a hub's repository is named owner/name"):
         trained.push_to_hub("xml")
-    with pytest.raises(WhenaboutsError, match=r"no/space: the hub did not take it: the hub is full$"):
+    with pytest.raises(WhenaboutsError, match=r"no/space: the hub refused the upload: the hub is full$"):
         trained.push_to_hub("no/space")
 
 

@@ -155,7 +155,7 @@ def test_too_few_queries_cannot_say_what_chance_scores(toy: Callable[..., Any]) 
     one = system(toy)
     some = {name: JUDGED[name] for name in ("q0", "q1", "q2")}
     split = ToySplit(one, judgements(some, {}, {name: POOLS[name] for name in some}))
-    with pytest.raises(UsageError, match="has 3 queries of different words"):
+    with pytest.raises(UsageError, match="has 3 queries with different words"):
         measure_answerability(one, split, iou=IOU)
     with pytest.raises(UsageError, match="2 unrelated queries found anything"):
         Background.of([1.0, 2.0, float("-inf"), float("nan")])
@@ -211,7 +211,7 @@ def test_a_localizer_with_a_chooser_is_tried_as_the_system_that_is_both(
 
 def test_a_chooser_of_other_videos_is_refused(toy: Callable[..., Any]) -> None:
     localizer, other = system(toy, "localizer"), toy("retriever", queries=QUERIES, videos=12)
-    with pytest.raises(UsageError, match="do not have the same videos"):
+    with pytest.raises(UsageError, match="have different videos"):
         measure_answerability(
             localizer, split_of(localizer), iou=IOU, retriever=SplitSystem.encoded(other, split_of(other))
         )
@@ -222,7 +222,7 @@ def test_the_best_moment_of_every_video_is_that_of_plain_loops(
     toy: Callable[..., Any], copies: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A silent video of a pool has none."""
-    monkeypatch.setattr(localize, "_COPIES", {"cpu": copies})
+    monkeypatch.setattr(localize, "_COPY_BYTES", {"cpu": copies})
     one = system(toy)
     split = split_of(one)
     encoded = SplitSystem.encoded(one, split)

@@ -83,7 +83,7 @@ def test_a_higher_number_never_has_a_lower_probability(pairs: list[tuple[int, bo
     if right.all() or not right.any():
         with pytest.raises(
             UsageError,
-            match=r"first answers that are right: (all|none) of \d+; .* at least one that is right",
+            match=r"first answers that are right: (all|none) of \d+; .* at least one right",
         ):
             fit(method, raw, right)
         return

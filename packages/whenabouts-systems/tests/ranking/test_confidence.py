@@ -15,7 +15,7 @@ from whenabouts.intake.files import FormatError
 from whenabouts.types import UsageError
 from whenabouts_bench.harness.rejection import auroc
 from whenabouts_systems.ranking.answerability import Answerability
-from whenabouts_systems.ranking.calibration import ENOUGH_TO_BEND, TrainedReport, calibrated
+from whenabouts_systems.ranking.calibration import ENOUGH_FOR_ISOTONIC, TrainedReport, calibrated
 from whenabouts_systems.ranking.confidence import FILE, Background, confidence_of, load_confidence
 
 
@@ -87,7 +87,7 @@ def test_an_answer_is_judged_by_what_was_fitted_to_other_videos() -> None:
 
 
 def test_the_curve_bends_where_there_are_enough_answers() -> None:
-    few, many = report(made_up(ENOUGH_TO_BEND // 4)), report(made_up(ENOUGH_TO_BEND // 2))
+    few, many = report(made_up(ENOUGH_FOR_ISOTONIC // 4)), report(made_up(ENOUGH_FOR_ISOTONIC // 2))
     assert few.confidence.calibrator.to_json()["method"] == "temperature"
     assert many.confidence.calibrator.to_json()["method"] == "isotonic"
 
@@ -151,13 +151,16 @@ def test_the_calibration_of_another_checkpoint_is_refused(tmp_path: Path) -> Non
         ({"format": 2}, "is of format 2"),
         ({"definition": "guess"}, "definition 'guess'"),
         ({"calibrator": {"method": "oracle"}}, "method 'oracle'"),
-        ({"calibrator": None}, "is no calibration"),
-        ({"unrelated": [1, 2]}, "unrelated sentences are text"),
-        ({"thresholds": {}}, r"is no calibration \('match_at' is missing\).*calibrate --checkpoint.*again"),
+        ({"calibrator": None}, "is not a calibration"),
+        ({"unrelated": [1, 2]}, "unrelated sentences must be text"),
+        (
+            {"thresholds": {}},
+            r"is not a calibration \('match_at' is missing\).*calibrate --checkpoint.*again",
+        ),
         ({"thresholds": {"match_at": 0.2, "no_match_below": 0.4}}, "no match below 0.4, a match at 0.2; acc"),
         ({"thresholds": {"match_at": 20, "no_match_below": 0.4}}, "a match at 20; accepted: shares from 0"),
         ({"iou": 0}, "iou 0; accepted: above 0, at most 1"),
-        ({"about": {}}, "about says no split on which it was measured"),
+        ({"about": {}}, "about names no split on which it was measured"),
     ],
 )
 def test_a_file_that_is_no_calibration_is_refused(

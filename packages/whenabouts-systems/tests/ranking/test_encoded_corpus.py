@@ -141,7 +141,7 @@ def test_an_interrupted_encoding_leaves_no_folder_and_keeps_the_one_before(
 def test_a_folder_of_something_else_is_never_replaced(toy: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
-    with pytest.raises(UsageError, match="mine: is there and holds no encoded corpus"):
+    with pytest.raises(UsageError, match="mine: exists and is not the folder of an encoded corpus"):
         toy().corpus(folder=tmp_path / "mine")
     assert (tmp_path / "mine" / "letter.txt").read_text() == "dear"
 

@@ -109,7 +109,7 @@ def test_a_corpus_without_words_is_refused(hero: Trained, tmp_path: Path) -> Non
     corpus = Corpus(tmp_path / "corpus", create=True)
     with pytest.raises(UsageError, match="has no words; index files with subtitles"):
         corpus.export_sentences(tmp_path / "said.jsonl")
-    with pytest.raises(UsageError, match="has no words, and the system reads what is said"):
+    with pytest.raises(UsageError, match="has no speech, which the system reads"):
         transcript_of(corpus.store, hero.inputs)
 
 

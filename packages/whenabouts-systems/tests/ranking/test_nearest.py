@@ -108,7 +108,7 @@ def test_what_has_no_words_is_found_though_all_that_has_is_nearer_by_its_picture
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(indexed_corpus, "NEAREST_KEYS", 4)
-    monkeypatch.setattr(indexed_corpus, "_MOST_KEYS", 4)
+    monkeypatch.setattr(indexed_corpus, "_MAX_KEYS", 4)
     asked = vectors_of(Table({"seen": [], "said": []}))
 
     def key(stream: str, product: float) -> NDArray[np.float32]:

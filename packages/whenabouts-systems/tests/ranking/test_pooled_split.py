@@ -67,7 +67,7 @@ def test_a_pool_with_an_unknown_video_is_refused(split: ToySplit) -> None:
 
 def test_a_query_without_a_positive_is_refused(split: ToySplit) -> None:
     pools = judgements({**OWN, "8": []}, WORDS, {"8": ["v01", "v02"]}, "pools.json")
-    with pytest.raises(UsageError, match=r"pools\.json: query '8' has a pool and no positive"):
+    with pytest.raises(UsageError, match=r"pools\.json: query '8' has a pool but no positive"):
         pooled_split(split, pools)
 
 

@@ -42,8 +42,8 @@ def test_a_pool_is_answered_as_by_plain_loops(
 ) -> None:
     """Also where few spans are looked at, at first and together."""
     monkeypatch.setattr(rank, "_SPANS_HELD", spans)
-    monkeypatch.setattr(rank, "_LEAST_SPANS", spans // 20)
-    monkeypatch.setattr(rank, "_SPANS_A_MOMENT", 1)
+    monkeypatch.setattr(rank, "_MIN_SPANS", spans // 20)
+    monkeypatch.setattr(rank, "_SPANS_PER_MOMENT", 1)
     one = toy(kind)
     found = answers(one, one.corpus(batch_videos=3), ("VCMR",), pools=POOLS, decoding=HOW)["VCMR"]
     for query, name in enumerate(one.query_ids):
@@ -152,5 +152,5 @@ def test_a_run_without_a_query_or_with_a_foreign_video_is_refused(toy: Callable[
 
 def test_moments_in_given_videos_choose_no_videos() -> None:
     lists = MemoryRun.from_run({"q": [ScoredMoment(Moment("v", 0, 1), 1.0)]}).lists["VCMR"]
-    with pytest.raises(UsageError, match="ranks moments in given videos alone"):
+    with pytest.raises(UsageError, match="ranks only moments in given videos"):
         RankedVideos.of(MemoryRun("given", {"SVMR": lists}))

@@ -99,8 +99,8 @@ def test_batches_blocks_and_copies_do_not_change_an_answer(
         (encoded_corpus, "_ENCODED_TOGETHER", 3),
         (candidates, "_QUERIES", 2),
         (candidates, "_VIDEOS", 1),
-        (localize, "_TOGETHER", 1),
-        (localize, "_COPIES", {"cpu": 1}),
+        (localize, "_PAIRS_TOGETHER", 1),
+        (localize, "_COPY_BYTES", {"cpu": 1}),
         (localize, "_POPULAR", 100),
         (localize, "_POPULAR", 1),
     ):
@@ -187,7 +187,7 @@ def test_another_system_chooses_the_videos(toy: Callable[..., Any]) -> None:
 
 def test_a_retriever_of_other_videos_is_refused(toy: Callable[..., Any]) -> None:
     one, other = toy("localizer"), toy("retriever", videos=5)
-    with pytest.raises(UsageError, match="the retriever knows 5 videos and the localizer 13"):
+    with pytest.raises(UsageError, match="the retriever has 5 videos and the localizer 13"):
         Ranker(one, one.corpus(), retriever=Ranker(other, other.corpus()))
 
 
@@ -259,7 +259,7 @@ def test_ranking_draws_no_gradients_and_leaves_the_system_in_training(toy: Calla
 def test_the_number_of_threads_is_what_it_was(
     toy: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, small: int
 ) -> None:
-    monkeypatch.setattr(localize, "_SMALL", small)
+    monkeypatch.setattr(localize, "_SMALL_BYTES", small)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     one, seen = toy(), set()

@@ -50,7 +50,7 @@ def test_a_video_twice_counts_once_with_its_best_score_and_is_told(tmp_path: Pat
     assert run.lists["q"][0] == ("b", "a", "c")
     assert run.lists["q"][1].tolist() == [3.0, 2.5, 0.5]
     assert [message.split(": ", 1)[1] for message in caplog.messages] == [
-        "2 times a video comes again in a list; its best score counts"
+        "2 times a video is repeated in a list; its best score counts"
     ]
 
 

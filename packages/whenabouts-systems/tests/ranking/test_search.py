@@ -297,7 +297,7 @@ def test_a_checkpoint_of_another_encoder_is_refused_and_both_are_named(corpus: C
     ):
         corpus.search(QUERY, model=small_xml(streams={"subtitle": other}))
     query = StreamInput(WIDTH, True, Letters.name, f"letters weights={'c' * 64}:tokens")
-    with pytest.raises(EncoderMismatch, match=r"queries of another encoder: trained on letters-16 .*c{12}"):
+    with pytest.raises(EncoderMismatch, match=r"another query encoder: trained on letters-16 .*c{12}"):
         corpus.search(QUERY, model=small_xml(query=query))
     assert not known_systems(corpus.store)
 
@@ -324,7 +324,7 @@ def test_queries_of_an_unnamed_encoder_take_one_of_the_corpus_that_fits(corpus: 
     assert found.notes[0].endswith("does not say which encoder it was trained with; taken for letters-16")
     wide = small_xml(query=StreamInput(WIDTH + 1))
     with pytest.raises(
-        EncoderMismatch, match=r"17 values .*here are letters-16 \(16\).*--encoder query=NAME"
+        EncoderMismatch, match=r"17 values .*available are letters-16 \(16\).*--encoder query=NAME"
     ):
         corpus.search(QUERY, model=wide)
 
@@ -338,7 +338,7 @@ def test_an_encoder_of_queries_that_has_moved_is_known_by_its_weights(corpus: Co
 
 def test_one_encoder_by_two_names_is_imported_by_that_of_the_corpus(corpus: Corpus) -> None:
     named = small_xml(streams={"subtitle": StreamInput(WIDTH, True, "other")})
-    with pytest.raises(EncoderMismatch, match="import the checkpoint with --encoder subtitle=letters-16"):
+    with pytest.raises(EncoderMismatch, match="import with --encoder subtitle=letters-16"):
         corpus.search(QUERY, model=named)
 
 
@@ -566,7 +566,7 @@ def test_too_few_sentences_tell_no_confidence_and_say_so(corpus: Corpus, run: Pa
     calibrate(run, unrelated=UNRELATED[:3])
     found = corpus.search(QUERY, 3, model=run)
     assert {one.confidence for one in found.moments} == {None}
-    assert any(note.startswith("no confidence: 3 unrelated queries") for note in found.notes)
+    assert any(note.startswith("no confidence: only 3 unrelated queries") for note in found.notes)
     assert found.answer == "unsure"
 
 

@@ -293,8 +293,8 @@ def test_a_sentence_in_an_hour_is_found_at_its_seconds_and_without_segments_at_t
     assert not [note for note in by_segments.notes if "--segments" in note]
     (note,) = [note for note in whole.notes if "--segments" in note]
     assert note == (
-        "2 of 2 videos are long for matcher, which reads them as 100 clips, of up to 36 s each; "
-        "--segments 4 looks into them in clips of 2 s"
+        "2 of 2 videos are long for matcher, which reads each as 100 clips of up to 36 s; "
+        "--segments 4 searches them in clips of 2 s"
     )
 
 
@@ -302,7 +302,7 @@ def test_of_a_system_that_cuts_videos_off_it_is_told_where(hours: Path, tmp_path
     corpus = Corpus(shutil.copytree(hours, tmp_path / "my.corpus"), encoders=[Letters()])
     whole = corpus.search(QUERY, 1, model=matcher(long_videos="cut"))
     (note,) = [note for note in whole.notes if "--segments" in note]
-    assert note == ("2 of 2 videos are read by matcher up to 200 s only; --segments 4 looks into all of them")
+    assert note == ("2 of 2 videos are longer than the 200 s that matcher reads; --segments 4 reads all")
     first = corpus.resolve("first.vtt").video_id
     found = corpus.search(QUERY, 1, model=matcher(long_videos="cut"), segments=4)
     assert spans_of(found) == [(first, 2400.0, 2404.0)]
@@ -474,7 +474,7 @@ def test_confidence_of_whole_videos_is_not_told_of_segments(corpus: Corpus, run:
         (float("nan"), "segments of nan seconds: give a number above 0"),
         (float("inf"), "segments of inf seconds: give a number above 0"),
         (1.5, r"segments of 1\.5 s are shorter than the clips of run \(2 s\); give 2 or more"),
-        (300.0, "segments of 300 s are 150 clips of 2 s, and run has places for 100; give 200 or less"),
+        (300.0, "segments of 300 s are 150 clips of 2 s, but run takes at most 100; give 200 or less"),
     ],
 )
 def test_segments_of_a_length_that_does_not_fit_are_refused(
@@ -487,7 +487,7 @@ def test_segments_of_a_length_that_does_not_fit_are_refused(
 
 def test_systems_that_choose_no_segments_are_refused(corpus: Corpus) -> None:
     pairs = Trained("pairs", Pairs(), inputs(), Decoding(max_clips=3))
-    with pytest.raises(UsageError, match=r"pairs \(pairs\) chooses no videos, and so no segments; name a"):
+    with pytest.raises(UsageError, match=r"pairs \(pairs\) cannot choose videos or segments; name a"):
         corpus.search(QUERY, model=pairs, segments=4)
     with pytest.raises(UsageError, match="segments are for a trained system; also name that"):
         corpus.search(QUERY, segments=4)
@@ -500,7 +500,7 @@ def test_systems_that_choose_no_segments_are_refused(corpus: Corpus) -> None:
             return products.amax(-1)
 
     looks = Trained("looks", Looks(), inputs(), Decoding(max_clips=3))
-    with pytest.raises(UsageError, match=r"looks \(looks\) keeps no keys by which segments could be found"):
+    with pytest.raises(UsageError, match=r"looks \(looks\) has no keys to find segments by"):
         corpus.search(QUERY, model=looks, segments=4)
     assert not known_systems(corpus.store)
 

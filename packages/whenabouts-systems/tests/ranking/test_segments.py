@@ -379,7 +379,7 @@ def test_moments_come_best_first_whatever_is_asked_together(
     reels: Any, monkeypatch: pytest.MonkeyPatch, together: int
 ) -> None:
     monkeypatch.setattr(ranker, "_QUERIES_BY_SEGMENTS", together)
-    monkeypatch.setattr(rank, "_READ", max(1, together // 2))
+    monkeypatch.setattr(rank, "_QUERIES_TOGETHER", max(1, together // 2))
     one = reels(seed=6)
     found = _all(Ranker.by_segments((one, one), (one, one), PLAIN), one, "VCMR")
     proposals = segments_of(one, PLAIN).proposals(one.model, _asked(one))
@@ -556,13 +556,13 @@ def test_a_moment_is_answered_once_also_where_nothing_is_suppressed() -> None:
 
 def test_systems_that_cannot_do_their_part_are_told(reels: Any) -> None:
     one, chooser, finder = reels(), reels("retriever"), reels("localizer")
-    with pytest.raises(UsageError, match="chooses no videos, and so no segments"):
+    with pytest.raises(UsageError, match="cannot choose videos or segments"):
         Ranker.by_segments((finder, finder), (one, one), PLAIN)
     with pytest.raises(UsageError, match=r"does not find moments in them; .* name a localizer"):
         nothing = Proposals(np.zeros(6, np.int64), *(np.zeros(0, int) for _ in range(4)))
         rank_proposals(chooser, chooser, _asked(chooser), nothing, chooser.decoding, 3.0, nms=None)
     with pytest.raises(UsageError, match="toy finds no moments and cannot answer VCMR"):
         _all(Ranker.by_segments((one, one), (chooser, chooser), PLAIN), one, "VCMR")
-    with pytest.raises(UsageError, match="knows 4 videos and the localizer 3, and they are not the same"):
+    with pytest.raises(UsageError, match="has 4 videos and the localizer 3, and they are not the same"):
         fewer = reels(lengths=(7, 1, 12))
         Ranker.by_segments((one, one), (fewer, fewer), PLAIN)

@@ -164,7 +164,7 @@ def test_both_systems_encodings_are_stored_and_followed(corpus: Corpus, run: Pat
 
 
 def test_a_retriever_finds_no_moments_for_another(corpus: Corpus) -> None:
-    with pytest.raises(UsageError, match=r"prem_retriever\) finds no moments .* name a localizer"):
+    with pytest.raises(UsageError, match=r"prem_retriever\) cannot find moments .* name a localizer"):
         corpus.search(QUERY, model=small_retriever(), retriever=small_xml())
     with pytest.raises(UsageError, match="a retriever chooses videos for a trained system"):
         corpus.search(QUERY, retriever=small_retriever())
@@ -184,7 +184,7 @@ def test_a_stage_that_reads_a_stream_which_the_corpus_lacks_is_refused(corpus: C
 
 def test_streams_that_no_corpus_can_have_are_to_be_called_otherwise(corpus: Corpus) -> None:
     named = replace(small_retriever(), inputs=inputs(streams={"sub": StreamInput(WIDTH, True, Letters.name)}))
-    with pytest.raises(UsageError, match=r"lacks sub; streams must be called as in the corpus: .* subtitle"):
+    with pytest.raises(UsageError, match=r"lacks sub; .*streams must have the corpus's names: .* subtitle"):
         corpus.search(QUERY, model=small_localizer(), retriever=named)
 
 
@@ -225,7 +225,7 @@ def test_a_localizer_calibrated_by_itself_is_not_sure_where_another_search_score
     calibration(small_localizer().fingerprint).save(alone)
     found = corpus.search(QUERY, 3, model=alone)
     assert found.moments and {one.confidence for one in found.moments} == {None}
-    assert any("alone was calibrated by itself, and here the untrained" in note for note in found.notes)
+    assert any("alone was calibrated alone, but here the untrained" in note for note in found.notes)
 
 
 def test_a_pair_has_a_calibration_of_its_own(corpus: Corpus, run: Path) -> None:

@@ -123,7 +123,7 @@ def test_order_by_length_pads_less_and_still_mixes_batches() -> None:
 
 
 def test_a_batch_of_one_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"training\.batch_size is 1: one has no negatives"):
+    with pytest.raises(UsageError, match=r"training\.batch_size is 1: one example has no negatives"):
         epoch_batches(LENGTHS, 1, 0, 0, "random")
 
 

@@ -130,7 +130,7 @@ def test_moments_behind_the_clips_that_are_kept_are_no_examples(place: Path) -> 
         found = counts(material)
         assert len(material.split("train")) == len(QUERIES) - 1
     assert found["videos of more than 12 clips are cut at 12"] == 1
-    assert found["moments begin behind the clips that are kept and are no examples"] == 1
+    assert found["moments begin after their video's last clip and are skipped"] == 1
     assert found["queries have no positive among the videos"] == 1
 
 
@@ -168,7 +168,7 @@ def test_what_does_not_fit_into_memory_is_read_from_the_file(place: Path) -> Non
     for memory in (0, 4096):
         with ExperimentData.open(DATA, replace(FEATURES, memory_mb=memory), place) as material:
             examples = material.split("train")
-            assert bool(examples._streams["video"].gathered.items_held) == bool(memory)
+            assert bool(examples._streams["video"].cached.items_held) == bool(memory)
             found.append(examples.batch(np.arange(len(examples))))
     assert same(*found)
 
@@ -178,7 +178,7 @@ def test_what_lies_in_one_piece_is_mapped_and_not_copied(place: Path, name: str)
     write_store(place / "store", video_rows().items(), Fingerprint())
     settings = replace(FEATURES, streams={"video": name}, memory_mb=0)
     with ExperimentData.open(DATA, settings, place) as material:
-        rows = material.split("train")._streams["video"].gathered
+        rows = material.split("train")._streams["video"].cached
         assert rows.items_held == len(VIDEOS) and rows.bytes_held == 0
 
 
@@ -263,7 +263,7 @@ def test_the_similarity_of_a_ranked_set_is_the_weight(place: Path) -> None:
         found = counts(material)
     assert batch.weight is not None and batch.weight.tolist() == [1.0, 0.25]
     assert batch.positives.all(), "both videos answer the one query of the batch"
-    assert found["judgements of relevance 0 are no examples"] == 1
+    assert found["judgements of relevance 0 are skipped"] == 1
     assert found["queries have no positive among the videos"] == 1
 
 
@@ -292,12 +292,12 @@ def test_weights_that_a_training_set_does_not_have_are_refused(place: Path) -> N
     pseudo_pairs(place)
     refused(
         place,
-        "has similarities and no relevance but 1, and weights is 'relevance'; give weights = 'similarity'",
+        "weights is 'relevance', but every relevance is 1 and .* give weights = 'similarity'",
         data=DataSettings(train="ranked.json", weights="relevance"),
     )
     refused(
         place,
-        "7 judgements .of query 'q0', say. have no similarity, and weights is 'similarity'",
+        "weights is 'similarity', but 7 judgements, such as of query 'q0', have no similarity",
         data=replace(DATA, weights="similarity"),
     )
 
@@ -338,11 +338,11 @@ def test_odd_data_is_counted_and_told(place: Path) -> None:
         "moments end before they start": 1,
         "videos of more than 12 clips are pooled to 12": 1,
         "videos have one clip": 1,
-        "videos have fewer rows than clips; their last clips are left out": 1,
-        "videos have nothing in stream 'words' (zeros)": 5,
+        "videos have fewer rows than clips; their last clips are dropped": 1,
+        "videos have only zeros in stream 'words'": 5,
         "queries of more than 5 tokens are cut": 4,
-        "judgements without a usable moment are no examples": 1,
-        "moments begin after their video's end and are no examples": 1,
+        "judgements without a usable moment are skipped": 1,
+        "moments begin after their video's end and are skipped": 1,
         "moments end after their video and are cut there": 1,
         "queries have no positive among the videos": 2,
     }
@@ -364,11 +364,11 @@ def test_videos_of_which_nothing_is_read_are_counted_and_silent(place: Path) -> 
     words = {name: np.zeros((len(rows), 2)) if name in "bd" else rows[:, :2] for name, rows in videos.items()}
     del words["c"]
     write_hdf5(place / "words.h5", words)
-    told = "videos have nothing in any stream and are not found (scored only where they are given)"
+    told = "videos have only zeros in all streams and are never retrieved (scored only if given)"
     both = replace(FEATURES, streams={"video": "video.h5", "words": "words.h5"}, optional=("words",))
     with ExperimentData.open(DATA, both, place) as material:
         assert told not in counts(material)
-        assert counts(material)["videos have nothing in stream 'words' (zeros)"] == 3
+        assert counts(material)["videos have only zeros in stream 'words'"] == 3
     write_hdf5(place / "words.h5", words | {"c": np.zeros((1, 2))})
     alone = replace(FEATURES, streams={"words": "words.h5"})
     with ExperimentData.open(DATA, alone, place) as material:
@@ -390,7 +390,7 @@ def test_a_stream_that_no_video_has_is_zeros_and_counted(place: Path) -> None:
         examples = material.split("train")
         batch = examples.batch(np.arange(len(examples)))
         found = counts(material)
-    assert found["videos have nothing in stream 'words' (zeros)"] == len(examples.videos) == len(VIDEOS)
+    assert found["videos have only zeros in stream 'words'"] == len(examples.videos) == len(VIDEOS)
     assert batch.videos.streams["words"].shape[2] == 2
     assert not batch.videos.streams["words"].any() and batch.videos.streams["video"].any()
     config = config_of(
@@ -422,7 +422,7 @@ def test_queries_without_words_are_counted(place: Path) -> None:
     (place / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     with ExperimentData.open(DATA, FEATURES, place) as material:
         found = counts(material)
-    assert found["queries have no words in the annotations; their features are taken as they are"] == 2
+    assert found["queries have no text in the annotations; their features are used"] == 2
 
 
 def test_a_video_without_any_time_is_named_with_its_file_and_the_remedy(place: Path) -> None:
@@ -433,8 +433,8 @@ def test_a_video_without_any_time_is_named_with_its_file_and_the_remedy(place: P
     (place / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     refused(
         place,
-        r"train\.jsonl: the duration of 1 of 5 videos is 0, such as 'b'; expected seconds above 0; where "
-        "they are not known leave the duration out",
+        r"train\.jsonl: the duration of 1 of 5 videos is 0, such as 'b'; expected seconds above 0. If a "
+        "duration is unknown, leave it out",
     )
 
 
@@ -454,11 +454,11 @@ def test_missing_features_are_named(place: Path) -> None:
     videos, queries = video_rows(), query_rows()
     del videos["c"]
     write_hdf5(place / "video.h5", videos)
-    refused(place, r"video.h5: has no features of 1 of the 5 videos of train, such as 'c'; it holds 4 items")
+    refused(place, r"video.h5: has no features for 1 of the 5 videos of train, such as 'c'; it holds 4 items")
     write_hdf5(place / "video.h5", video_rows())
     del queries["q1"], queries["q4"]
     write_hdf5(place / "query.h5", queries)
-    refused(place, r"query.h5: has no features of 2 of the 7 queries of train, such as 'q1', 'q4'")
+    refused(place, r"query.h5: has no features for 2 of the 7 queries of train, such as 'q1', 'q4'")
 
 
 def test_a_row_of_another_width_is_named(place: Path) -> None:
@@ -511,7 +511,7 @@ def test_splits_may_have_feature_files_of_their_own(place: Path) -> None:
         assert material.splits == ("train", "test")
         assert len(material.split("test").videos) == 2
         assert material.inputs.streams["video"].encoder == "clip"
-    with pytest.raises(UsageError, match="names no 'validation'; it has train, test"):
+    with pytest.raises(UsageError, match="names no 'validation'; it names train, test"):
         material.split("validation")
 
 
@@ -544,14 +544,14 @@ def test_a_checkpoint_of_another_clip_length_is_refused(place: Path) -> None:
     settings = replace(FEATURES, streams={"video": "video_cl-2.h5"}, clip_seconds=None)
     with ExperimentData.open(DATA, settings, place) as material:
         inputs = replace(material.inputs, clip_seconds=3.0)
-    refused(place, "its clips are 2 s long; .* says 3 s", features=settings, inputs=inputs)
+    refused(place, "its clips are 2 s long, .* says 3 s", features=settings, inputs=inputs)
 
 
 def test_an_id_with_two_sentences_is_refused(place: Path) -> None:
     write_annotations(place / "test.jsonl", QUERIES[:2])
     text = (place / "test.jsonl").read_text().replace("sentence of q1", "another one")
     (place / "test.jsonl").write_text(text)
-    told = "query 'q1' is 'sentence of q1' in train and 'another one' in test; expected ids that differ"
+    told = "query 'q1' is 'sentence of q1' in train and 'another one' in test; give them different ids"
     refused(place, told, data=replace(DATA, test="test.jsonl"))
 
 
@@ -567,12 +567,12 @@ def test_an_id_that_comes_twice_in_a_file_is_left_out_and_counted(place: Path) -
 def test_clip_lengths_that_are_unknown_or_wrong_are_named(place: Path) -> None:
     refused(
         place,
-        "video.h5: how many seconds a row covers stands nowhere.*clip_seconds",
+        "video.h5: the files do not say how many seconds a row covers.*clip_seconds",
         features=replace(FEATURES, clip_seconds=None),
     )
     refused(
         place,
-        r"the middle one of 5 videos has 1 row for 2 clips.*is clip_seconds right",
+        r"the median of 5 videos has 1 row for 2 clips.*is clip_seconds right",
         features=replace(FEATURES, clip_seconds=1.0),
     )
     refused(
@@ -630,7 +630,7 @@ def test_settings_that_contradict_themselves_are_refused(make: Callable[[], Any]
 
 
 def test_folders_and_files_that_are_not_there_are_named(place: Path) -> None:
-    with pytest.raises(UsageError, match="nowhere: is no folder"):
+    with pytest.raises(UsageError, match="nowhere: not a folder"):
         ExperimentData.open(DATA, FEATURES, place / "nowhere")
     refused(place, r"missing.jsonl.*No such file", WhenaboutsError, data=DataSettings(train="missing.jsonl"))
     refused(place, r"\[data\] names no judgements for train or validation or test", data=DataSettings())
@@ -638,7 +638,7 @@ def test_folders_and_files_that_are_not_there_are_named(place: Path) -> None:
 
 def test_closing_gives_back_the_files(place: Path) -> None:
     with ExperimentData.open(DATA, FEATURES, place) as material:
-        source = material.split("train")._streams["video"].gathered.source
+        source = material.split("train")._streams["video"].cached.source
     with pytest.raises(UsageError, match="are closed"):
         source.get("a")
     with open_features(place / "video.h5") as again:

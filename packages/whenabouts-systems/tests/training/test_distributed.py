@@ -259,7 +259,7 @@ def test_what_one_process_alone_does_not_find_is_named_and_ends_all(shared_tiny:
     blind = _BLIND.replace("--out", "--features")
     done = train(shared_tiny, tmp_path / "run", script=blind)
     assert done.returncode != 0
-    assert "/nowhere/of/process/1: is no folder" in done.stderr
+    assert "/nowhere/of/process/1: not a folder" in done.stderr
     assert "another process of this training ended" in done.stderr
     assert not (tmp_path / "run").exists(), "nothing is left of a training that never began"
 
@@ -276,10 +276,10 @@ def test_a_folder_that_is_used_is_refused_once(shared_tiny: Any, alone: Path) ->
 
 
 def test_a_gpu_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(UsageError, match="device 'tpu9' is not here"):
+    with pytest.raises(UsageError, match="device 'tpu9' is not available"):
         open_device("tpu9")
     if not torch.cuda.is_available():
-        with pytest.raises(UsageError, match="device 'cuda' is not here"):
+        with pytest.raises(UsageError, match="device 'cuda' is not available"):
             open_device("cuda")
         assert open_device("auto").device.type == "cpu"
 

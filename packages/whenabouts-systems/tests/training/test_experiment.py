@@ -245,7 +245,7 @@ def test_a_file_cannot_extend_itself(tmp_path: Path) -> None:
     path = written(tmp_path, 'extends = "a.toml"', "b.toml")
     with pytest.raises(FormatError, match="extends itself"):
         load_experiment(path)
-    with pytest.raises(FormatError, match="extends: is no name of a file 3"):
+    with pytest.raises(FormatError, match="extends: is not a file name 3"):
         load_experiment(written(tmp_path, "extends = 3"))
 
 
@@ -273,10 +273,10 @@ def test_losses_of_relevant_pairs_need_a_file_of_pairs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("query_width=9", r"a\.toml \[model\] query_width is 9; the features and .* say 4: leave it out"),
-        ("streams={vision=5}", r"\[model\] streams is \{'vision': 5\}; .* say \{'vision': 4\}"),
-        ("max_clips=99", r"\[model\] max_clips is 99; .* say 100"),
-        ("max_tokens=3", r"\[model\] max_tokens is 3; .* say 30"),
+        ("query_width=9", r"a\.toml \[model\] query_width is 9, but the features and .* say 4; leave it out"),
+        ("streams={vision=5}", r"\[model\] streams is \{'vision': 5\}, .* say \{'vision': 4\}"),
+        ("max_clips=99", r"\[model\] max_clips is 99, .* say 100"),
+        ("max_tokens=3", r"\[model\] max_tokens is 3, .* say 30"),
     ],
 )
 def test_a_model_cannot_say_of_the_features_what_they_are_not(

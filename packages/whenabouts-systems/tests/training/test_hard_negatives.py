@@ -301,7 +301,7 @@ def test_scores_that_are_no_shares_are_refused() -> None:
     first.model.score_spans = lambda queries, videos: dataclasses.replace(
         scores := score(queries, videos), spans=scores.spans + 5
     )
-    with pytest.raises(UsageError, match="logarithms of a share"):
+    with pytest.raises(UsageError, match="logarithms of values from 0 to 1"):
         hard_negatives.matching_scores(first, small_split())
 
 

@@ -287,7 +287,7 @@ def test_a_training_whose_state_is_gone_does_not_begin_again_unasked(
 ) -> None:
     (tmp_path / "run" / "state.safetensors").unlink()
     before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
-    with pytest.raises(UsageError, match=r"its state\.safetensors is gone"):
+    with pytest.raises(UsageError, match=r"its state\.safetensors is missing"):
         begun(tiny, tmp_path / "run", resume=True)
     assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
@@ -350,7 +350,7 @@ def test_a_loss_that_is_no_number_names_step_term_and_queries(tiny: Any, tmp_pat
         begun(tiny, tmp_path / "run", *settings)
     message = str(raised.value)
     assert "\n" not in message
-    for part in ("epoch", "batch", "is no number", "queries: ", "The state before it is kept in"):
+    for part in ("epoch", "batch", "is not finite", "queries: ", "The state before it is saved in"):
         assert part in message
     kept = load_file(tmp_path / "run" / "state.safetensors")
     assert all(bool(one.isfinite().all()) for name, one in kept.items() if name.startswith("model."))
@@ -370,7 +370,7 @@ def test_a_gradient_that_is_no_number_is_refused_before_the_step(
 
     monkeypatch.setattr(xml.Model, "loss", bad)
     with pytest.raises(
-        TrainingFault, match=r"step 1 \(epoch 1, batch 1\): gradient = nan is no number; its 8 queries: "
+        TrainingFault, match=r"step 1 \(epoch 1, batch 1\): gradient = nan is not finite; its 8 queries: "
     ):
         begun(tiny, tmp_path / "run")
 
@@ -389,7 +389,7 @@ def test_a_validation_without_labels_is_refused_before_the_first_step(tiny: Any,
     ]
     (tiny.folder / "val.jsonl").write_text("".join(json.dumps(line) + "\n" for line in unlabelled))
     with pytest.raises(
-        UsageError, match=r"data\.validation = .val\.jsonl.: none of its queries has a moment"
+        UsageError, match=r"data\.validation = .val\.jsonl.: none of its queries has a relevant moment"
     ):
         begun(tiny, tmp_path / "run")
     assert not (tmp_path / "run").exists()

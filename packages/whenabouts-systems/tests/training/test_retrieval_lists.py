@@ -140,7 +140,7 @@ def test_squidnet_learns_from_fewer_negatives_where_a_query_says_the_usual(
     some = [min(4, query // 4 + (3 if query % 2 else 1)) for query in range(20)]
     assert sizes == [every, some, some, every]
     told = json.loads((tmp_path / "run man.json" / "run.json").read_text())
-    assert '"queries say what is usually said": 10' in json.dumps(told)
+    assert '"queries have usual words": 10' in json.dumps(told)
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_a_trained_retriever_ranks_the_validation_split_too(
 @pytest.mark.parametrize(
     ("validation", "message"),
     [
-        ("", r"metric is 'R@1,IoU=0\.5', of videos that conquer does not choose: name lists"),
+        ("", r"metric is 'R@1,IoU=0\.5', which needs a choice of videos, and conquer .* give lists"),
         ("gone.jsonl", r"\] validation is 'gone\.jsonl'.*a run file of the validation queries"),
         ("lists.jsonl", r"lists\.jsonl: has no videos for query '20' of validation \(and 7 others\)"),
     ],
@@ -362,9 +362,9 @@ def test_examples_whose_own_video_is_ranked_too_low_are_left_out_and_counted(
     )
     # 12 of the 20 examples are of the first three videos: two batches of eight.
     assert outcome.steps == 2
-    why = "examples are left out: their own video is not among the first 3 of a list"
+    why = "examples are skipped: their own video is not among the first 3 of a list"
     assert any("12 examples" in line for line in told)
-    assert f"negatives   2 for each query and epoch, of the first 100 videos that {lists} lists" in told
+    assert f"negatives   2 for each query and epoch, of the first 100 videos in the lists of {lists}" in told
     assert any(why in line and "8" in line for line in told)
     about = json.loads((tmp_path / "run" / "run.json").read_text())
     assert about["material"]["train"]["counts"][why] == 8
@@ -459,7 +459,10 @@ def test_the_seed_may_stand_in_the_name_of_a_list(tiny: Any, tmp_path: Path) -> 
     [
         ([], r"tiny\.toml \[data\.retrieved\] lists is missing: .*--set data\.retrieved\.lists=RUN"),
         (["data.retrieved.lists=none"], r"lists is 'none': there is no none and no .*accepted: a run file"),
-        (["data.retrieved.lists=stage:first"], r"'stage:first' is the folder .*first, and holds no trained"),
+        (
+            ["data.retrieved.lists=stage:first"],
+            r"'stage:first' is the folder .*first, which holds no trained",
+        ),
         (
             ["data.retrieved.lists=a", "data.first_stage=b"],
             r"first_stage and retrieved both choose negatives",

@@ -187,7 +187,7 @@ def test_a_video_that_comes_twice_counts_once_where_it_is_best() -> None:
     found = made(run_of(block_of(whole(changed={"q1": [7, 8, 7, 9, 8, 1]}))), depth=3)
     assert found.candidates(1).tolist() == [7, 8, 9]
     assert found.ranks[1] == 3
-    assert found.counts["videos come twice in a list and count once, where they are best"] == 2
+    assert found.counts["videos come twice in a list and count once, at their best place"] == 2
 
 
 def test_scores_decide_where_they_contradict_the_order_and_equal_ones_stay() -> None:
@@ -227,7 +227,7 @@ def test_a_query_without_a_list_is_named() -> None:
 
 
 def test_a_run_of_moments_in_given_videos_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"a\.run: ranks moments in given videos alone"):
+    with pytest.raises(UsageError, match=r"a\.run: ranks only moments in given videos"):
         made(run_of(block_of(whole()), task="SVMR"))
 
 
@@ -262,7 +262,7 @@ def test_files_of_json_lines_and_trec_rows_give_the_same_candidates(tmp_path: Pa
         ({"beyond_own": 0}, r"\] beyond_own is 0; accepted: a whole number, 1 or more, or none"),
         ({"own_within": 0}, r"\] own_within is 0"),
         ({"beyond_own_usual": 0}, r"\] beyond_own_usual is 0; accepted: a whole number, 1 or more"),
-        ({"cooccurrence": "queries"}, r"there is no retrieved\.beyond_own; give it, such as 500"),
+        ({"cooccurrence": "queries"}, r"retrieved\.beyond_own is missing; give it, such as 500"),
     ],
 )
 def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:

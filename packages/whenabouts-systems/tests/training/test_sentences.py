@@ -149,7 +149,9 @@ def test_a_tokenizer_is_sought_below_the_features_then_as_it_is_given(
     assert _tokenizer_of(hero, "here/words") == str(here)
     write_number_words(tmp_path / "numbers", 50)
     assert _tokenizer_of(hero, "numbers") == str(below)
-    with pytest.raises(UsageError, match=r"no folder .*/tiny/gone/x, none .*/gone/x, .*models get gone/x`"):
+    with pytest.raises(
+        UsageError, match=r"no folder .*/tiny/gone/x, no folder .*/gone/x, .*models get gone/x`"
+    ):
         _tokenizer_of(hero, "gone/x")
     with pytest.raises(UsageError, match=r"there is no folder .*give the folder of the tokenizer$"):
         _tokenizer_of(hero, "../gone")
@@ -184,13 +186,13 @@ def test_words_that_the_model_does_not_know_are_named_before_the_first_step(
 
 def test_what_is_missing_is_named(hero: Any) -> None:
     features = _features(hero)
-    with pytest.raises(UsageError, match=r"gone\.jsonl: there is no such file of sentences"):
+    with pytest.raises(UsageError, match=r"gone\.jsonl: no such file; .* must name a file of sentences"):
         ExperimentData.check(DATA, replace(features, sentences="gone.jsonl"), hero.folder)
     with pytest.raises(UsageError, match='there is none; give query = "tokenizer:NAME"'):
         ExperimentData.open(DATA, replace(features, query="query.h5"), hero.folder)
     with ExperimentData.open(DATA, features, hero.folder) as material:
         inputs = material.inputs
-    with pytest.raises(UsageError, match="the checkpoint reads what is said; name its file"):
+    with pytest.raises(UsageError, match="the checkpoint reads speech; name its file"):
         ExperimentData.open(DATA, replace(features, sentences=""), hero.folder, inputs=inputs)
-    with pytest.raises(UsageError, match="expected the sentences of the videos"):
+    with pytest.raises(UsageError, match="give the videos' sentences"):
         inputs.clips([{"vision": torch.zeros(4, 8).numpy()}])

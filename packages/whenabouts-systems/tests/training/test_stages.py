@@ -221,16 +221,25 @@ def test_the_last_stage_stands_alone_where_it_learns_from_no_lists(tiny: Any, tm
     ("settings", "message"),
     [
         (["secnd.training.epochs=3"], r"there is no 'secnd'; did you mean 'second'.*tiny, second, title"),
-        (["second=3"], r"--set 'second=3': names a stage; accepted: such as second\.training\.epochs=3"),
+        (
+            ["second=3"],
+            r"--set 'second=3': names a stage without a key; accepted: such as second\.training\.epochs=3",
+        ),
         (["second.training.epocs=3"], r"second\.toml \[training\]: there is no 'epocs'"),
         (["stages=[]"], r"there is no 'stages'"),
         (["training.epochs"], r"--set 'training\.epochs': accepted: KEY=VALUE"),
         (
             ["second.data.retrieved.lists=stage:first"],
-            r"second\.toml \[data\] retrieved\.lists is 'stage:first'; before it .*has the stages tiny",
+            r"second\.toml \[data\] retrieved\.lists is 'stage:first'; the earlier stages in .* are tiny",
         ),
-        (["second.data.retrieved.lists=stage:second"], r"is 'stage:second'; before it .*has the stages tiny"),
-        (["tiny.data.first_stage=stage:second"], r"first_stage is 'stage:second'; .*has the stages \(none\)"),
+        (
+            ["second.data.retrieved.lists=stage:second"],
+            r"is 'stage:second'; the earlier stages in .* are tiny",
+        ),
+        (
+            ["tiny.data.first_stage=stage:second"],
+            r"first_stage is 'stage:second'; the earlier stages in .* are \(none\)",
+        ),
     ],
 )
 def test_a_wrong_setting_is_named_before_anything_is_read(
@@ -243,15 +252,15 @@ def test_a_wrong_setting_is_named_before_anything_is_read(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("stages = []", "stages: is no list of experiments"),
-        ('stages = "tiny.toml"', "is no list of experiments"),
-        ('stages = ["tiny.toml", 3]', "is no file of an experiment"),
-        ('stages = ["tiny"]', "is no file of an experiment"),
+        ("stages = []", "stages: is not a list of experiments"),
+        ('stages = "tiny.toml"', "is not a list of experiments"),
+        ('stages = ["tiny.toml", 3]', "is not the file of an experiment"),
+        ('stages = ["tiny"]', "is not the file of an experiment"),
         ('stages = ["tiny.toml", "none.toml"]', r"none\.toml: "),
         ('stages = ["tiny.toml", "tiny.toml"]', "two stages have the name"),
-        ('stages = ["both.toml"]', "names a file of stages as a stage"),
-        ('stages = ["data.toml"]', "is no name of a stage"),
-        ('stages = ["tiny.toml"]\n[training]\nepochs = 3', "names stages and has 'training' as well"),
+        ('stages = ["both.toml"]', "lists a file of stages as a stage"),
+        ('stages = ["data.toml"]', "cannot be the name of a stage"),
+        ('stages = ["tiny.toml"]\n[training]\nepochs = 3', "lists stages and also has 'training'"),
         ('stages = ["tiny.toml"]\ntitle = 3', "title is 3; accepted: a text"),
     ],
 )
@@ -266,7 +275,7 @@ def test_a_wrong_file_of_stages_is_named(tiny: Any, text: str, message: str) -> 
 def test_a_file_of_stages_is_no_experiment(staged: Path) -> None:
     assert has_stages(staged)
     assert not has_stages(staged.parent / "tiny.toml")
-    with pytest.raises(UsageError, match=r"both\.toml: names stages"):
+    with pytest.raises(UsageError, match=r"both\.toml: lists stages"):
         load_experiment(staged)
     with pytest.raises(FormatError):
         has_stages(staged.parent / "none.toml")
@@ -287,7 +296,7 @@ def test_what_is_wrong_with_a_later_stage_is_told_before_the_first(staged: Path,
         "second.model.heads=3": "heads = 3",
         "second.data.retrieved.lists=nowhere": "lists is 'nowhere'",
         "second.data.retrieved.lists=": "lists is missing",
-        _break_features(staged.parent): r"some\.h5: has no features of 3 of the 5 videos",
+        _break_features(staged.parent): r"some\.h5: has no features for 3 of the 5 videos",
     }
     for setting, message in wrong.items():
         with pytest.raises(WhenaboutsError, match=message):
@@ -303,9 +312,7 @@ def test_folders_that_are_used_are_refused_before_the_first_step(
         trained(staged, tmp_path / "run", *settings, resume=True)
     shutil.copytree(short[0], tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "tiny")
-    with pytest.raises(
-        UsageError, match=r"second: holds .* of another training; go on with it with --resume"
-    ):
+    with pytest.raises(UsageError, match=r"second: holds .* of another training; continue it with --resume"):
         trained(staged, tmp_path / "run", *settings)
     assert not (tmp_path / "run" / "tiny").exists()
     with pytest.raises(UsageError, match=r"second: its training has training\.epochs = 1, this one 2"):

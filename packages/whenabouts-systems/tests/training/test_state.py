@@ -43,10 +43,10 @@ def test_a_file_that_is_no_state_is_named(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for content in (whole[: len(whole) // 2], b"", b"\x80\x04K\x01."):
         path.write_bytes(content)
-        with pytest.raises(FormatError, match="state: is no kept state of a training"):
+        with pytest.raises(FormatError, match="state: is not the saved state of a training"):
             read_state(path)
     path.write_bytes(whole.replace(b'\\"version\\": 1', b'\\"version\\": 9'))
-    with pytest.raises(FormatError, match="kept by another version 9; accepted: 1"):
+    with pytest.raises(FormatError, match="saved by another version 9; accepted: 1"):
         read_state(path)
 
 
@@ -70,5 +70,5 @@ def test_a_state_of_other_types_is_refused(tmp_path: Path) -> None:
     for kept in ('{"epoch": "x"}', '{"curves": 3}', "[]", "[" * 100_000, '{"epoch": 1e999}'):
         position = f'{{"version": 1, "state": {kept}}}'
         save_file({}, tmp_path / "state", metadata={"training": position})
-        with pytest.raises(FormatError, match="is no kept state of a training"):
+        with pytest.raises(FormatError, match="is not the saved state of a training"):
             read_state(tmp_path / "state")

@@ -159,7 +159,7 @@ def test_a_first_stage_may_be_the_folder_beside_that_of_the_second(crocs: Any, t
     begun(crocs, tmp_path / "by_name", *SECOND, "data.first_stage=stage:one")
     ours, theirs = (load_file(tmp_path / name / "state.safetensors") for name in ("by_path", "by_name"))
     assert all(torch.equal(one, theirs[name]) for name, one in ours.items())
-    with pytest.raises(UsageError, match=r"'stage:none' is the folder .*none, and holds no trained system"):
+    with pytest.raises(UsageError, match=r"'stage:none' is the folder .*none, which holds no trained system"):
         begun(crocs, tmp_path / "more", *SECOND, "data.first_stage=stage:none")
     assert not (tmp_path / "more").exists()
 

@@ -194,7 +194,7 @@ def test_a_checkpoint_of_the_other_kind_of_queries_is_refused(tiny: Any, bert: P
     for mine, other in ((ids, FEATURES), (FEATURES, ids)):
         with ExperimentData.open(DATA, mine, tiny.folder) as material:
             inputs = material.inputs
-        with pytest.raises(UsageError, match="query names the other kind: the checkpoint reads"):
+        with pytest.raises(UsageError, match="query is of the wrong kind: the checkpoint needs"):
             ExperimentData.open(DATA, other, tiny.folder, inputs=inputs)
 
 

@@ -11,12 +11,12 @@ from whenabouts.types import Query
 from whenabouts_systems.training.window_labels import WindowLabels, sources_of
 
 
-def labels(queries: list[dict[str, Any]], most: int | None = None) -> WindowLabels:
+def labels(queries: list[dict[str, Any]], limit: int | None = None) -> WindowLabels:
     """Examples 0 and 2 are moments of query 0 in video 1, 1 of query 1 there, 3 of query 0 elsewhere."""
     borders = np.array([[0, 2], [1, 3], [4, 5.5], [2, 3]], np.float32)
     made = [Query(str(at), "", metadata) for at, metadata in enumerate(queries)]
     names = ["a_0.0_9.0", "b"]
-    return WindowLabels(np.array([0, 1, 0, 0]), np.array([1, 1, 1, 0]), borders, made, names, most)
+    return WindowLabels(np.array([0, 1, 0, 0]), np.array([1, 1, 1, 0]), borders, made, names, limit)
 
 
 def test_every_example_has_all_windows_of_its_query_in_its_video() -> None:
@@ -26,7 +26,7 @@ def test_every_example_has_all_windows_of_its_query_in_its_video() -> None:
 
 
 def test_of_too_many_windows_some_are_drawn_anew_in_each_epoch() -> None:
-    cut, examples = labels([{}, {}], most=1), np.array([0, 1, 2, 3])
+    cut, examples = labels([{}, {}], limit=1), np.array([0, 1, 2, 3])
     epochs = [cut.of(examples, 6, epoch)["windows"] for epoch in range(20)]
     assert all(windows.shape == (4, 1, 2) for windows in epochs)
     assert {tuple(windows[0, 0].tolist()) for windows in epochs} == {(0, 2), (4, 5.5)}

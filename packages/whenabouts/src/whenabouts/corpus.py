@@ -39,7 +39,7 @@ from whenabouts.search.question_scopes import Names
 from whenabouts.search.questions import NOT_IN_ORDER, read
 from whenabouts.search.searcher import Searcher
 from whenabouts.search.stored_calibration import load_calibration
-from whenabouts.search.understand import NOT_ENCODED, EncodedTexts, words_of_query
+from whenabouts.search.understand import NOT_ENCODED, EncodedTexts, checked_query, words_of_query
 from whenabouts.shown import Line, Shown, Stats, lines_of, show, show_track
 from whenabouts.streams import stream as stream_named
 from whenabouts.times import parse_moment
@@ -51,6 +51,7 @@ from whenabouts.workplace.database import Database
 from whenabouts.workplace.searches import SavedSearches
 
 if TYPE_CHECKING:
+    from whenabouts.checking import Picture
     from whenabouts.encoders.protocol import TextEncoder
     from whenabouts.index.lock import Holder
     from whenabouts.index.plan import Plan
@@ -208,34 +209,65 @@ class Corpus:
         time. Rules interpret questions such as "the first time a bell rings in lecture-3"
         (`search/questions.py`); the answer's `understood` lists those that applied. `changes` are fields of
         `SearchOptions` (within, streams, min_confidence, after, before, where, model, retriever, segments,
-        all, skip, like, check, check_best, check_seconds, rerank, rerank_seconds, literal, best) that
-        replace those of `options`. `encoded` holds queries encoded in one batch (see `encoded`), this one
-        included or not.
+        all, skip, like, check, check_best, check_seconds, rerank, rerank_seconds, rewrite, rewrite_seconds,
+        literal, best) that replace those of `options`. `encoded` holds queries encoded in one batch (see
+        `encoded`), this one included or not.
         """
         changes |= {} if k is None else {"k": k}
         options = replace(options or SearchOptions(), **changes)
-        if options.check is None and options.rerank is None:
+        if options.check is None and options.rerank is None and options.rewrite is None:
             return self._search(query, options, encoded)
-        return self._searched_with_models(query, options, encoded)
+        return self.search_with_models(query, options, encoded)
 
-    def _searched_with_models(
-        self, query: str, options: SearchOptions, encoded: EncodedTexts | None
+    def search_with_models(
+        self,
+        query: str,
+        options: SearchOptions,
+        encoded: EncodedTexts | None = None,
+        *,
+        picture: Picture | None = None,
     ) -> SearchResult:
-        """The answer after a second look by models: the reranker, then the checker."""
-        from whenabouts.checkers import open_checker, open_reranker
-        from whenabouts.checking import checked
+        """The answer of a search with models: the rewriter, then the reranker, then the checker.
+
+        `picture` reads frames for them from files (default `checking.picture_of`).
+        """
+        from whenabouts.checkers import open_checker, open_reranker, open_rewriter
+        from whenabouts.checking import checked, picture_of
         from whenabouts.rerank import MOST_RERANKED, reranked
+        from whenabouts.rewrite import with_rewrites
 
         if not query.strip():
             raise UsageError(
                 "this model compares moments with words; describe in words what they should show"
             )
+        checked_query(query, options.count, options.min_confidence)
+        rewriter = self._model(open_rewriter, options.rewrite)
         reranker = self._model(open_reranker, options.rerank)
         checker = self._model(open_checker, options.check)
-        wider = options if reranker is None else replace(options, k=max(options.count, MOST_RERANKED))
+        count, by_streams = options.count, options.model is None
+        if rewriter is not None or reranker is not None:
+            count, by_streams = max(options.count, MOST_RERANKED), False
+        wider = replace(options, k=count)
         result = self._search(query, wider, encoded)
+        if rewriter is not None:
+            as_it_stands = replace(wider, literal="all")
+            result = with_rewrites(
+                result,
+                rewriter,
+                lambda other: self._search(other, as_it_stands, None),
+                count=options.count if reranker is None else count,
+                seconds=options.rewrite_seconds,
+                min_confidence=options.min_confidence,
+            )
         if reranker is not None:
-            result = reranked(self, result, reranker, count=options.count, seconds=options.rerank_seconds)
+            result = reranked(
+                self,
+                result,
+                reranker,
+                count=options.count,
+                seconds=options.rerank_seconds,
+                picture=picture or picture_of,
+            )
         if checker is None:
             return result
         return checked(
@@ -245,7 +277,8 @@ class Corpus:
             best=options.check_best,
             seconds=options.check_seconds,
             min_confidence=options.min_confidence,
-            by_streams=options.model is None and reranker is None,
+            by_streams=by_streams,
+            picture=picture or picture_of,
         )
 
     def encoded(self, queries: Iterable[str]) -> EncodedTexts:
@@ -313,7 +346,7 @@ class Corpus:
         return with_note_on_quotes(result) if has_quotes and (system or example) else result
 
     def _model(self, open_named: Callable[[str], Any], named: Any) -> Any:
-        """A checker or reranker, opened by its name once for all searches of this corpus; None for None."""
+        """A model of `checkers`, opened by its name once for all searches of this corpus; None for None."""
         if not isinstance(named, str):
             return named
         key = open_named.__name__, named
@@ -594,7 +627,7 @@ class Corpus:
         """Write the spoken words as a file of sentences, for systems that read words (HERO); returns the
         number of videos.
 
-                Raises UsageError for a corpus without words, and if the file exists.
+        Raises UsageError for a corpus without words, and if the file exists.
         """
         self.store.refresh()
         sentences = plugins.only("features", "a file of sentences", "research")

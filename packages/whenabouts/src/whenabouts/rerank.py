@@ -74,7 +74,7 @@ def reordered(result: SearchResult, moments: Sequence[ScoredMoment], doubt: str)
     scores = sorted((scored.score for scored in moments), reverse=True)
     kept = tuple(replace(scored, score=score) for scored, score in zip(moments, scores, strict=True))
     result, before = replace(result, moments=kept), result.moments
-    if not kept or kept[0].moment == before[0].moment:
+    if not kept or (before and kept[0].moment == before[0].moment):
         return result
     if result.answer != "match" or (kept[0].confidence or 0.0) >= PROBABLE.match_at:
         return replace(result, interval=None)

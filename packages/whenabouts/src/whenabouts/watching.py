@@ -54,11 +54,11 @@ def watch(
     """Index the folders, then again after each change in them; yields a summary of each run that did
     something.
 
-        Ends when `stop` is set. Waits for half-copied files. Videos whose files are deleted are removed, but
-        not while a whole folder is missing or empty, because a disk may be unplugged. Folders that other
-        machines may mount are polled every few seconds, because their changes are not announced. `follower`
-        gets progress reports; `options` are those of `Corpus.add`. Raises UsageError for a path that is not a
-        folder, and ModuleNotFoundError without watchfiles.
+    Ends when `stop` is set. Waits for half-copied files. Videos whose files are deleted are removed, but
+    not while a whole folder is missing or empty, because a disk may be unplugged. Folders that other
+    machines may mount are polled every few seconds, because their changes are not announced. `follower`
+    gets progress reports; `options` are those of `Corpus.add`. Raises UsageError for a path that is not a
+    folder, and ModuleNotFoundError without watchfiles.
     """
     from watchfiles import watch as changes_in
 
@@ -110,8 +110,14 @@ def _may_matter(path: Path) -> bool:
 
 
 def _indexed(corpus: Corpus, folders: Sequence[Path], options: dict[str, Any]) -> Summary:
-    are_mounted = all(folder.is_dir() and any(folder.iterdir()) for folder in folders)
-    return corpus.add(*folders, wait=True, prune=are_mounted, **options)
+    return corpus.add(*folders, wait=True, prune=all(map(_has_entries, folders)), **options)
+
+
+def _has_entries(folder: Path) -> bool:
+    try:
+        return any(folder.iterdir())
+    except OSError:  # gone or unreadable, perhaps for a moment
+        return False
 
 
 class _Arriving:

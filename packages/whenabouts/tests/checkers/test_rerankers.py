@@ -9,10 +9,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from whenabouts import plugins
 from whenabouts.checkers import CheckerError, CheckerUnavailable, open_checker, open_reranker
 from whenabouts.checkers.reranker import Document, KeepsScores
 from whenabouts.encoders import encode_tokens, open_text_encoder
@@ -299,3 +301,16 @@ def test_a_model_that_sees_fetches_no_address_and_opens_no_path_of_a_text(
 def test_a_damaged_frame_is_an_error_of_the_model(seeing_reranker_folders: dict[str, Path]) -> None:
     with pytest.raises(CheckerError, match="cannot score"):
         open_reranker(str(seeing_reranker_folders["cross"])).score(QUERY, [Document("a", b"no picture")])
+
+
+def test_a_stranger_s_reranker_is_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = SimpleNamespace(
+        __name__="mine",
+        ORDER=0,
+        recognises=lambda name: name == "mine",
+        open_reranker=lambda name: _Counting(),
+    )
+    monkeypatch.setattr(plugins, "loaded", lambda group: {"mine": mine} if group == "checkers" else {})
+    assert open_reranker("mine").score("ab", documents(["c"])) == [3.0]
+    with pytest.raises(CheckerUnavailable):
+        open_checker("mine")

@@ -166,6 +166,8 @@ def test_an_option_that_needs_no_value_is_switched_or_given_one(written: object,
     [
         ("search", 'check = "http://127.0.0.1:9/v1"'),
         ("search", "send-frames = true"),
+        ("search", 'rewrite = "http://127.0.0.1:9/v1#m"'),
+        ("search", "send-query = true"),
         ("search", "force = true"),
         ("serve", 'host = "0.0.0.0"'),
         ("serve", 'token = "a-token-that-is-long-enough"'),

@@ -87,7 +87,10 @@ def _other_rate(folder: Path) -> None:
         (_without_a_tensor, "the weights lack projector.weight"),
         (_not_finite, "not finite"),
         (_other_rate, "hears 8000 samples a second, not 16000"),
-        (lambda folder: _config(folder, architectures=["WavLMModel"]), "a model of type WavLMModel cannot tell"),
+        (
+            lambda folder: _config(folder, architectures=["WavLMModel"]),
+            "a model of type WavLMModel cannot tell",
+        ),
         (lambda folder: _config(folder, tdnn_kernel=[5, 3, 3, 1, 9]), "cannot be loaded"),
     ],
 )

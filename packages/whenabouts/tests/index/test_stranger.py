@@ -136,11 +136,3 @@ def test_where_no_note_can_be_kept_a_corpus_opens_all_the_same(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     corpus_at(tmp_path / "c")
     assert len(Store.open(tmp_path / "c").videos()) == 3
-
-
-def test_only_the_newest_notes_are_kept(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stranger, "_MOST_NOTES", 3)
-    for number in range(5):
-        stranger._note(str(number))
-        os.utime(state / str(number), (number, number))
-    assert {path.name for path in state.iterdir()} == {"2", "3", "4"}

@@ -93,6 +93,7 @@ def test_a_ledger_without_a_column_is_named(tmp_path: Path) -> None:
         ("streams", "", "streams of '.*' holds no JSON object"),
         ("size", None, "a row lacks its size"),
         ("path", None, "a row lacks its path"),
+        ("path", b"a\0b.mp4", "the path of '.*' holds the character NUL"),
         ("state", None, "a row lacks its state"),
     ],
 )
@@ -137,3 +138,22 @@ def test_an_erasing_of_nothing_is_finished(tmp_path: Path, mark: Any) -> None:
         pass
     assert store.erasing is None
     assert len(store.videos()) == 3
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "reason"),
+    [
+        ("index", None, "lacks its index"),
+        ("start", None, "lacks its start"),
+        ("end", float("nan"), r"is from .* to .*nan.* s"),
+        ("start", 1e9, r"is from .*1000000000.* s"),
+    ],
+)
+def test_a_clip_of_another_form_is_named(tmp_path: Path, column: str, value: Any, reason: str) -> None:
+    corpus_at(tmp_path)
+    tables = sorted(path.stem for path in tmp_path.glob("*.lance"))
+    clips = next(name for name in tables if name not in ("videos", "corpus") and "subtitle" in name)
+    changed(tmp_path, clips, column, value)
+    store = Store.open(tmp_path)
+    with pytest.raises(StoreError, match=f"the table of clips is damaged: a row {reason}"):
+        store.clips_of("subtitle", [record.video_id for record in store.videos()])

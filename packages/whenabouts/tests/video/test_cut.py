@@ -258,6 +258,15 @@ def test_what_is_there_already_is_left_unless_forced(studio: Studio, tmp_path: P
     assert probe(out).picture is not None
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_a_pipe_is_never_replaced(studio: Studio, tmp_path: Path, force: bool) -> None:
+    source = studio.video(tmp_path / "a.mp4", range(0, 400, 40))
+    os.mkfifo(tmp_path / "out.mp4")
+    with pytest.raises(UsageError, match="a pipe or a device; give the name of a file"):
+        cut(source, 0, 0.2, tmp_path / "out.mp4", force=force)
+    assert (tmp_path / "out.mp4").is_fifo()
+
+
 @pytest.mark.parametrize("copy", [False, True])
 def test_a_source_is_never_replaced_by_its_cut(studio: Studio, tmp_path: Path, copy: bool) -> None:
     source = studio.video(tmp_path / "a.mp4", range(0, 400, 40))

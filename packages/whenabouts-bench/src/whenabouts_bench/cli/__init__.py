@@ -1,4 +1,4 @@
-"""The verbs that build and measure benchmarks: parse, call, show."""
+"""The verbs that build and measure benchmarks, found through the entry points `whenabouts.verbs`."""
 
 from whenabouts.cli.verbs import Verb
 
@@ -21,6 +21,6 @@ BUILD = Verb(
 JUDGE = Verb("whenabouts_bench.cli.judge", "let people judge moments in the browser", "research")
 JUDGEMENTS = Verb(
     "whenabouts_bench.cli.judgements",
-    "what annotators' grades came to: consensus, agreement, qrels",
+    "results of annotators' grades: consensus, agreement, qrels",
     "research",
 )

@@ -62,9 +62,9 @@ def add_parser(verbs: Any) -> None:
     parser = add_verb(
         verbs,
         "build",
-        description="Build a benchmark: imprecise queries, and moments for people to judge, of your own\n"
-        "videos, too; or pools from an annotated data set, in which each query has several right videos and\n"
-        "many wrong ones, checked by people.",
+        description="Build a benchmark. From any videos, also your own: imprecise queries, and moments for\n"
+        "annotators to judge. From an annotated data set: pools, in which each query has several right and\n"
+        "many wrong videos, which annotators check.",
         epilog=_EPILOG,
     )
     kinds = parser.add_subparsers(
@@ -82,9 +82,9 @@ def _add_mvmr(kinds: Any) -> None:
     parser = kinds.add_parser(
         "mvmr",
         help="a pool of positives and negatives for each query",
-        description="For each query, draw videos that answer it and videos that do not. The similarity of "
-        "sentences (query check) and of words and frames (visual check, EMScore) tell which. "
-        "docs/building-pools.md has the rules.",
+        description="For each query, draw videos that answer it and videos that do not, by the similarity of "
+        "sentences (query check) and of words and frames (visual check, EMScore). docs/building-pools.md has "
+        "the rules.",
     )
     _add_source(parser)
     _add_rules(parser)
@@ -95,7 +95,7 @@ def _add_mvmr(kinds: Any) -> None:
     parser.add_argument(
         "--judgements",
         metavar="DIR",
-        help="write the pools as a folder of ours: qrels.jsonl, pools.jsonl, videos.jsonl and queries.jsonl",
+        help="write the pools as a folder with qrels.jsonl, pools.jsonl, videos.jsonl and queries.jsonl",
     )
     parser.add_argument("--report", metavar="DIR", help="write the table, pictures and examples")
     parser.add_argument(
@@ -122,7 +122,7 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--positives", type=int, default=5, metavar="K",
-        help="at most so many videos of a pool answer the query, its own among them (default: 5)",
+        help="the most right videos in a pool, with the query's own (default: 5)",
     )  # fmt: skip
     parser.add_argument(
         "--positive", type=float, default=0.9, metavar="COSINE",
@@ -136,7 +136,7 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--as-released",
         action="store_true",
-        help="do as the released program where it departs from the paper",
+        help="follow the released program where it departs from the paper",
     )
     add_sentence_encoder(parser)
 
@@ -148,34 +148,32 @@ def _add_visual(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--videos",
         metavar="DIR",
-        help="the recordings, named as the videos are: --clip encodes their frames, --report shows them",
+        help="the recordings, with the names of the videos; --clip encodes their frames, --report shows them",
     )
     parser.add_argument(
         "--clip",
         metavar="MODEL",
-        help="the image-text model, a hub name or a folder: that which made --features, or any for --videos",
+        help="the image-text model, a hub name or a folder: the one of --features, or any for --videos",
     )
     add_corpus(parser)
     parser.add_argument(
         "--frames", type=int, default=128, metavar="N",
-        help="at most so many frames a video; more are averaged (default: 128; released: 32 for "
-        "Charades-STA, 128 for "
-        "ActivityNet Captions, 256 for TACoS)",
+        help="the most frames of a video; more are averaged (default: 128; released: 32 for Charades-STA, "
+        "128 for ActivityNet Captions, 256 for TACoS)",
     )  # fmt: skip
     parser.add_argument(
         "--no-visual",
         action="store_true",
-        help="leave the visual check out: sentences alone decide, and the file says so",
+        help="leave out the visual check: only sentences decide, and the file says so",
     )
 
 
 def _add_thresholds(kinds: Any) -> None:
     parser = kinds.add_parser(
         "thresholds",
-        help="which similarity of sentences people call similar",
+        help="find the thresholds of an encoder's similarity from rated sentences",
         description="Compare a sentence encoder with pairs of sentences that people rated from 0 to 5 (STS), "
-        "to "
-        "choose --positive and --negative for it.",
+        "to choose --positive and --negative for it.",
     )
     parser.add_argument(
         "--pairs",
@@ -184,7 +182,7 @@ def _add_thresholds(kinds: Any) -> None:
         help="lines of rating, sentence, sentence: tab-separated, or JSON with score, sentence1, sentence2; "
         "or a folder of SemEval's STS files (STS2016.input.*.txt and STS2016.gs.*.txt)",
     )
-    parser.add_argument("--report", metavar="DIR", help="draw how cosines are spread for each rating")
+    parser.add_argument("--report", metavar="DIR", help="draw the distribution of cosines for each rating")
     add_sentence_encoder(parser)
     add_format(parser)
     parser.set_defaults(run=run_thresholds)
@@ -194,9 +192,9 @@ def _add_tasks(kinds: Any) -> None:
     parser = kinds.add_parser(
         "tasks",
         help="the pools as tasks for Label Studio",
-        description="Write a task for each video that was added to the pools of some queries, in random "
-        "order and "
-        "without saying which are positives; beside it, the labelling interface to paste.",
+        description="Write a task for each video that was added to the pools of some queries. Tasks are in "
+        "random order and do not show which videos are positives. The labelling interface is written beside "
+        "them.",
     )
     _add_pools(parser)
     parser.add_argument(
@@ -211,14 +209,14 @@ def _add_tasks(kinds: Any) -> None:
         help="write a task set of `whenabouts judge` instead: --out is its folder, --videos or --corpus has "
         "the recordings",
     )
-    parser.add_argument("--videos", metavar="DIR", help="the recordings, named as the videos are")
+    parser.add_argument("--videos", metavar="DIR", help="the recordings, with the names of the videos")
     add_corpus(parser)
     parser.add_argument(
         "--queries",
         type=int,
         default=100,
         metavar="N",
-        help="of how many queries the pools are asked about (default: 100)",
+        help="the number of queries whose pools are checked (default: 100)",
     )
     parser.add_argument(
         "--video-url",
@@ -233,9 +231,9 @@ def _add_tasks(kinds: Any) -> None:
 def _add_answers(kinds: Any) -> None:
     parser = kinds.add_parser(
         "answers",
-        help="how many videos people find falsely categorised",
-        description="Compare people's answers with the pools that the tasks were made from: how many videos "
-        "were taken for right or wrong ones and are not.",
+        help="how many videos of pools are falsely categorised",
+        description="Compare annotators' answers with the pools that the tasks were made from: how many "
+        "videos are falsely categorised as right or wrong.",
     )
     _add_pools(parser)
     parser.add_argument(
@@ -297,7 +295,7 @@ def _make_folder(folder: Path) -> None:
 
 def _check_outputs(options: argparse.Namespace) -> None:
     if not (options.out or options.judgements):
-        raise UsageError("what is to be written? Give --out FILE.json, --judgements DIR, or both")
+        raise UsageError("there is no output: give --out FILE.json, --judgements DIR, or both")
     source = options.annotations or open_dataset(options.dataset, options.data).file(options.split).path
     targets = [Path(options.judgements) / name for name in FILES] if options.judgements else []
     for target in [*targets, *([Path(options.out)] if options.out else [])]:
@@ -423,7 +421,7 @@ def run_answers(options: argparse.Namespace) -> int:
 
 
 class _Progress:
-    """Tells people on a terminal how far it is; silent where nobody looks."""
+    """Show progress on a terminal, and nothing elsewhere."""
 
     def __enter__(self) -> _Progress:
         self._shown = sys.stderr.isatty()

@@ -53,7 +53,12 @@ def add_judging(kinds: Any) -> None:
     )  # fmt: skip
     add("--out", metavar="FOLDER", required=True, help="the folder to write")
     add("--depth", type=int, metavar="N", help="answers of each run to a query (default: 10)")
-    add("--iou", type=float, metavar="IOU", help="answers that overlap so much are one task (default: 0.7)")
+    add(
+        "--iou",
+        type=float,
+        metavar="IOU",
+        help="merge answers whose IoU is at least this into one task (default: 0.7)",
+    )
     add(
         "--judged", metavar="FILE", action="append", default=[],
         help="with --run: judgements of an earlier round, whose moments are not judged again; may be given "
@@ -72,7 +77,7 @@ def add_judging(kinds: Any) -> None:
     add_corpus(parser)
     add(
         "--annotators", type=int, choices=(1, 2), default=2,
-        help="how many grade each task: 2, and 4 where they disagree (default), or 1",
+        help="annotators of each task: 2, and 4 if they disagree (default), or 1",
     )  # fmt: skip
     add("--exam", metavar="FILE", help="an exam that annotators pass first (exam.jsonl)")
     add(

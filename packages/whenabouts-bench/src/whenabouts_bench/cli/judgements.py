@@ -62,8 +62,8 @@ def add_parser(verbs: Any) -> None:
         verbs,
         "judgements",
         run,
-        description="Say what the judgements of a task set (`whenabouts build judging`) came to; write and "
-        "import them.",
+        description="Show the results of the judgements of a task set (`whenabouts build judging`); write "
+        "and import judgements.",
         epilog=_EPILOG,
     )
     add = parser.add_argument

@@ -6,54 +6,54 @@ import argparse
 
 
 def add_judged(parser: argparse._ActionsContainer) -> None:
-    """The judgements that runs are held against, their protocol, and the formats of both."""
+    """Options for the judgements of an evaluation, their protocol, and file formats."""
     parser.add_argument("--truth", metavar="FILE", required=True, help="the judgements, in any known format")
     parser.add_argument(
         "--protocol",
         metavar="NAME",
-        help="as `whenabouts evaluate` takes it (default: the judgements choose)",
+        help="a protocol of `whenabouts evaluate` (default: the judgements choose)",
     )
     add_file_formats(parser)
 
 
 def add_judged_iou(parser: argparse._ActionsContainer) -> None:
-    """That judgements come from pools, and which answers count as judged."""
+    """An option for judgements from pools: which answers count as judged."""
     parser.add_argument(
         "--judged-iou",
         type=float,
         metavar="IOU",
-        help="the judgements come from pools: report what was not judged, which is what shares less than "
-        "this with every judged moment (default: 0.5 where the judgements say that they do)",
+        help="the judgements come from pools: report unjudged answers, whose IoU with every judged moment is "
+        "below this (default: 0.5 if the judgements say that they come from pools)",
     )
 
 
 def add_relevant_from(parser: argparse._ActionsContainer) -> None:
-    """From which grade on a moment is right."""
+    """An option for the lowest grade of a right moment."""
     parser.add_argument(
         "--relevant-from",
         type=float,
         metavar="GRADE",
-        help="a moment is right from this grade on, as trec_eval's -l; nDCG keeps every grade "
+        help="the lowest grade of a right moment, like trec_eval's -l; nDCG keeps every grade "
         "(default: any grade above 0)",
     )
 
 
 def add_file_formats(parser: argparse._ActionsContainer) -> None:
-    """What the files are, where their content does not tell."""
+    """Options for file formats that the content does not show."""
     parser.add_argument(
         "--format", metavar="NAME", help="format of all files (default: recognised by content)"
     )
-    parser.add_argument("--truth-format", metavar="NAME", help="format of the judgements alone")
-    parser.add_argument("--run-format", metavar="NAME", help="format of the runs alone")
+    parser.add_argument("--truth-format", metavar="NAME", help="format of only the judgements")
+    parser.add_argument("--run-format", metavar="NAME", help="format of only the runs")
 
 
 def file_formats(options: argparse.Namespace) -> tuple[str | None, str | None]:
-    """The formats named for judgements and for runs; None is for the content to tell."""
+    """The chosen formats of judgements and of runs; None means that the content decides."""
     return options.truth_format or options.format, options.run_format or options.format
 
 
 def add_dataset(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
-    """Declare --dataset and --data; an option that stands in the place of --dataset goes into the group."""
+    """Declare --dataset and --data; add alternatives to --dataset to the returned group."""
     parser.add_argument(
         "--data",
         metavar="DIR",
@@ -66,10 +66,10 @@ def add_dataset(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveG
 
 
 def add_sentence_encoder(parser: argparse._ActionsContainer) -> None:
-    """Which encoder compares sentences."""
+    """An option for the encoder of sentences."""
     parser.add_argument(
         "--encoder",
         metavar="NAME",
         help="sentence encoder: a name, a hub name (princeton-nlp/sup-simcse-roberta-large) or a folder "
-        "(default: the one that needs no download)",
+        "(default: one that needs no download)",
     )

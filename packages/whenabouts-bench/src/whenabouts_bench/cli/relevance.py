@@ -38,8 +38,8 @@ def add_parser(verbs: Any) -> None:
     parser = add_verb(
         verbs,
         "relevance",
-        description="Derive from captions what nobody judged: which queries are relevant to one "
-        "another's moments, and which moments are most like a query.",
+        description="Infer relevance from captions, without judgements: which queries are relevant to "
+        "each other's moments, and which moments are most similar to a query.",
     )
     kinds = parser.add_subparsers(dest="kind", metavar="pairs|ranked|figures", required=True)
     _add_pairs(kinds)
@@ -51,24 +51,24 @@ def _add_pairs(kinds: Any) -> None:
     parser = kinds.add_parser(
         "pairs",
         help="potentially relevant pairs of the queries of a split",
-        description="Compares all captions with all: two are potentially relevant to each other's moments "
-        "where parts of them are as similar as --threshold asks. How similar the whole captions are is the "
-        "confidence of the pair.",
+        description="Compare all pairs of captions. Two captions are potentially relevant to each other's "
+        "moments if the similarity of their parts reaches --threshold. The similarity of the whole captions "
+        "is the confidence of the pair.",
     )
     _add_source(parser)
     parser.add_argument(
         "--detector",
         default="vp",
         metavar="NAME",
-        help="what is compared: sent (whole sentences), vp (verb phrases, the default) or np-vp (noun and "
-        "verb phrases)",
+        help="the parts to compare: sent (whole sentences), vp (verb phrases, the default) or np-vp (noun "
+        "and verb phrases)",
     )
     parser.add_argument(
         "--threshold",
         type=float,
         default=0.5,
         metavar="COSINE",
-        help="how similar captions must be at least, -1 to 1 (default: 0.5)",
+        help="the least similarity of two captions, -1 to 1 (default: 0.5)",
     )
     parser.add_argument(
         "--out",
@@ -93,7 +93,7 @@ def _add_pairs(kinds: Any) -> None:
     parser.add_argument(
         "--picture",
         metavar="FILE.png",
-        help="draw how sure the pairs are and how many a caption has: a file that ends in .png, .svg or .pdf",
+        help="draw the confidence of pairs and the pairs of a caption: a .png, .svg or .pdf file",
     )
     add_sentence_encoder(parser)
     add_format(parser)
@@ -104,8 +104,8 @@ def _add_ranked(kinds: Any) -> None:
     parser = kinds.add_parser(
         "ranked",
         help="for each query the moments with the most similar captions",
-        description="Makes a ranked training set, or judgements with pseudo grades, of captions. Nobody "
-        "judged what is written: the first line says so, and by which encoder it was made.",
+        description="Make a ranked training set, or judgements with pseudo grades, from captions. They are "
+        "not human judgements; the first line of the file says so, and names the encoder.",
     )
     _add_source(parser)
     parser.add_argument(
@@ -119,8 +119,8 @@ def _add_ranked(kinds: Any) -> None:
         "--out",
         required=True,
         metavar="PATH",
-        help="the set to write: FILE.json as TVR-Ranking's training program reads it, FILE.jsonl a pair a "
-        "line, or a folder (DIR/) of ours; {top} in it stands for N in two digits: train_top{top}.json",
+        help="the set to write: FILE.json for TVR-Ranking's training program, FILE.jsonl with a pair a line, "
+        "or a folder (DIR/) of whenabouts; {top} stands for N in two digits: train_top{top}.json",
     )
     parser.add_argument(
         "--graded", action="store_true", help="write grades from 0 to 4 beside similarities: a test set"
@@ -136,13 +136,13 @@ def _add_ranked(kinds: Any) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="judgements of validation or test, whose queries must not be trained on; may be given again",
+        help="judgements of validation or test, to exclude their queries from training; may be given again",
     )
     parser.add_argument(
         "--asked-in",
         action="append",
         metavar="FILE",
-        help="rank those queries alone that are asked in these judgements too; may be given again",
+        help="rank only queries that these judgements also contain; may be given again",
     )
     add_sentence_encoder(parser)
     add_format(parser)
@@ -152,10 +152,10 @@ def _add_ranked(kinds: Any) -> None:
 def _add_figures(kinds: Any) -> None:
     parser = kinds.add_parser(
         "figures",
-        help="grades against similarity, annotators, candidates, and answers beside the truth",
+        help="grades against similarity, annotators, candidates, and answers beside right moments",
         description="Draw figures 4 to 7 of TVR-Ranking's paper for any graded judgements: relevance against "
-        "similarity and place; lowest and highest grade, and final grades; the most similar moments of some "
-        "queries; answers beside the truth.",
+        "similarity and rank; lowest and highest grades, and final grades; the most similar moments of some "
+        "queries; answers beside the right moments.",
     )
     parser.add_argument(
         "--truth", required=True, metavar="FILE", help="judgements with grades, in any format"

@@ -46,7 +46,7 @@ def add_parser(verbs: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the page and say what it says."""
+    """Write the page and print its summary."""
     truth_format, run_format = file_formats(options)
     written = write_report(
         options.truth,

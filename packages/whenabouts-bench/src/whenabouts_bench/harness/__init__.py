@@ -1,5 +1,5 @@
-"""Any system on any task of moment retrieval: run it, keep its answers, and rank systems in one table.
+"""`whenabouts bench`: run any system on any task of moment retrieval, and compare systems in a leaderboard.
 
-`task.py` says what a task is, `system.py` what a system is. `running.py` brings the two together,
-`results.py` is the file that comes of it, and `table.py` the leaderboard of many such files.
+`task.py` defines tasks, `system.py` systems. `running.py` runs a system on a task, `results.py` defines the
+file of the results, and `table.py` makes the leaderboard from such files.
 """

@@ -1,7 +1,7 @@
-"""Answers of a system, checked and turned into a run.
+"""Check a system's answers and turn them into a run.
 
-What a system returns is not trusted. A row of another form is refused, with the query and what is accepted,
-because a misread row would make a wrong number that looks right.
+A system is not trusted: malformed rows raise an error with the query and what is accepted, because a misread
+row would give a wrong number that looks right.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def block_of(
     """The rows of a list, best first, and the probability of each query's first row.
 
     At most `depth` rows of a query are kept; rows outside `BenchQuery.videos` are dropped. Raises UsageError
-    for rows of another form.
+    for malformed rows.
     """
     if not isinstance(answers, Sequence) or len(answers) != len(queries):
         returned = f"{len(answers)} lists" if isinstance(answers, Sequence) else type(answers).__name__
         raise UsageError(
             f"{named}: returns {returned} for {len(queries)} queries; accepted: one list for each"
         )
-    builder, sure = RunBlockBuilder(), dict[str, float]()
+    builder, probabilities = RunBlockBuilder(), dict[str, float]()
     for query, rows in zip(queries, answers, strict=True):
         if not isinstance(rows, Iterable):
             raise UsageError(f"{named}: query {query.id!r}: returns {rows!r}; accepted: a list of rows")
@@ -57,8 +57,8 @@ def block_of(
         if kept:  # a query without a row is missing from the run
             builder.add(query.id, [row for row, _ in kept[:depth]])
             if (probability := kept[0][1]) is not None:
-                sure[query.id] = probability
-    return builder.block(), sure
+                probabilities[query.id] = probability
+    return builder.block(), probabilities
 
 
 def _checked(query: BenchQuery, row: Any, *, of_videos: bool, named: str) -> tuple[RunRow, float | None]:

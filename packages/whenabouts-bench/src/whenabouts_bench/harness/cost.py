@@ -18,10 +18,10 @@ from whenabouts.resident import machine_bytes
 
 @dataclass
 class Spent:
-    """Seconds of a block: on the clock, of processors (this process and its finished children), and of GPUs.
+    """Seconds of a block: wall time, processor time of this process and its finished children, and GPU time.
 
-    GPU seconds are those on the clock, for each GPU on which PyTorch held memory of this process: the time
-    for which a card is occupied, whether or not it computes. None without a GPU that PyTorch sees.
+    GPU time is wall time for each GPU on which PyTorch held memory of this process: a card counts while it is
+    occupied, whether or not it computes. None without a GPU that PyTorch sees.
     """
 
     seconds: float = 0.0
@@ -31,7 +31,7 @@ class Spent:
 
 @contextmanager
 def measured() -> Iterator[Spent]:
-    """Measures what its block takes."""
+    """Measure the time of the block."""
     _reset_gpu_peaks()
     spent, clock, processor = Spent(), time.perf_counter(), _processor_seconds()
     try:
@@ -95,7 +95,7 @@ def _shared(spent: float | None, among: float) -> float | None:
 
 
 def machine() -> dict[str, Any]:
-    """Processor, memory, system and graphics card; nothing that tells one machine from its twin."""
+    """Processor, memory, system and graphics card; nothing that identifies the machine."""
     cuda = _gpus()
     return {
         "processor": _processor(),

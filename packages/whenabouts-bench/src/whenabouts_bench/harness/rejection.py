@@ -61,16 +61,17 @@ def rejection_of(
 ) -> Rejection:
     """The measures over Q queries, with intervals from draws of whole videos.
 
-    `scores` (Q,) are those of the first rows, minus infinity without a row. `probabilities` (Q,) in [0, 1],
-    None if the system says none. `right` (Q,): the first row is right. `clusters` (Q,) are videos.
+    `scores` (Q,) are the scores of first rows, minus infinity without a row. `probabilities` (Q,) are in
+    [0, 1], None if the system gives none. `right` (Q,): whether the first row is right. `clusters` (Q,) are
+    numbers of videos.
     """
-    sure = scores if probabilities is None else probabilities
+    ranked_by = scores if probabilities is None else probabilities
 
     def measured(weights: Floats) -> tuple[float, float, float]:
         error = np.nan if probabilities is None else calibration_error(probabilities, right, weights)
-        return auroc(sure, has_answer, weights), false_match(sure, has_answer, weights), error
+        return auroc(ranked_by, has_answer, weights), false_match(ranked_by, has_answer, weights), error
 
-    point = measured(np.ones(len(sure)))
+    point = measured(np.ones(len(ranked_by)))
     _, codes = np.unique(clusters, return_inverse=True)
     count = int(codes.max()) + 1
     drawn = np.array([measured(row[codes]) for times in drawn_times(count, _DRAWS) for row in times])

@@ -1,7 +1,7 @@
-"""The file that a run of `whenabouts bench` writes: numbers, their intervals, and the answers behind them.
+"""The result file of `whenabouts bench`: metrics with intervals, and the answers that they come from.
 
-One JSON object, gzip if the name ends in .gz. `whenabouts evaluate`, `compare` and `report` read it as a run
-(`formats/bench_results.py`), so whoever has the data can compute every number again.
+It is one JSON object, gzip if the name ends in .gz. `whenabouts evaluate`, `compare` and `report` read it as
+a run (`formats/bench_results.py`), so anyone with the data can recompute every number.
 """
 
 from __future__ import annotations
@@ -123,10 +123,10 @@ def read_results(path: Path) -> Results:
     for name, values in results.per_query.values.items():
         stated, mean = results.metrics.get(name), _mean(values)
         if stated is None or (stated.mean is None) != (mean is None):
-            raise origin.at("metrics", name).error("is not that of the values per query")
+            raise origin.at("metrics", name).error("does not fit the values per query")
         if mean is not None and not math.isclose(mean, stated.mean or 0.0, abs_tol=1e-9):
             raise origin.at("metrics", name).error(
-                f"is {stated.mean!r}, and its values per query have the mean {mean!r}"
+                f"is {stated.mean!r}, but its values per query have the mean {mean!r}"
             )
     return results
 
@@ -152,7 +152,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def measured_metrics(evaluation: Evaluation, clusters: Mapping[str, int]) -> dict[str, Measured]:
-    """Metric -> mean with its interval, from draws of whole videos; `clusters` number those of queries."""
+    """Metric -> mean with its interval, from draws of whole videos; `clusters`: query id -> video number."""
     estimates = estimates_of(evaluation, clusters)
     counts = np.count_nonzero(~np.isnan(evaluation.values), axis=0).tolist()
     return {
@@ -164,7 +164,7 @@ def measured_metrics(evaluation: Evaluation, clusters: Mapping[str, int]) -> dic
 
 
 def per_query_of(evaluation: Evaluation, clusters: Mapping[str, int]) -> PerQuery:
-    """The values of each query as the file has them."""
+    """The values of each query, for the file."""
     values = {
         name: [None if value != value else value for value in evaluation.values[:, number].tolist()]
         for number, name in enumerate(evaluation.metrics)
@@ -174,7 +174,7 @@ def per_query_of(evaluation: Evaluation, clusters: Mapping[str, int]) -> PerQuer
 
 
 def evaluation_of(results: Results, metrics: Iterable[str]) -> Evaluation:
-    """The evaluation of some metrics that a file of results has."""
+    """The evaluation of the given metrics from a file of results."""
     names = tuple(metrics)
     columns = [
         [np.nan if value is None else value for value in results.per_query.values[name]] for name in names
@@ -189,12 +189,12 @@ def evaluation_of(results: Results, metrics: Iterable[str]) -> Evaluation:
 
 
 def clusters_in(results: Results) -> Mapping[str, int]:
-    """Query id -> number of its video."""
+    """Query id -> the number of its video."""
     return dict(zip(results.per_query.query_ids, results.per_query.clusters, strict=True))
 
 
 def public(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Settings without places: of an address its model, if it names one; of a path its last name."""
+    """Settings without locations: an address becomes its model ("" without one), a path its last name."""
     return {
         name: str(value).partition("#")[2]
         if "://" in str(value)

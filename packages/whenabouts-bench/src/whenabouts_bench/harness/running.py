@@ -52,12 +52,12 @@ RIGHT_IOU = 0.5
 def run_task(
     task: Task, system: Any, folder: Path, *, factory: str = "", settings: dict[str, str] | None = None
 ) -> Results:
-    """The numbers and answers of a system on a task whose files are in `folder`.
+    """The metrics and answers of a system on a task whose files are in `folder`.
 
-    Metrics that the system's methods cannot honour are left out and named. Raises UsageError for a system
-    that returns no rows, or that can honour no metric of the task; FormatError for files.
+    Metrics that the system's methods do not support are listed in `not_honoured`. Raises UsageError for a
+    system that returns malformed rows, or that supports no metric of the task; FormatError for files.
     """
-    own = facts_of(system, factory, settings)
+    facts = facts_of(system, factory, settings)
     material = task.read(folder)
     annotations = material.annotations
     videos = videos_in(folder, annotations.videos)
@@ -65,11 +65,11 @@ def run_task(
     metrics = _task_metrics(task, protocol, annotations)
     with measured() as indexing:
         system.index(videos)
-    collector = _ListCollector(task, system, own, annotations)
+    collector = _ListCollector(task, system, facts, annotations)
     answered = collector.answered({metric.task for metric in metrics})
     honoured = tuple(metric for metric in metrics if _is_honoured(metric, answered, protocol))
     if not honoured:
-        raise _useless(own, task, metrics)
+        raise _useless(facts, task, metrics)
     evaluation = evaluate(
         annotations,
         answered,
@@ -82,7 +82,7 @@ def run_task(
     return Results(
         whenabouts_bench=FORM,
         task=_of_task(task, material, evaluation),
-        system=own,
+        system=facts,
         date=datetime.now(UTC).date().isoformat(),
         version=__version__,
         machine=machine(),
@@ -110,7 +110,7 @@ def run_task(
 
 
 def facts_of(system: Any, factory: str = "", settings: dict[str, str] | None = None) -> OfSystem:
-    """What results say of a system: its own name and revision, and of a factory's file only the name."""
+    """The facts on a system for the results: name, revision, and the factory without its folder."""
     place, colon, attribute = factory.rpartition(":")
     return OfSystem(
         name=str(getattr(system, "name", "") or attribute or type(system).__name__),
@@ -122,7 +122,7 @@ def facts_of(system: Any, factory: str = "", settings: dict[str, str] | None = N
 
 
 def _task_metrics(task: Task, protocol: Protocol, annotations: Annotations) -> tuple[Metric, ...]:
-    """The metrics of a task; where videos are given those of given videos, and highlights where graded."""
+    """The metrics of a task: those of given videos if videos are given, and highlights if graded."""
     metrics = metrics_of(protocol, (*(protocol.metrics if task.of_protocol else ()), *task.metrics))
     read = {"SVMR"} if task.is_given else {"VCMR", "SVMR", "VR"}
     read |= {"VCMR"} if protocol.given_video else set()
@@ -132,7 +132,7 @@ def _task_metrics(task: Task, protocol: Protocol, annotations: Annotations) -> t
 
 
 class _ListCollector:
-    """Asks a system for the lists of a run; `spent` and `queried` are those of the first list."""
+    """Asks a system for the lists of a run; `spent` and `queried` measure the first list."""
 
     def __init__(self, task: Task, system: Any, facts: OfSystem, annotations: Annotations) -> None:
         self.task, self.system, self.methods, self.name = task, system, facts.methods, facts.name
@@ -146,9 +146,9 @@ class _ListCollector:
         self._pooled = bool(pools) and all(query.videos for query in self._all)
 
     def answered(self, read: set[str]) -> Answered:
-        """The lists that the metrics read, so far as the methods allow."""
+        """The lists that the metrics need, as far as the system's methods allow."""
         lists: dict[RunList, RunBlock] = {}
-        sure: dict[str, float] = {}
+        probability: dict[str, float] = {}
         clips = {}
         for listed in cast(tuple[RunList, ...], ("VCMR", "SVMR", "VR")):
             if listed not in read and not (listed == "SVMR" and self.task.is_given):
@@ -158,7 +158,7 @@ class _ListCollector:
             queries, rows = self._rows(listed)
             if rows is not None:
                 block, of_list = self._block(queries, rows, listed)
-                sure = sure if lists else of_list
+                probability = probability if lists else of_list
                 lists[listed] = block
         if "score_clips" in self.methods and (not lists or "HL" in read):
             queries = self._given if self.task.is_given or "HL" in read else self._all
@@ -166,10 +166,10 @@ class _ListCollector:
             scores = scores_of_clips(queries, returned, self.name)
             clips = clips_of_given(queries, scores)
             if not lists:
-                lists["VR"], sure = self._block(queries, videos_of_clips(scores), "VR")
+                lists["VR"], probability = self._block(queries, videos_of_clips(scores), "VR")
         if not lists:
             raise UsageError(f"{self.name}: has {', '.join(self.methods)}, which {self.task.name} cannot ask")
-        return Answered(self.name, lists, clips, sure)
+        return Answered(self.name, lists, clips, probability)
 
     def _rows(self, listed: RunList) -> tuple[list[BenchQuery], Any]:
         """The queries of a list and what the system returns for them; None if it has no method for it."""
@@ -187,7 +187,7 @@ class _ListCollector:
         return [], None
 
     def _in_pool(self, query: BenchQuery) -> list[Any]:
-        """The rows of each video of a pool, for a system that answers in one video only."""
+        """The rows of all videos of a pool, for a system that answers only in a given video."""
         each = [replace(query, videos=(video,)) for video in query.videos]
         return [row for rows in self.system.ground(each, self.task.depth) for row in rows]
 
@@ -205,13 +205,13 @@ class _ListCollector:
 
 
 def _given(annotations: Annotations) -> dict[str, str]:
-    """Query id -> its video: that of its first judgement, else the only one of its pool."""
+    """Query id -> its given video: that of the first judgement, else the only video of its pool."""
     only = {query_id: pool[0] for query_id, pool in annotations.pools.items() if len(pool) == 1}
     return only | videos_of_first_judgements(annotations)
 
 
 def _clusters(annotations: Annotations) -> dict[str, int]:
-    """Query id -> number of its video; of an unanswerable query, the video that is given."""
+    """Query id -> the number of its video; for an unanswerable query, the given video."""
     codes = {video.id: number for number, video in enumerate(annotations.videos)}
     unanswerable = _given(annotations).items() - videos_of_first_judgements(annotations).items()
     return clusters_of(annotations) | {query_id: codes[video] for query_id, video in unanswerable}
@@ -239,9 +239,9 @@ def _rejection(
     protocol: Protocol,
     clusters: dict[str, int],
 ) -> OfRejection | None:
-    """The measures of rejection, if some queries have no answer; else the calibration error, if stated.
+    """The measures of rejection; None if all queries have an answer and the system gives no probabilities.
 
-    Over the queries that the evaluation counts, and those without a judgement.
+    They cover the evaluated queries and those without a judgement.
     """
     judged = videos_of_first_judgements(annotations).keys()
     listed = next(iter(answered.lists))
@@ -279,7 +279,7 @@ def _right(
 
 
 def _unjudged(evaluation: Evaluation) -> dict[str, float] | None:
-    """Metric -> share of the answers that it reads which nobody judged; None without pools."""
+    """Metric -> the share of unjudged ones among the answers that it reads; None without pools."""
     if evaluation.unjudged is None:
         return None
     return {

@@ -1,14 +1,14 @@
-"""What a system of `whenabouts bench` is: an object with `index` and one or more ways to answer.
+"""The interface of systems for `whenabouts bench`: `index`, and at least one method that answers.
 
 | method | answers | measured by |
 | --- | --- | --- |
 | `search(queries, k)` | per query rows (video id, start, end, score[, probability]) | all metrics |
-| `ground(queries, k)` | the same rows, of the one video of each query | metrics of the given video |
+| `ground(queries, k)` | the same rows, in each query's given video | metrics of the given video |
 | `rank_videos(queries, k)` | per query rows (video id, score[, probability]) | metrics of videos |
 | `score_clips(queries)` | per query {video id: scores of its clips of 2 s} | metrics of videos, highlights |
 
-A system has the methods that it can honour. `index(videos)` comes first, once. An optional
-`index_bytes()` says how many bytes it keeps; optional attributes `name` and `revision` name it in tables.
+A system has only the methods that it supports. `index(videos)` is called once, first. An optional method
+`index_bytes()` returns the size of its index; optional attributes `name` and `revision` name it in tables.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from whenabouts.types import UsageError, did_you_mean
 from whenabouts.video.cues import read_cue_file
 
 METHODS = ("search", "ground", "rank_videos", "score_clips")
-"""The ways to answer, the strongest first."""
+"""The methods that answer, the most informative first."""
 
 Line = tuple[float, float, str]
-"""Start and end in seconds, and what is said there."""
+"""Start and end in seconds, and the words spoken there."""
 
 
 @dataclass(frozen=True)
 class BenchVideo:
     """A video to index.
 
-    `duration` is in seconds, None if the data do not say it. `path` is its file, if the data folder has one.
+    `duration` is in seconds, None if unknown. `path` is its file, if the data folder has one.
     """
 
     id: str
@@ -56,7 +56,7 @@ class BenchVideo:
 
 @dataclass(frozen=True)
 class BenchQuery:
-    """A query; `videos` are the only ones to search, () for all."""
+    """A query; only `videos` are searched, or all if it is ()."""
 
     id: str
     text: str
@@ -70,7 +70,7 @@ def systems() -> dict[str, Any]:
 
 
 def methods_of(system: Any) -> tuple[str, ...]:
-    """The ways in which a system answers. Raises UsageError without `index`, or without any."""
+    """The methods with which a system answers. Raises UsageError without `index`, or without any of them."""
     methods = tuple(name for name in METHODS if callable(getattr(system, name, None)))
     if not callable(getattr(system, "index", None)) or not methods:
         raise UsageError(
@@ -80,7 +80,7 @@ def methods_of(system: Any) -> tuple[str, ...]:
 
 
 def open_system(named: str, settings: Mapping[str, str]) -> Any:
-    """A system by the name of one that ships, by PACKAGE:FACTORY, or by FILE.py:FACTORY.
+    """A system by the name of a shipped one, by PACKAGE:FACTORY, or by FILE.py:FACTORY.
 
     The factory gets `settings` as keyword arguments. Raises UsageError.
     """

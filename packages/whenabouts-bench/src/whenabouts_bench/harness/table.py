@@ -1,15 +1,16 @@
-"""The leaderboard: results of systems on tasks, a table for each task, as text, Markdown, HTML and LaTeX.
+"""The leaderboard: a table of systems for each task, as text, Markdown, HTML and LaTeX.
 
-Only results on the same files under the same protocol stand in one table. Means and intervals are computed
-again from the values per query. Systems are compared as `whenabouts compare` does it: whole videos are
-resampled, and Holm's correction covers the comparisons of one metric with its best system. Measures of
-rejection are those that the files state.
+A table has only results on the same files under the same protocol. Means and intervals are recomputed from
+the values per query. Systems are compared as in `whenabouts compare`: whole videos are resampled, and Holm's
+correction covers the comparisons of one metric with its best system. Measures of rejection are taken from the
+files.
 """
 
 from __future__ import annotations
 
 import html
 import itertools
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ _COST = (
 
 @dataclass(frozen=True)
 class Cell:
-    """A number of the table; `is_best`: no other system is shown to be better by this metric."""
+    """A number of the table; `is_best`: no other system is significantly better by this metric."""
 
     value: Estimate
     is_best: bool
@@ -57,7 +58,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Board:
-    """The table of one task: lines, the best first by the first metric."""
+    """The table of one task; its lines are sorted by the first metric."""
 
     title: str
     facts: str
@@ -87,7 +88,7 @@ class Board:
 
 
 def boards_of(results: Sequence[Results], *, resamples: int = 10_000) -> list[Board]:
-    """A board for each task, protocol and release of its files. Raises UsageError for two of one name."""
+    """A board for each task, protocol and release of its files. Raises UsageError for repeated names."""
 
     def place(result: Results) -> tuple[str, str, str]:
         return result.task.task, result.task.protocol, result.task.fingerprint
@@ -134,8 +135,8 @@ def _column(results: Sequence[Results], metric: str, resamples: int) -> list[Cel
     ]
     cells: list[Cell | None] = [None] * len(results)
     if len(having) == 1:
-        alone = results[having[0]]
-        estimates = estimates_of(evaluation_of(alone, [metric]), clusters_in(alone))
+        only = results[having[0]]
+        estimates = estimates_of(evaluation_of(only, [metric]), clusters_in(only))
         cells[having[0]] = Cell(estimates[metric], True)
     elif having:
         having.sort(key=lambda number: -(results[number].metrics[metric].mean or 0.0))
@@ -177,7 +178,7 @@ _FACTS = (
 
 
 def _cells(board: Board, show: Any) -> list[list[str]]:
-    """Rows of texts: name, metrics, then what is not a metric."""
+    """Rows of texts: name, metrics, then other facts."""
     rows = []
     for line in board.lines:
         result = line.results
@@ -204,7 +205,7 @@ def _number(value: float | None) -> str:
 
 
 def text_of(boards: Sequence[Board]) -> list[str]:
-    """The boards for a terminal; a star stands behind what Markdown prints bold."""
+    """The boards for a terminal; a star marks what Markdown prints bold."""
 
     def show(text: str, *, bold: bool = False, after: str = "") -> str:
         return text + "*" * bold + after
@@ -258,7 +259,7 @@ small { display: block; opacity: .75; white-space: nowrap; } ul { padding-left: 
 
 
 def html_of(boards: Sequence[Board]) -> str:
-    """The boards as one page without scripts; what comes from results is escaped."""
+    """The boards as one page without scripts; texts from results are escaped."""
 
     def show(text: str, *, bold: bool = False, after: str = "") -> str:
         plain = html.escape(text)
@@ -271,8 +272,8 @@ def html_of(boards: Sequence[Board]) -> str:
             f'<th scope="col">{show(name)}</th>' for name in (_HEAD[0], *board.metrics, *_HEAD[1:])
         )
         rows = "".join(
-            f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in rest)}</tr>\n'
-            for first, *rest in _cells(board, show)
+            f'<tr><th scope="row">{name}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>\n'
+            for name, *cells in _cells(board, show)
         )
         notes = "".join(f"<li>{show(note)}</li>" for note in (*board.notes, _FACTS))
         parts.append(
@@ -307,9 +308,17 @@ _WRITERS = {".md": markdown_of, ".html": html_of, ".tex": latex_of}
 
 
 def write_boards(boards: Sequence[Board], path: Path) -> None:
-    """Write the boards in the form that the name of the file ends in. Raises UsageError, FormatError."""
+    """Write the boards in the format of the file's ending. Raises UsageError, FormatError."""
     writer = _WRITERS.get(path.suffix)
     if writer is None:
         raise UsageError(f"{path}: accepted: names that end in {', '.join(_WRITERS)}")
     with write_atomically(path) as stream:
-        stream.write(writer(boards).encode("utf-8", "backslashreplace"))
+        stream.write(_without_controls(writer(boards)).encode("utf-8", "backslashreplace"))
+
+
+def _without_controls(text: str) -> str:
+    """Text whose controls, which a terminal would obey, are blanks; line ends stay."""
+    return "".join(
+        " " if letter != "\n" and unicodedata.category(letter) in ("Cc", "Zl", "Zp") else letter
+        for letter in text
+    )

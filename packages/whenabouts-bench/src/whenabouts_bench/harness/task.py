@@ -1,7 +1,7 @@
-"""What a task of `whenabouts bench` is: queries with their right moments, and how answers are measured.
+"""Tasks of `whenabouts bench`: queries with their right moments, and how answers are measured.
 
-A task is declared in a module of `whenabouts_bench.tasks`, or of a package of yours that names the module in
-the entry points `whenabouts.tasks`. The module has `TASKS`, a tuple of `Task`.
+Modules of `whenabouts_bench.tasks`, and modules that other packages declare in the entry points
+`whenabouts.tasks`, have `TASKS`, a tuple of `Task`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _ANY = Statistics()
 
 @dataclass(frozen=True)
 class Row:
-    """A query of a task.
+    """A query of a task, with its moments in one video.
 
-    `intervals` are its right moments in seconds, (start, end); without any, no video of `pool` answers it.
-    `pool` are the videos to search, () for all of the task; for a given video it is that one. `grade` is the
-    relevance of the moments.
+    `intervals` are its right moments (start, end) in seconds; if there are none, no video of `pool` answers
+    the query. `pool` are the videos to search, () for all, or only the given one. `grade` is the relevance of
+    the moments.
     """
 
     query_id: str
@@ -40,12 +40,12 @@ class Row:
     split: str = "test"
     grade: float = 1.0
     duration: float | None = None
-    """Seconds of the video, if the data say them."""
+    """Seconds of the video, if known."""
 
 
 @dataclass(frozen=True)
 class Material:
-    """What a task reads from a folder: the judgements, and the files that they come from."""
+    """The judgements that a task reads from a folder, and their files."""
 
     annotations: Annotations
     files: tuple[Path, ...]
@@ -65,35 +65,35 @@ class Material:
 class Task:
     """Queries, their right moments, and how answers are measured.
 
-    `read` gets the folder of the user and returns a `Material`. `protocol` is one of `whenabouts evaluate`.
-    Its metrics and `metrics` are measured, as far as the methods of a system allow. `headline` are the
-    columns of the leaderboard; the first orders it.
+    `read` gets the user's folder and returns a `Material`. `protocol` is one of `whenabouts evaluate`. Its
+    metrics and `metrics` are measured, as far as a system's methods allow. `headline` are the columns of the
+    leaderboard, which is sorted by the first.
     """
 
     name: str
     title: str
     split: str
     revision: str
-    """Which release of the data, in words."""
+    """The release of the data, in words."""
     licence: str
     how: str
-    """How the files are obtained."""
+    """How to get the files."""
     read: Callable[[Path], Material]
     headline: tuple[str, ...]
     metrics: tuple[str, ...] = ()
     of_protocol: bool = True
-    """Whether the protocol's own metrics are measured, too."""
+    """Whether the protocol's metrics are also measured."""
     protocol: str = "vcmr"
     version: int = 1
-    """Rises with every change that moves a number."""
+    """Increased with every change that affects a number."""
     is_given: bool = False
-    """Whether each query names the video in which it is answered."""
+    """Whether each query has a given video."""
     judged_iou: float | None = None
-    """For judgements from pools: an answer is judged from this IoU with a judged moment."""
+    """For judgements from pools: the least IoU of a judged answer with a judged moment."""
     depth: int = 100
-    """How many answers are asked of a system."""
+    """The number of answers to ask a system for."""
     holds: Statistics = _ANY
-    """Counts of the release; a folder that holds others is measured, with a note."""
+    """Counts of the release; a folder with other counts is measured, with a note."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -102,7 +102,7 @@ class Task:
         return f"{self.name}@{self.version}"
 
     def counts_that_differ(self, annotations: Annotations) -> list[str]:
-        """A note on counts of the files that are not those of the release; none if they are."""
+        """A note if the counts of the files differ from the release's, else an empty list."""
         counts = {
             "videos": len(annotations.videos),
             "queries": len(annotations.queries),
@@ -115,8 +115,8 @@ class Task:
         ]
         if not differing:
             return []
-        these = "these files (in brackets) are another release, or a part"
-        return [f"{self.title} has {', '.join(differing)}; {these}"]
+        note = "these files (in brackets) are another release, or a part"
+        return [f"{self.title} has {', '.join(differing)}; {note}"]
 
     def to_json(self) -> dict[str, Any]:
         names = ("name", "title", "split", "revision", "licence", "protocol", "how")
@@ -130,21 +130,21 @@ def tasks() -> tuple[Task, ...]:
 
 
 def task_named(name: str) -> Task:
-    """The task of a name, or of name@version. Raises UsageError."""
+    """The task "name" or "name@version". Raises UsageError."""
     bare, at, version = name.partition("@")
     by_name = {task.name: task for task in tasks()}
     if bare not in by_name:
         raise UsageError(f"{name!r} is not a task; known: {', '.join(by_name)}{did_you_mean(bare, by_name)}")
     if at and version != str(by_name[bare].version):
-        raise UsageError(f"{name!r}: version {version} is not here, {by_name[bare].label} is")
+        raise UsageError(f"{name!r}: there is no version {version}; give {by_name[bare].label}")
     return by_name[bare]
 
 
 def material_of(rows: Iterable[Row], name: str, files: Sequence[Path]) -> Material:
     """The rows of a task as judgements.
 
-    Raises UsageError for a query id that comes with two texts, and for a query that has both moments and
-    none.
+    Raises UsageError for a query id with two texts, and for a query with moments in one row and none in
+    another.
     """
     builder = AnnotationBuilder(name)
     answerable: dict[str, bool] = {}
@@ -152,7 +152,9 @@ def material_of(rows: Iterable[Row], name: str, files: Sequence[Path]) -> Materi
         if not builder.add_query(row.query_id, row.text):
             raise UsageError(f"{name}: query {row.query_id!r} has two texts; give each query its own id")
         if answerable.setdefault(row.query_id, bool(row.intervals)) != bool(row.intervals):
-            raise UsageError(f"{name}: query {row.query_id!r} has a row with moments and one without")
+            raise UsageError(
+                f"{name}: query {row.query_id!r} has a row with moments and one without; remove one of them"
+            )
         builder.add_video(row.video_id, row.duration)
         if row.pool:
             builder.set_pool(row.query_id, row.pool)
@@ -162,7 +164,7 @@ def material_of(rows: Iterable[Row], name: str, files: Sequence[Path]) -> Materi
 
 
 def reader_of(rows: Callable[[Path], Iterable[Row]], *names: str, how: str) -> Callable[[Path], Material]:
-    """A reader of the file with one of the names; `rows` reads its rows, `how` says how to get it."""
+    """A reader of the file with one of the names; `rows` reads its rows, `how` describes how to get it."""
 
     def read(folder: Path) -> Material:
         file = file_named(folder, *names, how=how)

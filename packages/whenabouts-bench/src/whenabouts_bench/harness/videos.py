@@ -1,4 +1,4 @@
-"""The videos of a task as systems get them: lengths, files and transcripts that a data folder has."""
+"""The videos of a task for systems, with durations, files and transcripts from the data folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from whenabouts_bench.formats.json_records import NotNegative, Text, Words, read
 from whenabouts_bench.harness.system import BenchVideo, Line
 
 TVR_SUBTITLES = "tvqa_preprocessed_subtitles.jsonl"
-"""TVR's subtitles, a line a video; in the folder data/ of jayleicn/TVRetrieval."""
+"""TVR's subtitles, one video a line; in the folder data/ of jayleicn/TVRetrieval."""
 
 
 class _SubtitleLine(msgspec.Struct):
@@ -31,7 +31,7 @@ class _Subtitles(msgspec.Struct):
 def videos_in(folder: Path, videos: Iterable[Video]) -> list[BenchVideo]:
     """The videos of a task with their files: {video id}.mp4, {video id}.vtt and so on, at any depth.
 
-    Transcripts of TVR come from its file of subtitles. Raises FormatError for a line of it that is broken.
+    Transcripts of TVR come from its file of subtitles. Raises FormatError for a broken line in it.
     """
     here = DatasetFolder(folder).by_name
     media = _by_stem(here, MEDIA_SUFFIXES)

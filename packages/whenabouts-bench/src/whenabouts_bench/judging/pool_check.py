@@ -1,7 +1,7 @@
-"""The check of MVMR pools by people (`relevance/people.py`) as a task set of `whenabouts judge`.
+"""Have annotators check MVMR pools (`relevance/people.py`), as a task set of `whenabouts judge`.
 
-Each task shows a query and a whole video that was added to its pool, so that positives and negatives look
-alike. Annotators grade whether the moment is in it, and set its borders.
+Each task shows a query and a whole video that was added to the query's pool. Positives and negatives look
+the same. Annotators grade whether the video contains the moment, and set the moment's borders.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from whenabouts_bench.judging.tasks import Task, TaskSet
 from whenabouts_bench.relevance.people import Answer, drawn_pairs
 
 IS_IN = 3
-"""The grade from which a video has the moment."""
+"""The lowest grade that means that the video contains the moment."""
 GUIDELINE = """\
 # Is there a moment in this video that the sentence describes?
 
@@ -35,10 +35,10 @@ You see a sentence and a whole video. If the moment is there, set its borders wi
 def write_check(
     annotations: Annotations, folder: Path, videos: Mapping[str, Video], *, queries: int = 100, seed: int = 0
 ) -> TaskSet:
-    """Write a task set about the videos added to the pools of randomly drawn queries.
+    """Write a task set about the videos that were added to the pools of `queries` randomly drawn queries.
 
-    `videos` are those of the pools with recordings and durations. Raises UsageError without full pools, and
-    for a video without a duration.
+    `videos` gives the recording and the duration of each video of the pools. Raises UsageError if there are
+    no pools or a video has no duration.
     """
     pairs = drawn_pairs(annotations, queries, seed)
     digits = len(str(len(pairs)))
@@ -46,7 +46,7 @@ def write_check(
     for number, (query, video_id) in enumerate(pairs, 1):
         duration = videos[video_id].duration
         if not duration:
-            raise UsageError(f"video {video_id!r}: its length is not known; name --videos or --corpus")
+            raise UsageError(f"video {video_id!r}: its duration is unknown; give --videos or --corpus")
         span = Moment(video_id, 0.0, duration)
         tasks.append(Task(f"t{number:0{digits}}", query.id, query.text, span, duration))
     paths = {video_id: videos[video_id].path for _, video_id in pairs}
@@ -56,7 +56,7 @@ def write_check(
 
 
 def answers_of(folder: Path) -> list[Answer]:
-    """What people said in a task set of `write_check`, with the borders that they set."""
+    """The annotators' answers to a task set of `write_check`, with the borders that they set."""
     return list(_answers(TaskSet.open(folder)))
 
 

@@ -70,7 +70,7 @@ def write_tasks(
 def drawn_pairs(annotations: Annotations, queries: int, seed: int) -> list[tuple[Query, str]]:
     """(query, added video) of the pools of randomly drawn queries, in random order.
 
-    Raises UsageError without full pools.
+    Raises UsageError if there are no pools.
     """
     if queries < 1:
         raise UsageError(f"--queries {queries}: give 1 or more")

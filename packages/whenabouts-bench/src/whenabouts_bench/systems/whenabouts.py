@@ -10,25 +10,45 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from whenabouts.checkers import CheckerUnavailable, Reranker, Rewriter, open_reranker, open_rewriter
+from whenabouts.checkers.reranker import Document
 from whenabouts.corpus import Corpus
 from whenabouts.types import UsageError
 from whenabouts.version import __version__
 from whenabouts_bench.harness.system import BenchQuery, BenchVideo
 
 NAME = "whenabouts"
-SUMMARY = "whenabouts over videos and transcripts; --set vision=NAME and text=NAME choose encoders"
+SUMMARY = (
+    "whenabouts over videos and transcripts; --set vision=NAME, text=NAME, rerank=NAME, "
+    "rewrite=ADDRESS#MODEL (with send_query=yes for another machine)"
+)
+_SECONDS = 3600.0
+"""For the reranker of one query."""
 
 
 class Whenabouts:
     """A corpus of the task's videos, and its search."""
 
-    name, revision = NAME, __version__
-
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        options: dict[str, Any],
+        reranker: Reranker | None = None,
+        rewriter: Rewriter | None = None,
+    ) -> None:
+        models = [f"rerank {reranker.name}"] if reranker else []
+        models += [f"rewrite {rewriter.name}"] if rewriter else []
+        self.name, self.revision = " + ".join([NAME, *models]), __version__
+        # Measured runs are complete: the time of a model is part of the result.
+        self._models: dict[str, Any] = {
+            "rerank": None if reranker is None else _EndingReranker(reranker),
+            "rewrite": None if rewriter is None else _EndingRewriter(rewriter),
+            "rerank_seconds": _SECONDS,
+        }
         self._options = options
         self._folder = Path(tempfile.mkdtemp(prefix="whenabouts-bench-"))
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
@@ -77,7 +97,7 @@ class Whenabouts:
         within = [self._own[video] for video in query.videos if video in self._own]
         if query.videos and not within:
             return []
-        moments = self._corpus.search(query.text, k=k, within=within, literal="all").moments
+        moments = self._corpus.search(query.text, k=k, within=within, literal="all", **self._models).moments
         rows = [(self._named[m.video_id], m.start, m.end, m.score, m.confidence) for m in moments]
         return [row if row[4] is not None else row[:4] for row in rows]
 
@@ -87,12 +107,55 @@ class Whenabouts:
         return sum(file.stat().st_size for file in files if file.is_file())
 
 
+class _EndingReranker:
+    """A reranker that ends the run where it cannot be used: a search would leave the order as it is."""
+
+    def __init__(self, reranker: Reranker) -> None:
+        self._reranker, self.name, self.fingerprint = reranker, reranker.name, reranker.fingerprint
+        self.reads_words, self.sees = reranker.reads_words, reranker.sees
+
+    def score(self, query: str, documents: Sequence[Document]) -> list[float]:
+        with _ending():
+            return self._reranker.score(query, documents)
+
+
+class _EndingRewriter:
+    """A rewriter that ends the run where it cannot be used; an answer that cannot be read is none."""
+
+    def __init__(self, rewriter: Rewriter) -> None:
+        self._rewriter, self.name = rewriter, rewriter.name
+
+    def rewritten(self, query: str, seconds: float) -> list[str]:
+        with _ending():
+            return self._rewriter.rewritten(query, seconds)
+
+
+@contextmanager
+def _ending() -> Iterator[None]:
+    try:
+        yield
+    except CheckerUnavailable as error:
+        raise UsageError(str(error)) from error
+
+
 def _stamp(seconds: float) -> str:
     minutes, rest = divmod(round(seconds * 1000), 60_000)
     return f"{minutes // 60:02d}:{minutes % 60:02d}:{rest // 1000:02d}.{rest % 1000:03d}"
 
 
-def make(vision: str | None = None, text: str | None = None) -> Whenabouts:
-    """The system."""
+def make(
+    vision: str | None = None,
+    text: str | None = None,
+    rerank: str | None = None,
+    rewrite: str | None = None,
+    send_query: str = "no",
+) -> Whenabouts:
+    """The system. Raises CheckerUnavailable, and UsageError for a rewriter elsewhere without consent."""
+    if send_query not in ("yes", "no"):
+        raise UsageError(f"send_query is {send_query!r}; give yes or no")
     options = {"vision": vision, "text": text}
-    return Whenabouts({name: value for name, value in options.items() if value is not None})
+    return Whenabouts(
+        {name: value for name, value in options.items() if value is not None},
+        None if rerank is None else open_reranker(rerank),
+        None if rewrite is None else open_rewriter(rewrite, send_query=send_query == "yes"),
+    )

@@ -1,7 +1,7 @@
-"""The verb that deploys a corpus on a cluster: parse, call, show."""
+"""The verb `deploy`, found through the entry point `deploy` of `whenabouts.verbs`."""
 
 from whenabouts.cli.verbs import Verb
 
 DEPLOY = Verb(
-    "whenabouts_cluster.cli.deploy", "serve a corpus by many replicas on a Ray cluster", "search my videos"
+    "whenabouts_cluster.cli.deploy", "serve a corpus by replicas on a Ray cluster", "search my videos"
 )

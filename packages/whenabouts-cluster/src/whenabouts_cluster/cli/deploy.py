@@ -20,12 +20,12 @@ examples:
 
 
 def _bounds(text: str) -> tuple[int, int]:
-    """Two numbers with a dash between them."""
-    least, dash, most = text.partition("-")
-    fewest, highest = whole_number(least), whole_number(most)
-    if not dash or fewest is None or highest is None:
-        raise argparse.ArgumentTypeError(f"{text!r}: give the fewest and the most, such as 1-8")
-    return fewest, highest
+    """Parse "1-8"."""
+    low, dash, high = text.partition("-")
+    least, most = whole_number(low), whole_number(high)
+    if not dash or least is None or most is None:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a minimum and a maximum, such as 1-8")
+    return least, most
 
 
 def add_parser(verbs: Any) -> None:
@@ -34,8 +34,8 @@ def add_parser(verbs: Any) -> None:
         verbs,
         "deploy",
         run,
-        description="Serve a corpus by replicas on a Ray cluster. Without --address one is started on this "
-        "machine, and ends with the command.",
+        description="Serve a corpus by replicas on a Ray cluster. Without --address a cluster starts on this "
+        "machine and ends with the command.",
         epilog=_EPILOG,
     )
     parser.add_argument("on", metavar="ray", choices=["ray"], help="what the replicas run on")
@@ -49,25 +49,25 @@ def add_parser(verbs: Any) -> None:
         "--autoscale",
         metavar="MIN-MAX",
         type=_bounds,
-        help="as many as are needed, within bounds, such as 1-8",
+        help="as many servers as the load needs, such as 1-8",
     )
     add_access(parser)
     parser.add_argument("--port", type=int, default=8765, help="port of each machine (default 8765)")
     parser.add_argument("--cpus", type=float, default=1.0, help="processors of each replica (default 1)")
     parser.add_argument("--memory", metavar="MB", type=int, default=0, help="memory of each replica")
     parser.add_argument(
-        "--model", metavar="RUN", action="append", default=[], help="a trained system to search with as well"
+        "--model", metavar="RUN", action="append", default=[], help="a trained system to search with"
     )
     parser.add_argument(
         "--files", metavar="PATH", action="append", default=[], help="serve only videos under this folder"
     )
     parser.add_argument(
-        "--write", metavar="FILE", type=Path, help="deploy nothing; write a configuration for `serve deploy`"
+        "--write", metavar="FILE", type=Path, help="write a configuration for `serve deploy`; deploy nothing"
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Deploy; with a cluster of one's own until it is stopped."""
+    """Deploy. A cluster started here is served until the command is interrupted."""
     from whenabouts_cluster import ray_serve
 
     least, most = options.autoscale or (0, 0)

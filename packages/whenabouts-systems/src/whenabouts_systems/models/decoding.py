@@ -1,9 +1,11 @@
-"""From scores of spans to the best spans of a video, and to seconds.
+"""Turn scores of spans into the best spans of a video, and these into seconds.
 
-A span is a first and a last clip, and scores start + end (+ map). The exact k best are found without ever
-building all first x last pairs: a row (one first clip) whose best last clip is not among the k best rows has
-no span among the k best, so k rows are opened and no other. The best last clip of each row is a running
-maximum. Equal scores are put in order by video, first and last clip, so the answer is one answer.
+A span has a first and a last clip, and scores start + end (+ map). The k best are found exactly without all
+pairs of first and last clips. A *row* is all spans with one first clip, and its best span is a running
+maximum. Only the k rows with the best spans can have any of the k best spans, so only these are expanded.
+Ties are ordered by video, first and last clip, so that the result is unique.
+
+Shapes: R rows or queries, N videos of a query, T clips, M windows, P pairs.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _BLOCK = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """Which spans of clips may be answered, and what seconds they are.
+    """Which spans of clips may be answered, and how they become seconds.
 
     | ends | clips of first..last | last - first | seconds |
     | --- | --- | --- | --- |
@@ -41,17 +43,19 @@ class Decoding:
     | exclusive | last - first | min to max | [first * clip, last * clip) |
     | as-released | last - first + 1 | min to max - 1 | [first * clip, (last + 1) * clip) |
 
-    `min_clips` and `max_clips` (None: as long as the video) bound the length in clips; "exclusive" is for
-    models that learned the clip in which a moment ends as its end. Both are cut off at the video's end.
-    "as-released" is XML's program: its lengths are one clip off and reach past the video's end. The program
-    of ReLoCLNet with 2 and 16 is "exclusive" with 2 and 15.
+    `min_clips` and `max_clips` (None: as long as the video) bound the length in clips. "inclusive" and
+    "exclusive" end at most with the video. "exclusive" is for models that learned the clip after a moment as
+    its end. "as-released" is XML's program: its lengths are off by one clip and may pass the video's end. The
+    program of ReLoCLNet with 2 and 16 is "exclusive" with 2 and 15.
 
-    Windows, which lie on no grid, keep their borders; whatever `ends` is, their length is how many clips they
-    touch. "as-released" rounds them to whole clips, as the evaluation of the DETR family does.
+    Windows lie on no grid and keep their borders. With every `ends`, the length of a window is the number of
+    clips that it touches. "as-released" rounds borders to whole clips, as the evaluation of the DETR family
+    does.
 
-    `top_videos`: in how many videos a query's moments are sought. `spans_per_query`: how many moments are
-    answered. `nms`: a moment goes that shares more than this (IoU) with a better one of its query and video;
-    chosen among the `spans_before_nms` best.
+    - `top_videos`: in how many videos a query's moments are searched.
+    - `spans_per_query`: how many moments are answered.
+    - `nms`: a moment is suppressed if its IoU with a better one of its query and video is above this value,
+      among the `spans_before_nms` best moments.
     """
 
     min_clips: Annotated[int, msgspec.Meta(ge=0)] = 1
@@ -74,7 +78,7 @@ class Decoding:
 
     @property
     def offsets(self) -> tuple[int, int | None]:
-        """Least and greatest `last - first`, both inclusive; None where only the video bounds it."""
+        """The least and greatest `last - first`, both inclusive; None if only the video limits it."""
         least = self.min_clips - (self.ends == "inclusive")
         greatest = None if self.max_clips is None else self.max_clips - (self.ends != "exclusive")
         return least, greatest
@@ -85,18 +89,18 @@ class Decoding:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Decoding:
-        """Back from plain values. Raises UsageError for a key that is not known and values out of range."""
+        """From plain values. Raises UsageError for an unknown key and for values out of range."""
         check_keys(value, cls, "decoding")
         return cls(**value)
 
 
 @dataclass(frozen=True)
 class BestSpans:
-    """Up to k spans of R rows, best first: `first`, `last` (R, k) int64 clips and `score` (R, k).
+    """Up to k spans for each of R rows, best first: `first`, `last` (R, k) int64 clips and `score` (R, k).
 
-    Where a row has fewer than k, the score is minus infinity and the clips are 0. `place` (R, k) says in
-    which of the row's videos a span lies (always 0 in `best_spans`). `borders` (R, k, 2), of systems that
-    answer windows: where they begin and end, counted in clips; first and last are the clips that they touch.
+    Missing spans have the score minus infinity and clips 0. `place` (R, k) is the span's video among those of
+    its row (always 0 in `best_spans`). `borders` (R, k, 2), only for systems that answer windows, are the
+    begin and end counted in clips; `first` and `last` are then the clips that a window touches.
     """
 
     first: Tensor
@@ -106,14 +110,14 @@ class BestSpans:
     borders: Tensor | None = None
 
     def where(self, chosen: Tensor) -> BestSpans:
-        """Those that are `chosen` (R, k) bool, one after the other: tensors of (N,)."""
+        """The `chosen` (R, k) spans, as tensors of (N,)."""
         columns = {name: value[chosen] for name, value in vars(self).items() if value is not None}
         return BestSpans(**columns)
 
     def seconds(
         self, clip_seconds: ArrayLike, duration: ArrayLike, decoding: Decoding
     ) -> tuple[Floats, Floats]:
-        """Start and end of each; the arguments are broadcast, as in `seconds_of`."""
+        """Start and end of each span in seconds; the arguments are broadcast, as in `seconds_of`."""
         if self.borders is None:
             first, last = self.first.cpu().numpy(), self.last.cpu().numpy()
             return seconds_of(first, last, clip_seconds, duration, decoding)
@@ -123,12 +127,12 @@ class BestSpans:
 
 
 def span_mask(clips: int, decoding: Decoding, device: torch.device | str = "cpu") -> Tensor:
-    """(T, T) bool: whether first..last may be answered in a video of that many clips."""
+    """(T, T) bool: whether the span first..last may be answered in a video of `clips` clips."""
     least, greatest = decoding.offsets
     at = torch.arange(clips, device=device)
-    apart = at[None, :] - at[:, None]
-    allowed = apart >= least
-    return allowed if greatest is None else allowed & (apart <= greatest)
+    offset = at[None, :] - at[:, None]
+    allowed = offset >= least
+    return allowed if greatest is None else allowed & (offset <= greatest)
 
 
 def seconds_of(
@@ -138,9 +142,9 @@ def seconds_of(
     duration: ArrayLike | None = None,
     decoding: Decoding | None = None,
 ) -> tuple[Floats, Floats]:
-    """Start and end in seconds of spans; the arguments are broadcast.
+    """Start and end of spans in seconds; the arguments are broadcast.
 
-    `duration` in seconds, None or infinite where it is not known. `decoding.ends` says what the clips mean.
+    `duration` in seconds is None or infinite if unknown. `decoding.ends` is the meaning of the clips.
     """
     ends = decoding.ends if decoding is not None else "inclusive"
     last_clip = np.asarray(last) - (ends == "exclusive")
@@ -148,27 +152,27 @@ def seconds_of(
 
 
 def clips_inside(clip_seconds: ArrayLike, duration: ArrayLike, decoding: Decoding) -> NDArray[np.int64]:
-    """How many clips of each video a span may use, so that none is empty or cut twice to the same end.
+    """The number of clips of each video that spans may use; the arguments are broadcast.
 
-    Videos may have a clip more than their duration fills. Broadcast; a duration may be infinite. Released
-    programs do not know the duration, and "as-released" uses every clip.
+    Features may have a clip more than the duration fills. A span there would be empty, or repeat another one.
+    A duration may be infinite. Released programs do not know the duration, so "as-released" uses all clips.
     """
     clip, seconds = np.broadcast_arrays(
         np.asarray(clip_seconds, np.float64), np.asarray(duration, np.float64)
     )
-    every = np.full(clip.shape, np.iinfo(np.int64).max)
+    unlimited = np.full(clip.shape, np.iinfo(np.int64).max)
     if decoding.ends == "as-released":
-        return every
+        return unlimited
     is_finite = np.isfinite(seconds)
     filled = clip_counts(np.where(is_finite, seconds, 0.0), clip)
-    return np.where(is_finite, filled + (decoding.ends == "exclusive"), every)
+    return np.where(is_finite, filled + (decoding.ends == "exclusive"), unlimited)
 
 
 def best_spans(scores: SpanScores, decoding: Decoding, k: int) -> BestSpans:
-    """The k best spans of each of P pairs, exactly; equal scores in order of first, then last clip.
+    """The k best spans of each of P pairs, exactly; ties are ordered by first, then last clip.
 
-    A masked clip, a span of a length that `decoding` does not allow, or one that scores minus infinity or NaN
-    is never answered. Memory beyond the scores is bounded, whatever P and T are.
+    Spans with a masked clip, with a length that `decoding` forbids, or with a score of minus infinity or NaN
+    are never answered. Memory beyond the scores is bounded for any P and T.
     """
     no_video = scores.start.new_zeros((len(scores), 1))
     if scores.windows is not None:
@@ -183,10 +187,10 @@ def best_spans(scores: SpanScores, decoding: Decoding, k: int) -> BestSpans:
 
 
 def best_over_videos(scores: SpanScores, video: Tensor, decoding: Decoding, k: int) -> BestSpans:
-    """The k best spans of each of R queries over its N videos; equal scores by place, first, last.
+    """The k best spans of each of R queries over its N videos; ties are ordered by video, first, last clip.
 
-    `scores` has (R, N, T) and, where there is a map, (R, N, T, T) arrays; `video` (R, N) is added to each
-    span of that video. A video whose number is minus infinity has no span. See `best_spans`.
+    The arrays of `scores` are (R, N, T), a map is (R, N, T, T). `video` (R, N) is added to all span scores of
+    a video; minus infinity excludes the video. See `best_spans`.
     """
     if k < 1:
         raise UsageError(f"k is {k!r}; ask for one span or more")
@@ -208,11 +212,11 @@ def best_over_videos(scores: SpanScores, video: Tensor, decoding: Decoding, k: i
 
 
 def best_windows(windows: Tensor, clips: Tensor, video: Tensor, decoding: Decoding, k: int) -> BestSpans:
-    """The k best windows of each of R queries over its N videos; equal scores by place, start and end.
+    """The k best windows of each of R queries over its N videos; ties are ordered by video, start and end.
 
-    `windows` (R, N, M, 3) start, end and score, `clips` (R, N) how many clips each video has, to which its
-    windows are cut; `video` (R, N) is added to the scores. A window that is empty, touches a number of clips
-    that `decoding` does not allow, or scores NaN or minus infinity is never answered.
+    `windows` (R, N, M, 3) are start, end and score; they are clipped to the `clips` (R, N) of their video.
+    `video` (R, N) is added to the scores. Windows that are empty, touch a number of clips that `decoding`
+    forbids, or score NaN or minus infinity are never answered.
     """
     if k < 1:
         raise UsageError(f"k is {k!r}; ask for one span or more")
@@ -228,7 +232,7 @@ def best_windows(windows: Tensor, clips: Tensor, video: Tensor, decoding: Decodi
         return replace(_nothing(queries, k, windows[..., 2]), borders=windows.new_zeros((queries, k, 2)))
     if decoding.ends == "as-released":
         borders = borders.round()
-    # A fresh system finds all windows about as good, so that some scores are equal in float32.
+    # An untrained system scores all windows about the same, so some scores tie in float32.
     order = _by_borders(borders)
     first, last, scores = (column.gather(2, order) for column in (first, last, scores))
     borders = borders.gather(2, order[..., None].expand_as(borders))
@@ -245,27 +249,27 @@ def best_windows(windows: Tensor, clips: Tensor, video: Tensor, decoding: Decodi
 
 
 def _by_borders(borders: Tensor) -> Tensor:
-    """(R, N, M) the windows (R, N, M, 2) of each video by start, then end."""
+    """(R, N, M) the order of each video's windows (R, N, M, 2) by start, then end."""
     order = borders[..., 1].argsort(dim=2, stable=True)
     return order.gather(2, borders[..., 0].gather(2, order).argsort(dim=2, stable=True))
 
 
 def ranked(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row of (R, N), largest first, equal ones by position; and their positions.
+    """The k largest values of each row of (R, N) in descending order, ties by position; and their positions.
 
-    `torch.topk` leaves open which of several equal values it takes; here a row has one answer. NaN counts as
-    minus infinity. Returns (R, min(k, N)) twice.
+    `torch.topk` does not define which of several equal values it takes; here the result is unique. NaN counts
+    as minus infinity. Both results are (R, min(k, N)).
     """
     if values.isnan().any():
         values = values.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
     count = min(k, values.shape[1])
     if count == values.shape[1]:
         return _in_order(*torch.sort(values, dim=1, descending=True, stable=True))
-    # The value behind the last shows where topk had a choice.
+    # One value more than needed shows in which rows topk had a choice.
     top, at = torch.topk(values, count + 1, dim=1)
     open_rows = ((top[:, count - 1] == top[:, count]) & (top[:, count] > -torch.inf)).nonzero()[:, 0]
     best, at = _in_order(top[:, :count], at[:, :count])
-    # Several values equal the smallest that is taken, of which topk took any: take the first of them.
+    # In these rows several values equal the smallest one taken: take the first of them.
     if len(open_rows):
         at[open_rows] = _first_of_equals(values[open_rows], best[open_rows, -1:], count)
         best[open_rows], at[open_rows] = _in_order(values[open_rows].gather(1, at[open_rows]), at[open_rows])
@@ -281,7 +285,7 @@ def _first_of_equals(values: Tensor, border: Tensor, count: int) -> Tensor:
 
 
 def _in_order(values: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
-    """Both by value descending, equal ones by position."""
+    """Values and positions, sorted by descending value, ties by position."""
     at, order = at.sort(dim=1)
     values, order = values.gather(1, order).sort(dim=1, descending=True, stable=True)
     return values, at.gather(1, order)
@@ -299,23 +303,23 @@ def _part(scores: SpanScores, low: int, high: int) -> SpanScores:
 
 
 def _width(clips: int, decoding: Decoding) -> int:
-    """How many last clips a first clip may have at most."""
+    """The largest number of last clips that a first clip may have."""
     least, greatest = decoding.offsets
     return (clips - 1 if greatest is None else min(greatest, clips - 1)) - least + 1
 
 
-def _nothing(rows: int, k: int, like: Tensor) -> BestSpans:
-    zeros = torch.zeros((rows, k), dtype=torch.int64, device=like.device)
-    return BestSpans(zeros, zeros, like.new_full((rows, k), -torch.inf), zeros)
+def _nothing(rows: int, k: int, scores: Tensor) -> BestSpans:
+    zeros = torch.zeros((rows, k), dtype=torch.int64, device=scores.device)
+    return BestSpans(zeros, zeros, scores.new_full((rows, k), -torch.inf), zeros)
 
 
 def _best_of_block(scores: SpanScores, video: Tensor, decoding: Decoding, k: int) -> BestSpans:
-    """`best_over_videos` of some rows: the best k first clips, then the best of all their spans."""
+    """`best_over_videos` of a block: the k best first clips, then the best of all their spans."""
     clips = scores.start.shape[-1]
     least, width = decoding.offsets[0], _width(clips, decoding)
     start = scores.start.masked_fill(~scores.mask, -torch.inf)
     end = scores.end.masked_fill(~scores.mask, -torch.inf)
-    # What a first clip can reach, in a band: window w of clip i ends in clip i + least + w.
+    # A band holds the last clips of each first clip: entry w of clip i is the last clip i + least + w.
     end = pad(end, (0, least + width - 1), value=-torch.inf)[..., least:]
     if scores.spans is None:
         reach = _running_maximum(end, width)[..., :clips]
@@ -323,7 +327,7 @@ def _best_of_block(scores: SpanScores, video: Tensor, decoding: Decoding, k: int
     else:
         band = _band(scores.spans, least, width) + (start[..., None] + end.unfold(-1, width, 1))
         best = (band.amax(-1) + video[..., None]).flatten(1)
-    # A first clip that is not among the k best has no span among the k best: these k are opened, no other.
+    # Only the k first clips with the best spans can have any of the k best spans.
     _, opened = ranked(best, min(k, best.shape[1]))
     opened = opened.sort(dim=1).values
     place, first = opened // clips, opened % clips
@@ -339,7 +343,7 @@ def _best_of_block(scores: SpanScores, video: Tensor, decoding: Decoding, k: int
 
 
 def _opened_spans(windows: Tensor, place: Tensor, first: Tensor, least: int, k: int) -> BestSpans:
-    """The k best of the spans (R, M, W) of opened first clips (R, M)."""
+    """The k best of the spans (R, M, W) of the chosen first clips (R, M)."""
     width = windows.shape[-1]
     score, at = ranked(windows.flatten(1), k)
     row = at // width
@@ -355,9 +359,9 @@ def _opened_spans(windows: Tensor, place: Tensor, first: Tensor, least: int, k: 
 
 
 def _running_maximum(values: Tensor, width: int) -> Tensor:
-    """The maximum of each `width` neighbours along the last axis, (..., N - width + 1); doubles its reach.
+    """The maximum of each `width` neighbours along the last axis, (..., N - width + 1).
 
-    A maximum of 2 n neighbours is the larger of two maxima of n: log2(width) steps instead of width.
+    The maximum of 2 n neighbours is the larger of two maxima of n, so log2(width) steps suffice.
     """
     reach = 1
     while reach < width:
@@ -368,7 +372,7 @@ def _running_maximum(values: Tensor, width: int) -> Tensor:
 
 
 def _band(spans: Tensor, least: int, width: int) -> Tensor:
-    """(R, N, T, T) maps as (R, N, T, W): window w of clip i is the span i..i + least + w; else -inf."""
+    """Maps (R, N, T, T) as (R, N, T, W): entry w of clip i is the span i..i + least + w, or -inf."""
     clips = spans.shape[-1]
     last = torch.arange(clips, device=spans.device)[:, None] + torch.arange(
         least, least + width, device=spans.device

@@ -1,4 +1,4 @@
-"""How features on disk become what a model reads: the same in training, in a run and in a search.
+"""Turns features on disk into a model's input tensors, the same way in training, in a run and in a search.
 
 Shapes: V videos, T clips, Q queries, L tokens, D width; see `protocol`.
 """
@@ -31,20 +31,20 @@ Rows = NDArray[np.floating[Any]]
 LongVideos = Literal["pool", "cut", "pool-as-released", "even", "even-as-released"]
 
 _ADDED = np.float32(1e-5)
-"""Added to a row's length before it is divided by it (XML, ReLoCLNet, TVR-Ranking, CONQUER, MS-SL)."""
+"""Added to a row's norm before the row is divided by it (XML, ReLoCLNet, TVR-Ranking, CONQUER, MS-SL)."""
 
-_MOST_WORDS = 256
-"""Ids of a sentence of a video; of a longer one the beginning is read."""
+_MAX_WORDS = 256
+"""Token ids of one sentence of a video; a longer sentence is cut."""
 
 _LATER = {"clips_per_cell": 1, "tokenizer": "", "reads_sentences": False}
-"""Settings that came after the first checkpoints, with the values that change nothing."""
+"""Settings younger than the first checkpoints, with their defaults, which change nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamInput:
-    """One stream of features: `width` values a row; each row brought to unit length where `normalise`.
+    """One stream of features: `width` values a row, each row scaled to unit length if `normalise`.
 
-    `encoder` and `fingerprint` say what made the features ("" where the file does not say).
+    `encoder` and `fingerprint` name the encoder of the features ("" if the file does not).
     """
 
     width: Size
@@ -58,22 +58,28 @@ class StreamInput:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What a system was trained on, and how it was made ready.
+    """The features that a system was trained on, and how they are prepared.
 
-    `streams` are those of the videos, on one grid of `clip_seconds`; `query` are the tokens. Queries keep
-    their first `max_tokens` tokens. Videos of more than `max_clips` clips are pooled to that many ("pool":
-    every row counts once, and clips are longer, see `clip_seconds_of`) or cut off ("cut", as XML does).
-    "pool-as-released" is ReLoCLNet's program: the last row is usually left out, and its times still count
-    clips of the old length. `tef` appends two columns to each stream: where a clip begins and ends, as
-    shares of the video (temporal endpoint features).
+    - `query`: token features. Queries keep their first `max_tokens` tokens.
+    - `streams`: features of videos, on one grid of `clip_seconds`.
+    - `max_clips` and `long_videos`: what happens to videos with more clips.
 
-    "even": every video, short or long, has `max_clips` clips of equal time, as for the map of 2D-TAN and MMN;
-    rows are brought to unit length before they are averaged. "even-as-released" is their program: as in
-    "pool-as-released" the last row is usually left out. `clips_per_cell`: so many clips make one step of
-    the grid on which the system answers. `tokenizer`: queries are ids of that tokenizer (a folder, or a hub's
-    repository), for a text encoder inside the system, and `query` says nothing. `reads_sentences`: what is
-    said in the videos is read, too, by the same tokenizer, sentence by sentence with the clips that each
-    covers; such a system puts its own special tokens around words, so that neither has any.
+      - "pool": rows are averaged into `max_clips` longer clips; every row counts once (`clip_seconds_of`).
+      - "cut": later clips are dropped, as XML does.
+      - "pool-as-released": ReLoCLNet's program. It usually drops the last row, and its times still count
+        clips of the old length.
+      - "even": every video, short or long, has `max_clips` clips of equal time, as the map of 2D-TAN and MMN
+        needs. Rows are scaled to unit length before they are averaged.
+      - "even-as-released": the program of 2D-TAN and MMN, which usually drops the last row, too.
+
+    - `tef`: append two columns to each stream, the clip's begin and end as shares of the video (temporal
+      endpoint features).
+    - `clips_per_cell`: how many clips make one cell of the grid on which the system answers.
+    - `tokenizer`: queries are token ids of this tokenizer (a folder, or a hub's repository), for a text
+      encoder inside the system; `query` is then unused.
+    - `reads_sentences`: the same tokenizer also reads the speech of videos, sentence by sentence, with the
+      clips that each sentence covers. Neither queries nor sentences have special tokens: such a system adds
+      its own.
     """
 
     query: StreamInput
@@ -91,32 +97,32 @@ class Inputs:
         check_fields(self, "inputs", leave_out=("query", "streams"))
         if self.reads_sentences and not self.tokenizer:
             raise UsageError(
-                'inputs: sentences are read by a tokenizer, and there is none; give query = "tokenizer:NAME"'
+                'inputs: reads_sentences needs a tokenizer, and there is none; give query = "tokenizer:NAME"'
             )
 
     @property
     def widths(self) -> dict[str, int]:
-        """Values in a row of each stream as the model sees it: the two columns of `tef` included."""
+        """Each stream's values a row as the model sees them, with the two columns of `tef`."""
         return {name: stream.width + 2 * self.tef for name, stream in self.streams.items()}
 
     @property
     def is_even(self) -> bool:
-        """Whether every video has the same number of clips, each an equal share of it."""
+        """Whether every video has the same number of clips, each an equal share of the video."""
         return self.long_videos in ("even", "even-as-released")
 
     def clips_of(self, rows: int) -> int:
-        """How many clips a video of that many rows has for the model."""
+        """The number of clips that the model sees of a video with `rows` rows."""
         return self.max_clips if self.is_even else min(rows, self.max_clips)
 
     def cells_of(self, rows: int) -> int:
-        """How many steps the grid of answers has in a video of that many rows."""
+        """The number of cells of the answer grid for a video with `rows` rows."""
         return -(-self.clips_of(rows) // self.clips_per_cell)
 
     def clip_seconds_of(self, rows: int, duration: float | None = None) -> float:
-        """Seconds of a step of the grid of answers in a video of that many rows (before pooling).
+        """Seconds of a cell of the answer grid, in a video with `rows` rows before pooling.
 
-        A step is a clip, or `clips_per_cell` of them. With "even" it is an equal share of `duration`, or of
-        what the rows cover where that is not known.
+        A cell is `clips_per_cell` clips. With "even" it is an equal share of `duration` or, if that is None,
+        of the time that the rows cover.
 
         >>> Inputs(StreamInput(4), clip_seconds=1.5, max_clips=100).clip_seconds_of(200)
         3.0
@@ -128,15 +134,15 @@ class Inputs:
         return self.clip_seconds * self.clips_per_cell
 
     def rows_of(self, video: Mapping[str, Rows], duration: float | None = None, name: str = "") -> int:
-        """How many rows of a video count: those of its longest stream, none of them behind `duration`.
+        """The number of rows of a video's longest stream, without rows after `duration`.
 
-        Raises UsageError where there are many more than clips in that time: another clip length, or video.
-        With "even" all rows count, for they are spread over the duration whatever it is.
+        With "even" all rows count, because they are spread over the duration. Raises UsageError if there are
+        many more rows than clips in `duration`: the clip length, or the video, is wrong.
         """
         return self.rows_in(max(len(rows) for rows in video.values()), duration, name)
 
     def rows_in(self, rows: int, duration: float | None = None, name: str = "") -> int:
-        """The same from the number of rows of the longest stream."""
+        """As `rows_of`, from the number of rows of the longest stream."""
         if duration is None or self.is_even:
             return rows
         grid = ClipGrid(self.clip_seconds, duration)
@@ -150,15 +156,15 @@ class Inputs:
         names: Sequence[str] | None = None,
         transcripts: Sequence[Sequence[Sentence]] | None = None,
     ) -> ClipBatch:
-        """Videos made ready: stream -> (V, T, D) padded with zeros, the mask, and which videos are silent.
+        """A batch of videos: stream -> (V, T, D) padded with zeros, the mask, and which videos are silent.
 
-        A video is stream name -> (rows, D). A stream that ends early, or that a video lacks, has rows of
-        zeros there. With `durations` (seconds) rows behind a video's end are left out: releases often have
-        one more than there are clips. `names` are what errors call the videos. `transcripts` are the
-        sentences of each, for a system that reads them (`reads_sentences`).
+        Each of `videos` is stream name -> (rows, D). A stream that ends early, or that a video lacks, is
+        filled with zeros. With `durations` (seconds), rows after a video's end are dropped: released features
+        often have one row too many. Errors call the videos by `names`. `transcripts` are the sentences of
+        each video, for a system that reads them (`reads_sentences`).
 
-        Raises UsageError, naming video and stream, for rows of another width, for values that are not
-        finite and for a video without rows.
+        Raises UsageError, naming video and stream, for rows of a wrong width, values that are not finite and
+        a video without rows.
         """
         named = _named(names, len(videos), "video")
         rows = np.array([self._counted(at, videos, durations, named) for at in range(len(videos))], np.int64)
@@ -175,23 +181,23 @@ class Inputs:
                     _check_rows(features, width, f"{named[at]}, stream {stream!r}", self.is_even)
                     ready = self._fitted(features, int(rows[at]), settings.normalise)
                     block[at, : len(ready), :width] = ready
-            # Evenly pooled rows were brought to unit length before they were averaged.
+            # Evenly pooled rows were scaled to unit length before they were averaged.
             normalise = settings.normalise and not self.is_even
             not_zero = _bring_to_unit(block[..., :width], normalise, named, f", stream {stream!r}")
             silent &= ~not_zero.any(1)
             if self.tef:
                 block[..., width:] = endpoint_features(counts, mask)
             streams[stream] = torch.from_numpy(block)
-        spoken = None
+        sentences = None
         if self.reads_sentences:
-            spoken = self._sentence_batch(transcripts, rows, durations, mask)
-            silent &= ~spoken.mask.any((1, 2)).numpy()
-        return ClipBatch(streams, torch.from_numpy(mask), torch.from_numpy(silent), spoken)
+            sentences = self._sentence_batch(transcripts, rows, durations, mask)
+            silent &= ~sentences.mask.any((1, 2)).numpy()
+        return ClipBatch(streams, torch.from_numpy(mask), torch.from_numpy(silent), sentences)
 
     def queries(self, tokens: Sequence[Rows], names: Sequence[str] | None = None) -> QueryBatch:
-        """Queries made ready: (Q, L, D) padded with zeros to the longest, and the mask.
+        """A batch of queries: (Q, L, D) padded with zeros to the longest, and the mask.
 
-        A query is (tokens, D). Raises UsageError, naming the query, as `clips` does.
+        Each of `tokens` is (L, D). Raises UsageError, naming the query, as `clips` does.
         """
         named = _named(names, len(tokens), "query")
         counts = np.array([min(len(rows), self.max_tokens) for rows in tokens], np.int64)
@@ -204,17 +210,17 @@ class Inputs:
         return QueryBatch(torch.from_numpy(block), torch.from_numpy(mask))
 
     def sentences(self, texts: Sequence[str]) -> QueryBatch:
-        """Queries as ids of the `tokenizer`: (Q, L), and the mask. Raises UsageError where there is none."""
+        """Queries as token ids (Q, L), and the mask. Raises UsageError without a `tokenizer`."""
         if not self.tokenizer:
             raise UsageError(
-                "this system reads features of words; expected the file, or the encoder, of them"
+                "this system reads features of words, not text; give the features' file or encoder"
             )
         tokens = tokens_of(self.tokenizer)
         read = tokens.word_batch if self.reads_sentences else tokens.batch
         return read(texts, self.max_tokens)
 
     def pieces(self, text: str) -> list[str]:
-        """What the `tokenizer` calls the ids of a query."""
+        """The tokens of a query as text, by the `tokenizer`."""
         return tokens_of(self.tokenizer).pieces(text, special=not self.reads_sentences)[: self.max_tokens]
 
     def _sentence_batch(
@@ -224,10 +230,10 @@ class Inputs:
         durations: Sequence[float] | None,
         mask: NDArray[np.bool_],
     ) -> SentenceBatch:
-        """What is said in videos of so many rows (V,), whose clips have that mask (V, T)."""
+        """The sentences of videos with `rows` (V,) rows and the clip mask `mask` (V, T)."""
         if transcripts is None:
             raise UsageError(
-                "this system reads what is said, sentence by sentence; expected the sentences of the videos"
+                "this system reads the speech of videos sentence by sentence; give the videos' sentences"
             )
         of_clips = np.full(mask.shape, -1, np.int64)
         for at, sentences in enumerate(transcripts):
@@ -235,23 +241,23 @@ class Inputs:
             clips = self.clips_of(int(rows[at]))
             seconds = self.clip_seconds_of(int(rows[at]), duration) / self.clips_per_cell
             of_clips[at, :clips] = sentence_of_clips(sentences, clips, seconds)
-        # Groups of clips where nothing is said are sentences without words.
+        # Groups of clips without speech are sentences without words.
         count = max(max(map(len, transcripts), default=0), int(of_clips.max(initial=-1)) + 1)
         texts = [sentence.text for sentences in transcripts for sentence in sentences]
-        ids = iter(tokens_of(self.tokenizer).words(texts, _MOST_WORDS))
+        ids = iter(tokens_of(self.tokenizer).words(texts, _MAX_WORDS))
         words = [[next(ids) for _ in sentences] for sentences in transcripts]
-        longest = max((len(row) for own in words for row in own), default=0)
+        longest = max((len(sentence) for video in words for sentence in video), default=0)
         padded = np.zeros((len(words), count, longest), np.int64)
-        there = np.zeros(padded.shape, bool)
-        for at, own in enumerate(words):
-            for number, row in enumerate(own):
-                padded[at, number, : len(row)], there[at, number, : len(row)] = row, True
-        return SentenceBatch(torch.from_numpy(padded), torch.from_numpy(there), torch.from_numpy(of_clips))
+        is_word = np.zeros(padded.shape, bool)
+        for at, video in enumerate(words):
+            for number, row in enumerate(video):
+                padded[at, number, : len(row)], is_word[at, number, : len(row)] = row, True
+        return SentenceBatch(torch.from_numpy(padded), torch.from_numpy(is_word), torch.from_numpy(of_clips))
 
     def to_json(self) -> dict[str, Any]:
-        """As it is kept in a checkpoint's `config.json`.
+        """The settings for a checkpoint's `config.json`.
 
-        What came later is left out where it says nothing, so that older systems keep their fingerprints.
+        Later settings are left out at their defaults, so that older systems keep their fingerprints.
         """
         settings = dataclasses.asdict(self)
         return {
@@ -260,7 +266,7 @@ class Inputs:
 
     @classmethod
     def from_json(cls, settings: Mapping[str, Any]) -> Inputs:
-        """What `to_json` wrote. Raises UsageError for a key that is unknown or missing, or a wrong value."""
+        """The settings that `to_json` wrote. Raises UsageError for unknown or missing keys, wrong values."""
         needed = [field.name for field in dataclasses.fields(cls) if field.name not in _LATER]
         check_keys(settings, cls, "inputs", needed=needed)
         streams = settings["streams"]
@@ -277,7 +283,7 @@ class Inputs:
         durations: Sequence[float] | None,
         named: Sequence[str],
     ) -> int:
-        """Rows of one video that count, over the streams that are read."""
+        """The number of rows of video `at`, over the streams that the model reads."""
         lengths = [len(rows) for stream, rows in videos[at].items() if stream in self.streams]
         if not lengths or not max(lengths):
             raise UsageError(
@@ -286,7 +292,7 @@ class Inputs:
         return self.rows_in(max(lengths), None if durations is None else durations[at], named[at])
 
     def _fitted(self, rows: Rows, count: int, normalise: bool) -> Rows:
-        """Rows of one stream of a video that has `count` of them, pooled or cut to `max_clips`."""
+        """The rows of one stream of a video with `count` rows, pooled or cut to `max_clips`."""
         kept = rows[:count]
         if self.is_even:
             kept = unit_rows(kept) if normalise else kept
@@ -295,13 +301,13 @@ class Inputs:
         if len(kept) < count:
             kept = np.concatenate([kept, np.zeros((count - len(kept), kept.shape[1]), kept.dtype)])
         average: Callable[[Rows, int], Rows] = average_to_length
-        if self.long_videos.endswith("as-released"):  # a room above this one, so found by its name
+        if self.long_videos.endswith("as-released"):  # a layer above this one, so imported by its name
             average = importlib.import_module("whenabouts_systems.released.clips").average_to_length
         return average(kept, self.max_clips)
 
 
 def endpoint_features(counts: NDArray[np.int64], mask: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """(V, T, 2) where each clip begins and ends as a share of its video: (i/n, (i+1)/n); 0 in padding.
+    """(V, T, 2): each clip's begin and end as shares of its video, (i/n, (i+1)/n); 0 in padding.
 
     "Temporal endpoint features" of paper 001's XML and of ReLoCLNet; n is the number of real clips.
     """
@@ -313,11 +319,9 @@ def endpoint_features(counts: NDArray[np.int64], mask: NDArray[np.bool_]) -> NDA
 def _bring_to_unit(
     block: NDArray[np.float32], normalise: bool, named: Sequence[str], where: str
 ) -> NDArray[np.bool_]:
-    """Each row x of (N, M, D) becomes x / (|x| + 1e-5) in place where `normalise`; zeros stay.
+    """(N, M): which rows x of (N, M, D) are not zero. If `normalise`, divide x in place by |x| + 1e-5.
 
-    Gives (N, M): which rows are not zero.
-
-    Raises UsageError for the first row that is not finite, or too large for its squares to be.
+    Raises UsageError for the first row whose values, or the sum of their squares, are not finite.
     """
     squares = np.einsum("nmd,nmd->nm", block, block)
     if not np.isfinite(squares).all():
@@ -335,7 +339,10 @@ def _named(names: Sequence[str] | None, count: int, kind: str) -> list[str]:
 
 
 def _check_rows(rows: Rows, width: int, name: str, averaged: bool = False) -> None:
-    """Refuse another width; and values that float32 cannot hold, or that would be `averaged` unseen."""
+    """Raise UsageError for a wrong width and for values that float32 cannot hold.
+
+    Values of rows that will be `averaged` are always checked, because the average can hide them.
+    """
     if rows.ndim != 2 or rows.shape[1] != width:
         raise UsageError(f"{name}: is of shape {rows.shape}; expected (rows, {width})")
     if rows.dtype.itemsize > 4 or averaged:
@@ -346,7 +353,7 @@ def _check_rows(rows: Rows, width: int, name: str, averaged: bool = False) -> No
 
 
 def _not_usable(values: NDArray[Any], row: int, name: str) -> UsageError:
-    """The error for a row with values that are not finite, or too large."""
+    """The error for a row with values that are not finite or too large."""
     if not np.isfinite(values).all():
         return UsageError(f"{name}: row {row} is not finite; expected finite numbers")
     return UsageError(

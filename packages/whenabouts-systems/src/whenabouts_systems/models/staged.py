@@ -1,8 +1,8 @@
-"""Two trained systems that answer together: one chooses the videos, the other finds the moments in them.
+"""Staged runs: two trained systems that answer together, a retriever of videos and a localizer of moments.
 
-A folder with `system.json` is a staged run: `{"format": 1, "retriever": "prem_retriever", "localizer":
-"prem_localizer"}` names the folders of its trained systems, each as `trained.py` writes it. Wherever a
-trained system is taken, such a folder may be named: the localizer answers, the retriever chooses.
+A folder with `system.json` is a staged run. `{"format": 1, "retriever": "prem_retriever", "localizer":
+"prem_localizer"}` names the subfolders of the two trained systems (see `trained.py`). Such a folder may be
+given wherever a trained system is expected.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ _ACCEPTED = "the name of a folder in this one, such as prem_localizer"
 
 @dataclass(frozen=True)
 class Stages:
-    """The folders of a staged run: what chooses the videos (None: nothing but the localizer itself), and
-    what finds the moments.
-    """
+    """The folders of a staged run; `retriever` None means that the localizer also chooses the videos."""
 
     retriever: Path | None
     localizer: Path
@@ -44,10 +42,10 @@ def is_staged(place: str | Path) -> bool:
 
 
 def stages_of(place: str | Path) -> tuple[str | Path | None, str | Path]:
-    """Retriever (None: none is named) and localizer of a place where a trained system is taken.
+    """The retriever (or None) and the localizer of a place that names a trained system.
 
-    Anything but a staged run is a localizer by itself: another folder, a hub's owner/name. Raises as
-    `read_stages`.
+    A place that is not a staged run, such as another folder or a hub's owner/name, is a localizer alone.
+    Raises as `read_stages`.
     """
     if not is_staged(place):
         return None, place
@@ -56,18 +54,18 @@ def stages_of(place: str | Path) -> tuple[str | Path | None, str | Path]:
 
 
 def retriever_of(place: str | Path) -> str | Path:
-    """What chooses videos at a place that is named as a retriever: of a staged run its retriever.
+    """The retriever of a place that is given as a retriever: a staged run's retriever, or else its localizer.
 
-    Of a staged run without one it is the localizer, of any other place itself. Raises as `read_stages`.
+    Any other place is returned unchanged. Raises as `read_stages`.
     """
     retriever, localizer = stages_of(place)
     return localizer if retriever is None else retriever
 
 
 def localizer_of(place: str | Path) -> str | Path:
-    """What finds moments at a place where a trained system is taken, whatever chooses videos there.
+    """The localizer of a place that names a trained system.
 
-    Raises as `read_stages`, but not for a retriever that is gone.
+    Raises as `read_stages`, but not for a missing retriever.
     """
     if not is_staged(place):
         return place
@@ -76,7 +74,7 @@ def localizer_of(place: str | Path) -> str | Path:
 
 
 def fingerprint_of(localizer: str, retriever: str | None) -> str:
-    """The fingerprint of two systems together (16 digits): it changes when either of theirs does."""
+    """The fingerprint (16 digits) of a pair of systems, from both of theirs."""
     if retriever is None:
         return localizer
     return hashlib.sha256(f"{localizer} after {retriever}".encode()).hexdigest()[:16]
@@ -85,9 +83,8 @@ def fingerprint_of(localizer: str, retriever: str | None) -> str:
 def read_stages(folder: str | Path) -> Stages:
     """The two folders that a staged run names.
 
-    Raises FormatError where `system.json` is missing, of another version or not as whenabouts writes it,
-    where a name leads out of the folder (also through a link), where a named folder is not there, and where
-    the system in it cannot do what it is named for.
+    Raises FormatError if `system.json` is missing, of another version or malformed; if a name leads out of
+    the folder, even through a link; if a named folder is missing; and if its system cannot do its part.
     """
     path = Path(folder).expanduser() / SYSTEM
     names = _read(path)
@@ -100,7 +97,7 @@ def read_stages(folder: str | Path) -> Stages:
 
 
 def _check_roles(path: Path, stages: Stages) -> None:
-    """Raise FormatError where the retriever chooses no videos, or the localizer finds no moments."""
+    """Raise FormatError if the retriever cannot choose videos, or the localizer cannot find moments."""
     first, last = stages.retriever, stages.localizer
     if first is None:
         return
@@ -122,7 +119,7 @@ def _check_roles(path: Path, stages: Stages) -> None:
 
 
 def _can(stage: Path, method: str) -> bool:
-    """Whether the system in a folder has a method; true where the folder does not say which system it is."""
+    """Whether the system in a folder has a method; True if the folder does not name its system."""
     try:
         name = read_json(stage / _CONFIG).get("system")
     except (FormatError, AttributeError):
@@ -133,7 +130,7 @@ def _can(stage: Path, method: str) -> bool:
 
 
 class _Names(msgspec.Struct, forbid_unknown_fields=True):
-    """What a `system.json` holds; `_stage` checks the names."""
+    """The content of `system.json`; `_stage` checks the names."""
 
     format: int
     localizer: Any = None
@@ -141,14 +138,14 @@ class _Names(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _read(path: Path) -> _Names:
-    """What a `system.json` holds, if it is one of ours. Raises FormatError."""
+    """The content of a `system.json`. Raises FormatError."""
     return read_record(path, _Names, FORMAT, "the file as `whenabouts train` wrote it")
 
 
 def write_stages(folder: str | Path, *, localizer: str, retriever: str | None = None) -> Path:
-    """The `system.json` of a folder, written; the names are those of folders in it.
+    """Write the `system.json` of a folder; the names are those of its subfolders.
 
-    Raises FormatError for a name that leads out of the folder or is not there; then nothing is written.
+    Raises FormatError, and writes nothing, if a name leads out of the folder or does not exist.
     """
     path = Path(folder) / SYSTEM
     named = (
@@ -164,7 +161,7 @@ def write_stages(folder: str | Path, *, localizer: str, retriever: str | None = 
 def _stage(path: Path, key: str, name: Any) -> Path:
     """The folder that a name of the file at `path` stands for. Raises FormatError."""
     if not isinstance(name, str) or not _is_inside(name):
-        raise FormatError(path, "names no folder in this one:", field=key, value=name, accepted=_ACCEPTED)
+        raise FormatError(path, "names no subfolder:", field=key, value=name, accepted=_ACCEPTED)
     stage = path.parent / name
     if not stage.is_dir():
         raise FormatError(path, "there is no such folder:", field=key, value=name, accepted=_ACCEPTED)
@@ -176,7 +173,7 @@ def _stage(path: Path, key: str, name: Any) -> Path:
 
 
 def _is_inside(name: str) -> bool:
-    """Whether a name is relative and stays below, on any system."""
+    """Whether a name is a relative path without "..", on any operating system."""
     parts = PurePosixPath(name).parts
     plain = name.isprintable() and "\\" not in name and ":" not in name
     return plain and bool(parts) and not name.startswith("/") and ".." not in parts

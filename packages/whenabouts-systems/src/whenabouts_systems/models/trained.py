@@ -1,9 +1,13 @@
-"""A trained system with everything it needs to be used: weights, inputs, decoding; as a folder or on a hub.
+"""A trained system with everything that its use needs, in a folder or on a hub.
 
-A folder holds `model.safetensors` (the weights), `config.json` (which system, its settings, how features are
-made ready, how spans become moments) and `README.md` (the model card); and, where its answers were
-calibrated, `calibration.json` (`ranking.confidence`), which goes wherever the system goes. Nothing in it is
-ever executed.
+| file | holds |
+| --- | --- |
+| `model.safetensors` | the weights |
+| `config.json` | the system's name and settings, its inputs, its decoding |
+| `README.md` | the model card |
+| `calibration.json` | the calibration of its answers, if there is one (`ranking.confidence`) |
+
+Nothing in a folder is ever executed.
 """
 
 from __future__ import annotations
@@ -44,14 +48,14 @@ WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
 CALIBRATION = "calibration.json"
 
 FILES = (WEIGHTS, CONFIG, CARD, CALIBRATION)
-"""What the folder of a trained system may have."""
+"""The files of a trained system's folder."""
 
 IMPORTED_FROM = "imported from"
-"""What `about` of a released checkpoint has its file's name under."""
+"""The key in `about` for the file name of an imported checkpoint."""
 
 Labels = Literal["inclusive", "as-released"]
-# A model may have so many weights more than its file, which are then named, and so many in all.
-_SURPLUS, _MOST_WEIGHTS = 1000, 8000
+# How many more weights than its file a model may have (errors then name them), and how many in all.
+_SURPLUS, _MAX_WEIGHTS = 1000, 8000
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
@@ -59,11 +63,12 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 class Trained:
     """A trained system.
 
-    `system` is its name among `models`, `model` the module (a `MomentModel`); `labels` says what an end
-    label stood for when it was trained: the last clip of the moment ("inclusive"), or the released
-    programs' boundary after it, cut off at the last clip ("as-released"). `about` is what the training says
-    of itself, for the model card: plain values. `calibration` is the content of the `calibration.json` that
-    lay beside it, None where there was none; `ranking.confidence.confidence_of` reads it.
+    - `system` is its name among `models`, `model` the module (a `MomentModel`).
+    - `labels` is the meaning of end labels in its training: the last clip of the moment ("inclusive"), or the
+      boundary after it, limited to the last clip, as in the released programs ("as-released").
+    - `about` holds facts on the training for the model card, as plain values.
+    - `calibration` is the content of `calibration.json`, None without one; `ranking.confidence.confidence_of`
+      reads it.
     """
 
     system: str
@@ -76,10 +81,10 @@ class Trained:
 
     @classmethod
     def from_pretrained(cls, name: str | Path, *, revision: str | None = None) -> Self:
-        """The trained system of a folder, or of a hub's repository ("owner/name"), in evaluation mode.
+        """Load a trained system from a folder or a hub's repository ("owner/name"), in evaluation mode.
 
-        Raises UsageError where there is no such folder or repository, FormatError for a folder whose files
-        are missing, cut off, foreign, of another version, or do not fit each other.
+        Raises UsageError if there is no such folder or repository. Raises FormatError if files are missing,
+        truncated, from another program or version, or do not fit each other.
         """
         folder = _folder_of(name, revision)
         config = _read_config(folder / CONFIG)
@@ -90,7 +95,7 @@ class Trained:
                     config.system, {name: _frozen(value) for name, value in config.model.items()}
                 )
                 inputs, decoding = Inputs.from_json(config.inputs), Decoding.from_json(config.decoding)
-                # Before memory is taken: a hostile file may ask for more than there is.
+                # Check before memory is allocated: a hostile file may ask for more than there is.
                 shapes = shapes_of(config.system, made, len(_shapes_in(weights)))
             lacking = [field.name for field in fields(made) if field.name not in config.model]
             _refuse_misfit(shapes, weights, path, lacking)
@@ -102,9 +107,9 @@ class Trained:
         return cls(config.system, model.eval(), inputs, decoding, config.labels, config.about, calibration)
 
     def save_pretrained(self, folder: str | Path) -> Path:
-        """The folder, with the three files written; each is whole or the one that was there before.
+        """Write the files of the system to a folder, each atomically; return the folder.
 
-        A calibration is written, too, unless weights or settings have changed since it was made.
+        The calibration is written only if weights and settings are those it was made with.
         """
         place = Path(folder)
         files = {
@@ -119,10 +124,10 @@ class Trained:
         return place
 
     def push_to_hub(self, repository: str, *, private: bool = False, revision: str | None = None) -> str:
-        """Address of the commit that put its files into a hub's repository ("owner/name").
+        """Upload the files to a hub's repository ("owner/name"); return the address of the commit.
 
-        The repository is made where there is none; the hub's own log-in (`hf auth login`) decides who
-        may write. Raises UsageError for a name that is none, WhenaboutsError where the hub refuses.
+        A missing repository is created. Log in with `hf auth login` first. Raises UsageError for a wrong
+        name, WhenaboutsError if the hub refuses.
         """
         import huggingface_hub
         from huggingface_hub.errors import HfHubHTTPError
@@ -138,21 +143,20 @@ class Trained:
                     repo_id=repository,
                     folder_path=aside,
                     revision=revision,
-                    delete_patterns=[CALIBRATION],  # one that lies there and is not of these weights
+                    delete_patterns=[CALIBRATION],  # an older calibration does not fit these weights
                     commit_message=f"{self.system} trained with whenabouts",
                 )
             except (HfHubHTTPError, OSError) as error:
                 raise WhenaboutsError(
-                    f"{repository}: the hub did not take it: {_first_line(error)}"
+                    f"{repository}: the hub refused the upload: {_first_line(error)}"
                 ) from error
         return str(commit)
 
     @property
     def fingerprint(self) -> str:
-        """What changes when a weight, a setting or the way features are made ready changes (16 digits).
+        """A hash (16 digits) that changes with the weights, the settings and the inputs.
 
-        Settings that have their default do not count: a setting that a later version adds changes nothing
-        for the systems there are.
+        Settings at their defaults do not count, so that new settings do not change old systems' fingerprints.
         """
         settings = {**self._config(), "model": _unusual(self.model.config)}
         if getattr(self.model, "lays_side_by_side", False) and len(self.inputs.streams) > 1:
@@ -169,15 +173,15 @@ class Trained:
         }
 
     def _own_calibration(self) -> dict[str, bytes]:
-        """The file of the calibration by its name; nothing where there is none of these very weights."""
+        """File name -> calibration; empty if there is none for these weights."""
         if self.calibration is None:
             return {}
         try:
             content = json.loads(self.calibration)
         except ValueError:
             return {}
-        own = isinstance(content, dict) and content.get("fingerprint") == self.fingerprint
-        return {CALIBRATION: self.calibration} if own else {}
+        fits = isinstance(content, dict) and content.get("fingerprint") == self.fingerprint
+        return {CALIBRATION: self.calibration} if fits else {}
 
     def _config(self) -> dict[str, Any]:
         return {
@@ -205,7 +209,7 @@ class Trained:
 
 
 class _Config(msgspec.Struct):
-    """What of a `config.json` is read."""
+    """The parts of a `config.json` that are read."""
 
     system: str
     model: dict[str, Any]
@@ -216,12 +220,12 @@ class _Config(msgspec.Struct):
 
 
 def _unusual(config: Any) -> dict[str, Any]:
-    """The settings that do not have their default."""
-    usual = {
+    """The settings that differ from their defaults."""
+    defaults = {
         field.name: field.default_factory() if field.default_factory is not MISSING else field.default
         for field in fields(config)
     }
-    return {name: value for name, value in asdict(config).items() if value != usual[name]}
+    return {name: value for name, value in asdict(config).items() if value != defaults[name]}
 
 
 def _folder_of(name: str | Path, revision: str | None) -> Path:
@@ -242,17 +246,17 @@ def _folder_of(name: str | Path, revision: str | None) -> Path:
 
 
 def _from_hub(name: str, revision: str | None) -> Path:
-    whole = f"{name}@{revision}" if revision else name
+    versioned = f"{name}@{revision}" if revision else name
     try:
         return hub.folder_of(
-            whole, lambda folder: all((folder / file).is_file() for file in (WEIGHTS, CONFIG))
+            versioned, lambda folder: all((folder / file).is_file() for file in (WEIGHTS, CONFIG))
         )
     except hub.HubError as error:
         raise UsageError(f"no folder here is called so, and of the hub's models: {error}") from error
 
 
 def _inside(folder: Path) -> str:
-    """What a folder without a system of its own has: those of stages that are done, if any."""
+    """For an error: the trained stages in a folder that is not a trained system."""
     names = sorted(path.parent.name for path in folder.glob(f"*/{CONFIG}"))
     if not names:
         return ""
@@ -275,7 +279,7 @@ _ACCEPTED = f"a folder with {WEIGHTS} and {CONFIG}, as `whenabouts train` writes
 
 
 def shapes_of(system: str, config: Any, stored: int) -> dict[str, tuple[int, ...]]:
-    """Name -> shape of the weights of a system with some settings; no memory is taken for them.
+    """Name -> shape of the weights of a system with these settings, without allocating them.
 
     Raises UsageError as `at_most` does.
     """
@@ -286,11 +290,12 @@ def shapes_of(system: str, config: Any, stored: int) -> dict[str, tuple[int, ...
 
 @contextmanager
 def at_most(stored: int) -> Iterator[None]:
-    """Raise UsageError as soon as a model has far more weights than the `stored` ones of its file.
+    """Raise UsageError as soon as a model has far more weights than the `stored` ones in its file.
 
-    Layers take some 20 KB each even without values, and a file of 20,000 names is small.
+    A hostile file could exhaust memory: a layer takes some 20 KB even without values, and a file with 20,000
+    names is small.
     """
-    thread, left = threading.get_ident(), min(stored + _SURPLUS, _MOST_WEIGHTS)
+    thread, left = threading.get_ident(), min(stored + _SURPLUS, _MAX_WEIGHTS)
 
     def count(module: torch.nn.Module, name: str, parameter: object) -> None:
         nonlocal left
@@ -308,9 +313,9 @@ def at_most(stored: int) -> Iterator[None]:
 def _refuse_misfit(
     expected: Mapping[str, tuple[int, ...]], path: Path, config: Path, lacking: Sequence[str]
 ) -> None:
-    """FormatError naming the first weight of a file that does not fit; of the file its header is read.
+    """Raise FormatError, naming the first weight of a file that does not fit; reads only the file's header.
 
-    `lacking` are settings that the config does not name, so that they have their default.
+    `lacking` are settings that the config does not name and that therefore have their defaults.
     """
     shapes = _shapes_in(path)
     also = f" (it lacks the settings {', '.join(lacking)})" if lacking else ""
@@ -332,7 +337,7 @@ def _refuse_misfit(
 
 @contextmanager
 def _buildable(config: Path) -> Iterator[None]:
-    """FormatError where what a config describes cannot be made."""
+    """Turn errors of building a system into a FormatError about its config."""
     try:
         yield
     except (
@@ -344,7 +349,7 @@ def _buildable(config: Path) -> Iterator[None]:
 
 
 def _shapes_in(path: Path) -> dict[str, tuple[int, ...]]:
-    """Name -> shape of the weights of a file, of which no more than the header is read."""
+    """Name -> shape of the weights in a file; reads only the header."""
     with _opened(path) as opened, safetensors.safe_open(opened, "pt") as file:
         return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
 
@@ -357,7 +362,7 @@ def _weights_in(path: Path) -> dict[str, Tensor]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[str]:
-    """The name of the open file of weights. FormatError where they are missing, cut off, or none."""
+    """The name of the open weights file. Raises FormatError if it is missing, truncated or no safetensors."""
     if not path.is_file():
         raise FormatError(path.parent, f"the weights are missing: it has no {WEIGHTS}", accepted=_ACCEPTED)
     try:
@@ -370,7 +375,7 @@ def _opened(path: Path) -> Iterator[str]:
 
 
 def _frozen(value: Any) -> Any:
-    """A value of a JSON file as a frozen dataclass keeps it."""
+    """A JSON value for a frozen dataclass: lists become tuples."""
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
@@ -409,21 +414,21 @@ def _model_card(
 ) -> str:
     """The card as Markdown, with the front matter that hubs read.
 
-    `about` is what the training says of itself, `settings` are tables by their title.
+    `about` holds facts on the training, `settings` is title -> table.
     """
-    rest = dict(about)
-    title = str(rest.pop("title", f"{system}, trained with whenabouts"))
+    facts = dict(about)
+    title = str(facts.pop("title", f"{system}, trained with whenabouts"))
     does = _FINDS if localizes else _CHOOSES
     parts = [_HEAD.format(system=system, title=title, does=does)]
-    if rest.pop("simulated", False):
+    if facts.pop("simulated", False):
         parts.append("**Trained on simulated features: no number below is a benchmark result.**\n")
-    numbers = rest.pop("metrics", {})
+    numbers = facts.pop("metrics", {})
     if numbers:
         values = {name: "-" if value is None else f"{100 * value:.2f}" for name, value in numbers.items()}
         rows = [f"| {name} | {value} |" for name, value in values.items()]
         parts.append("\n".join([*_MEASURED, *rows, ""]))
-    if rest:
-        parts.append(_table("Training", rest))
+    if facts:
+        parts.append(_table("Training", facts))
     return "\n".join([*parts, *(_table(name, rows) for name, rows in settings.items())])
 
 

@@ -1,7 +1,7 @@
-"""Moments by a trained system: a corpus encoded once, then retrieved, localized and ranked for any queries.
+"""Find moments with a trained system: encode a corpus once, then retrieve, localize and rank for each query.
 
-`encode_corpus` makes a `MemoryCorpus`; a `Ranker` answers queries from it; `rank_split` does both for a split
-of a data set. `rank` is what all of these, and a search of one's own videos, come to in the end.
+`encode_corpus` makes a `MemoryCorpus`, a `Ranker` answers queries from it, and `rank_split` does both for a
+split of a data set. All of them, and the search of a corpus, use `rank`.
 """
 
 from whenabouts_systems.ranking.encoded_corpus import MemoryCorpus, encode_corpus

@@ -1,12 +1,13 @@
-"""What a trained system retrieves for queries with a known answer: with it in the pool, and taken out.
+"""Answer queries twice to calibrate a trained system: with the right videos in the pool, and without them.
 
-Each query is answered twice. Once its whole pool is searched: the first answer may be right. Once all videos
-that are judged for it, or for a query of the same words, are taken out: then nothing can be right, and what
-the system finds is what it finds where there is nothing. `confidence.py` says what raw numbers come of it.
+The first time, the whole pool is searched, and the first answer may be right. The second time, all videos
+judged for the query, or for a query with the same words, are removed; then every answer is wrong.
+`confidence.py` defines the raw numbers that both give.
 
-The unrelated queries are some of the split's, drawn once; the videos judged for them do not count.
+The scores of unrelated queries show what chance finds. They are drawn once from the split; videos judged for
+them do not count.
 
-Shapes: Q queries, P places of the widest pool, U unrelated queries, V videos.
+Shapes: Q queries, P videos in the largest pool, U unrelated queries, V videos.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ from whenabouts_systems.ranking.ranker import Ranker
 from whenabouts_systems.ranking.split import Split, SplitRun, encode_split, given_videos, plain_words
 
 UNRELATED = 64
-"""Queries whose best scores say what chance finds."""
+"""How many unrelated queries show what chance finds."""
 # Queries that are answered together, and numbers that may be held for them.
 _TOGETHER, _NUMBERS = 256, 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
 class Answerability:
-    """What was retrieved for Q queries; all (Q,). `right`: the first answer of the whole pool is right.
+    """The raw numbers of Q queries; all arrays (Q,). `right`: the first answer in the whole pool is right.
 
-    `top` and `margin` map "in" and "out" (positives taken out) to raw numbers; NaN where nothing was left to
-    search, or too little to tell chance by. `group` is the query's own video: queries of one video hang
-    together.
+    `top` and `margin` map "in" (whole pool) and "out" (positives removed) to raw numbers. They are NaN if no
+    video was left to search, or too few unrelated queries to measure chance. `group` is the query's own
+    video, because queries about one video are not independent.
     """
 
     query_ids: tuple[str, ...]
@@ -69,11 +70,10 @@ class Answerability:
 
 @dataclass(frozen=True, eq=False)
 class SplitSystem:
-    """A system with the videos of a split encoded, which scores some of its queries in some of its videos.
+    """A system with the encoded videos of a split, which scores queries of the split in its videos.
 
-    `retriever` is another system that says how well videos answer: its split has the same queries, in the
-    same order, and its corpus the same videos. Raises UsageError where it has other videos, and for a system
-    that finds no moments.
+    `retriever` is another system that scores videos; its split has the same queries in the same order, and
+    its corpus the same videos. Raises UsageError if its videos differ.
     """
 
     trained: System
@@ -85,19 +85,19 @@ class SplitSystem:
     def __post_init__(self) -> None:
         if self.retriever is not None and self.retriever.corpus.ids != self.corpus.ids:
             raise UsageError(
-                f"{self.split.name}: the retriever and the localizer do not have the same videos; encode the "
-                "same split for both"
+                f"{self.split.name}: the retriever and the localizer have different videos; encode the same "
+                "split for both"
             )
 
     @classmethod
     def encoded(cls, trained: System, split: Split, retriever: SplitSystem | None = None) -> SplitSystem:
-        """With the videos of the split encoded."""
+        """Encode the videos of the split."""
         return cls(trained, split, encode_split(trained, split), trained.decoding, retriever)
 
     def best_of_videos(self, numbers: Indices, pools: Sequence[Collection[str]]) -> BestOfVideos:
-        """The best moment of each video of their pools, for some queries; silent videos have none.
+        """For the given queries, the best moment in each video of their pools; silent videos have none.
 
-        Raises UsageError for a pool without videos and for a video that is not in the corpus.
+        Raises UsageError for a system that finds no moments, a pool without videos, and an unknown video.
         """
         empty = next((at for at, pool in enumerate(pools) if not len(pool)), None)
         if empty is not None:
@@ -123,7 +123,7 @@ class SplitSystem:
         return BestOfVideos(rows_of_best, start, end, score.cpu().numpy())
 
     def _video_scores(self, numbers: Indices) -> Tensor | None:
-        """(Q, V) what each video scores for some queries; None where nothing scores videos."""
+        """(Q, V) scores of videos for the given queries; None if no system scores videos."""
         chooser = self.retriever or self
         if not can_retrieve(chooser.trained.model):
             return None
@@ -133,7 +133,7 @@ class SplitSystem:
 
 @dataclass(frozen=True, eq=False)
 class BestOfVideos:
-    """The best moment of each query in each video of its pool; (Q, P). Empty places score minus infinity."""
+    """The best moment of each query in each video of its pool, (Q, P); empty places score minus infinity."""
 
     rows: Indices
     start: Floats
@@ -150,12 +150,11 @@ def measure_answerability(
     retriever: SplitSystem | None = None,
     progress: Progress | None = None,
 ) -> Answerability:
-    """Answer all queries of a split, whose annotations have a pool and a positive for each.
+    """Answer all queries of a split, whose annotations have a pool and a positive for each query.
 
-    `iou`: the first answer is right if it shares as much with a positive. What a `retriever` scores videos
-    counts in place of the system's own scores; whole pools are looked into all the same. Raises UsageError
-    for a system that finds no moments, for pools with unknown videos and for too few queries to tell chance
-    by.
+    The first answer is right if its IoU with a positive is at least `iou`. The video scores of a `retriever`
+    replace the system's own; whole pools are searched in both cases. Raises UsageError for a system that
+    finds no moments, for pools with unknown videos, and for too few queries to measure chance.
     """
     system = SplitSystem.encoded(trained, split, retriever)
     queries, annotations = split.queries, split.annotations
@@ -164,8 +163,8 @@ def measure_answerability(
     tops: dict[str, list[Floats]] = {"in": [], "out": []}
     margins: dict[str, list[Floats]] = {"in": [], "out": []}
     right: list[Mask] = []
-    most = max((len(annotations.pools[query.id]) for query in queries), default=1)
-    size = max(1, min(_TOGETHER, _NUMBERS // (UNRELATED * most)))
+    largest = max((len(annotations.pools[query.id]) for query in queries), default=1)
+    size = max(1, min(_TOGETHER, _NUMBERS // (UNRELATED * largest)))
     for low in range(0, len(queries), size):
         numbers = np.arange(low, min(low + size, len(queries)))
         names = [queries[at].id for at in numbers.tolist()]
@@ -179,13 +178,13 @@ def measure_answerability(
             margins[side].append(chance.margins(top, best.rows, real, names))
         if progress is not None:
             progress(int(numbers[-1]) + 1, len(queries))
-    own = given_videos(annotations)
+    own_videos = given_videos(annotations)
     return Answerability(
         tuple(query.id for query in queries),
         np.concatenate(right),
         {side: np.concatenate(parts) for side, parts in tops.items()},
         {side: np.concatenate(parts) for side, parts in margins.items()},
-        tuple(own[query.id] for query in queries),
+        tuple(own_videos[query.id] for query in queries),
         chance.texts,
         np.array([len(annotations.pools[query.id]) for query in queries]),
     )
@@ -193,10 +192,10 @@ def measure_answerability(
 
 @dataclass(frozen=True, eq=False)
 class Unrelated:
-    """What U drawn queries score best in each video of the corpus: `best` (U, V).
+    """The best scores of U unrelated queries in each video of the corpus: `best` (U, V).
 
-    Videos judged for a query, or for a query of its words, score minus infinity. `words` are the words of
-    every query of the split.
+    Videos judged for a query, or for a query with the same words, score minus infinity. `words` maps every
+    query id of the split to its words.
     """
 
     texts: tuple[str, ...]
@@ -206,7 +205,7 @@ class Unrelated:
 
     @classmethod
     def drawn(cls, system: SplitSystem, judged: Mapping[str, frozenset[str]], seed: int) -> Unrelated:
-        """Some queries of a system's split, no two of the same words."""
+        """Draw queries with different words from a system's split. Raises UsageError if there are too few."""
         split, corpus = system.split, system.corpus
         words = same_words(split.annotations)
         order = np.random.default_rng(seed).permutation(len(split.queries))
@@ -216,34 +215,35 @@ class Unrelated:
         numbers = np.array(list(first.values())[:UNRELATED], np.int64)
         if len(numbers) < LEAST_UNRELATED:
             raise UsageError(
-                f"{split.name}: has {len(numbers)} queries of different words; what chance scores is told by "
-                f"{LEAST_UNRELATED} or more"
+                f"{split.name}: has {len(numbers)} queries with different words; measuring what chance "
+                f"scores takes {LEAST_UNRELATED} or more"
             )
         best = system.best_of_videos(numbers, [corpus.ids] * len(numbers)).score
         ids = tuple(split.queries[number].id for number in numbers.tolist())
-        here = frozenset(corpus.ids)
+        in_corpus = frozenset(corpus.ids)
         for row, name in enumerate(ids):
-            best[row, corpus.rows_of(sorted(judged[name] & here))] = -np.inf
+            best[row, corpus.rows_of(sorted(judged[name] & in_corpus))] = -np.inf
         return cls(tuple(split.queries[number].text for number in numbers.tolist()), ids, best, words)
 
     def margins(self, top: Floats, rows: Indices, real: Mask, names: Sequence[str]) -> Floats:
-        """(Q,) how far each top score is above what unrelated queries score on the same videos.
+        """(Q,) how far each top score lies above the scores of unrelated queries on the same videos.
 
-        `rows` (Q, P) are the videos, `real` which of them count. Queries of the same words are not unrelated;
-        NaN where fewer than `LEAST_UNRELATED` have a video among these that is not judged for them.
+        `rows` (Q, P) are the videos, `real` marks those that count. Queries with the same words do not count
+        as unrelated. NaN if fewer than `LEAST_UNRELATED` queries have a video here that is not judged for
+        them.
         """
         best = np.where(real[None], self.best[:, rows], -np.inf).max(2).astype(np.float64)  # (U, Q)
         return self._above(top, best, names, np.asarray(real.any(1)))
 
     def margins_in_all(self, top: Floats, names: Sequence[str]) -> Floats:
-        """(Q,) the same where all videos of the corpus are searched."""
+        """As `margins`, for searches of the whole corpus."""
         best = np.repeat(self.best.max(1).astype(np.float64)[:, None], len(names), axis=1)
         return self._above(top, best, names, np.ones(len(names), bool))
 
     def _above(self, top: Floats, best: Floats, names: Sequence[str], answered: Mask) -> Floats:
-        own = np.array([self.words[name] for name in names])
-        theirs = np.array([self.words[name] for name in self.ids])
-        best[(theirs[:, None] == own) | ~np.isfinite(best)] = np.nan
+        words = np.array([self.words[name] for name in names])
+        unrelated = np.array([self.words[name] for name in self.ids])
+        best[(unrelated[:, None] == words) | ~np.isfinite(best)] = np.nan
         margins = np.full(len(names), np.nan)
         for at in np.flatnonzero(answered).tolist():
             if np.isfinite(best[:, at]).sum() >= LEAST_UNRELATED:
@@ -252,12 +252,12 @@ class Unrelated:
 
 
 def same_words(annotations: Annotations) -> dict[str, str]:
-    """Query id -> its words without capitals and a last full stop; its id where it has none."""
+    """Query id -> its words without capitals and a last full stop; a unique text if it has no words."""
     return {query.id: plain_words(query.text) or f"\0{query.id}" for query in annotations.queries}
 
 
 def judged_videos(annotations: Annotations) -> dict[str, frozenset[str]]:
-    """Query id -> the videos judged for it or for a query of the same words."""
+    """Query id -> the videos judged for it or for a query with the same words."""
     words = same_words(annotations)
     of_words: dict[str, set[str]] = {text: set() for text in words.values()}
     for query, video in zip(annotations.query.tolist(), annotations.video.tolist(), strict=True):
@@ -269,20 +269,23 @@ def judged_videos(annotations: Annotations) -> dict[str, frozenset[str]]:
 def with_drawn_pools(annotations: Annotations, size: int, seed: int = 0) -> Annotations:
     """The same judgements, with a pool for each query that has a positive: its judged videos and others.
 
-    The others are drawn at random from the videos of the split; nobody has looked whether they fit too.
-    Raises UsageError for a size below 2, or where no query has a positive.
+    The others are drawn at random from the videos of the split; they were not checked for right moments.
+    Raises UsageError for a size below 2, and if no query has a positive.
     """
     if size < 2:
         raise UsageError(f"a pool of {size} videos: a pool needs 2 or more")
     videos = [video.id for video in annotations.videos]
-    own, judged = given_videos(annotations), judged_videos(annotations)
-    if not own:
-        raise UsageError(f"{annotations.name}: no query has a positive; there is nothing to calibrate by")
+    own_videos, judged = given_videos(annotations), judged_videos(annotations)
+    if not own_videos:
+        raise UsageError(
+            f"{annotations.name}: no query has a positive, so nothing can be calibrated; give a file with "
+            "judgements of relevance above 0"
+        )
     rng = np.random.default_rng(seed)
     pools = {}
-    for name in own:
+    for name, own_video in own_videos.items():
         first = sorted(judged[name])[: size - 1]
-        first = [own[name], *(video for video in first if video != own[name])]
+        first = [own_video, *(video for video in first if video != own_video)]
         others = [
             videos[at] for at in rng.permutation(len(videos)).tolist() if videos[at] not in judged[name]
         ]
@@ -293,12 +296,12 @@ def with_drawn_pools(annotations: Annotations, size: int, seed: int = 0) -> Anno
 def _without(
     best: BestOfVideos, corpus: MemoryCorpus, left_out: Sequence[frozenset[str]]
 ) -> NDArray[np.float32]:
-    """(Q, P) the scores, minus infinity where a video is among those left out."""
+    """(Q, P) the scores, with minus infinity for the videos to leave out."""
     names = np.array(corpus.ids, dtype=object)
-    gone = np.array(
+    removed = np.array(
         [[name in out for name in names[rows]] for rows, out in zip(best.rows, left_out, strict=True)]
     )
-    return np.where(gone, np.float32(-np.inf), best.score)
+    return np.where(removed, np.float32(-np.inf), best.score)
 
 
 def _right(
@@ -316,20 +319,22 @@ def _right(
     code_of = {name: code for code, name in enumerate(corpus.ids)}
     codes = np.array([code_of.get(video.id, -1) for video in annotations.videos], np.int64)
     video = codes[annotations.video]
-    mine = np.flatnonzero((at >= 0) & (annotations.relevance > 0))
-    mine = mine[video[mine] == row[at[mine]]]
-    shared = temporal_iou(start[at[mine]], end[at[mine]], annotations.start[mine], annotations.end[mine])
+    judged = np.flatnonzero((at >= 0) & (annotations.relevance > 0))
+    judged = judged[video[judged] == row[at[judged]]]
+    shared = temporal_iou(
+        start[at[judged]], end[at[judged]], annotations.start[judged], annotations.end[judged]
+    )
     right = np.zeros(len(names), bool)
-    right[at[mine[shared >= iou - 1e-9]]] = True
+    right[at[judged[shared >= iou - 1e-9]]] = True
     return right & np.isfinite(best.score).any(1)
 
 
 @dataclass(frozen=True)
 class ConfidentRun:
-    """A run of moments whose lines say how sure the first answer is.
+    """A run of moments with the confidence of each query's first answer.
 
-    What chance scores is measured with queries of the split itself on the same videos (`Unrelated`); None
-    where the calibration does not need it.
+    `chance` is measured with queries of the split on the same videos (`Unrelated`); None if the calibration
+    does not need it.
     """
 
     run: SplitRun
@@ -340,25 +345,25 @@ class ConfidentRun:
     def of(
         cls, run: SplitRun, confidence: TrainedConfidence, seed: int = 0, *, of_pair: bool = False
     ) -> ConfidentRun:
-        """A run with confidences. Raises UsageError where they would mean nothing.
+        """A run with confidences.
 
-        That is where another system chooses videos than when it was measured (`of_pair`: the ranker's
-        retriever chose them then too), or spans may have other lengths.
+        Raises UsageError if the calibration does not hold: another system chooses the videos (`of_pair`: the
+        ranker's retriever was calibrated, too), or the lengths of spans differ.
         """
         ranker = run.ranker
-        own, measured = ranker.decoding, ranker.trained.decoding
+        current, measured = ranker.decoding, ranker.trained.decoding
         lengths = ("ends", "min_clips", "max_clips")
-        changed = next((name for name in lengths if getattr(own, name) != getattr(measured, name)), None)
+        changed = next((name for name in lengths if getattr(current, name) != getattr(measured, name)), None)
         if ranker.video_weight is not None:
             changed = changed or "weight of the video's score"
         if (ranker.retriever is not None and not of_pair) or changed is not None:
             what = "a retriever" if changed is None else f"another {changed}"
             raise UsageError(
-                f"confidence was measured for the checkpoint as it is, not with {what}; leave out either"
+                f"confidence was measured for the unchanged checkpoint, not with {what}; leave out either"
             )
         if run.tasks != ("VCMR",):
             raise UsageError(
-                f"confidence is told of moments of many videos (VCMR), not of {', '.join(run.tasks)}"
+                f"there is confidence only for moments in many videos (VCMR), not for {', '.join(run.tasks)}"
             )
         if confidence.definition != "margin":
             return cls(run, confidence, None)
@@ -372,21 +377,21 @@ class ConfidentRun:
 
     @property
     def name(self) -> str:
-        """What to call it."""
+        """The run's name."""
         return self.run.name
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """The lists it holds."""
+        """The tasks with a list."""
         return self.run.tasks
 
     @property
     def answered(self) -> Mapping[Task, Task]:
-        """Task -> the list that answers it."""
+        """Task -> the task whose list answers it."""
         return self.run.answered
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
-        """The answers of one list."""
+        """The list of a task with confidences, block by block."""
         for block in self.run.blocks(task):
             yield replace(block, confidence=self._confidence(block))
 

@@ -1,4 +1,7 @@
-"""The calibration of a trained system, from what it retrieves with the answer there and without it."""
+"""Calibrate a trained system by its answers to queries with and without a right video in the pool.
+
+`whenabouts calibrate --checkpoint` calls `calibrated` with the result of `measure_answerability`.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +28,17 @@ from whenabouts_systems.ranking.calibrators import (
 from whenabouts_systems.ranking.confidence import DEFINITIONS, Definition, TrainedConfidence
 
 FALSE_ALARMS = 0.1
-"""The share of queries without an answer that may be called a match, and of others that may be missed."""
-ENOUGH_TO_BEND = 1000
-"""With fewer answers a curve of two numbers is surer than one that bends as it must."""
+"""The share of unanswerable queries that may be called a match, and of answerable ones that may be missed."""
+ENOUGH_FOR_ISOTONIC = 1000
+"""With fewer answers, a logistic curve (two parameters) is more reliable than an isotonic one."""
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedReport:
-    """A calibration and what it was measured by.
+    """A calibration and how good it is.
 
-    Every number is of answers judged by a calibrator that was fitted to other videos' queries. `auroc` tells
-    for each definition of the raw number how often a query with its answer scores above one without.
+    All numbers are cross-validated: the calibrator was fitted to queries of other videos. `auroc` maps each
+    definition of the raw number to how often an answerable query scores above an unanswerable one.
     """
 
     confidence: TrainedConfidence
@@ -49,7 +52,7 @@ class TrainedReport:
         return expected_calibration_error(self.bins)
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """The report as plain values."""
         curve = risk_coverage(self.outcomes)
         return {
             **{key: value for key, value in self.confidence.to_json().items() if key != "unrelated"},
@@ -58,11 +61,11 @@ class TrainedReport:
         }
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """The report as lines of text."""
         kept, about = self.confidence, self.confidence.about
         yield (
             f"{kept.system}: {about['answerable']:,} queries of {about['split']} with their answer, "
-            f"{about['unanswerable']:,} with all judged videos taken out; "
+            f"{about['unanswerable']:,} with all judged videos removed; "
             f"pools of {about['pool_size']:g} videos"
         )
         auroc = ", ".join(
@@ -77,14 +80,14 @@ class TrainedReport:
             f"{self.error:.3f}; a match from {kept.thresholds.match_at:.1%}, no match below "
             f"{kept.thresholds.no_match_below:.1%}"
         )
-        yield "reliability: first answers by their confidence, and how many of them were right"
+        yield "reliability: first answers by their confidence, and the share of them that was right"
         yield f"  {'confidence':<12} {'its mean':>9} {'right':>7} {'answers':>8}"
         for part in self.bins:
             span = f"{part.low:>4.0%} to {part.high:<4.0%}"
             yield f"  {span} {part.confidence:9.1%} {part.right:7.1%} {part.count:8,}"
         curve = risk_coverage(self.outcomes)
         if curve is not None:
-            yield "risk and coverage: if only the surest answers are given, how many of these are wrong"
+            yield "risk and coverage: if only the most confident answers are given, how many are wrong"
             yield "   given  wrong"
             for share in (0.1, 0.25, 0.5, 0.75, 1.0):
                 yield f"  {share:>6.0%} {curve.risk_at(share):6.1%}"
@@ -101,18 +104,21 @@ def calibrated(
     method: Method | None = None,
     definition: Definition = "margin",
 ) -> TrainedReport:
-    """A calibration, and how good it is on videos that it did not see.
+    """Fit a calibration, and measure it on videos that it was not fitted to.
 
-    For the report queries are parted by their video in two halves, each judged by what was fitted to the
-    other; what is kept is fitted to all. Without a `method` it is isotonic from `ENOUGH_TO_BEND` answers on.
-    Raises UsageError where no first answer is right, or all are.
+    For the report, the queries are divided by video into two halves, and each half is judged by a calibrator
+    fitted to the other. The returned calibration is fitted to all. `method` None is "isotonic" from
+    `ENOUGH_FOR_ISOTONIC` answers on, else "temperature". Raises UsageError if no first answer is right, or
+    all are.
     """
     raw, right, group, kinds = _answers(measured, definition)
-    method = method or ("isotonic" if len(raw) >= ENOUGH_TO_BEND else "temperature")
+    method = method or ("isotonic" if len(raw) >= ENOUGH_FOR_ISOTONIC else "temperature")
     confidence = _crossed(raw, right, group, method)
     outcomes = tuple(
-        Outcome("known" if kind == "known" else "taken_out", float(sure), True, bool(good), False, False, own)
-        for kind, sure, good, own in zip(kinds, confidence, right, group, strict=True)
+        Outcome(
+            "known" if kind == "known" else "taken_out", float(share), True, bool(good), False, False, video
+        )
+        for kind, share, good, video in zip(kinds, confidence, right, group, strict=True)
     )
     calibrator = fit(method, raw, right)
     auroc: dict[str, float | None] = {name: _auroc(measured, name) for name in DEFINITIONS}
@@ -139,37 +145,38 @@ def calibrated(
 def _answers(
     measured: Answerability, definition: Definition
 ) -> tuple[Floats, NDArray[np.bool_], list[str], NDArray[np.str_]]:
-    """Raw numbers, whether right, own videos and kinds: of all queries, then with positives taken out.
+    """Raw numbers, whether right, own videos and kinds: all queries, then all without their positives.
 
-    Queries without a raw number are left out.
+    Queries without a raw number are skipped.
     """
     raw = measured.raw(definition)
     numbers = np.concatenate([raw["in"], raw["out"]])
     right = np.concatenate([measured.right, np.zeros(len(measured.right), bool)])
     kinds = np.repeat(["known", "taken_out"], len(measured.right))
     finite = np.isfinite(numbers)
-    group = [name for name, there in zip(measured.group * 2, finite.tolist(), strict=True) if there]
+    group = [name for name, is_finite in zip(measured.group * 2, finite.tolist(), strict=True) if is_finite]
     return numbers[finite], right[finite], group, kinds[finite]
 
 
 def _crossed(raw: Floats, right: NDArray[np.bool_], group: list[str], method: Method) -> Floats:
-    """Confidences, each by a calibrator fitted to the other half of the videos."""
+    """Cross-validated confidences: each half of the videos by a calibrator fitted to the other half."""
     names = sorted(set(group))
     half = {name: number % 2 for number, name in enumerate(names)}
     side = np.array([half[name] for name in group])
-    if len(names) < 2 or any(len(set(right[side == own].tolist())) < 2 for own in (0, 1)):
+    if len(names) < 2 or any(len(set(right[side == number].tolist())) < 2 for number in (0, 1)):
         raise UsageError(
             f"videos of the split: {len(names)}, too few to calibrate on one half of them and check on the "
             "other; it takes 2 videos or more, and in each half of them a right and a wrong first answer"
         )
     confidence = np.zeros(len(raw))
-    for own in (0, 1):
-        confidence[side == own] = fit(method, raw[side != own], right[side != own])(raw[side == own])
+    for number in (0, 1):
+        fitted = fit(method, raw[side != number], right[side != number])
+        confidence[side == number] = fitted(raw[side == number])
     return confidence
 
 
 def _auroc(measured: Answerability, definition: Definition) -> float | None:
-    """None where the number is not there for queries with their answer, or for those without."""
+    """AUROC of answerable against unanswerable queries; None if one kind has no raw numbers."""
     raw = measured.raw(definition)
     answered, others = (raw[side][np.isfinite(raw[side])] for side in ("in", "out"))
     numbers = np.concatenate([answered, others])
@@ -178,17 +185,20 @@ def _auroc(measured: Answerability, definition: Definition) -> float | None:
 
 
 def _thresholds(answerable: Floats, taken_out: Floats) -> Thresholds:
-    """A match is what at most `FALSE_ALARMS` of queries without an answer reach, no match what at most so
-    many with one stay below; never above a match."""
+    """The thresholds of "match" and "no match".
+
+    At most `FALSE_ALARMS` of the unanswerable queries reach "match", and at most `FALSE_ALARMS` of the
+    answerable ones lie below "no match", which is never above "match".
+    """
     match_at = _reached_by_few(taken_out) if len(taken_out) else 0.5
     return Thresholds(match_at, min(match_at, float(np.quantile(answerable, FALSE_ALARMS, method="lower"))))
 
 
 def _reached_by_few(confidence: Floats) -> float:
-    """The lowest confidence, of all, that at most `FALSE_ALARMS` of the answers reach.
+    """The lowest of the confidences that at most `FALSE_ALARMS` of the answers reach.
 
-    A curve of steps gives many answers the same confidence: then fewer reach it. Where the highest step has
-    too many, it lies just above that.
+    A step function gives many answers the same confidence, so fewer may reach it. If too many answers have
+    the highest confidence, the result lies just above it.
     """
     rising = np.sort(confidence)
     too_low = rising[len(rising) - 1 - int(FALSE_ALARMS * len(rising))]

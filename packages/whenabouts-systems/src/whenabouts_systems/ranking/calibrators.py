@@ -1,9 +1,10 @@
-"""From a raw number to a probability, and how far such probabilities can be trusted.
+"""Calibrators turn raw numbers into probabilities; reliability bins show how good these are.
 
-Two calibrators. *Temperature*: a logistic curve, p = 1 / (1 + exp(-(raw - offset) / temperature)), fitted by
-maximum likelihood (Platt, 1999; with an offset, since a raw score is no log-odds of its own). *Isotonic*: the
-rising step function that fits best, by pooling neighbours that fall (Ayer et al., 1955), read between its
-steps in a straight line. The first has two numbers and suits few questions, the second bends as it must.
+- *Temperature*: the logistic curve p = 1 / (1 + exp(-(raw - offset) / temperature)), fitted by maximum
+  likelihood (Platt, 1999; the offset is needed because a raw score is not a log-odds). It has two parameters
+  and suits few queries.
+- *Isotonic*: the best-fitting rising step function, by pooling adjacent violators (Ayer et al., 1955), with
+  linear interpolation between the steps. It can take any rising shape and needs many queries.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ Floats = NDArray[np.float64]
 Method = Literal["temperature", "isotonic"]
 METHODS: tuple[Method, ...] = ("temperature", "isotonic")
 
-# A logistic curve whose slope reaches this is a step: the questions are parted without a fault.
+# The largest slope of a logistic curve, which is then a step: a threshold separates right from wrong answers.
 _STEEPEST = 1e6
 _ROUNDS = 100
 
 
 class Calibrator(Protocol):
-    """Makes probabilities of raw numbers; the higher the number, the higher or equal the probability."""
+    """Maps raw numbers to probabilities and never falls."""
 
     def __call__(self, raw: ArrayLike) -> Floats:
         """Probabilities in [0, 1], of the shape of `raw`."""
@@ -39,7 +40,7 @@ class Calibrator(Protocol):
 
 @dataclass(frozen=True)
 class Temperature:
-    """A logistic curve: one half at `offset`, the flatter the higher the `temperature` (above 0)."""
+    """A logistic curve: 0.5 at `offset`, flatter with a higher `temperature` (above 0)."""
 
     offset: float
     temperature: float
@@ -57,7 +58,7 @@ class Temperature:
 
 @dataclass(frozen=True)
 class Isotonic:
-    """Straight lines through rising points: probability `share[i]` at raw number `at[i]`, level outside."""
+    """Linear interpolation between rising points: probability `share[i]` at `at[i]`, constant outside."""
 
     at: tuple[float, ...]
     share: tuple[float, ...]
@@ -72,44 +73,46 @@ class Isotonic:
 
 
 def calibrator_from(value: Mapping[str, Any]) -> Calibrator:
-    """Back from plain values. Raises ValueError or KeyError for what is none."""
+    """A calibrator from plain values. Raises ValueError or KeyError if they are not one."""
     if value["method"] == "temperature":
         curve = Temperature(float(value["offset"]), float(value["temperature"]))
         if not (math.isfinite(curve.offset) and 0 < curve.temperature < math.inf):
-            raise ValueError(f"offset {curve.offset}, temperature {curve.temperature}: no logistic curve")
+            raise ValueError(f"offset {curve.offset}, temperature {curve.temperature}: not a logistic curve")
         return curve
     if value["method"] == "isotonic":
         at, share = (tuple(float(number) for number in value[name]) for name in ("at", "share"))
         rising = all(np.all(np.diff(numbers) >= 0) for numbers in (at, share))
         if not at or len(at) != len(share) or not rising or share[0] < 0 or share[-1] > 1:
-            raise ValueError("the points of the isotonic curve do not rise from 0 to 1 at most")
+            raise ValueError("the points of the isotonic curve do not rise within 0 to 1")
         return Isotonic(at, share)
     raise ValueError(f"method {value['method']!r}; accepted: {', '.join(METHODS)}")
 
 
 def fit(method: Method, raw: ArrayLike, right: ArrayLike) -> Calibrator:
-    """The calibrator of `right` (N,) bool by `raw` (N,).
+    """Fit a calibrator to raw numbers `raw` (N,) and whether answers are `right` (N,) bool.
 
-    Raises UsageError where nothing can be learned: no questions, or all of them right, or all wrong.
+    Raises UsageError if there are no answers, or if all are right or all wrong.
     """
     numbers, truth = np.asarray(raw, np.float64), np.asarray(right, bool)
     if not np.isfinite(numbers).all():
-        raise UsageError("a raw score is not finite; the system's weights or the features are broken")
+        raise UsageError(
+            "a raw score is not finite: the system's weights or the features hold NaN or infinity; train the "
+            "system again, or extract the features again"
+        )
     if not truth.any() or truth.all():
         many = "all" if truth.size and truth.all() else "none"
         raise UsageError(
-            f"first answers that are right: {many} of {truth.size}; a calibration takes at least one that is "
-            "right and one that is wrong: give more queries, or another split"
+            f"first answers that are right: {many} of {truth.size}; a calibration needs at least one right "
+            "and one wrong answer: give more queries, or another split"
         )
     return _fit_temperature(numbers, truth) if method == "temperature" else _fit_isotonic(numbers, truth)
 
 
 def _fit_temperature(raw: Floats, right: NDArray[np.bool_]) -> Temperature:
-    """The logistic curve of greatest likelihood, by Newton's method with a step that never loses.
+    """The logistic curve of maximum likelihood, by Newton's method with a step that never lowers it.
 
-    Where a threshold parts right from wrong without a fault there is no greatest one; targets are therefore
-    moved a little off 0 and 1, to (n+ + 1) / (n+ + 2) and 1 / (n- + 2) (Platt, 1999). A falling curve is
-    refused as a fit: the flattest rising one is taken.
+    If a threshold separates right from wrong answers, no maximum exists. So targets are moved off 1 and 0, to
+    (n+ + 1) / (n+ + 2) and 1 / (n- + 2) (Platt, 1999). A falling fit is replaced by the flattest rising one.
     """
     place, spread = float(np.median(raw)), float(raw.std()) or 1.0
     x = (raw - place) / spread
@@ -142,13 +145,13 @@ def _fit_temperature(raw: Floats, right: NDArray[np.bool_]) -> Temperature:
 
 
 def _loss(x: Floats, target: Floats, slope: float, shift: float) -> float:
-    """Minus the log-likelihood of targets in [0, 1]."""
+    """The negative log-likelihood of targets in [0, 1]."""
     height = slope * x + shift
     return float((np.logaddexp(0.0, height) - target * height).sum())
 
 
 def _fit_isotonic(raw: Floats, right: NDArray[np.bool_]) -> Isotonic:
-    """Pool-adjacent-violators; equal raw numbers are one point, and each level keeps its two ends."""
+    """Pool adjacent violators; equal raw numbers are one point, and each level keeps its two ends."""
     values, inverse, counts = np.unique(raw, return_inverse=True, return_counts=True)
     starts, levels = _pooled(np.bincount(inverse[right], minlength=len(values)).tolist(), counts.tolist())
     last = [*(start - 1 for start in starts[1:]), len(values) - 1]
@@ -158,7 +161,7 @@ def _fit_isotonic(raw: Floats, right: NDArray[np.bool_]) -> Isotonic:
 
 
 def _pooled(hits: list[int], counts: list[int]) -> tuple[list[int], list[float]]:
-    """Where each of the closest rising steps begins, and its share of hits; compared in whole numbers."""
+    """The start of each step of the best rising fit, and its share of hits; compared in exact integers."""
     steps: list[tuple[int, int, int]] = []
     for place, (hit, count) in enumerate(zip(hits, counts, strict=True)):
         start = place
@@ -177,9 +180,9 @@ class Bin:
     high: float
     count: int
     confidence: float
-    """The mean of what was claimed."""
+    """The mean confidence of the answers."""
     right: float
-    """The share that is right."""
+    """The share of right answers."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -193,20 +196,20 @@ class Bin:
 
 
 def reliability(confidence: ArrayLike, right: ArrayLike, bins: int = 10) -> list[Bin]:
-    """What was claimed beside what came of it, in bins of equal width; empty ones are left out."""
+    """Confidences and the share of right answers in bins of equal width, without empty bins."""
     claimed, truth = np.asarray(confidence, np.float64), np.asarray(right, np.float64)
     place = np.minimum((claimed * bins).astype(np.int64), bins - 1)
     filled = []
     for number in range(bins):
-        own = place == number
-        if own.any():
-            mean, share = float(claimed[own].mean()), float(truth[own].mean())
-            filled.append(Bin(number / bins, (number + 1) / bins, int(own.sum()), mean, share))
+        in_bin = place == number
+        if in_bin.any():
+            mean, share = float(claimed[in_bin].mean()), float(truth[in_bin].mean())
+            filled.append(Bin(number / bins, (number + 1) / bins, int(in_bin.sum()), mean, share))
     return filled
 
 
 def expected_calibration_error(bins: Sequence[Bin]) -> float:
-    """ECE: the mean distance of what was claimed from what came of it, by the answers of each bin."""
+    """ECE: the mean distance of confidence and share of right answers, weighted by the answers of a bin."""
     total = sum(part.count for part in bins)
     if not total:
         return float("nan")

@@ -1,6 +1,6 @@
-"""Candidates: the units in which a query's moments are sought, chosen by a system, a run file, or words.
+"""Candidates: the units in which a query's moments are searched, chosen by a system or a run file.
 
-What a query is restricted to (a given video, a pool, a filter) is one mask of what is allowed.
+A restriction of a query (a given video, a pool, a filter) is a mask of allowed units.
 
 Shapes: Q queries, N candidates of a query, U units of a corpus (V whole videos).
 """
@@ -27,16 +27,16 @@ from whenabouts_systems.ranking.encoded_corpus import MemoryCorpus, evaluating
 
 _log = logging.getLogger("whenabouts")
 
-# What one product of matrices makes: small enough to stay in a processor's cache until its maximum is taken.
+# Size of a matrix product: small enough that the result stays in the CPU's cache until its maximum is taken.
 _QUERIES, _VIDEOS = 512, 64
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """The units in which moments of Q queries are sought.
+    """The units in which moments of Q queries are searched.
 
-    `rows` (Q, N) int64 are rows of the corpus, best first; `scores` (Q, N) what the retriever gives each. A
-    place that is not filled has the score minus infinity.
+    `rows` (Q, N) int64 are rows of the corpus, best first; `scores` (Q, N) are the retriever's. Empty places
+    have the score minus infinity.
     """
 
     rows: Tensor
@@ -51,23 +51,23 @@ class Candidates:
         return self.scores > -torch.inf
 
     def in_order(self) -> Candidates:
-        """The same, each query's units by their row (those not filled stay somewhere among them)."""
+        """The same candidates sorted by row; empty places may lie between them."""
         rows, order = self.rows.sort(dim=1)
         return Candidates(rows, self.scores.gather(1, order))
 
     def first(self, count: int) -> Candidates:
-        """The `count` best of each query."""
+        """The `count` best candidates of each query."""
         return Candidates(self.rows[:, :count], self.scores[:, :count])
 
     def take(self, queries: Tensor) -> Candidates:
-        """Those of some queries."""
+        """The candidates of the given queries."""
         return Candidates(self.rows[queries], self.scores[queries])
 
     @classmethod
     def ragged(cls, rows: Sequence[NDArray[np.int64]], device: torch.device | str = "cpu") -> Candidates:
-        """As many rows as each query has, all with the score 0."""
+        """Candidates from a list of rows for each query, all with the score 0."""
         width = max(map(len, rows), default=0)
-        filled = np.arange(width) < np.array([len(own) for own in rows], np.int64)[:, None]
+        filled = np.arange(width) < np.array([len(of_query) for of_query in rows], np.int64)[:, None]
         padded = np.zeros(filled.shape, np.int64)
         padded[filled] = np.concatenate(rows) if rows else 0
         scores = torch.zeros(filled.shape).masked_fill(~torch.from_numpy(filled), -torch.inf)
@@ -85,7 +85,7 @@ def score_corpus(model: Any, queries: QueryEncoding, corpus: MemoryCorpus) -> Te
     Raises UsageError for a system that does not choose videos, and for a score that is NaN.
     """
     if not can_retrieve(model):
-        raise UsageError("this system finds moments in a video and does not choose videos; name a retriever")
+        raise UsageError("this system finds moments in videos but does not choose videos; name a retriever")
     scores: Tensor | None = None
     with evaluating(model):
         for rows, encoding in corpus.each_block():
@@ -97,16 +97,16 @@ def score_corpus(model: Any, queries: QueryEncoding, corpus: MemoryCorpus) -> Te
     if torch.isnan(scores).any():
         query, video = torch.isnan(scores).nonzero()[0].tolist()
         raise UsageError(
-            f"video {corpus.ids[video]!r} scores NaN for query number {query}; "
-            "the system's weights or the features are broken"
+            f"video {corpus.ids[video]!r} scores NaN for query number {query}: the system's weights or the "
+            "features hold NaN or infinity; train the system again, or extract the features again"
         )
     return scores
 
 
 def best_units(scores: Tensor, count: int, allowed: Tensor | None = None) -> Candidates:
-    """The `count` best units of each row of scores (Q, U); equal scores by row.
+    """The `count` best units of each query from scores (Q, U); ties are ordered by row.
 
-    `allowed` (Q, U) bool restricts each query to some units.
+    `allowed` (Q, U) bool restricts each query's units.
     """
     if allowed is not None:
         scores = scores.masked_fill(~allowed.to(scores.device), -torch.inf)
@@ -119,7 +119,7 @@ def allowed_videos(
     videos: Mapping[str, Collection[str]],
     row_of: Mapping[str, int],
 ) -> Tensor:
-    """(Q, V) bool: the videos that each query is restricted to; all where `videos` does not name it.
+    """(Q, V) bool: the allowed videos of each query; a query that is not in `videos` may have all.
 
     Raises UsageError for a video that is not in the corpus.
     """
@@ -141,8 +141,8 @@ def _score_block(model: Any, queries: QueryEncoding, encoding: VideoEncoding) ->
     """(Q, N) scores of the units of a block."""
     device = device_of_queries(queries)
     rows = []
-    for some in query_blocks(len(queries), _QUERIES):
-        part = queries.take(torch.arange(some.start, some.stop, device=device))
+    for block in query_blocks(len(queries), _QUERIES):
+        part = queries.take(torch.arange(block.start, block.stop, device=device))
         scores = [
             model.score_videos(part, sliced(encoding, low, low + _VIDEOS).to(device))
             for low in range(0, len(encoding), _VIDEOS)
@@ -152,7 +152,7 @@ def _score_block(model: Any, queries: QueryEncoding, encoding: VideoEncoding) ->
 
 
 def sliced(encoding: VideoEncoding, low: int, high: int) -> VideoEncoding:
-    """Rows low..high of an encoding, without a copy."""
+    """Rows low:high of an encoding, as a view."""
     groups = (
         {name: tensor[low:high] for name, tensor in group.items()}
         for group in (encoding.keys, encoding.key_masks, encoding.parts)
@@ -161,13 +161,13 @@ def sliced(encoding: VideoEncoding, low: int, high: int) -> VideoEncoding:
 
 
 def query_blocks(count: int, size: int) -> Iterator[range]:
-    """Numbers of queries, some at a time."""
+    """The numbers 0 to `count` - 1 in blocks of `size`."""
     for low in range(0, count, size):
         yield range(low, min(low + size, count))
 
 
 def device_of_queries(queries: QueryEncoding) -> torch.device:
-    """Where encoded queries are."""
+    """The device of encoded queries."""
     return next(iter((*queries.search.values(), *queries.parts.values()))).device
 
 
@@ -175,18 +175,17 @@ def device_of_queries(queries: QueryEncoding) -> torch.device:
 
 
 def is_run(place: str | Path) -> bool:
-    """Whether a place that is named as a retriever is a file of lists: any file, or a folder with LMDB."""
+    """Whether the place of a retriever is a run file: any file, or a folder with LMDB."""
     path = Path(place).expanduser()
     return path.is_file() or lmdb_file_in(path) is not None
 
 
 @dataclass(frozen=True, eq=False)
 class RankedVideos:
-    """Videos that any program ranked for queries: id -> (video ids, scores), best first, each video once.
+    """Videos that any program ranked for queries: query id -> (video ids, scores), best first, each once.
 
-    A localizer that is paired with it adds `video_weight` times these scores to those of its spans, as with
-    any retriever; what is not listed is not looked into, also where a list has fewer videos than are asked
-    for. A query with an empty list has no answers.
+    As with any retriever, a localizer adds `video_weight` times these scores to those of its spans. It
+    searches only listed videos, even if a list has too few. A query with an empty list has no answers.
     """
 
     name: str
@@ -194,18 +193,18 @@ class RankedVideos:
 
     @classmethod
     def of(cls, source: RunSource, *, logarithm: bool = False) -> RankedVideos:
-        """A run as a retriever: its list of videos, else of moments, where a video's best stands for it.
+        """A run as a retriever: its list of videos, or else of moments, of which a video's best one counts.
 
-        A video that comes twice in a list counts once, with its best score, and where scores contradict the
-        order of a list, the scores count; the log says how often. `logarithm` takes the scores' natural
-        logarithms: for a list of probabilities, or of exp(20 * cosine) as HERO writes them. Raises UsageError
-        for a run that ranks moments of given videos alone, and for a score that has no logarithm.
+        A video that occurs twice counts once, with its best score. If scores contradict the order of a list,
+        the scores count. The log says how often both happened. `logarithm` takes the natural logarithms of
+        the scores, for lists of probabilities or of HERO's exp(20 * cosine). Raises UsageError for a run that
+        ranks only moments in given videos, and for a score without a logarithm.
         """
         task = next((task for task in ("VR", "VCMR") if task in source.tasks), None)
         if task is None:
             raise UsageError(
-                f"{source.name}: ranks moments in given videos alone; a retriever ranks videos (VR) or "
-                "moments of all of them (VCMR)"
+                f"{source.name}: ranks only moments in given videos; a retriever ranks videos (VR) or "
+                "moments in all videos (VCMR)"
             )
         lists: dict[str, tuple[tuple[str, ...], NDArray[np.float64]]] = {}
         repeated = contradicting = 0
@@ -217,7 +216,7 @@ class RankedVideos:
                     scores = _logarithm(source.name, query_id, names, scores)
                 lists[query_id] = (names, scores)
         for count, what in (
-            (repeated, "times a video comes again in a list; its best score counts"),
+            (repeated, "times a video is repeated in a list; its best score counts"),
             (contradicting, "lists have scores that contradict their order; the scores count"),
         ):
             if count:
@@ -226,13 +225,13 @@ class RankedVideos:
 
     @property
     def longest(self) -> int:
-        """How many videos the longest of its lists has, at least 1."""
+        """The number of videos in its longest list, at least 1."""
         return max((len(names) for names, _ in self.lists.values()), default=1) or 1
 
     def scores(self, query_ids: Sequence[str], corpus: MemoryCorpus) -> Tensor:
-        """(Q, V) what each video of the corpus scores; minus infinity where it is not listed.
+        """(Q, V) the scores of the corpus's videos; minus infinity if a video is not listed.
 
-        Raises UsageError for a query that the run does not have, and for a video that the corpus does not.
+        Raises UsageError for a query that is not in the run, and for a video that is not in the corpus.
         """
         scores = torch.full((len(query_ids), len(corpus)), -torch.inf)
         for at, query_id in enumerate(query_ids):
@@ -240,7 +239,7 @@ class RankedVideos:
                 raise UsageError(
                     f"{self.name}: has no videos for query {query_id!r}; a retriever's run must rank videos "
                     f"for every query (it has {len(self.lists)}, such as {next(iter(self.lists), '')!r}; "
-                    "where these are the queries of a file of pools, name that file with --pools)"
+                    "if these are the queries of a file of pools, give that file with --pools)"
                 )
             names, listed = self.lists[query_id]
             try:
@@ -252,7 +251,7 @@ class RankedVideos:
 
 
 def _lists(block: RunBlock) -> Iterator[tuple[str, tuple[str, ...], NDArray[np.float64], int]]:
-    """(query, its videos, best first and each once, their best scores, rows of the list) of a block."""
+    """For each query of a block: (id, distinct videos best first, their best scores, rows of its list)."""
     for number, query_id in enumerate(block.query_ids):
         rows = slice(int(block.offsets[number]), int(block.offsets[number + 1]))
         codes, score = block.video[rows], block.score[rows]
@@ -271,6 +270,6 @@ def _logarithm(
     if len(bad):
         raise UsageError(
             f"{name}: query {query_id!r}: video {names[bad[0]]!r} has the score {scores[bad[0]]:g}, which "
-            "has no logarithm; take the scores as they are stored"
+            "has no logarithm; use the scores without logarithms"
         )
     return np.log(scores)

@@ -1,15 +1,15 @@
-"""How sure a trained system's answer is: a calibration that is kept in the checkpoint's folder.
+"""The confidence of a trained system's answers, by a calibration in the checkpoint's folder.
 
-The confidence of an answer is the probability that its first moment is right (that it shares enough with a
-positive), from a raw number by a calibrator (`calibrators.py`). The raw number is one of
+The confidence is the probability that the first moment is right (its IoU with a positive is high enough). A
+calibrator (`calibrators.py`) computes it from a raw number:
 
 - `top`: the score of the best moment;
-- `margin`: how far that is above what unrelated queries score best on the same videos,
-  (top - median) / (upper quartile - lower quartile). It means the same among 50 videos and among 20,000,
-  where every query finds something that scores high.
+- `margin`: how far this score lies above the best scores of unrelated queries on the same videos,
+  (top - median) / (upper quartile - lower quartile). It means the same in 50 videos and in 20,000, where
+  every query finds something with a high score.
 
-`calibration.py` measures it on queries of a validation split, each answered twice, with its positives and
-without them: it holds where as many queries have an answer as do not.
+`calibration.py` fits it to the queries of a validation split, each answered once with its positives and once
+without. So it assumes that half of the queries have an answer.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ DEFINITIONS: tuple[Definition, ...] = ("top", "margin")
 FILE = CALIBRATION
 FORMAT = 1
 LEAST_UNRELATED = 8
-"""With fewer unrelated queries, quartiles say nothing."""
-# Below this share of the scores' size a spread is none: unrelated queries all score the same.
+"""The fewest unrelated queries for meaningful quartiles."""
+# The least spread, relative to the scores: a smaller one means that all unrelated queries score the same.
 _LEAST_SPREAD = 1e-6
 _ACCEPTED = "what `whenabouts calibrate --checkpoint RUN` writes"
 _KEYS = ("fingerprint", "system", "definition", "calibrator", "iou", "thresholds", "about", "unrelated")
@@ -43,19 +43,20 @@ _KEYS = ("fingerprint", "system", "definition", "calibrator", "iou", "thresholds
 
 @dataclass(frozen=True)
 class Background:
-    """What unrelated queries score best on some videos: the median, and the distance of the quartiles."""
+    """The best scores of unrelated queries on some videos: median, and distance of the quartiles."""
 
     median: float
     spread: float
 
     @classmethod
     def of(cls, scores: Sequence[float] | Floats) -> Background:
-        """From their best scores. Raises UsageError for fewer than `LEAST_UNRELATED`."""
+        """From the best scores. Raises UsageError for fewer than `LEAST_UNRELATED` finite ones."""
         values = np.asarray(scores, np.float64)
         values = values[np.isfinite(values)]
         if len(values) < LEAST_UNRELATED:
             raise UsageError(
-                f"{len(values)} unrelated queries found anything; what chance scores needs {LEAST_UNRELATED}"
+                f"only {len(values)} unrelated queries found anything; measuring what chance scores takes "
+                f"{LEAST_UNRELATED}"
             )
         low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
         least = _LEAST_SPREAD * max(1.0, abs(float(median)))
@@ -70,9 +71,9 @@ class Background:
 class TrainedConfidence:
     """The calibration of one checkpoint.
 
-    `fingerprint` is the checkpoint's (`Trained.fingerprint`), `iou` what a right moment shares at least with
-    a positive, `unrelated` the sentences that say what chance scores, `thresholds` part "match", "unsure" and
-    "no match". `about` says what it was measured on and how good it is: plain values.
+    `fingerprint` is the checkpoint's (`Trained.fingerprint`), `iou` the least IoU of a right moment with a
+    positive. `unrelated` are the sentences that measure chance; `thresholds` separate "match", "unsure" and
+    "no match". `about` holds plain values: the split it was measured on, and how good it is.
     """
 
     fingerprint: str
@@ -85,18 +86,18 @@ class TrainedConfidence:
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def of_scores(self, scores: ArrayLike, background: Background | None) -> Floats:
-        """Confidences of answers by their scores; `background` is what unrelated queries score there.
+        """The confidences of answers with these scores; `background` is measured on the same videos.
 
-        Raises ValueError where the definition needs a background and there is none.
+        Raises ValueError if the definition needs a background and there is none.
         """
         if self.definition == "top":
             return self.calibrator(scores)
         if background is None:
-            raise ValueError("a margin is above what unrelated queries score; there is no background")
+            raise ValueError("a margin needs the scores of unrelated queries; there is no background")
         return self.calibrator(background.margin(np.asarray(scores, np.float64)))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, as they are kept."""
+        """Plain values for the file."""
         return {
             "format": FORMAT,
             "fingerprint": self.fingerprint,
@@ -110,7 +111,7 @@ class TrainedConfidence:
         }
 
     def save(self, folder: str | Path) -> Path:
-        """Write it beside a checkpoint's weights, whole or not at all; the path."""
+        """Write it beside a checkpoint's weights, atomically; return the path."""
         path = Path(folder) / FILE
         with write_atomically(path) as stream:
             stream.write((json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n").encode())
@@ -118,18 +119,18 @@ class TrainedConfidence:
 
 
 def load_confidence(folder: str | Path, fingerprint: str) -> TrainedConfidence | None:
-    """The calibration of the checkpoint in a folder; None where there is none.
+    """The calibration in a checkpoint's folder; None without one.
 
-    Raises FormatError for a file that is none, UsageError for the calibration of another checkpoint.
+    Raises FormatError for a file that is not a calibration, UsageError for that of another checkpoint.
     """
     path = Path(folder) / FILE
     return _checked(path, read_json(path), fingerprint) if path.is_file() else None
 
 
 def confidence_of(name: str | Path, calibration: bytes | None, fingerprint: str) -> TrainedConfidence | None:
-    """The calibration that came with a trained system (`Trained.calibration`), also from a hub.
+    """The calibration that came with a trained system (`Trained.calibration`), such as from a hub.
 
-    `name` is how messages call the system. Raises as `load_confidence`.
+    Messages call the system `name`. Raises as `load_confidence`.
     """
     if calibration is None:
         return None
@@ -142,7 +143,7 @@ def confidence_of(name: str | Path, calibration: bytes | None, fingerprint: str)
 
 
 def _checked(path: Path, content: Any, fingerprint: str) -> TrainedConfidence:
-    """The calibration in a file, refused where it is none or that of another checkpoint."""
+    """The calibration in a file. Raises FormatError, UsageError as `load_confidence`."""
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         kind = content.get("format") if isinstance(content, dict) else type(content).__name__
         raise FormatError(path, f"is of format {kind!r}", accepted=f"format {FORMAT}, {_ACCEPTED}")
@@ -156,7 +157,7 @@ def _checked(path: Path, content: Any, fingerprint: str) -> TrainedConfidence:
         kept = _from_json(content)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise FormatError(path, f"is no calibration ({what})", accepted=f"{_ACCEPTED}; {again}") from None
+        raise FormatError(path, f"is not a calibration ({what})", accepted=f"{_ACCEPTED}; {again}") from None
     if kept.fingerprint != fingerprint:
         raise UsageError(
             f"{path}: is the calibration of another checkpoint (fingerprint {kept.fingerprint}; the one "
@@ -170,9 +171,9 @@ def _from_json(content: Mapping[str, Any]) -> TrainedConfidence:
         raise ValueError(f"definition {content['definition']!r}; accepted: {', '.join(DEFINITIONS)}")
     unrelated = tuple(content["unrelated"])
     if not all(isinstance(text, str) for text in unrelated):
-        raise ValueError("unrelated sentences are text")
+        raise ValueError("unrelated sentences must be text")
     if not isinstance(content["about"], dict) or not isinstance(content["about"].get("split"), str):
-        raise ValueError("about says no split on which it was measured")
+        raise ValueError("about names no split on which it was measured")
     iou, thresholds = float(content["iou"]), Thresholds.from_json(content["thresholds"])
     if not 0 < iou <= 1:
         raise ValueError(f"iou {iou:g}; accepted: above 0, at most 1")

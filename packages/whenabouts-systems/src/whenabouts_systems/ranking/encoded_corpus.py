@@ -1,9 +1,11 @@
-"""A corpus as a trained system keeps it: its units encoded once, and what one asks of them.
+"""A corpus that a trained system has encoded, unit by unit.
 
-A *unit* is a stretch of a video that is encoded by itself: (video, start, end). The whole video is the usual
-unit; a segment of a long video and a window around a proposal are others (`units.py`). All that ranks asks an
-`EncodedCorpus`, of which there are two: `MemoryCorpus` here, all units in memory or in a folder, and
-`IndexedCorpus`, one's own videos in the index (`indexed_corpus.py`).
+A *unit* is a part of a video that is encoded alone: usually the whole video, or a segment of a long video, or
+a window around a proposal (`units.py`). Ranking uses the interface `EncodedCorpus`, which has two
+implementations: `MemoryCorpus` here, with all units in memory or in a folder, and `IndexedCorpus`, the videos
+of a corpus's index (`trained_search/indexed_corpus.py`).
+
+Shapes: U units, V videos, P and N rows.
 """
 
 from __future__ import annotations
@@ -32,11 +34,11 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Progress = Callable[[int, int], None]
-"""Is called with the number done and the number of all."""
+"""Called with (number done, total number)."""
 Queries = Callable[[Indices], QueryBatch]
-"""Gives some queries, by their numbers, as the model reads them."""
+"""Numbers of queries -> the model's batch of them."""
 
-# Clips that are encoded at once, and bytes of encodings that are kept in one block.
+# Clips that are encoded at a time, and the bytes of encodings in a block.
 _BATCH_CLIPS = 6_400
 _BLOCK_BYTES = 96 << 20
 _GROUPS = ("keys", "key_masks", "parts")
@@ -45,11 +47,11 @@ _MARKER = "corpus.json"
 
 
 class System(Protocol):
-    """What is needed of a trained system: `models.trained.Trained` is one."""
+    """The parts of a trained system that ranking needs; `models.trained.Trained` has them."""
 
     @property
     def system(self) -> str:
-        """Its name."""
+        """The system's name."""
 
     @property
     def model(self) -> Any:
@@ -61,26 +63,27 @@ class System(Protocol):
 
 
 class EncodedCorpus(Protocol):
-    """Units of a corpus as a trained system keeps them; a row is a unit, its place in every order."""
+    """Encoded units of a corpus. A unit's row is its place in every order."""
 
     @property
     def ids(self) -> Sequence[str]:
         """(U,) the video of each unit."""
 
     def take(self, rows: ArrayLike) -> VideoEncoding:
-        """Some units as one encoding, in the order of `rows` (P,), padded to the longest."""
+        """The units of `rows` (P,) as one encoding, in this order, padded to the longest."""
 
     def nearest(
         self, vectors: Mapping[str, NDArray[np.float32]], k: int, allowed: Mask | None = None
     ) -> tuple[Indices, Floats]:
-        """The k units whose best keys are nearest to a query's search vectors (by stream), best first.
+        """The k units with the keys nearest to a query's search vectors (stream -> (D,)), best first.
 
-        Rows and scores (N,): the mean over streams of the best key. `allowed` (U,) leaves only some.
+        Returns rows (N,) and scores (N,); a score is the mean over streams of the best key's dot product.
+        `allowed` (U,) restricts the units.
         """
 
 
 class Blocks(Protocol):
-    """Encoded units in blocks; a block may be read from a disk each time it is asked for."""
+    """Encoded units in blocks; a block may be read from disk each time it is used."""
 
     def __len__(self) -> int: ...
 
@@ -89,12 +92,12 @@ class Blocks(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class MemoryCorpus:
-    """U encoded units. Whole videos are sorted by id: the row of a video is its place in every total order.
+    """U encoded units. Whole videos are sorted by id; a video's row is its place in every total order.
 
-    Unit u is row `row[u]` of block `block[u]`; `clip_seconds` (U,) is how long its clips are, `durations`
-    (U,) its seconds, infinite where they are not known. Blocks hold units of similar length. `silent` (U,)
-    bool marks units of which the system's streams have nothing, no words and no pictures (None: there is no
-    such unit): whatever they score means nothing, and they are not retrieved (`audible`).
+    Unit u is row `row[u]` of block `block[u]`; blocks hold units of similar length. `clip_seconds` (U,) are
+    the seconds of a unit's clips, `durations` (U,) its seconds, infinite if unknown. `silent` (U,) bool marks
+    units that have only zeros in all of the system's streams, such as no words and no pictures (None: no unit
+    does). Their scores mean nothing, so they are not retrieved (`audible`).
     """
 
     ids: tuple[str, ...]
@@ -110,13 +113,13 @@ class MemoryCorpus:
         object.__setattr__(self, "_row_of", {name: row for row, name in enumerate(self.ids)})
         if len(self._row_of) != len(self.ids):
             repeated = next(a for a, b in zip(self.ids, self.ids[1:], strict=False) if a == b)
-            raise UsageError(f"video {repeated!r} comes twice in the corpus; each video must come once")
+            raise UsageError(f"video {repeated!r} comes twice in the corpus; list each video once")
 
     @classmethod
     def of_block(
         cls, ids: Sequence[str], encoding: VideoEncoding, clip_seconds: ArrayLike, durations: ArrayLike
     ) -> MemoryCorpus:
-        """Units of one encoding, in its order."""
+        """The units of a single encoding, in its order."""
         seconds, lengths = np.asarray(clip_seconds, np.float64), np.asarray(durations, np.float64)
         block, row = np.zeros(len(ids), np.int64), np.arange(len(ids))
         return cls(tuple(ids), seconds, lengths, [encoding], block, row)
@@ -139,14 +142,14 @@ class MemoryCorpus:
             ) from None
 
     def each_block(self) -> Iterator[tuple[Indices, VideoEncoding]]:
-        """The blocks, one at a time, with the corpus rows (N,) of each of their rows."""
+        """The blocks, each with the corpus rows (N,) of its units."""
         order = np.lexsort((self.row, self.block))
         borders = np.searchsorted(self.block[order], np.arange(len(self.blocks) + 1))
         for number in range(len(self.blocks)):
             yield order[borders[number] : borders[number + 1]], self.blocks[number]
 
     def take(self, rows: ArrayLike) -> VideoEncoding:
-        """Some units as one encoding, in the order of `rows` (P,), padded to the longest."""
+        """The units of `rows` (P,) as one encoding, in this order, padded to the longest."""
         numbers = np.asarray(rows, np.int64)
         if not len(numbers):
             raise UsageError("no videos were asked for")
@@ -163,7 +166,7 @@ class MemoryCorpus:
     def nearest(
         self, vectors: Mapping[str, NDArray[np.float32]], k: int, allowed: Mask | None = None
     ) -> tuple[Indices, Floats]:
-        """The k units whose best keys are nearest, by trying all of them; a unit without keys is none."""
+        """See `EncodedCorpus.nearest`. Compares all keys; units without keys are skipped."""
         scores = np.full(len(self), -np.inf)
         for rows, encoding in self.each_block():
             best = [
@@ -192,15 +195,15 @@ def encode_corpus(
     by_length: bool = True,
     progress: Progress | None = None,
 ) -> MemoryCorpus:
-    """All videos of a corpus, encoded.
+    """Encode all videos of a corpus.
 
-    `clips_of(rows)` gives some of `video_ids` as the model reads them; `clips` (V,) says how many clips each
-    has, `clip_seconds` (V,) or one number how long they are, `durations` (V,) in seconds (NaN or infinite
-    where unknown). With a `folder` encodings are written there as they are made, and no more than a block of
-    them is in memory; else they stay where the model is.
+    `clips_of(rows)` gives the model's batch of these rows of `video_ids`. `clips` (V,) are the numbers of
+    clips, `clip_seconds` their seconds ((V,) or one number), and `durations` (V,) the seconds of the videos
+    (NaN or infinite if unknown). With a `folder`, encodings are written there and at most one block is in
+    memory; otherwise they stay on the model's device.
 
-    Batches hold videos of similar length, at most `batch_videos` of them; scores do not depend on it. With
-    `by_length` False batches are in the order given, and one block is padded to the longest: scores of
+    Batches hold at most `batch_videos` videos of similar length; scores do not depend on this. Without
+    `by_length`, batches keep the given order and form one block, padded to the longest video: scores of
     released programs depend on both.
     """
     counts = np.asarray(clips, np.int64)
@@ -219,7 +222,7 @@ def encode_corpus(
     place = Path(folder)
     if place.exists() and not (place / _MARKER).is_file():
         raise UsageError(
-            f"{place}: is there and holds no encoded corpus; name a folder that is not there yet"
+            f"{place}: exists and is not the folder of an encoded corpus; give a folder that does not exist"
         )
     with folder_aside(place) as aside:
         count = 0
@@ -234,7 +237,7 @@ def encode_corpus(
 
 
 def encode_queries(trained: System, queries: Queries, numbers: Indices) -> QueryEncoding:
-    """Some queries as a system has them, encoded some hundreds at a time."""
+    """Encode the queries `numbers` with a system, some hundreds at a time."""
     model = trained.model
     device = device_of(model)
     with evaluating(model):
@@ -247,7 +250,7 @@ def encode_queries(trained: System, queries: Queries, numbers: Indices) -> Query
 
 @contextmanager
 def evaluating(*models: Any) -> Iterator[None]:
-    """Models without dropout and without gradients for a while, and then as they were."""
+    """A context without gradients and with models in evaluation mode; it restores their modes."""
     modules = [model for model in models if isinstance(model, torch.nn.Module)]
     states = [(part, part.training) for model in modules for part in model.modules()]
     try:
@@ -261,20 +264,20 @@ def evaluating(*models: Any) -> Iterator[None]:
 
 
 def device_of(model: Any) -> torch.device:
-    """Where a model's weights are."""
+    """The device of a model's weights; the CPU if it has none."""
     weights = next(iter(model.parameters()), None) if isinstance(model, torch.nn.Module) else None
     return torch.device("cpu") if weights is None else weights.device
 
 
-# What is kept of units on a disk: the same names of tensors in a folder and in the index --------------
+# Stored units: folders and the index use the same names of tensors ------------------------------------
 
 
 def packed_tensors(
     encoding: VideoEncoding, groups: Sequence[str] = _GROUPS, row: int | None = None
 ) -> dict[str, Tensor]:
-    """The tensors of an encoding (or of one unit of it) by the names that they have in a file.
+    """Name in a file -> tensor of an encoding, or of its unit `row`.
 
-    One tensor may stand under two names (keys that are parts as well): each name has a copy of its own.
+    A tensor with two names (keys that are also parts) is copied for each, because files cannot share it.
     """
     named = {f"{group}/{name}": part for group in groups for name, part in getattr(encoding, group).items()}
     tensors = {"mask": encoding.mask, **named}
@@ -284,18 +287,18 @@ def packed_tensors(
 
 
 def from_tensors(tensors: Mapping[str, Tensor]) -> VideoEncoding:
-    """The encoding whose tensors have these names (`packed_tensors`)."""
+    """The encoding with the given tensors; the inverse of `packed_tensors`."""
     groups: dict[str, dict[str, Tensor]] = {name: {} for name in _GROUPS}
     for name, tensor in tensors.items():
-        group, _, rest = name.partition("/")
-        if rest:
-            groups[group][rest] = tensor
+        group, _, name_in_group = name.partition("/")
+        if name_in_group:
+            groups[group][name_in_group] = tensor
     return VideoEncoding(tensors["mask"], **groups)
 
 
 @dataclass(frozen=True)
 class _Folder:
-    """Blocks in files; each is mapped into memory when asked for and let go with the encoding."""
+    """Blocks in files; each is mapped into memory on use and freed with its encoding."""
 
     place: Path
     count: int
@@ -316,12 +319,12 @@ def _block_name(number: int) -> str:
     return f"block-{number:05d}.safetensors"
 
 
-# How a corpus is encoded: batches of similar length, joined to blocks of some size --------------------
+# Encoding a corpus: batches of similar length are joined to blocks ------------------------------------
 
 
 @dataclass(eq=False)
 class _Places:
-    """Where each video comes to lie, in the order given; `names` are its places in the order of ids."""
+    """The block and row of each video, in the given order; `names` are the videos' places sorted by id."""
 
     video_ids: Sequence[str]
     names: Indices
@@ -340,7 +343,8 @@ class _Places:
         lengths = np.full(count, np.inf) if durations is None else np.array(durations, np.float64)
         if clips.shape != (count,) or lengths.shape != (count,):
             raise UsageError(
-                f"{count} videos, {clips.size} numbers of clips, {lengths.size} durations; one each is needed"
+                f"{count} videos, {clips.size} numbers of clips, {lengths.size} durations; give one of each "
+                "for every video"
             )
         names = np.empty(count, np.int64)
         names[sorted(range(count), key=video_ids.__getitem__)] = np.arange(count)
@@ -349,12 +353,12 @@ class _Places:
         return cls(video_ids, names, seconds, lengths, block, row, np.zeros(count, bool))
 
     def put(self, rows: Indices, block: int) -> None:
-        """Note that some videos became the rows of a block, in that order."""
+        """Record that the videos `rows` are the rows of a block, in this order."""
         self.block[rows] = block
         self.row[rows] = np.arange(len(rows))
 
     def corpus(self, blocks: Blocks) -> MemoryCorpus:
-        """What was placed, sorted by id."""
+        """The corpus, sorted by id."""
         order = np.argsort(self.names)
         ids = tuple(self.video_ids[at] for at in order.tolist())
         return MemoryCorpus(
@@ -368,12 +372,12 @@ class _Places:
         )
 
 
-def _batches(clips: Indices, names: Indices, most: int | None, by_length: bool) -> list[Indices]:
-    """Rows of the videos in batches: of similar length, or as given."""
+def _batches(clips: Indices, names: Indices, count: int | None, by_length: bool) -> list[Indices]:
+    """The rows of each batch: videos of similar length, or in the given order."""
     order = np.lexsort((names, clips)) if by_length else np.arange(len(clips))
     batches, low = [], 0
     while low < len(order):
-        size = most or max(1, _BATCH_CLIPS // max(1, int(clips[order[low]])))
+        size = count or max(1, _BATCH_CLIPS // max(1, int(clips[order[low]])))
         batches.append(order[low : low + size])
         low += size
     return batches
@@ -387,7 +391,7 @@ def _encoded(
     silent: Mask,
     progress: Progress | None,
 ) -> Iterator[tuple[Indices, VideoEncoding]]:
-    """Batches encoded, with their rows; `silent` (V,) is filled as they are."""
+    """The rows and the encoding of each batch; fills `silent` (V,) meanwhile."""
     device, done = device_of(model), 0
     for rows in batches:
         clips = clips_of(rows)
@@ -404,12 +408,12 @@ def _encoded(
 def _blocks(
     batches: Iterator[tuple[Indices, VideoEncoding]], *, joined_all: bool
 ) -> Iterator[tuple[Indices, VideoEncoding]]:
-    """Batches joined to blocks of some size (or to a single block)."""
+    """Join batches to blocks of about `_BLOCK_BYTES`, or to a single block."""
     rows: list[Indices] = []
     waiting: list[VideoEncoding] = []
     size = 0
-    for some, encoding in batches:
-        rows.append(some)
+    for of_batch, encoding in batches:
+        rows.append(of_batch)
         waiting.append(encoding)
         size += bytes_of(encoding)
         if size >= _BLOCK_BYTES and not joined_all:

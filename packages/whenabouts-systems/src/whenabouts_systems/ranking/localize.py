@@ -29,20 +29,20 @@ from whenabouts_systems.models.protocol import Localizer, QueryEncoding, SpanSco
 from whenabouts_systems.ranking.candidates import Candidates, sliced
 from whenabouts_systems.ranking.encoded_corpus import Indices, MemoryCorpus, bytes_of, evaluating
 
-# A video that so many queries ask for is scored for all of them without copies of what is kept of it.
+# A video that this many queries ask for is scored for all of them through a view, without copies.
 _POPULAR = 4
-# Bytes of copies of encodings that are made at once: what stays in a processor's cache; a GPU wants more.
-_COPIES = {"cpu": 4 << 20}
-_COPIES_ELSEWHERE = 1 << 29
-# Pairs whose scores are put away together.
-_TOGETHER = 8192
-# Videos of fewer bytes make operations so small that a second thread costs more than it does: on a machine
-# with other work ten times as much, for each waits until the other is given a processor.
-_SMALL = 1 << 20
+# Bytes of encodings that are copied at a time: on a CPU as much as stays in its cache; a GPU needs more.
+_COPY_BYTES = {"cpu": 4 << 20}
+_COPY_BYTES_ELSEWHERE = 1 << 29
+# Pairs whose scores are joined before they are passed on.
+_PAIRS_TOGETHER = 8192
+# Below this many bytes a video the operations are so small that a second thread costs more than it saves: on
+# a busy machine ten times as much, because the threads wait for each other to be scheduled.
+_SMALL_BYTES = 1 << 20
 
 
 def can_localize(model: Any) -> bool:
-    """Whether a system finds moments in a video."""
+    """Whether a system finds moments in videos."""
     return isinstance(model, Localizer)
 
 
@@ -65,10 +65,10 @@ def best_moments(
     *,
     weight: float | None = None,
 ) -> tuple[BestSpans, Tensor]:
-    """The k best spans of each query over its candidates, and the corpus rows (Q, k) they lie in.
+    """The k best spans of each query over all its candidates, and the corpus rows (Q, k) they lie in.
 
-    A span scores span + weight * video; `weight` None is the system's own `video_weight`. Equal scores go by
-    row of the corpus, first and last clip. Raises UsageError for a system that finds no moments.
+    A moment scores span score + weight * video score; `weight` None uses the system's `video_weight`. Ties
+    are ordered by corpus row, first and last clip. Raises UsageError for a system that finds no moments.
     """
     check_localizes(model)
     factor = float(model.video_weight) if weight is None else weight
@@ -86,10 +86,10 @@ def best_moments(
 def best_of_each(
     model: Any, queries: QueryEncoding, corpus: MemoryCorpus, candidates: Candidates, decoding: Decoding
 ) -> BestSpans:
-    """The best span of each query in each candidate by itself, (Q, N); equal scores by first, last clip.
+    """The best span of each query in each of its candidates, (Q, N); ties are ordered by first and last clip.
 
-    Its score is the span's alone, minus infinity where there is none. Raises UsageError for a system that
-    finds no moments.
+    Video scores do not count. A score is minus infinity if there is no span. Raises UsageError for a system
+    that finds no moments.
     """
     check_localizes(model)
     shape = candidates.rows.shape
@@ -112,10 +112,10 @@ def best_of_each(
 def scored_pairs(
     model: Any, queries: QueryEncoding, corpus: MemoryCorpus, candidates: Candidates, decoding: Decoding
 ) -> Iterator[tuple[SpanScores, Tensor]]:
-    """Scores of spans, with the numbers (P,) of the pairs (query * N + place) that are filled.
+    """Span scores of all filled pairs, part by part, each with the pairs' numbers (P,): query * N + place.
 
-    Clips behind their video's end are masked. Blocks come longest first, so that what is gathered need not
-    grow. Raises UsageError where a span scores NaN.
+    Clips after the end of their video are masked. Blocks with the longest videos come first, so that buffers
+    need not grow. Raises UsageError if a span scores NaN.
     """
     rows = candidates.rows
     inside = torch.from_numpy(clips_inside(corpus.clip_seconds, corpus.durations, decoding)).to(rows.device)
@@ -124,13 +124,13 @@ def scored_pairs(
     order = np.lexsort((corpus.row[units], -corpus.block[units]))
     numbers, units = numbers[order], units[order]
     borders = np.flatnonzero(np.diff(corpus.block[units])) + 1
-    for mine, videos in zip(np.split(numbers, borders), np.split(units, borders), strict=True):
-        if not len(mine):
+    for of_block, videos in zip(np.split(numbers, borders), np.split(units, borders), strict=True):
+        if not len(of_block):
             continue
         encoding = corpus.blocks[int(corpus.block[videos[0]])]
-        pairs = torch.from_numpy(mine).to(rows.device)
-        # Systems without keys look at query and video together: large products, worth all threads.
-        small = bool(encoding.keys) and _bytes_of_unit(encoding) < _SMALL
+        pairs = torch.from_numpy(of_block).to(rows.device)
+        # Systems without keys process query and video together: large products, which need all threads.
+        small = bool(encoding.keys) and _bytes_of_unit(encoding) < _SMALL_BYTES
         with _threads(1 if small else torch.get_num_threads()):
             blocks = _scored_block(model, queries, encoding, pairs // rows.shape[1], corpus.row[videos])
             for low, high, scores in blocks:
@@ -142,35 +142,38 @@ def scored_pairs(
 
 
 def _refuse_nan(scores: SpanScores) -> None:
-    """Raise UsageError where a span that may be answered scores NaN; what is masked may be anything."""
+    """Raise UsageError if an unmasked span scores NaN; masked values may be anything."""
     borders = (scores.start.isnan() | scores.end.isnan()) & scores.mask
     broken = bool(borders.any())
-    if scores.spans is not None and bool(scores.spans.amax().isnan()):  # the maximum tells whether to look
+    if scores.spans is not None and bool(scores.spans.amax().isnan()):  # NaN anywhere makes the maximum NaN
         both = (scores.mask[:, :, None] & scores.mask[:, None, :]).triu()
         broken = broken or bool((scores.spans.isnan() & both).any())
     if scores.windows is not None:
         broken = broken or bool(scores.windows.isnan().any())
     if broken:
-        raise UsageError("a moment scores NaN; the system's weights or the features are broken")
+        raise UsageError(
+            "a moment scores NaN: the system's weights or the features hold NaN or infinity; train the "
+            "system again, or extract the features again"
+        )
 
 
 def _scored_block(
     model: Any, queries: QueryEncoding, encoding: VideoEncoding, query_rows: Tensor, rows: Indices
 ) -> Iterator[tuple[int, int, SpanScores]]:
-    """Scores of the pairs low..high of one block: the rows (P,) of the queries and of the block."""
+    """Scores of the pairs low..high of one block, given their query rows (P,) and block rows (P,)."""
     scored: list[SpanScores] = []
     begin = high = 0
     for low, high, videos in _grouped(encoding, rows, query_rows.device):
         scored.append(model.score_spans(queries.take(query_rows[low:high]), videos))
-        if scored[-1].spans is not None or high - begin >= _TOGETHER:
-            yield begin, high, _together(scored)
+        if scored[-1].spans is not None or high - begin >= _PAIRS_TOGETHER:
+            yield begin, high, _joined(scored)
             scored, begin = [], high
     if scored:
-        yield begin, high, _together(scored)
+        yield begin, high, _joined(scored)
 
 
-def _together(scores: list[SpanScores]) -> SpanScores:
-    """Scores of pairs of one block, one after the other."""
+def _joined(scores: list[SpanScores]) -> SpanScores:
+    """Scores of consecutive pairs of one block as one."""
     if len(scores) == 1:
         return scores[0]
     start, end, mask = (
@@ -183,31 +186,31 @@ def _together(scores: list[SpanScores]) -> SpanScores:
 def _grouped(
     encoding: VideoEncoding, rows: Indices, device: torch.device
 ) -> Iterator[tuple[int, int, VideoEncoding]]:
-    """The videos of pairs (sorted by row) in groups low..high: a popular one as a view, others as copies."""
-    room = max(1, _COPIES.get(device.type, _COPIES_ELSEWHERE) // max(1, _bytes_of_unit(encoding)))
+    """The videos of pairs low..high, pairs sorted by row: a popular video as a view, others as copies."""
+    size = max(1, _COPY_BYTES.get(device.type, _COPY_BYTES_ELSEWHERE) // max(1, _bytes_of_unit(encoding)))
     firsts = np.flatnonzero(np.diff(rows, prepend=-1))
     counts = np.diff(firsts, append=len(rows))
-    popular = counts >= (_POPULAR if device.type == "cpu" else room)
+    popular = counts >= (_POPULAR if device.type == "cpu" else size)
     low = 0
     for first, count in zip(firsts[popular].tolist(), counts[popular].tolist(), strict=True):
-        yield from _copied(encoding, rows, low, first, room, device)
+        yield from _copied(encoding, rows, low, first, size, device)
         video = sliced(encoding, int(rows[first]), int(rows[first]) + 1).to(device)
         yield first, first + count, repeated(video, count)
         low = first + count
-    yield from _copied(encoding, rows, low, len(rows), room, device)
+    yield from _copied(encoding, rows, low, len(rows), size, device)
 
 
 def _copied(
-    encoding: VideoEncoding, rows: Indices, low: int, high: int, room: int, device: torch.device
+    encoding: VideoEncoding, rows: Indices, low: int, high: int, size: int, device: torch.device
 ) -> Iterator[tuple[int, int, VideoEncoding]]:
-    for begin in range(low, high, room):
-        end = min(begin + room, high)
-        some = torch.from_numpy(rows[begin:end]).to(encoding.mask.device)
-        yield begin, end, encoding.take(some).to(device)
+    for begin in range(low, high, size):
+        end = min(begin + size, high)
+        videos = torch.from_numpy(rows[begin:end]).to(encoding.mask.device)
+        yield begin, end, encoding.take(videos).to(device)
 
 
 def repeated(video: VideoEncoding, count: int) -> VideoEncoding:
-    """One video as `count` rows, without a copy."""
+    """One video repeated as `count` rows, as a view."""
     groups = (
         {name: tensor.expand(count, *tensor.shape[1:]) for name, tensor in group.items()}
         for group in (video.keys, video.key_masks, video.parts)
@@ -216,13 +219,13 @@ def repeated(video: VideoEncoding, count: int) -> VideoEncoding:
 
 
 def _bytes_of_unit(encoding: VideoEncoding) -> int:
-    """Bytes that a block keeps of each of its units."""
+    """Bytes of each unit of a block."""
     return bytes_of(encoding) // len(encoding)
 
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """PyTorch with so many threads for a while."""
+    """Run the block with `count` PyTorch threads."""
     before = torch.get_num_threads()
     if count == before:
         yield
@@ -236,11 +239,13 @@ def _threads(count: int) -> Iterator[None]:
 
 @dataclass(eq=False)
 class _Scores:
-    """Scores of all pairs (Q, N) until the best of each query are taken.
+    """Collects the scores of all pairs (Q, N), then takes the best of each query.
 
-    Of systems that score borders, start and end (Q, N, T) are kept. Of those with a map all spans are kept
-    where they are no more than k, in order of first and last clip; else of each pair its own k best. Of those
-    that answer windows all are kept, (Q, N, M, 3), with the number of clips (Q, N) of each video.
+    What is collected depends on what the system scores:
+
+    - borders: start and end (Q, N, T);
+    - a map: each pair's spans in order of first and last clip if there are at most k, else its k best;
+    - windows: all of them (Q, N, M, 3), and each video's number of clips (Q, N).
     """
 
     shape: tuple[int, ...]
@@ -253,7 +258,7 @@ class _Scores:
     windows: tuple[Tensor, Tensor] | None = field(default=None, init=False)
 
     def put(self, scores: SpanScores, pairs: Tensor) -> None:
-        """Keep the scores of some pairs; those with the most clips come first."""
+        """Add the scores of some pairs; the pairs with the most clips must come first."""
         if scores.windows is not None:
             self._put_windows(scores.windows, scores.mask.sum(1), pairs)
             return
@@ -270,7 +275,7 @@ class _Scores:
             self._put_cells(scores, pairs, *self.cells)
 
     def best(self, video: Tensor) -> BestSpans:
-        """The k best of each query; `video` (Q, N) is added to every span of its video."""
+        """The k best spans of each query; `video` (Q, N) is added to every span score of that video."""
         if self.windows is not None:
             return best_windows(*self.windows, video, self.decoding, self.k)
         if self.cells is not None and self.start is not None:
@@ -278,14 +283,14 @@ class _Scores:
         if self.spans is not None:
             return self._best_of_spans(self.spans, video)
         if self.start is None or self.end is None:
-            none = video.new_zeros((*self.shape, 1))
-            return best_over_videos(SpanScores(none, none, none > 0), video, self.decoding, self.k)
+            zeros = video.new_zeros((*self.shape, 1))
+            return best_over_videos(SpanScores(zeros, zeros, zeros > 0), video, self.decoding, self.k)
         start, end = (kept.view(*self.shape, -1) for kept in (self.start, self.end))
         return best_over_videos(SpanScores(start, end, start > -torch.inf), video, self.decoding, self.k)
 
     def _put_windows(self, windows: Tensor, clips: Tensor, pairs: Tensor) -> None:
         number = windows.shape[1]
-        if self.windows is None:  # long videos, which may have more windows, come first
+        if self.windows is None:  # long videos come first, so no later one has more windows
             kept = windows.new_full((*self.shape, number, 3), -torch.inf)
             self.windows = kept, clips.new_zeros(self.shape)
         self.windows[0].flatten(0, 1)[pairs, :number] = windows
@@ -301,7 +306,7 @@ class _Scores:
             kept[:, :clips][pairs] = values.masked_fill(~scores.mask, -torch.inf)
 
     def _put_cells(self, scores: SpanScores, pairs: Tensor, first: Tensor, last: Tensor) -> None:
-        """All spans of some pairs, at the places of those of the longest videos."""
+        """Store all spans of some pairs, each in the column of the same span of the longest videos."""
         assert scores.spans is not None
         if self.start is None:
             self.start = _widened(None, self.shape, len(first), scores.start)
@@ -342,9 +347,9 @@ class _Scores:
         return BestSpans(first, last, best, (at // self.k).where(exist, 0))
 
 
-def _widened(kept: Tensor | None, shape: tuple[int, ...], clips: int, like: Tensor) -> Tensor:
-    """(Q * N, clips) of minus infinity, with what was kept at its beginning."""
-    wide = like.new_full((int(np.prod(shape)), clips), -torch.inf)
+def _widened(kept: Tensor | None, shape: tuple[int, ...], clips: int, scores: Tensor) -> Tensor:
+    """(Q * N, clips) of the type of `scores`: `kept` in its first columns, minus infinity elsewhere."""
+    wide = scores.new_full((int(np.prod(shape)), clips), -torch.inf)
     if kept is not None:
         wide[:, : kept.shape[1]] = kept
     return wide

@@ -1,16 +1,18 @@
-"""Long videos by segments: a query's best segments, joined to proposals of where to look.
+"""Search long videos by segments: join a query's best segments to proposals, the places to search.
 
-The first two of SPR's three stages ("Segment-Proposal-Ranking", for ranked moments; the third is
-`rank.rank_proposals`). 1. Videos are cut into segments of equal length without overlap, and each is encoded
-by itself (`units.py`): any system that chooses videos chooses segments, with the vectors it keeps. An hour is
-then searched at the grain of seconds, and a system with places for 100 clips never sees more than a segment.
-2. A query's best segments are sorted by place; neighbours become one proposal, which ranks as its best
-segment does.
+The first two stages of SPR ("Segment-Proposal-Ranking", for ranked moments); the third is
+`rank.rank_proposals`.
 
-As SPR: 4 seconds, 200 segments a query, plain joining. Its options: "const_gap_g" is `gap`, "adp_gap_a" is
-`reach`. It repeats the last frame of a short last segment; here such a segment has fewer clips. SPR's own
-segment model (CLIP frames, one vector a segment) is not here: a segment has the keys that the retriever
-keeps of it, and scores what the retriever gives it. Neighbours are searched exactly ("flat").
+1. Videos are cut into segments of equal length without overlap, and each is encoded alone (`units.py`). Every
+   system that chooses videos can choose segments. An hour is then searched in steps of seconds, and a system
+   with positions for 100 clips never sees more than a segment.
+2. A query's best segments are sorted by position. Adjacent segments become one proposal, which has the rank
+   of its best segment.
+
+Defaults are SPR's: 4 seconds, 200 segments for each query, joining only adjacent segments. SPR's option
+"const_gap_g" is `gap`, and "adp_gap_a" is `reach`. Departures: SPR repeats the last frame of a short last
+segment, while here it has fewer clips. SPR's segment model (CLIP frames, one vector a segment) is not
+included: a segment has the retriever's keys and score. Nearest neighbours are exact ("flat").
 
 Shapes: Q queries, P proposals of all queries.
 """
@@ -33,10 +35,12 @@ from whenabouts_systems.ranking.units import Units
 class SegmentSettings:
     """How videos are cut and proposals made; the defaults are SPR's.
 
-    `seconds` of a segment, rounded to whole clips of the features (at least one). `depth`: so many segments
-    of a query are joined. Two stretches of such segments are one proposal where at most `gap` segments, or
-    `reach` times the segments of both stretches together, are missing between them. `proposals`: so many of
-    the best are kept (None: all). `padding_seconds` are added on both sides before a proposal is refined.
+    - `seconds` of a segment, rounded to whole clips of the features, at least one.
+    - `depth`: how many of a query's best segments are joined.
+    - `gap` and `reach`: two groups of segments become one proposal if at most `gap` segments are missing
+      between them, or at most `reach` times the segments of both groups.
+    - `proposals`: how many of the best are kept (None: all).
+    - `padding_seconds`: added on both sides before a proposal is searched.
     """
 
     seconds: float = 4.0
@@ -62,7 +66,7 @@ class SegmentSettings:
 
 @dataclass(frozen=True, eq=False)
 class Proposals:
-    """P stretches of videos to look into; query i has offsets[i] .. offsets[i + 1], best first.
+    """P time ranges to search; query i has offsets[i]:offsets[i + 1], best first.
 
     `video`, `start` and `end` in seconds, `score` of the best segment; all (P,).
     """
@@ -78,29 +82,29 @@ class Proposals:
 
     @property
     def query(self) -> Indices:
-        """(P,) the number of the query of each."""
+        """(P,) the number of each proposal's query."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
     def first(self, count: int) -> Proposals:
-        """All of them: how many there are is bounded by the segments that are joined."""
+        """All proposals, because the number of joined segments already limits them."""
         return self
 
     def part(self, low: int, high: int) -> Proposals:
-        """Those of the queries from `low` to `high` - 1, which become the queries from 0 on."""
+        """The proposals of the queries `low` to `high` - 1, renumbered from 0."""
         offsets = self.offsets[low : high + 1]
-        mine = slice(int(offsets[0]), int(offsets[-1]))
+        rows = slice(int(offsets[0]), int(offsets[-1]))
         return Proposals(
-            offsets - offsets[0], self.video[mine], self.start[mine], self.end[mine], self.score[mine]
+            offsets - offsets[0], self.video[rows], self.start[rows], self.end[rows], self.score[rows]
         )
 
 
 def joined_segments(candidates: Candidates, segments: Units, settings: SegmentSettings) -> Proposals:
-    """Segments of each query, best first, as proposals: neighbours of one video are one."""
+    """Join each query's segments (best first) to proposals: neighbours in one video become one."""
     real = candidates.exist.cpu().numpy()
     query, rank = real.nonzero()
     number = candidates.rows.cpu().numpy()[real]
     score = candidates.scores.float().cpu().numpy()[real]
-    order = np.lexsort((number, query))  # segments are numbered video after video, by place
+    order = np.lexsort((number, query))  # segments are numbered video after video, by position
     query, rank, number, score = query[order], rank[order], number[order], score[order]
     begins = _stretches(query, segments.video[number], number, settings)
     best = _firsts_of_least(rank, begins)
@@ -119,7 +123,7 @@ def joined_segments(candidates: Candidates, segments: Units, settings: SegmentSe
 
 
 def _stretches(query: Indices, video: Indices, number: Indices, settings: SegmentSettings) -> Indices:
-    """Where each proposal begins among segments (N,) in order of query and number."""
+    """The index at which each proposal begins, among segments (N,) sorted by query and number."""
     if not len(number):
         return np.zeros(0, np.int64)
     same = (query[1:] == query[:-1]) & (video[1:] == video[:-1])
@@ -129,7 +133,7 @@ def _stretches(query: Indices, video: Indices, number: Indices, settings: Segmen
         return begins
     lasts = np.append(begins[1:], len(number)) - 1
     kept, first, last = [0], int(number[0]), int(number[lasts[0]])
-    for at in range(1, len(begins)):  # what has grown reaches farther: one after the other
+    for at in range(1, len(begins)):  # in order, because a grown proposal reaches farther
         opened, closed = int(number[begins[at]]), int(number[lasts[at]])
         lengths = (last - first + 1) + (closed - opened + 1)
         if not same[begins[at] - 1] or opened - last - 1 > settings.reach * lengths:
@@ -140,7 +144,7 @@ def _stretches(query: Indices, video: Indices, number: Indices, settings: Segmen
 
 
 def _firsts_of_least(values: Indices, begins: Indices) -> Indices:
-    """(G,) where the least value of each group lies; groups are consecutive and begin at `begins`."""
+    """(G,) the index of the least value of each group; groups are consecutive and begin at `begins`."""
     if not len(begins):
         return begins
     group = np.zeros(len(values), np.int64)

@@ -1,7 +1,7 @@
-"""Rank: encoded queries and their candidates -> moments, suppressed and in order.
+"""Rank moments: encoded queries and their candidates -> moments, after suppression, in order.
 
-The one way to moments by a trained system: `run`, validation, a search of one's own corpus and the
-calibration all come through `rank` (whole videos) or `rank_proposals` (windows of long ones).
+All callers of trained systems (`run`, validation, search of a corpus, calibration) use `rank` for whole
+videos or `rank_proposals` for windows of long videos.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from whenabouts_systems.ranking.proposals import Proposals
 from whenabouts_systems.ranking.units import Footage, Units
 
 NMS = 0.5
-"""Moments of one video that share more than this (IoU) are one answer, where nobody says otherwise."""
+"""The default IoU above which a better moment of the same video suppresses a moment."""
 
-# Moments that share more than this are one and the same, also where nothing else is suppressed.
-_THE_SAME = 1 - 1e-9
-# Where suppression looks at all spans: so many at first, and then so many times more until enough survive.
-_SPANS_A_MOMENT, _LEAST_SPANS, _MORE = 4, 256, 4
-# Spans that are held at once where suppression looks at all of them.
+# Moments with a larger IoU are equal; one of them goes even without other suppression.
+_EQUAL = 1 - 1e-9
+# If suppression must see all spans: how many to try at first, and the factor until enough survive.
+_SPANS_PER_MOMENT, _MIN_SPANS, _MORE = 4, 256, 4
+# The most spans to hold at a time then.
 _SPANS_HELD = 1 << 21
 # Queries whose proposals are read and encoded together.
-_READ = 32
+_QUERIES_TOGETHER = 32
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """M moments of some queries, each query's best first; all (M,).
+    """M moments of several queries, each query's best first; all (M,).
 
-    `query` numbers the query and `video` the video, `start` and `end` are seconds. `first` and `last` are
-    clips (inclusive) on the grid of what was scored: a whole video, or a window of it.
+    `query` and `video` are numbers, `start` and `end` seconds. `first` and `last` are clips (inclusive) on
+    the grid of the scored unit, a whole video or a window of it.
     """
 
     query: Indices
@@ -63,19 +63,19 @@ class Moments:
         return len(self.query)
 
     def take(self, rows: NDArray[Any]) -> Moments:
-        """Some of them."""
+        """The moments of the given rows."""
         return Moments(*(getattr(self, column.name)[rows] for column in fields(self)))
 
     @classmethod
     def joined(cls, parts: Sequence[Moments]) -> Moments:
-        """All moments of some lists (at least one list), one after the other."""
+        """The moments of one or more lists, one list after the other."""
         return cls(
             *(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(cls))
         )
 
     @classmethod
     def whole(cls, query: Indices, video: Indices, score: Floats, end: Floats | float = np.nan) -> Moments:
-        """Whole videos: from the beginning to `end`, or without times (NaN)."""
+        """Whole videos, from 0 to `end`, or without times (NaN)."""
         start = np.where(np.isnan(end), np.nan, 0.0) + np.zeros(len(query))
         clips = np.zeros(len(query), np.int64)
         return cls(query, video, start, end + np.zeros(len(query)), score, clips, clips)
@@ -83,8 +83,8 @@ class Moments:
     @classmethod
     def none(cls) -> Moments:
         """No moments."""
-        none = np.zeros(0, np.int64)
-        return cls.whole(none, none, np.zeros(0))
+        empty = np.zeros(0, np.int64)
+        return cls.whole(empty, empty, np.zeros(0))
 
 
 def rank(
@@ -101,43 +101,44 @@ def rank(
 ) -> Moments:
     """The best `limit` (None: `decoding.spans_per_query`) moments of each query in its candidate videos.
 
-    A moment scores `span + weight * video`, a logarithm; `weight` None is the system's own `video_weight`.
-    Order is total: score, then row of the corpus, start, end. A moment goes that shares more than
-    `decoding.nms` with a better one of its video: of the `spans_before_nms` best, or, where it is `exact`, of
-    all spans, so that as many survive as are asked for. `cut`: "as-released" moments end with their video.
+    A moment scores `span + weight * video`, a logarithm; `weight` None uses the system's `video_weight`. The
+    order is total: by score, corpus row, start, end. A moment is suppressed if its IoU with a better moment
+    of its video is above `decoding.nms`. Suppression sees the `spans_before_nms` best spans or, if `exact`,
+    all spans, so that `limit` moments survive if there are as many. With `cut`, "as-released" moments end
+    with their video.
     """
     limit = decoding.spans_per_query if limit is None else limit
-    looked_at = decoding.spans_before_nms
+    depth = decoding.spans_before_nms
     if exact:
-        looked_at = max(_LEAST_SPANS, _SPANS_A_MOMENT * limit)
+        depth = max(_MIN_SPANS, _SPANS_PER_MOMENT * limit)
     if decoding.nms is None:
-        looked_at, exact = limit, False
+        depth, exact = limit, False
     parts, left = [Moments.none()], np.arange(len(candidates))
     while len(left):
-        size = max(1, _SPANS_HELD // max(looked_at, candidates.rows.shape[1])) if exact else len(left)
-        cut_off: list[Indices] = []
-        for some in np.split(left, range(size, len(left), size)):
-            rows = torch.from_numpy(some).to(candidates.rows.device)
+        size = max(1, _SPANS_HELD // max(depth, candidates.rows.shape[1])) if exact else len(left)
+        incomplete: list[Indices] = []
+        for numbers in np.split(left, range(size, len(left), size)):
+            rows = torch.from_numpy(numbers).to(candidates.rows.device)
             best, videos = best_moments(
                 trained.model,
                 queries.take(rows),
                 corpus,
                 candidates.take(rows),
                 decoding,
-                looked_at,
+                depth,
                 weight=weight,
             )
             kept = _in_seconds(best, videos.cpu().numpy(), corpus, decoding, cut=cut)
             if decoding.nms is not None:
                 kept = suppressed(kept, len(corpus), decoding.nms, limit)
-            if exact:  # a list that ended before enough survived is made again, longer
-                ended = (best.score > -torch.inf).sum(1).cpu().numpy() == looked_at
-                again = ended & (np.bincount(kept.query, minlength=len(some)) < limit)
+            if exact:  # if too few survive of a full list, try again with a longer one
+                is_full = (best.score > -torch.inf).sum(1).cpu().numpy() == depth
+                again = is_full & (np.bincount(kept.query, minlength=len(numbers)) < limit)
                 kept = kept.take(~again[kept.query])
-                cut_off.append(some[again])
-            parts.append(replace(kept, query=some[kept.query]))
-        left = np.concatenate(cut_off) if cut_off else np.zeros(0, np.int64)
-        looked_at *= _MORE
+                incomplete.append(numbers[again])
+            parts.append(replace(kept, query=numbers[kept.query]))
+        left = np.concatenate(incomplete) if incomplete else np.zeros(0, np.int64)
+        depth *= _MORE
     moments = Moments.joined(parts)
     return moments.take(np.argsort(moments.query, kind="stable"))
 
@@ -145,10 +146,10 @@ def rank(
 def _in_seconds(
     best: BestSpans, rows: Indices, corpus: MemoryCorpus, decoding: Decoding, *, cut: bool
 ) -> Moments:
-    """Spans (Q, k) of rows (Q, k) as moments; those that do not exist, or that a cut leaves empty, go."""
+    """Spans (Q, k) in corpus rows (Q, k) as moments, without missing ones and those that `cut` empties."""
     exist = best.score > -torch.inf
-    there = exist.cpu().numpy()
-    query, video, spans = there.nonzero()[0], rows[there], best.where(exist)
+    is_filled = exist.cpu().numpy()
+    query, video, spans = is_filled.nonzero()[0], rows[is_filled], best.where(exist)
     first, last = spans.first.cpu().numpy(), spans.last.cpu().numpy()
     score, ends = spans.score.double().cpu().numpy(), corpus.durations[video]
     start, end = spans.seconds(corpus.clip_seconds[video], ends, decoding)
@@ -157,9 +158,9 @@ def _in_seconds(
 
 
 def suppressed(moments: Moments, videos: int, nms: float, limit: int) -> Moments:
-    """The first `limit` moments of each query that share no more than `nms` with a better one of their video.
+    """The first `limit` moments of each query whose IoU with a better one of their video is at most `nms`.
 
-    Each query's moments come best first and stay so; `videos` is how many videos there are.
+    Each query's moments must come best first. `videos` is the number of videos.
     """
     group = moments.query * videos + moments.video
     order = -np.arange(len(group), dtype=np.float64)
@@ -179,43 +180,42 @@ def rank_proposals(
     limit: int | None = None,
     weight: float | None = None,
 ) -> Moments:
-    """The best moments in proposals: SPR's third stage, by any localizer, each read as if it were a video.
+    """The best moments in proposals: SPR's third stage with any localizer.
 
-    A proposal is padded on both sides (8 seconds), rounded outward to the clips of the localizer's features,
-    encoded by itself and searched for its best moment, whose seconds are then those of the whole video. A
-    moment scores span + `weight` * video (SPR's exp(30 q) * P(start) * P(end), as a logarithm). What stands
-    for the video is the window: what the localizer itself gives it, as in SPR, or, where it chooses no
-    videos, what the retriever gives the proposal's best segment.
+    Each proposal is padded on both sides by `padding_seconds` (SPR: 8), rounded outward to clips, encoded as
+    if it were a video, and searched for its best moment. A moment scores span + `weight` * window (the
+    logarithm of SPR's exp(30 q) * P(start) * P(end)). The window's score is the localizer's, as in SPR; if
+    the localizer does not score videos, it is the retriever's score of the proposal's best segment.
 
-    SPR answers with one moment a proposal, without suppression; padded proposals of a video may overlap, and
-    `nms` drops what comes twice (None: what is the same). A query has at most `limit` (None:
-    `decoding.spans_per_query`). `proposals` name videos of `footage`, and so do the moments. Raises
-    UsageError for a system that finds no moments.
+    SPR answers one moment for each proposal, without suppression. Padded proposals of a video may overlap,
+    so `nms` removes repetitions (None: only equal moments). A query gets at most `limit` moments (None:
+    `decoding.spans_per_query`). `proposals` and moments number the videos of `footage`; times are those of
+    the whole video. Raises UsageError for a system that finds no moments.
     """
     check_localizes(trained.model)
     parts = [Moments.none()]
-    for some in query_blocks(len(proposals.offsets) - 1, _READ):
-        rows = torch.arange(some.start, some.stop, device=device_of(trained.model))
-        part = proposals.part(some.start, some.stop)
+    for block in query_blocks(len(proposals.offsets) - 1, _QUERIES_TOGETHER):
+        rows = torch.arange(block.start, block.stop, device=device_of(trained.model))
+        part = proposals.part(block.start, block.stop)
         if len(part):
             moments = _best_of_proposals(
                 trained.model, footage, queries.take(rows), part, decoding, padding_seconds, weight
             )
-            parts.append(replace(moments, query=moments.query + some.start))
+            parts.append(replace(moments, query=moments.query + block.start))
     names = [video.id for video in footage.videos]
     return best_first(Moments.joined(parts), names, nms, limit or decoding.spans_per_query)
 
 
 def best_first(moments: Moments, names: Sequence[str], nms: float | None, limit: int) -> Moments:
-    """The best `limit` of each query, by score, name of the video, start and end.
+    """The best `limit` moments of each query, ordered by score, name of the video, start and end.
 
-    A moment goes that shares more than `nms` (IoU) with a better one of its video; None: only what is
-    answered already, as padded proposals that overlap may answer the same moment.
+    A moment is suppressed if its IoU with a better one of its video is above `nms`. With None only equal
+    moments are suppressed, because overlapping padded proposals may find the same moment.
     """
     places = np.argsort(np.argsort(np.array(names)))[moments.video]
     order = np.lexsort((moments.end, moments.start, places, -moments.score, moments.query))
-    shared = _THE_SAME if nms is None else min(nms, _THE_SAME)
-    return suppressed(moments.take(order), len(names), shared, limit)
+    threshold = _EQUAL if nms is None else min(nms, _EQUAL)
+    return suppressed(moments.take(order), len(names), threshold, limit)
 
 
 def _best_of_proposals(
@@ -227,7 +227,7 @@ def _best_of_proposals(
     padding: float,
     weight: float | None,
 ) -> Moments:
-    """The best moment of each proposal of a few queries (none where no span is allowed), in their order."""
+    """The best moment of each proposal, in order; a proposal without an allowed span has none."""
     units, row = Units.around(
         footage, proposals.video, proposals.start - padding, proposals.end + padding
     ).distinct()
@@ -249,7 +249,7 @@ def _best_of_proposals(
 def _scores_of_windows(
     model: Any, queries: QueryEncoding, corpus: MemoryCorpus, proposals: Proposals, row: Indices
 ) -> Floats:
-    """(P,): what stands for the video's score; see `rank_proposals`."""
+    """(P,) scores of the windows; see `rank_proposals`."""
     if not can_retrieve(model):
         return proposals.score.astype(np.float64)
     scores = np.zeros(len(row))

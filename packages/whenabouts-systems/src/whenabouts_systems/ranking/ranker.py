@@ -1,4 +1,4 @@
-"""Queries of any number to run blocks: retrieve, localize, rank, some queries at a time."""
+"""Answer any number of queries, a block at a time: retrieve videos, localize moments, rank them."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ from whenabouts_systems.ranking.proposals import Proposals, SegmentSettings, joi
 from whenabouts_systems.ranking.rank import Moments, rank, rank_proposals
 from whenabouts_systems.ranking.units import Footage, Units, segment_clips
 
-# Queries that are answered together, and numbers (float32) that may be held for them.
+# Queries that are answered together, and float32 numbers that may be held for them.
 _QUERIES = 4096
 _QUERIES_BY_SEGMENTS = 512
 _NUMBERS = 1 << 26
 _CLIPS = 128
-# Spans whose overlap is the threshold on paper are not suppressed in a pool, whatever their decimals become.
+# Added to the suppression threshold of pools, so that rounding suppresses no overlap equal to it.
 _SLACK = 1e-9
 
 Videos = Mapping[str, Collection[str]]
-"""Query id -> the videos that it is restricted to."""
+"""Query id -> the only videos that may answer it."""
 
 
 @dataclass(frozen=True, eq=False)
 class SegmentCorpus:
-    """A corpus by segments, for what chooses them: the segments, and what is kept of each (`encoded`)."""
+    """A corpus cut into segments for a retriever: the segments (`units`) and their encodings."""
 
     units: Units
     encoded: MemoryCorpus
@@ -60,44 +60,48 @@ class SegmentCorpus:
 
     @property
     def silent_videos(self) -> int:
-        """How many videos have no segment of which the system reads anything."""
+        """The number of videos in which the system has no features for any segment."""
         return len(self.units.footage.videos) - len(np.unique(self.units.video[self.encoded.audible]))
 
     def nearest(self, model: Any, queries: QueryEncoding, allowed: Tensor | None = None) -> Candidates:
-        """The `depth` best segments of each query; `allowed` (Q, V) bool restricts it to some videos.
+        """The `depth` best segments of each query; `allowed` (Q, V) bool restricts its videos.
 
-        A segment of which the system reads nothing (a pause, if it reads subtitles alone) is not retrieved.
+        Segments without features (pauses, if the system reads only subtitles) are not retrieved.
         """
         scores = score_corpus(model, queries, self.encoded)
-        there = torch.from_numpy(self.encoded.audible).expand(len(queries), -1)
+        eligible = torch.from_numpy(self.encoded.audible).expand(len(queries), -1)
         if allowed is not None:
-            there = there & allowed[:, torch.from_numpy(self.units.video)]
-        return best_units(scores, self.settings.depth, there)
+            eligible = eligible & allowed[:, torch.from_numpy(self.units.video)]
+        return best_units(scores, self.settings.depth, eligible)
 
     def proposals(self, model: Any, queries: QueryEncoding, allowed: Tensor | None = None) -> Proposals:
-        """The best segments of each query joined, best first."""
+        """The best segments of each query, adjacent ones joined, best first."""
         return joined_segments(self.nearest(model, queries, allowed), self.units, self.settings)
 
 
 class Ranker:
     """Answers queries with one or two trained systems: retrieve, localize, rank.
 
-    Moments of the corpus (VCMR) are sought in the `decoding.top_videos` best videos and score
-    `span + video_weight * video`; moments in a given video (SVMR) score `span`, videos (VR) their score.
-    Order is total and does not depend on how queries and videos were put into blocks. Of videos as many are
-    listed (VR) as the decoding of what chooses them says, or as the longest list of a run file has.
+    | task | answers | score |
+    | --- | --- | --- |
+    | VCMR | moments in the `decoding.top_videos` best videos | `span + video_weight * video` |
+    | SVMR | moments in a given video | `span` |
+    | VR | videos | `video` |
 
-    A video of which the system that chooses reads nothing (no words, for a reader of subtitles alone) is no
-    answer: what it scores is the same whatever is in it. Where it is given (SVMR) its moments are scored.
+    The order is total and does not depend on the blocks of queries and videos. VR lists as many videos as the
+    retriever's `decoding.top_videos`, or as the longest list of a run file.
 
-    In pools (MVMR) suppression looks at all spans of every video, so that as many moments survive as are
-    asked for, and not only at the `spans_before_nms` best. Moments of different videos are compared by their
-    scores as they are (paper 001, section 5; the released program does the same).
+    A video for which the retriever has no features (no words, if it reads only subtitles) is never an answer,
+    because its score does not depend on its content. If it is the given video (SVMR), its moments are scored.
+
+    In pools (MVMR) suppression looks at all spans of every video and not only at the `spans_before_nms` best,
+    so that enough moments survive. Scores of different videos are compared without normalisation (paper 001,
+    section 5; the released program does the same).
 
     `retriever` chooses the videos in place of the system: another `Ranker` on the same videos, or
-    `RankedVideos` of any program. `video_weight` is how often a video's score counts in that of its moments;
-    None is the system's own. By segments (`by_segments`) the retriever is a system with a `SegmentCorpus`,
-    and the localizer reads `footage`: a video then scores what its best segment does.
+    `RankedVideos` of any program. `video_weight` is the weight of the video's score; None uses the system's.
+    After `by_segments` the retriever is a system with a `SegmentCorpus`, the corpus is `Footage`, and a video
+    scores what its best segment scores.
     """
 
     def __init__(
@@ -130,38 +134,45 @@ class Ranker:
         video_weight: float | None = None,
         progress: Progress | None = None,
     ) -> Ranker:
-        """A ranker of long videos: segments are chosen, joined, and looked into by the localizer.
+        """A ranker of long videos: the retriever chooses segments, the localizer searches the joined ones.
 
-        Both are trained systems, each with the videos as it reads them. Raises UsageError where one of them
-        cannot do its part, where they do not have the same videos, and for segments of a length that does not
-        fit the retriever.
+        Each of the two trained systems comes with its features of the videos. Raises UsageError if one cannot
+        do its part, if they have different videos, or if the length of segments does not fit the retriever.
         """
-        (chooser, footage), (trained, own) = retriever, localizer
+        (chooser, footage), (trained, localizer_footage) = retriever, localizer
         inputs, model = footage.inputs, chooser.model
         clips = segment_clips(inputs, settings.seconds, chooser.system)
-        if {video.id for video in footage.videos} != {video.id for video in own.videos}:
-            raise _other_videos(len(footage.videos), len(own.videos), "both must read the same split")
+        if {video.id for video in footage.videos} != {video.id for video in localizer_footage.videos}:
+            raise _other_videos(
+                len(footage.videos), len(localizer_footage.videos), "both must read the same split"
+            )
         if not can_retrieve(model):
-            raise UsageError("this system chooses no videos, and so no segments; name a retriever")
+            raise UsageError("this system cannot choose videos or segments; name a retriever")
         units = Units.cut(footage, clips * inputs.clip_seconds)
         settings = replace(settings, seconds=clips * inputs.clip_seconds)
         segments = SegmentCorpus(units, units.encoded(model, progress=progress), settings)
-        return cls(trained, own, decoding=decoding, retriever=(chooser, segments), video_weight=video_weight)
+        return cls(
+            trained,
+            localizer_footage,
+            decoding=decoding,
+            retriever=(chooser, segments),
+            video_weight=video_weight,
+        )
 
     @property
     def corpus(self) -> MemoryCorpus:
-        """The whole videos, as the system keeps them."""
+        """The encoded whole videos; not after `by_segments`."""
         assert isinstance(self._corpus, MemoryCorpus)
         return self._corpus
 
     @property
     def segments(self) -> SegmentCorpus | None:
-        """The segments that are chosen; None where whole videos are."""
+        """The retriever's segments; None if it chooses whole videos."""
         return self.retriever[1] if isinstance(self.retriever, tuple) else None
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """What it can be asked for, by what its systems can do."""
+        """The tasks that its systems can do."""
         localizes = can_localize(self.trained.model)
         able: dict[Task, bool] = {
             "VCMR": self._retrieves and localizes,
@@ -178,19 +189,19 @@ class Ranker:
 
     @property
     def unfindable(self) -> int:
-        """How many videos are never among the answers, because nothing of them is read by what chooses."""
+        """The number of videos that are never answered, because the retriever has no features of them."""
         return self.segments.silent_videos if self.segments is not None else int((~self._audible).sum())
 
     @property
     def _audible(self) -> Mask:
-        """(V,) which videos may be answers: those that are not silent for what chooses them."""
+        """(V,) which videos may be answers: those that are not silent for the retriever."""
         if isinstance(self.retriever, RankedVideos):
             return np.ones(len(self.corpus), bool)
         chooser = self.retriever if isinstance(self.retriever, Ranker) else self
         return chooser.corpus.audible
 
     def rank(self, query_ids: Sequence[str], queries: Queries, **more: Any) -> Iterator[RunBlock]:
-        """The best moments of the corpus for each query. `more` is as in `answers`."""
+        """The best moments of the corpus for each query (VCMR). `more` is as in `answers`."""
         task: Task = "VCMR"
         for lists in self.answers(query_ids, queries, (task,), **more):
             yield lists[task]
@@ -206,12 +217,12 @@ class Ranker:
         retrieval_queries: Queries | None = None,
         progress: Progress | None = None,
     ) -> Iterator[Mapping[Task, RunBlock]]:
-        """The lists of some tasks, for some queries at a time.
+        """The ranked lists of each of `tasks`, a block of queries at a time.
 
-        `given` names for SVMR the video of each query; a query without one is left out of that list. `pools`
-        restricts queries to some videos (MVMR); then a system that does not choose videos ranks all of them.
-        `retrieval_queries` are what the retriever reads, where that differs. Raises UsageError for a task
-        that the systems cannot do.
+        `given` (SVMR) is query id -> video; a query without a video is left out of that list. `pools` (MVMR)
+        restricts queries to some videos; a system that cannot choose videos then ranks all of a pool.
+        `retrieval_queries` are the retriever's inputs, if they differ from the localizer's `queries`. Raises
+        UsageError for a task that the systems cannot do.
         """
         self._check(tasks, pooled=pools is not None)
         for some in query_blocks(len(query_ids), self._together(pooled=pools is not None)):
@@ -248,19 +259,19 @@ class Ranker:
             raise UsageError(f"{self.trained.system} cannot answer {task}; it answers {able}{remedy}")
 
     def _together(self, *, pooled: bool) -> int:
-        """How many queries are answered together."""
+        """The number of queries to answer together."""
         if self.segments is not None:
             return max(1, min(_QUERIES_BY_SEGMENTS, _NUMBERS // max(1, len(self.segments.units))))
         decoding, count = self.decoding, _CLIPS
         if not (pooled and decoding.nms is not None):
-            sought = decoding.spans_per_query if decoding.nms is None else decoding.spans_before_nms
-            count = max(_CLIPS, sought)
+            spans = decoding.spans_per_query if decoding.nms is None else decoding.spans_before_nms
+            count = max(_CLIPS, spans)
         of_query = min(decoding.top_videos, len(self.corpus)) * count
         return max(1, min(_QUERIES, _NUMBERS // of_query, 2 * _NUMBERS // len(self.corpus)))
 
     @property
     def _listed(self) -> int:
-        """How many videos of a query are answered (VR)."""
+        """The number of videos that VR lists for a query."""
         if isinstance(self.retriever, RankedVideos):
             return self.retriever.longest
         return (self.retriever if isinstance(self.retriever, Ranker) else self).decoding.top_videos
@@ -268,11 +279,11 @@ class Ranker:
     def _candidates(
         self, block: _QueryBlock, encoding: QueryEncoding, pools: Videos | None, listed: int
     ) -> Candidates | Proposals:
-        """Where moments of each query are sought: at least `listed` videos, or proposals by segments."""
+        """Where to search for each query's moments: at least `listed` videos, or proposals from segments."""
         allowed = None if pools is None else allowed_videos(block.ids, pools, self._row_of)
         if isinstance(self.retriever, tuple):
             return self._proposals(block, allowed)
-        widest = None  # how many videos the widest pool has, where each query has one
+        widest = None  # the size of the largest pool, if every query has one
         if pools is not None and all(name in pools for name in block.ids):
             widest = max((len(pools[name]) for name in block.ids), default=0)
         if self._takes_whole(widest, listed):
@@ -285,12 +296,12 @@ class Ranker:
             allowed = audible.expand(len(block), -1) if allowed is None else allowed & audible
         count = max(self.decoding.top_videos, listed)
         if widest is not None:
-            # A system that does not choose videos looks into all of a pool.
+            # A system that cannot choose videos searches the whole pool.
             count = min(count, widest) if chosen else widest
         return best_units(scores, count, allowed)
 
     def _proposals(self, block: _QueryBlock, allowed: Tensor | None) -> Proposals:
-        """Proposals by segments; they name videos as this ranker does."""
+        """Proposals from segments, with this ranker's rows of videos."""
         assert isinstance(self.retriever, tuple)
         chooser, segments = self.retriever
         videos = segments.units.footage.videos
@@ -302,14 +313,14 @@ class Ranker:
         return replace(proposals, video=row[proposals.video])
 
     def _takes_whole(self, widest: int | None, listed: int) -> bool:
-        """Whether what videos score changes nothing: whole pools are looked into, and it has no weight."""
+        """Whether video scores do not matter: whole pools are searched, and the scores' weight is 0."""
         if widest is None or self.retriever is not None or listed:
             return False
-        own = self.trained.model.video_weight if self.video_weight is None else self.video_weight
-        return widest <= self.decoding.top_videos and not float(own)
+        weight = self.trained.model.video_weight if self.video_weight is None else self.video_weight
+        return widest <= self.decoding.top_videos and not float(weight)
 
     def _video_scores(self, block: _QueryBlock, encoding: QueryEncoding) -> Tensor:
-        """(Q, V): what the retriever gives each video; zeros where nothing chooses."""
+        """(Q, V): the retriever's score of each video; zeros if no system can choose videos."""
         device = device_of(self.trained.model)
         if isinstance(self.retriever, RankedVideos):
             return self.retriever.scores(block.ids, self.corpus).to(device)
@@ -323,12 +334,15 @@ class Ranker:
     def _within(
         self, block: _QueryBlock, encoding: QueryEncoding, given: Mapping[str, str], *, pooled: bool
     ) -> RunBlock:
-        """Moments in the given video of each query that has one; whole videos' own scores do not count."""
-        own = [at for at, name in enumerate(block.ids) if name in given]
-        some = _QueryBlock([block.ids[at] for at in own], block.numbers[own], block.retrieval)
-        if not own:
+        """Moments in the given video of each query that has one.
+
+        Scores of whole videos do not count; those of segments do.
+        """
+        places = [at for at, name in enumerate(block.ids) if name in given]
+        some = _QueryBlock([block.ids[at] for at in places], block.numbers[places], block.retrieval)
+        if not places:
             return self._block([], Moments.none())
-        encoding = encoding.take(torch.tensor(own, device=device_of(self.trained.model)))
+        encoding = encoding.take(torch.tensor(places, device=device_of(self.trained.model)))
         if self.segments is not None:
             videos = {name: (given[name],) for name in some.ids}
             allowed = allowed_videos(some.ids, videos, self._row_of)
@@ -367,7 +381,7 @@ class Ranker:
         return rank(self.trained, self.corpus, encoding, candidates, decoding, weight=weight, exact=pooled)
 
     def _videos(self, candidates: Candidates | Proposals) -> Moments:
-        """The videos of candidates, best first, each once."""
+        """The videos of candidates, each once, best first."""
         if isinstance(candidates, Proposals):
             pairs = np.stack([candidates.query, candidates.video], 1)
             _, first = np.unique(pairs, axis=0, return_index=True)
@@ -394,7 +408,7 @@ class Ranker:
 
 @dataclass(frozen=True, eq=False)
 class _QueryBlock:
-    """Some queries: their ids and numbers, and what gives them as the retriever reads them."""
+    """A block of queries: ids, numbers, and the function that gives the retriever's inputs."""
 
     ids: list[str]
     numbers: Indices
@@ -405,11 +419,12 @@ class _QueryBlock:
 
 
 def _ids(corpus: MemoryCorpus | Footage) -> tuple[str, ...]:
-    """The videos, in the order in which rows count them."""
+    """The video ids in the order of the rows."""
     return corpus.ids if isinstance(corpus, MemoryCorpus) else tuple(video.id for video in corpus.videos)
 
 
-def _other_videos(theirs: int, own: int, remedy: str) -> UsageError:
+def _other_videos(retriever: int, localizer: int, remedy: str) -> UsageError:
     return UsageError(
-        f"the retriever knows {theirs} videos and the localizer {own}, and they are not the same; {remedy}"
+        f"the retriever has {retriever} videos and the localizer {localizer}, and they are not the same; "
+        f"{remedy}"
     )

@@ -1,4 +1,4 @@
-"""A split of a data set, encoded and ranked, also in pools (MVMR): what validation and `run` do."""
+"""Encode and rank a split of a data set, also in pools (MVMR), for validations and `whenabouts run`."""
 
 from __future__ import annotations
 
@@ -28,49 +28,49 @@ from whenabouts_systems.ranking.ranker import Ranker
 
 
 class Split(Protocol):
-    """Queries and videos as a model reads them: `training.data.Examples` is one."""
+    """Queries and videos with a model's batches of them, such as `training.data.Examples`."""
 
     @property
     def name(self) -> str:
-        """What to call it."""
+        """The name of the split."""
 
     @property
     def annotations(self) -> Annotations:
-        """Its judgements: the given video of each query, and pools."""
+        """The judgements, which give each query's video, and pools."""
 
     @property
     def queries(self) -> Sequence[Query]:
-        """The queries, in their order."""
+        """The queries, in order."""
 
     @property
     def videos(self) -> Sequence[Video]:
-        """The corpus."""
+        """The videos of the corpus."""
 
     @property
     def clips(self) -> Indices:
-        """(V,) clips of each video for the model."""
+        """(V,) the model's number of clips of each video."""
 
     @property
     def clip_seconds(self) -> NDArray[np.float64]:
-        """(V,) how long they are."""
+        """(V,) the seconds of these clips."""
 
     @property
     def durations(self) -> NDArray[np.float64]:
         """(V,) seconds."""
 
     def query_batch(self, rows: Indices) -> QueryBatch:
-        """Some of the queries."""
+        """The given rows of `queries` as a batch."""
 
     def video_batch(self, rows: Indices) -> ClipBatch:
-        """Some of the videos."""
+        """The given rows of `videos` as a batch."""
 
 
 @dataclass(frozen=True)
 class SplitRun:
-    """The answers of a ranker to a split, made as they are read: a run of any size.
+    """A ranker's answers to a split, computed while they are read, so that a run may have any size.
 
-    `retrieval_split` has the queries as the retriever reads them, where there is one. `queries` are the
-    numbers of those that are answered (None: all).
+    `retrieval_split` gives the retriever's batches of the queries, if there is a retriever. `queries` are the
+    numbers of the queries to answer (None: all).
     """
 
     ranker: Ranker
@@ -82,35 +82,35 @@ class SplitRun:
 
     @property
     def name(self) -> str:
-        """What to call it."""
+        """The name of the split."""
         return self.split.name
 
     @property
     def answered(self) -> Mapping[Task, Task]:
-        """Each list answers its own task."""
+        """Task -> the task whose list answers it: each its own."""
         return own_lists(self.tasks)
 
     def blocks(self, task: Task = "VCMR") -> Iterator[RunBlock]:
-        """The answers of one list."""
+        """The list of one task, block by block."""
         for lists in self.answers((task,)):
             yield lists[task]
 
     def answers(self, tasks: Collection[Task]) -> Iterator[Mapping[Task, RunBlock]]:
-        """The answers of several lists, for some queries at a time."""
+        """The lists of several tasks, block by block."""
         split, retrieval = self.split, self.retrieval_split
-        some = range(len(split.queries)) if self.queries is None else self.queries
+        numbers = range(len(split.queries)) if self.queries is None else self.queries
         return self.ranker.answers(
-            [split.queries[number].id for number in some],
-            _from(split, some.start),
+            [split.queries[number].id for number in numbers],
+            _from(split, numbers.start),
             tasks,
             given=given_videos(split.annotations),
             pools=split.annotations.pools or None,
-            retrieval_queries=None if retrieval is None else _from(retrieval, some.start),
+            retrieval_queries=None if retrieval is None else _from(retrieval, numbers.start),
             progress=self.progress,
         )
 
     def in_memory(self) -> MemoryRun:
-        """All lists, the corpus gone through once."""
+        """All lists, computed in one pass over the corpus."""
         lists: dict[Task, list[RunBlock]] = {task: [] for task in self.tasks}
         for answers in self.answers(self.tasks):
             for task, block in answers.items():
@@ -119,7 +119,7 @@ class SplitRun:
 
 
 def _from(split: Split, first: int) -> Queries:
-    """The queries of a split, numbered from the one with that number."""
+    """The batches of a split's queries, numbered from query `first` on."""
     return lambda rows: split.query_batch(rows + first)
 
 
@@ -131,7 +131,7 @@ def encode_split(
     batch_videos: int | None = None,
     progress: Progress | None = None,
 ) -> MemoryCorpus:
-    """The videos of a split, encoded; in a `folder` where they are too many for memory."""
+    """Encode the videos of a split, in memory or in a `folder`."""
     return encode_corpus(
         trained.model,
         split.video_batch,
@@ -156,10 +156,10 @@ def rank_split(
     queries: range | None = None,
     retriever: RankedVideos | None = None,
 ) -> MemoryRun:
-    """The answers to all queries of a split, in memory; `tasks` None is all that the system can do.
+    """Answer the queries of a split, in memory; `tasks` None does all that the system can do.
 
-    `decoding` is used in place of the system's own, `corpus` in place of encoding the videos again, and
-    `retriever` chooses the videos; `queries` are the numbers of those that are answered (None: all).
+    `decoding` replaces the system's own, `corpus` saves encoding the videos, and `retriever` chooses the
+    videos. `queries` are the numbers of the queries to answer (None: all).
     """
     encoded = corpus if corpus is not None else encode_split(trained, split)
     ranker = Ranker(trained, encoded, decoding=decoding, retriever=retriever)
@@ -168,14 +168,14 @@ def rank_split(
 
 
 def joined_runs(parts: Sequence[MemoryRun]) -> MemoryRun:
-    """The answers to several parts of a split's queries as one run, in the order of the parts."""
+    """Join runs over parts of a split's queries, in order."""
     first = parts[0]
     tasks = {task: tuple(block for part in parts for block in part.lists[task]) for task in first.lists}
     return MemoryRun(first.name, tasks)
 
 
 def given_videos(annotations: Annotations) -> Mapping[str, str]:
-    """Query id -> the video of its first judgement with a grade above 0: the one given in SVMR."""
+    """Query id -> its given video in SVMR: that of its first judgement with a relevance above 0."""
     good = annotations.relevance > 0
     first: dict[str, str] = {}
     for query, video in zip(annotations.query[good].tolist(), annotations.video[good].tolist(), strict=True):
@@ -185,10 +185,10 @@ def given_videos(annotations: Annotations) -> Mapping[str, str]:
 
 @dataclass(frozen=True)
 class PooledSplit:
-    """The queries of a split that have a pool, under that file's ids; videos and features are the split's.
+    """The queries of a split that have a pool in a file, under the file's ids; the rest is the split's.
 
-    `rows` (Q,) are the split's numbers of `queries`. `without_pool` counts queries of the file that have
-    none: they are not answered, and an evaluation leaves them out.
+    `rows` (Q,) are the split's numbers of `queries`. `without_pool` counts queries of the file without a
+    pool, which are neither answered nor evaluated.
     """
 
     split: Split
@@ -203,17 +203,17 @@ class PooledSplit:
 
     @property
     def videos(self) -> Sequence[Video]:
-        """The corpus."""
+        """The videos of the corpus."""
         return self.split.videos
 
     @property
     def clips(self) -> Indices:
-        """(V,) clips of each video for the model."""
+        """(V,) the model's number of clips of each video."""
         return self.split.clips
 
     @property
     def clip_seconds(self) -> NDArray[np.float64]:
-        """(V,) how long they are."""
+        """(V,) the seconds of these clips."""
         return self.split.clip_seconds
 
     @property
@@ -222,31 +222,30 @@ class PooledSplit:
         return self.split.durations
 
     def query_batch(self, rows: Indices) -> QueryBatch:
-        """Some of the queries."""
+        """The given rows of `queries` as a batch."""
         return self.split.query_batch(self.rows[np.asarray(rows, np.int64)])
 
     def video_batch(self, rows: Indices) -> ClipBatch:
-        """Some of the videos."""
+        """The given rows of `videos` as a batch."""
         return self.split.video_batch(rows)
 
     def beside(self, split: Split) -> PooledSplit:
-        """The same queries as another system reads them; its split has them in the same order."""
+        """The same queries with another system's split, which has them in the same order."""
         return replace(self, split=split)
 
 
 def pooled_split(split: Split, pools: Annotations) -> PooledSplit:
-    """The split, its queries answered from the pools of `pools`.
+    """The queries of a split that have pools in `pools`.
 
-    Queries are matched by their ids, or, where a file counts them its own way, by the video of their first
-    judgement and their words (capitals, blanks and a last full stop do not matter); queries alike in both
-    are matched in their order.
+    Queries are matched by id. If a file has other ids, they are matched by the video of their first judgement
+    and their words, without regard to capitals, blanks and a last full stop; equal ones in order.
 
-    Raises UsageError for a file without pools, for a pool that names a video which the split does not have,
-    for a query with a pool and without a positive, and for one that is not among the split's.
+    Raises UsageError for a file without pools, a pool with a video outside the split, a query with a pool but
+    without a positive, and a query that is not in the split.
     """
     if not pools.pools:
         raise UsageError(
-            f"{pools.name}: has no pools; expected an MVMR file, or a folder with qrels.jsonl and pools.jsonl"
+            f"{pools.name}: has no pools; give an MVMR file, or a folder with qrels.jsonl and pools.jsonl"
         )
     queries = tuple(query for query in pools.queries if query.id in pools.pools)
     _refuse_unknown_videos(split, pools)
@@ -254,7 +253,7 @@ def pooled_split(split: Split, pools: Annotations) -> PooledSplit:
     lacking = next((query.id for query in queries if query.id not in positives), None)
     if lacking is not None:
         raise UsageError(
-            f"{pools.name}: query {lacking!r} has a pool and no positive; each query with a pool needs a "
+            f"{pools.name}: query {lacking!r} has a pool but no positive; each query with a pool needs a "
             "judgement with a relevance above 0"
         )
     rows = _matched(split, pools, queries)
@@ -279,13 +278,13 @@ def _matched(split: Split, pools: Annotations, queries: Sequence[Query]) -> Indi
         rows = [by_id[query.id] for query in queries]
         _refuse_other_words(split, pools, queries, rows)
         return np.array(rows, np.int64)
-    own, theirs = _keys(split.annotations), _keys(pools)
+    split_keys, pool_keys = _keys(split.annotations), _keys(pools)
     numbers: dict[tuple[str, str], list[int]] = {}
     for number, query in enumerate(split.queries):
-        numbers.setdefault(own[query.id], []).append(number)
+        numbers.setdefault(split_keys[query.id], []).append(number)
     rows, taken = [], dict.fromkeys(numbers, 0)
     for query in pools.queries:
-        key = theirs[query.id]
+        key = pool_keys[query.id]
         place = taken.get(key, 0)
         taken[key] = place + 1
         if query.id not in pools.pools:
@@ -302,7 +301,7 @@ def _matched(split: Split, pools: Annotations, queries: Sequence[Query]) -> Indi
 def _refuse_other_words(
     split: Split, pools: Annotations, queries: Sequence[Query], rows: Sequence[int]
 ) -> None:
-    """Files that both count from 0 are not therefore about the same queries."""
+    """Raise UsageError if queries with equal ids differ in words: both files may just count from 0."""
     for query, row in zip(queries, rows, strict=True):
         other = split.queries[row].text
         if query.text and other and plain_words(query.text) != plain_words(other):
@@ -319,5 +318,5 @@ def _keys(annotations: Annotations) -> Mapping[str, tuple[str, str]]:
 
 
 def plain_words(text: str) -> str:
-    """A sentence without capitals, needless blanks and a last full stop: what tells whether two are one."""
+    """A sentence without capitals, extra blanks and a last full stop, for comparing sentences."""
     return " ".join(text.lower().split()).rstrip(" .")

@@ -1,4 +1,4 @@
-"""What `whenabouts run` does: the queries of a split answered by a system, or by two."""
+"""Answer the queries of a split with one trained system or two, for `whenabouts run`."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from whenabouts_systems.ranking.ranker import Ranker
 from whenabouts_systems.ranking.split import PooledSplit, Split, SplitRun, encode_split
 from whenabouts_systems.ranking.units import Footage
 
-_MOST_WEIGHT = 1_000_000
-"""Of a video's score in that of its moments; beyond that nothing of a moment's own score is left."""
+_MAX_WEIGHT = 1_000_000
+"""The largest weight of a video's score; with more, a moment's own score is lost to rounding."""
 
 
 class SplitFootage(Split, Footage, Protocol):
-    """A split whose videos can be read row by row: `training.data.Examples` is one."""
+    """A split whose videos can be read row by row, such as `training.data.Examples`."""
 
 
 class SystemOnSplit(Protocol):
-    """A trained system with a split as it reads it; `place` is where it lies."""
+    """A trained system with its features of a split."""
 
     @property
     def place(self) -> str:
-        """Where it lies, or its name on a hub."""
+        """The system's folder, or its name on a hub."""
 
     @property
     def trained(self) -> Trained:
@@ -49,11 +49,11 @@ class SystemOnSplit(Protocol):
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a split is answered.
+    """How to answer a split.
 
-    `task` None is what the system can do: all lists where `all_tasks` are written, else the first.
-    `decoding` changes settings of the checkpoint's decoding. `segments` (seconds) are for long videos;
-    `folder` keeps encoded videos on a disk. See `Ranker` for `video_weight`.
+    `task` None takes the tasks that the system can do: all if `all_tasks`, else the first. `decoding` changes
+    settings of the checkpoint's decoding. `segments` is the length in seconds of segments of long videos.
+    `folder` holds encoded videos on disk. For `video_weight` see `Ranker`.
     """
 
     task: str | None = None
@@ -66,8 +66,8 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         weight = self.video_weight
-        if weight is not None and not 0 <= weight <= _MOST_WEIGHT:
-            raise UsageError(f"--video-weight {weight:g}: accepted: a number from 0 to {_MOST_WEIGHT:,}")
+        if weight is not None and not 0 <= weight <= _MAX_WEIGHT:
+            raise UsageError(f"--video-weight {weight:g}: accepted: a number from 0 to {_MAX_WEIGHT:,}")
 
 
 def run_of_split(
@@ -77,10 +77,10 @@ def run_of_split(
     retriever: SystemOnSplit | RankedVideos | None = None,
     progress: Callable[[str], Progress | None] = lambda what: None,
 ) -> SplitRun:
-    """The answers to the queries of a split, from whole videos or by segments.
+    """The answers to the queries of a split, from whole videos or from segments.
 
-    `split` has the queries, `system.split` or some of them in pools; `retriever` chooses the videos in place
-    of the system. `progress` gives what is called as something ("videos") is done.
+    `split` is `system.split`, or those of its queries that have pools. `retriever`, if given, chooses the
+    videos. `progress` returns the function to call with the progress of a named part, such as "videos".
     """
     decoding = _decoding(system.trained.decoding, options, pools=bool(split.annotations.pools))
     retrieval: Split | None = None
@@ -105,7 +105,7 @@ def _chooser(
     options: RunOptions,
     progress: Callable[[str], Progress | None],
 ) -> Ranker | RankedVideos | None:
-    """What chooses whole videos, with the videos encoded."""
+    """The retriever of whole videos, with the videos encoded."""
     if retriever is None or isinstance(retriever, RankedVideos):
         return retriever
     trained = retriever.trained
@@ -121,10 +121,10 @@ def _by_segments(
     options: RunOptions,
     progress: Callable[[str], Progress | None],
 ) -> Ranker:
-    """What answers from segments of the videos: chosen, joined, and looked into by the localizer."""
+    """A ranker by segments; see `Ranker.by_segments`."""
     assert options.segments is not None
     if isinstance(retriever, RankedVideos):
-        raise UsageError(f"--segments: {retriever.name} ranks videos; a trained retriever chooses segments")
+        raise UsageError(f"--segments: {retriever.name} ranks only videos; give a trained retriever")
     if options.folder is not None:
         raise UsageError("--on-disk is for whole videos; leave it out, or --segments")
     chooser = retriever or system
@@ -139,7 +139,7 @@ def _by_segments(
 
 
 def _decoding(decoding: Decoding, options: RunOptions, *, pools: bool) -> Decoding:
-    """The checkpoint's, changed by options; in pools what comes twice is suppressed."""
+    """The checkpoint's decoding, changed by options; in pools overlapping moments are suppressed."""
     changes = dict(options.decoding)
     if options.top_videos is not None:
         changes["top_videos"] = options.top_videos
@@ -151,7 +151,7 @@ def _decoding(decoding: Decoding, options: RunOptions, *, pools: bool) -> Decodi
 
 
 def _tasks(ranker: Ranker, options: RunOptions, *, pools: bool) -> tuple[Task, ...]:
-    """The lists to write: that of the task; all in a submission; else the first that the system can do."""
+    """The tasks to write: the chosen one, or all for a submission, else the first that the system can do."""
     if options.task is not None:
         return tuple(task for task in get_args(Task) if task == options.task.upper())
     if pools and "SVMR" in ranker.tasks:
@@ -160,37 +160,37 @@ def _tasks(ranker: Ranker, options: RunOptions, *, pools: bool) -> tuple[Task, .
 
 
 def check_pair(retriever: SystemOnSplit | None, localizer: SystemOnSplit, chooser: str) -> None:
-    """Raise UsageError where one of two systems cannot do its part, or their splits have other queries.
+    """Raise UsageError if one of two systems cannot do its part, or their splits have different queries.
 
-    `chooser` is how messages call what chooses the videos; `retriever` None is a file that does.
+    Messages call the retriever `chooser`; `retriever` None means that it is a run file.
     """
     if retriever is not None and not can_retrieve(retriever.trained.model):
-        raise UsageError(f"{chooser} ({retriever.trained.system}) chooses no videos; name a retriever")
+        raise UsageError(f"{chooser} ({retriever.trained.system}) cannot choose videos; name a retriever")
     if not can_localize(localizer.trained.model):
         raise UsageError(
-            f"{localizer.place} ({localizer.trained.system}) finds no moments in the videos that {chooser} "
-            "chooses; name a localizer, or leave out the retriever"
+            f"{localizer.place} ({localizer.trained.system}) cannot find moments in the videos that "
+            f"{chooser} chooses; name a localizer, or leave out the retriever"
         )
     if retriever is None:
         return
-    theirs, own = ([query.id for query in system.split.queries] for system in (retriever, localizer))
-    if theirs != own:
+    first, second = ([query.id for query in system.split.queries] for system in (retriever, localizer))
+    if first != second:
         raise UsageError(
-            f"{chooser}: its {retriever.split.name} split has {len(theirs)} queries, that of "
-            f"{localizer.place} {len(own)}, and they are not the same; both must name the same annotations"
+            f"{chooser}: its {retriever.split.name} split has {len(first)} queries, that of "
+            f"{localizer.place} {len(second)}, and they are not the same; both must name the same annotations"
         )
 
 
 def with_confidence(run: SplitRun, checkpoint: str, *, of_pair: bool) -> RunSource:
-    """The answers, with how sure the first of each query is, by the calibration that a checkpoint keeps.
+    """The run with the confidence of each query's first answer, by the checkpoint's calibration.
 
-    `of_pair`: the retriever of the run is that of the checkpoint. Raises UsageError for a checkpoint without
-    a calibration, and where a confidence would mean nothing.
+    `of_pair`: the run's retriever is the one of the checkpoint. Raises UsageError for a checkpoint without a
+    calibration, and if its calibration does not hold for this run.
     """
     localizer: Any = run.ranker.trained
     chooser: Any = run.ranker.retriever
-    own = isinstance(chooser, Ranker) and of_pair
-    pair = staged.fingerprint_of(localizer.fingerprint, chooser.trained.fingerprint if own else None)
+    is_pair = isinstance(chooser, Ranker) and of_pair
+    pair = staged.fingerprint_of(localizer.fingerprint, chooser.trained.fingerprint if is_pair else None)
     confidence = load_confidence(checkpoint, pair)
     if confidence is None and not Path(checkpoint).is_dir():  # from a hub
         confidence = confidence_of(checkpoint, localizer.calibration, pair)
@@ -199,13 +199,13 @@ def with_confidence(run: SplitRun, checkpoint: str, *, of_pair: bool) -> RunSour
             f"{checkpoint}: its answers are not calibrated; run `whenabouts calibrate --checkpoint "
             f"{checkpoint} --features DIR` first, or leave out --confidence"
         )
-    return ConfidentRun.of(run, confidence, of_pair=own)
+    return ConfidentRun.of(run, confidence, of_pair=is_pair)
 
 
 def who_answered(run: SplitRun, retriever: SystemOnSplit | RankedVideos | None) -> str:
-    """What chose the videos (None: nothing else), and what found the moments."""
-    own = str(run.ranker.trained.system)
+    """The names of the systems behind a run: "retriever + localizer", or one of them."""
+    localizer = str(run.ranker.trained.system)
     if retriever is None or run.tasks == ("SVMR",):
-        return own
-    by = retriever.name if isinstance(retriever, RankedVideos) else retriever.trained.system
-    return by if run.tasks == ("VR",) else f"{by} + {own}"
+        return localizer
+    chooser = retriever.name if isinstance(retriever, RankedVideos) else retriever.trained.system
+    return chooser if run.tasks == ("VR",) else f"{chooser} + {localizer}"

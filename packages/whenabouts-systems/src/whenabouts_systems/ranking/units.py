@@ -1,7 +1,7 @@
-"""The units that a system encodes: stretches of videos, each read as if it were a video of its own.
+"""Units that a system encodes: parts of videos, each encoded as if it were a video.
 
-A whole video is the trivial unit, which `encode_corpus` takes as it is. Long videos are cut into segments of
-equal length (`Units.cut`), and what is around a moment or a proposal is a unit too (`Units.around`).
+`encode_corpus` encodes whole videos. Long videos are cut into segments of equal length (`Units.cut`), and a
+window around a moment or a proposal is a unit, too (`Units.around`).
 
 Shapes: V videos, U units.
 """
@@ -29,11 +29,11 @@ class Footage(Protocol):
 
     @property
     def inputs(self) -> Inputs:
-        """How rows are made ready for the system."""
+        """How the system's rows are prepared."""
 
     @property
     def videos(self) -> Sequence[Video]:
-        """The corpus."""
+        """The videos of the corpus."""
 
     @property
     def durations(self) -> Floats:
@@ -41,18 +41,18 @@ class Footage(Protocol):
 
     @property
     def row_counts(self) -> Indices:
-        """(V,) rows of each video that count, each of `inputs.clip_seconds`."""
+        """(V,) the number of used rows of each video, each of `inputs.clip_seconds`."""
 
     def rows_of_video(self, row: int) -> Mapping[str, Rows]:
         """Stream -> (T, D) rows of a video."""
 
     def sentences_of_video(self, row: int) -> Sequence[Sentence]:
-        """What is said in a video; not asked for where the system reads no sentences."""
+        """The sentences of a video; only called if the system reads sentences."""
 
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """U stretches of videos: rows `first` to `stop` - 1 of video `video` of the footage; all (U,)."""
+    """U parts of videos: rows `first` to `stop` - 1 of the footage's video `video`; all (U,)."""
 
     footage: Footage
     video: Indices
@@ -61,7 +61,7 @@ class Units:
 
     @classmethod
     def cut(cls, footage: Footage, seconds: float) -> Units:
-        """Whole videos cut into segments, video after video; the last of each may be shorter."""
+        """Cut all videos into segments, video after video; the last segment of each may be shorter."""
         size = whole_clips(seconds, footage.inputs.clip_seconds)
         rows = np.asarray(footage.row_counts, np.int64)
         counts = -(-rows // size)
@@ -71,7 +71,7 @@ class Units:
 
     @classmethod
     def around(cls, footage: Footage, video: Indices, start: Floats, end: Floats) -> Units:
-        """The rows that hold the seconds from `start` to `end` (U,), as far as the videos have them."""
+        """The rows that cover the seconds from `start` to `end` (U,), clipped to the videos."""
         clip, rows = footage.inputs.clip_seconds, np.asarray(footage.row_counts, np.int64)[video]
         first, last = clip_spans(start, end, clip)
         first = first.clip(0, rows - 1)
@@ -82,49 +82,49 @@ class Units:
 
     @property
     def start(self) -> Floats:
-        """(U,) the seconds at which each begins."""
+        """(U,) the second at which each unit begins."""
         return np.asarray(self.first * self.footage.inputs.clip_seconds, np.float64)
 
     @property
     def end(self) -> Floats:
-        """(U,) the seconds at which each ends: no later than its video."""
+        """(U,) the second at which each unit ends, at most the end of its video."""
         ends = self.stop * self.footage.inputs.clip_seconds
         return np.asarray(np.minimum(ends, self.footage.durations[self.video]), np.float64)
 
     def take(self, numbers: Indices) -> Units:
-        """Some of them."""
+        """The units with the given numbers."""
         return Units(self.footage, self.video[numbers], self.first[numbers], self.stop[numbers])
 
     def distinct(self) -> tuple[Units, Indices]:
-        """The different ones, and the number (U,) of each among these."""
+        """The distinct units, and the number (U,) of each unit among them."""
         columns = np.stack([self.video, self.first, self.stop], 1)
-        different, number = np.unique(columns, axis=0, return_inverse=True)
-        video, first, stop = (np.ascontiguousarray(column) for column in different.T)
+        distinct, number = np.unique(columns, axis=0, return_inverse=True)
+        video, first, stop = (np.ascontiguousarray(column) for column in distinct.T)
         return Units(self.footage, video, first, stop), number.reshape(-1)
 
     def clip_batch(self, numbers: Indices) -> ClipBatch:
-        """Some units as a system reads videos; each video of theirs is read once, one after the other."""
-        some = self.take(np.asarray(numbers, np.int64))
-        _, begins, owner = np.unique(some.video, return_index=True, return_inverse=True)
-        pieces: list[Mapping[str, Rows]] = [{} for _ in range(len(some))]
-        transcripts: list[Sequence[Sentence]] = [() for _ in range(len(some))]
+        """The given units as a system's batch of videos; each video is read only once."""
+        units = self.take(np.asarray(numbers, np.int64))
+        _, begins, owner = np.unique(units.video, return_index=True, return_inverse=True)
+        pieces: list[Mapping[str, Rows]] = [{} for _ in range(len(units))]
+        transcripts: list[Sequence[Sentence]] = [() for _ in range(len(units))]
         rows: Mapping[str, Rows] = {}
         sentences: Sequence[Sentence] = ()
         inputs, read = self.footage.inputs, -1
         for at in np.argsort(begins[owner.reshape(-1)], kind="stable").tolist():
-            video, span = int(some.video[at]), slice(int(some.first[at]), int(some.stop[at]))
+            video, span = int(units.video[at]), slice(int(units.first[at]), int(units.stop[at]))
             if video != read:
                 rows, read = self.footage.rows_of_video(video), video
                 sentences = self.footage.sentences_of_video(video) if inputs.reads_sentences else ()
             transcripts[at] = shifted(sentences, span.start * inputs.clip_seconds)
             pieces[at] = {stream: np.array(values[span]) for stream, values in rows.items()}
-        stretches = zip(some.video.tolist(), some.first.tolist(), some.stop.tolist(), strict=True)
+        parts = zip(units.video.tolist(), units.first.tolist(), units.stop.tolist(), strict=True)
         videos = self.footage.videos
-        names = [f"{videos[video].id}, rows {low} to {high - 1}" for video, low, high in stretches]
+        names = [f"{videos[video].id}, rows {low} to {high - 1}" for video, low, high in parts]
         return inputs.clips(pieces, names=names, transcripts=transcripts)
 
     def encoded(self, model: Any, *, progress: Progress | None = None) -> MemoryCorpus:
-        """All units as a corpus: row u of it is unit u."""
+        """All units encoded as a corpus, whose row u is unit u."""
         inputs, seconds = self.footage.inputs, self.end - self.start
         lengths = list(zip((self.stop - self.first).tolist(), seconds.tolist(), strict=True))
         return encode_corpus(
@@ -139,11 +139,11 @@ class Units:
 
 
 def segment_clips(inputs: Inputs, seconds: float, name: str) -> int:
-    """How many clips segments of so many seconds have for a system, rounded to whole clips.
+    """The number of clips in a segment of `seconds`, rounded to whole clips.
 
-    Raises UsageError for segments shorter than a clip, or of more clips than the system has places for.
+    Raises UsageError for segments shorter than a clip, or with more clips than the system has positions for.
     """
-    clip, most = inputs.clip_seconds, inputs.max_clips
+    clip, limit = inputs.clip_seconds, inputs.max_clips
     if not 0 < seconds < float("inf"):
         raise UsageError(f"segments of {seconds!r} seconds: give a number above 0, such as 4")
     if seconds < clip and not same_instant(seconds, clip):
@@ -152,9 +152,9 @@ def segment_clips(inputs: Inputs, seconds: float, name: str) -> int:
             "more"
         )
     clips = whole_clips(seconds, clip)
-    if clips > most:
+    if clips > limit:
         raise UsageError(
-            f"segments of {seconds:g} s are {clips} clips of {clip:g} s, and {name} has places for {most}; "
-            f"give {most * clip:g} or less"
+            f"segments of {seconds:g} s are {clips} clips of {clip:g} s, but {name} takes at most {limit}; "
+            f"give {limit * clip:g} or less"
         )
     return clips

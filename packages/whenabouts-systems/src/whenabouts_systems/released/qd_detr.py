@@ -1,4 +1,8 @@
-"""QD-DETR as lighthouse trains it: checkpoints, and the program's departures from the paper."""
+"""QD-DETR as lighthouse trains it: how checkpoints are read, and where the program departs from the paper.
+
+Loaded by its name: `released/importing.py` calls `settings`, and `models/protocol.py` makes `AsReleased` if a
+`Config` has `as_released`.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,12 @@ TITLE = "QD-DETR, imported from a checkpoint of lighthouse"
 
 
 def settings(released: Released) -> Settings:
-    """Settings as the tensors and the checkpoint's options have them."""
+    """The model's settings, read from the checkpoint's tensors and options."""
     return _detr.settings(released, text_layers=_detr.layers_of(released, "transformer.t2v_encoder"))
 
 
 class AsReleased(_detr.PairsInBatch, Model):
-    """QD-DETR as its program computes it: `PairsInBatch`.
+    """QD-DETR as its program computes it (`PairsInBatch`).
 
-    In a batch of one the query is also its own wrong query.
+    In a batch of one, the query is also its own negative query.
     """

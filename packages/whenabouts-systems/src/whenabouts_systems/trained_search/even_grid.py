@@ -1,13 +1,13 @@
-"""Clips of a corpus on an even grid: what a trained system reads, in training and in a search.
+"""Resample a corpus's clips to an even grid, as trained systems read them in training and in a search.
 
-A corpus keeps clips as they came: one picture every so many seconds, passages as long as their sentences. A
-trained system wants one row a clip of its grid, for all streams. The rule, for every stream:
+A corpus stores clips of uneven lengths: a picture every few seconds, passages as long as their sentences. A
+trained system needs one row for each clip of its grid, in all streams:
 
-- row i covers [i * S, (i + 1) * S) seconds of the video and is the mean of the vectors of all clips that
-  share time with it, weighted by how much they share;
-- a row that shares time with none (nobody speaks) is zero.
+- row i covers [i * S, (i + 1) * S) seconds of the video. It is the mean of the vectors of all clips that
+  overlap it, weighted by the overlapping time;
+- a row without an overlapping clip (nobody speaks) is zero.
 
-Pictures taken every S seconds so come out as they are. The rows of a video of d seconds are ceil(d / S).
+Pictures taken every S seconds thus stay unchanged. A video of d seconds has ceil(d / S) rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _VIDEOS_AT_A_TIME = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GridVideo:
-    """One video on a grid: stream -> (T, D) float32 rows, T the same for all streams; and what is said."""
+    """One video on a grid: stream -> (T, D) float32 rows, T equal in all streams; and its sentences."""
 
     record: VideoRecord
     duration: float
@@ -38,23 +38,23 @@ class GridVideo:
 
 
 def check_stream(store: Store, name: str, clip_seconds: float) -> StreamInfo:
-    """A stream of a corpus that can be put on a grid of so long clips.
+    """The stream of a corpus, checked to fit a grid of clips of `clip_seconds`.
 
-    Raises UsageError where there is no such stream, where it has no vectors, and where its pictures were
-    taken at another distance: none of them would be made up.
+    Raises UsageError if the corpus lacks the stream, if the stream has no vectors, and if its pictures were
+    taken at another interval, because rows without a picture would have to be invented.
     """
     info = store.stream(name)
     if not info.dimension:
         raise UsageError(
-            f"{store.place}: stream {name} has no vectors (searched by letter only); index with a sentence "
-            "encoder"
+            f"{store.place}: stream {name} has no vectors (only its words are searched); index with a "
+            "sentence encoder"
         )
     taken = info.settings.get("clip_seconds")
     if taken is not None and not same_instant(float(taken), clip_seconds):
         raise UsageError(
             f"{store.place}: stream {name} has clips of {float(taken):g} s, not of {clip_seconds:g} s; index "
-            f"the videos into a new corpus with --clip-seconds {clip_seconds:g}, or use what was made for "
-            f"{float(taken):g} s"
+            f"the videos into a new corpus with --clip-seconds {clip_seconds:g}, or use a system for clips "
+            f"of {float(taken):g} s"
         )
     return info
 
@@ -66,9 +66,9 @@ def videos_on_grid(
     records: Sequence[VideoRecord],
     transcript: str = "",
 ) -> Iterator[GridVideo]:
-    """Videos with their rows, in the order of `records`; those without any time (and clips) are left out.
+    """The videos of `records` on the grid, in order; videos without duration and clips are skipped.
 
-    `transcript` is the stream whose words are their sentences ("": they have none).
+    `transcript` is the stream whose passages become the sentences ("": no sentences).
     """
     for begin in range(0, len(records), _VIDEOS_AT_A_TIME):
         part = records[begin : begin + _VIDEOS_AT_A_TIME]
@@ -84,7 +84,7 @@ def videos_on_grid(
 
 
 def duration_of(record: VideoRecord, blocks: Iterable[ClipBlock], place: int) -> float:
-    """Seconds of a video: as its file says, else where the last clip ends."""
+    """Seconds of a video: from its record, else the end of its last clip."""
     if record.duration:
         return record.duration
     ends = [block.end[block.rows(place)] for block in blocks]
@@ -92,16 +92,16 @@ def duration_of(record: VideoRecord, blocks: Iterable[ClipBlock], place: int) ->
 
 
 def sentences_in(words: ClipBlock, place: int) -> tuple[Sentence, ...]:
-    """What is said in the block's video number `place`, passage by passage."""
-    own = words.rows(place)
-    passages = zip(words.start[own].tolist(), words.end[own].tolist(), words.text[own], strict=True)
+    """The passages of speech in the block's video number `place`."""
+    rows = words.rows(place)
+    passages = zip(words.start[rows].tolist(), words.end[rows].tolist(), words.text[rows], strict=True)
     return in_order(Sentence(*passage) for passage in passages)
 
 
 def rows_on(grid: ClipGrid, block: ClipBlock, place: int) -> NDArray[np.float32]:
-    """(T, D): the clips of the block's video number `place` on a grid; see the module."""
-    own = block.rows(place)
-    start, end, vectors = block.start[own], block.end[own], block.vectors[own]
+    """(T, D): the clips of the block's video number `place` on a grid, by the module's rule."""
+    of_video = block.rows(place)
+    start, end, vectors = block.start[of_video], block.end[of_video], block.vectors[of_video]
     rows = np.zeros((len(grid), block.vectors.shape[1]), np.float32)
     clip, cell, shared = _shared_time(grid, start, end)
     if not len(clip):
@@ -118,12 +118,12 @@ def rows_on(grid: ClipGrid, block: ClipBlock, place: int) -> NDArray[np.float32]
 def _shared_time(
     grid: ClipGrid, start: NDArray[np.float64], end: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Pairs of a clip and a cell of the grid that share time: clips, cells, seconds; clip by clip."""
+    """All pairs of a clip and a grid cell that overlap, clip by clip: clips, cells, shared seconds."""
     low, high = grid.spans_of(start, end)
     counts = high - low + 1
     clip = np.repeat(np.arange(len(start)), counts)
     cell = np.arange(len(clip)) - np.repeat(np.cumsum(counts) - counts, counts) + low[clip]
     begins, ends = span_seconds(cell, cell, grid.clip_seconds)
     shared = np.minimum(end[clip], ends) - np.maximum(start[clip], begins)
-    there = shared > INSTANT
-    return clip[there], cell[there], shared[there]
+    overlaps = shared > INSTANT
+    return clip[overlaps], cell[overlaps], shared[overlaps]

@@ -1,4 +1,4 @@
-"""Evidence for the moments of a search: for each stream the clip with the nearest key, and its words."""
+"""Evidence for the moments of a search: in each stream, the clip with the nearest key, and its words."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from whenabouts_systems.ranking.encoded_corpus import Floats, Indices, MemoryCor
 from whenabouts_systems.ranking.rank import Moments
 
 Words = Callable[[str, float, float], str]
-"""The words said in a stretch of a video: its id, start and end."""
+"""(video id, start, end) -> the words spoken in that time."""
 
 
 @dataclass(frozen=True, eq=False)
 class Places:
     """Where M moments lie in the units of a corpus with search keys; all (M,).
 
-    `row` is the unit, `first` and `last` its clips (inclusive), `begin` the second of the video at which the
-    unit begins.
+    `row` is the unit, `first` and `last` are the moment's clips in it (inclusive), and `begin` is the second
+    of the video at which the unit begins.
     """
 
     row: Indices
@@ -42,10 +42,10 @@ def with_evidence(
     names: Sequence[str],
     places: Places,
 ) -> list[ScoredMoment]:
-    """The moments of one query with their scores, their evidence and their words.
+    """The moments of one query with their scores, evidence and words.
 
-    `transcripts` are the streams of what is said. `query` and `corpus` are as one system keeps them; `names`
-    are the videos that the moments number. Without search keys the `system` itself stands for the evidence.
+    `transcripts` are the streams of speech. `query` and `corpus` are encodings of one system; `names` are the
+    ids of the videos that `moments.video` numbers. Without search keys, the evidence names only the `system`.
     """
     if not len(moments):
         return []
@@ -82,16 +82,16 @@ def with_evidence(
 
 
 def _words_of(store: Store, transcripts: Sequence[str], video_ids: Sequence[str]) -> Words:
-    """What gives the words said in a stretch of some videos."""
+    """A function that gives the words spoken in a time range of one of the videos."""
     if not transcripts:
         return lambda video_id, start, end: ""
     block = store.clips_of(transcripts[0], video_ids, vectors=False)
     places = {name: at for at, name in enumerate(block.video_ids)}
 
     def words(video_id: str, start: float, end: float) -> str:
-        own = block.rows(places[video_id])
-        inside = (block.start[own] < end) & (block.end[own] > start)
-        return " ".join(block.text[own.start + at] for at in np.flatnonzero(inside).tolist())
+        rows = block.rows(places[video_id])
+        inside = (block.start[rows] < end) & (block.end[rows] > start)
+        return " ".join(block.text[rows.start + at] for at in np.flatnonzero(inside).tolist())
 
     return words
 
@@ -107,9 +107,9 @@ def _best_clip(
     seconds: float,
     words: Words | None,
 ) -> Evidence | None:
-    """The clip of a moment whose key is nearest; the whole moment where keys are no clips.
+    """The clip of a moment with the nearest key, or the whole moment if keys do not belong to clips.
 
-    None where no clip of it has a key.
+    None if none of its clips has a key.
     """
     keys, real = videos.keys[stream][row], videos.key_masks[stream][row].bool()
     scores = (keys @ query.search[stream][0]).masked_fill(~real, -np.inf)
@@ -118,7 +118,7 @@ def _best_clip(
     if len(keys) == videos.mask.shape[1] and len(inside):
         scores = inside
         clip = begin + (clips.start + int(inside.argmax())) * seconds
-        # Times of a moment may be cut at the video's end, and a clip with them.
+        # The end of a moment may be clipped to the video's end; clip the evidence as well.
         start = min(max(start, clip), end)
         end = max(min(end, clip + seconds), start)
     if (score := float(scores.max())) == -np.inf:

@@ -1,7 +1,7 @@
-"""Every search key compared with a query, on a graphics card: what an index approximates.
+"""Exact nearest keys on a GPU: compare a query with every key, instead of asking the approximate index.
 
-The keys of a corpus lie on the device in half precision, as the index stores them. Which of the two is asked
-is measured when a corpus is opened (`quickest`).
+The device holds the keys of a corpus in half precision, as the index stores them. `quickest` measures which
+of the two is faster when a corpus is opened.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from whenabouts.index.records import ClipHits, unit_query
 
 _MEASURED, _K = 3, 800
 _REFINED = 2
-"""So many times as many keys are taken by products in half precision, and ordered by those in full."""
+"""Half-precision products choose this many times k keys, which full-precision products then rank."""
 _SHARE_OF_MEMORY = 0.25
 _COLUMNS = ("video_id", "index", "start", "end", "kind", "vector")
 
 
 @dataclass(frozen=True, eq=False)
 class _Stream:
-    """The N keys of a stream, in order of video and number; `video` (N,) are places in the sorted `names`."""
+    """The N keys of a stream, ordered by video and number; `video` (N,) indexes the sorted `names`."""
 
     names: NDArray[np.str_]
     video: Tensor
@@ -42,7 +42,7 @@ class _Stream:
 
     @classmethod
     def of(cls, table: Any, device: torch.device, dtype: torch.dtype) -> _Stream:
-        """From the rows of an Arrow table."""
+        """The keys of an Arrow table."""
         ids, index = np.array(table["video_id"].to_pylist(), np.str_), table["index"].to_numpy()
         names, video = np.unique(ids, return_inverse=True)
         order = np.lexsort((index, video))
@@ -59,24 +59,24 @@ class _Stream:
         )
 
     def allowed(self, video_ids: Sequence[str] | None, kind: int | None) -> Tensor | None:
-        """(N,) bool: the keys of some videos, and of one kind; None where these are all."""
+        """(N,) bool: the keys of some videos (None: all) and of one kind (None: any); None for all keys."""
         allowed = None if kind is None else self.kind == kind
         if video_ids is not None:
-            among = np.isin(self.names, np.asarray(video_ids, np.str_))
-            own = torch.from_numpy(among).to(self.video.device)[self.video]
-            allowed = own if allowed is None else own & allowed
+            is_named = np.isin(self.names, np.asarray(video_ids, np.str_))
+            of_videos = torch.from_numpy(is_named).to(self.video.device)[self.video]
+            allowed = of_videos if allowed is None else of_videos & allowed
         return allowed
 
     def nearest(self, query: NDArray[np.float32], k: int, allowed: Tensor | None) -> ClipHits:
-        """The k keys with the largest dot products; equal ones by video and number."""
+        """The k keys with the largest dot products; ties are ordered by video and number."""
         if not len(self.vectors):
             return no_hits()
         vector = torch.from_numpy(query).to(self.vectors.device)
         products = self.vectors @ vector.to(self.vectors.dtype)
         if allowed is not None:
             products = products.masked_fill(~allowed, -torch.inf)
-        some, rows = products.topk(min(_REFINED * k, len(products)))
-        rows = rows[some > -torch.inf]
+        best, rows = products.topk(min(_REFINED * k, len(products)))
+        rows = rows[best > -torch.inf]
         score = (self.vectors[rows].float() @ vector).cpu().numpy()
         at = rows.cpu().numpy()
         order = np.lexsort((at, -score))[:k]
@@ -86,9 +86,9 @@ class _Stream:
 
 
 class ExactKeys:
-    """The search keys of one system held on a device; asked as `Keys` are.
+    """The search keys of one system on a device, with the methods of `Keys`.
 
-    They are those of when it was made: make another where videos have come or gone.
+    It is a snapshot: make another one when videos were added or removed.
     """
 
     def __init__(self, keys: Keys, device: torch.device, dtype: torch.dtype = torch.float16) -> None:
@@ -119,17 +119,16 @@ class ExactKeys:
         *,
         kind: Collection[str] | None = None,
     ) -> ClipHits:
-        """As `Keys.nearest`, of all keys: exact but for the rounding of stored keys to half precision."""
+        """As `Keys.nearest`, but exact up to the rounding of stored keys to half precision."""
         query, held = unit_query(vector, self.info.streams[stream], stream), self._streams[stream]
         only = None if kind is None or len(self.info.streams) == 1 else self.info.kind(kind)
         return held.nearest(query, k, held.allowed(video_ids, only)) if k > 0 else no_hits()
 
 
 def quickest(keys: Keys, device: torch.device) -> Keys | ExactKeys:
-    """What the nearest keys are asked of: the index, or all keys on a GPU where that was quicker just now.
+    """The faster of the index and all keys on the GPU, measured now.
 
-    On a processor it is the index; so it is where the keys would take more than a quarter of the GPU's free
-    memory.
+    Without a GPU, or if the keys would take more than a quarter of its free memory, it is the index.
     """
     if device.type != "cuda":
         return keys
@@ -140,7 +139,7 @@ def quickest(keys: Keys, device: torch.device) -> Keys | ExactKeys:
 
 
 def quicker(keys: Keys, exact: ExactKeys) -> Keys | ExactKeys:
-    """The one that answered sooner: the best of three searches of each stream."""
+    """The faster one, by the best of three searches of every stream."""
     return exact if _seconds(exact) < _seconds(keys) else keys
 
 
@@ -149,7 +148,7 @@ def _seconds(keys: Keys | ExactKeys) -> float:
         name: np.full(width, width**-0.5, np.float32) for name, width in sorted(keys.info.streams.items())
     }
     spent = []
-    for _ in range(_MEASURED + 1):  # the first one reads
+    for _ in range(_MEASURED + 1):  # the first search also reads the keys, so its time is dropped
         begun = time.perf_counter()
         for name, vector in vectors.items():
             keys.nearest(name, vector, _K)

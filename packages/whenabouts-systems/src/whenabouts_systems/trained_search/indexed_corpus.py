@@ -1,4 +1,7 @@
-"""One's own videos as a trained system keeps them in the index."""
+"""A corpus of the product as a trained system sees it: encodings, search keys and segments in the index.
+
+`trained_search/search.py` opens it for each query. Shapes: V videos, N units found, P pairs.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +32,16 @@ Names = NDArray[np.str_]
 Vectors = Mapping[str, NDArray[np.float32]]
 
 NEAREST_KEYS = 800
-"""Keys asked of the index, for each stream; more where they belong to few videos, or segments."""
-_MORE_KEYS, _MOST_KEYS = 4, 12_800
+"""How many keys the index is asked for in each stream, before asking for more."""
+_MORE_KEYS, _MAX_KEYS = 4, 12_800
 
 
 class IndexedCorpus:
-    """What the index keeps of a corpus for one system: an `EncodedCorpus` of whole videos, or of segments.
+    """What the index keeps of a corpus for one system: an `EncodedCorpus` of whole videos or of segments.
 
-    A unit is a whole video, or one of its segments; units are numbered video after video (`place_of`). Of
-    segments keys alone are kept, and `take` and `select` are of whole videos.
+    A unit is a whole video, or a segment of one; units are numbered video after video (`place_of`). The index
+    keeps keys of segments but no encodings, so `take` and `select` work on whole videos. `stale` names videos
+    that changed since they were encoded: they are never answered.
     """
 
     def __init__(self, keys: Keys, trained: Trained, stale: Sequence[str] = ()) -> None:
@@ -54,23 +58,23 @@ class IndexedCorpus:
 
     @cached_property
     def rows(self) -> Indices:
-        """(V,) how many rows each video has on the system's grid; 0 where the system reads nothing in it."""
+        """(V,) each video's number of rows on the system's grid; 0 if the system has no features of it."""
         return np.array([self._lengths[name] for name in self.ids], np.int64)
 
     @cached_property
     def _first(self) -> Indices:
-        """(V + 1,) the number of the first unit of each video, and of all units."""
+        """(V + 1,) the number of each video's first unit, then the count of all units."""
         clips = self.keys.info.segment_clips
         counts = -(-self.rows // clips) if clips else np.ones(len(self.ids), np.int64)
         return np.concatenate([[0], counts.cumsum()]).astype(np.int64)
 
     @cached_property
     def row_of(self) -> Mapping[str, int]:
-        """The row of each video."""
+        """Video id -> its row in `ids`."""
         return {name: row for row, name in enumerate(self.ids)}
 
     def allowed(self, video_ids: Sequence[str] | None) -> Mask:
-        """(V,) bool: those of some videos (None: all) that may be answered."""
+        """(V,) bool: which videos may be answered, of `video_ids` (None: of all)."""
         if video_ids is None:
             allowed = np.ones(len(self.ids), bool)
         else:
@@ -80,13 +84,13 @@ class IndexedCorpus:
         return allowed
 
     def take(self, rows: ArrayLike) -> VideoEncoding:
-        """Some videos as one encoding, in the order of `rows`."""
+        """The videos of `rows` as one encoding, in that order."""
         return self.select(np.asarray(rows, np.int64)).blocks[0]
 
     def select(self, rows: Indices) -> MemoryCorpus:
-        """Some videos read into memory, where the system's model is; those that are silent are left out.
+        """Videos read into memory on the model's device, without the silent ones.
 
-        Raises UsageError where none is left.
+        Raises UsageError if no video remains.
         """
         kept = self.kept(rows)
         if not kept:
@@ -101,46 +105,45 @@ class IndexedCorpus:
         )
 
     def kept(self, rows: Indices, *, with_keys: bool = True) -> list[KeptVideo]:
-        """What is kept of some videos, as bytes; those that are silent are left out."""
+        """The stored bytes of some videos, without the silent ones."""
         return self.keys.encodings([self.ids[row] for row in rows.tolist()], with_keys=with_keys)
 
     def nearest(self, vectors: Vectors, k: int, allowed: Mask | None = None) -> tuple[Indices, Floats]:
-        """About k units whose best keys are nearest, best first: rows, and the mean over their streams.
+        """The numbers (N,) and scores (N,) of about k units, best first; see `nearest_units`.
 
-        `allowed` (V,) leaves only some videos.
+        `allowed` (V,) restricts the videos.
         """
         whole = not self.keys.info.segment_clips
         names, number, scores = nearest_units(self._key_search, vectors, k, self.names(allowed), whole=whole)
         video = np.array([self.row_of.get(name, -1) for name in names.tolist()], np.int64)
         rows = self._first[video] + number
-        # What another program takes out or writes anew in this moment is not what the keys were of.
-        there = (video >= 0) & (rows < self._first[video + 1])
-        return rows[there], scores[there]
+        # Another program may have removed or rewritten a video since: its keys no longer fit.
+        is_current = (video >= 0) & (rows < self._first[video + 1])
+        return rows[is_current], scores[is_current]
 
     @cached_property
     def _key_search(self) -> Keys | ExactKeys:
-        """What the nearest keys are asked of."""
-        # One that is stale serves this query alone.
+        # A stale corpus serves this one query, so building a faster search would not pay.
         return self.keys if self._stale else quickest(self.keys, device_of(self.trained.model))
 
     def place_of(self, units: Indices) -> tuple[Indices, Indices]:
-        """The video (N,) of each unit, and its number (N,) among the units of that video."""
+        """The video row (N,) of each unit, and the unit's number (N,) within its video."""
         video = np.searchsorted(self._first, units, side="right") - 1
         return video, units - self._first[video]
 
     def rows_of(self, video_ids: Iterable[str]) -> Indices:
-        """The rows of those of some videos that are here."""
+        """The rows of the given videos that this corpus has."""
         rows = [self.row_of[name] for name in video_ids if name in self.row_of]
         return np.array(rows, np.int64)
 
     def names(self, allowed: Mask | None) -> list[str] | None:
-        """The videos of a mask; None where these are all."""
+        """The video ids of a mask (V,); None if it allows all."""
         if allowed is None or allowed.all():
             return None
         return [self.ids[row] for row in np.flatnonzero(allowed).tolist()]
 
 
-# The nearest keys, as the videos or the segments that they belong to --------------------------------
+# From nearest keys to their videos or segments ------------------------------------------------------
 
 
 def nearest_units(
@@ -151,13 +154,13 @@ def nearest_units(
     *,
     whole: bool,
 ) -> tuple[Names, Indices, Floats]:
-    """About `count` units whose best keys are nearest: names (N,) of videos, numbers (N,) of segments (0 of
-    `whole` videos), scores (N,), best first.
+    """The video names (N,), segment numbers (N,; 0 for `whole` videos) and scores (N,) of some `count` units.
 
-    A system's score is the mean, over the streams that a unit has, of its best key. What has no words is so
-    compared by its pictures alone, and its pictures may all be farther than those of what has words and is
-    retrieved by neither. So each kind (`Keys.kinds`: which streams there are) is searched by itself; within a
-    kind a stream that does not retrieve a unit gives it what its last key scored: it cannot score more there.
+    A unit's score is the mean, over its streams, of its best key; best units come first. A unit without words
+    is scored by its pictures alone, and units with words could push it out of the list of pictures although
+    their means are lower. So units of each kind (`Keys.kinds`: a set of streams) are searched separately.
+    Within a kind, a unit that one stream did not retrieve gets the score of that stream's last key there,
+    which is an upper bound.
     """
     parts = [(np.zeros(0, np.str_), np.zeros(0, np.int64), np.zeros(0))]
     for kind in keys.kinds():
@@ -177,17 +180,17 @@ def _enough_keys(
     kind: Sequence[str],
     whole: bool,
 ) -> ClipHits:
-    """The nearest keys, so many that they are of `count` different units or there are no more."""
-    most = NEAREST_KEYS
+    """The nearest keys: enough to cover `count` different units, or all, or `_MAX_KEYS`."""
+    count_of_keys = NEAREST_KEYS
     while True:
-        hits = keys.nearest(stream, vector, most, video_ids, kind=kind)
-        if len(hits) < most or most >= _MOST_KEYS or len(_units([hits], whole)[1]) >= count:
+        hits = keys.nearest(stream, vector, count_of_keys, video_ids, kind=kind)
+        if len(hits) < count_of_keys or count_of_keys >= _MAX_KEYS or len(_units([hits], whole)[1]) >= count:
             return hits
-        most *= _MORE_KEYS
+        count_of_keys *= _MORE_KEYS
 
 
 def _means(hits: Sequence[ClipHits], whole: bool) -> tuple[Names, Indices, Floats]:
-    """What the nearest keys of each stream are of, with the mean over the streams of the best key."""
+    """The units of the hits of all streams, with each unit's mean over the streams of its best key."""
     names, units, at = _units(hits, whole)
     floors = [[float(nearest.score[-1]) if len(nearest) else 0.0] for nearest in hits]
     best = np.repeat(floors, len(units), axis=1)
@@ -198,7 +201,7 @@ def _means(hits: Sequence[ClipHits], whole: bool) -> tuple[Names, Indices, Float
 
 
 def _units(hits: Sequence[ClipHits], whole: bool) -> tuple[Names, Indices, Indices]:
-    """Names of videos, the different units (N, 2) as video and number, and that of each hit, in order."""
+    """Video names, distinct units (N, 2) as (index of the name, number), and each hit's unit."""
     ids = np.concatenate([np.asarray(nearest.video_ids, np.str_) for nearest in hits])
     number = np.concatenate([nearest.index for nearest in hits]).astype(np.int64)
     names, video = np.unique(ids, return_inverse=True)
@@ -207,30 +210,30 @@ def _units(hits: Sequence[ClipHits], whole: bool) -> tuple[Names, Indices, Indic
     return names, units, at.reshape(-1)
 
 
-# What is kept of a video ----------------------------------------------------------------------------
+# The stored encoding of a video ---------------------------------------------------------------------
 
 
 def unpacked(videos: Sequence[KeptVideo]) -> VideoEncoding:
-    """The encodings of some videos (at least one), padded to the longest, in full precision.
+    """The encodings of one or more videos, padded to the longest, in float32.
 
-    They have keys where these were read. 300 videos of 50 different lengths take 28 ms; joining those of one
-    length without the library took 94 ms (and 14 in place of 49 where all were of one length).
+    They have keys if `videos` were read with keys. 300 videos of 50 different lengths take 28 ms. Joining
+    videos of equal length without the library took 94 ms (if all were equally long, 14 instead of 49 ms).
     """
     load = safetensors.torch.load
     kept = [load(video.encoding) | (load(video.packed) if video.packed else {}) for video in videos]
     tensors = {}
     for name, first in kept[0].items():
-        parts = [own[name] for own in kept]
+        parts = [video[name] for video in kept]
         size = [max(sizes) for sizes in zip(*(part.shape for part in parts), strict=True)]
-        whole = torch.float32 if first.dtype == torch.float16 else first.dtype
-        tensors[name] = torch.zeros((len(parts), *size), dtype=whole)
+        dtype = torch.float32 if first.dtype == torch.float16 else first.dtype
+        tensors[name] = torch.zeros((len(parts), *size), dtype=dtype)
         for row, part in zip(tensors[name], parts, strict=True):
             row[tuple(map(slice, part.shape))] = part
     return from_tensors(tensors)
 
 
 def key_seconds(trained: Trained, cells: int, rows: int, duration: float) -> float:
-    """Seconds that one of a video's cells stands for: as its inputs say, or an equal share of the video."""
+    """Seconds of one cell of a video's grid: from the system's inputs, else an equal share of the video."""
     if cells == trained.inputs.cells_of(rows):
         return trained.inputs.clip_seconds_of(rows, duration)
     return duration / cells

@@ -1,4 +1,4 @@
-"""Trained systems opened for search: the files of one, its retriever and its calibration; on a corpus."""
+"""Open a trained system for search, with its retriever and its calibration, and put it on a corpus."""
 
 from __future__ import annotations
 
@@ -45,18 +45,17 @@ if TYPE_CHECKING:
 WAIT_SECONDS = 2.0
 """How long a search waits for another writer before it answers from what is encoded so far."""
 _SEGMENT_SECONDS = 4.0
-# Videos of so many times more clips than a system has places for are noted.
+# A note is given on videos with this many times more clips than the system has positions for.
 _FAR = 4
 
 
 @dataclass(frozen=True)
 class OpenedModel:
-    """A trained system, opened: `name` is what people call it, `place` where it lies.
+    """An opened trained system: its `name` for users, and its folder or hub name (`place`).
 
-    `opened` is the folder that was named (None for one that was made in Python or came from a hub), `files`
-    what was read of it, and `stamp` changes when these are replaced. `confidence` says how sure its answers
-    are, where that was measured (`whenabouts calibrate --checkpoint`). `retriever` is what chooses the videos
-    in its place.
+    `opened` is the given folder (None for a system from Python or a hub), `files` are the files read from it,
+    and `stamp` changes when these are replaced. `confidence` is its calibration, if it was measured
+    (`whenabouts calibrate --checkpoint`). `retriever` is the system that chooses the videos for it.
     """
 
     trained: Trained
@@ -70,22 +69,22 @@ class OpenedModel:
 
     @property
     def is_current(self) -> bool:
-        """Whether its files are those that were read."""
-        own = self.stamp == _stamp_of(self.files)
-        return own and (self.retriever is None or self.retriever.is_current)
+        """Whether its files are unchanged since they were read."""
+        is_unchanged = self.stamp == _stamp_of(self.files)
+        return is_unchanged and (self.retriever is None or self.retriever.is_current)
 
 
 def open_model(model: str | Path | Trained, retriever: str | Path | Trained | None = None) -> OpenedModel:
-    """A trained system by its folder, or by its name on a hub; of a staged run with its retriever.
+    """Open a trained system by its folder or its name on a hub, and a staged run with its retriever.
 
-    A `retriever` that is named chooses the videos, whatever the folder says; the calibration kept there is
-    of other answers then, and not read. Raises UsageError and FormatError, also for the calibration of
-    another checkpoint beside it.
+    A given `retriever` replaces that of a staged run. The folder's calibration is then not read, because it
+    was measured with other answers. Raises UsageError and FormatError, also if the folder's calibration
+    belongs to another checkpoint.
     """
-    own, localizer = (None, model) if isinstance(model, Trained) else staged.stages_of(model)
+    staged_retriever, localizer = (None, model) if isinstance(model, Trained) else staged.stages_of(model)
     if retriever is not None and not isinstance(retriever, Trained):
         retriever = staged.retriever_of(retriever)
-    chooser = own if retriever is None else retriever
+    chooser = staged_retriever if retriever is None else retriever
     opened = _opened(localizer)
     if not isinstance(model, Trained) and staged.is_staged(model):
         folder = Path(model).expanduser()
@@ -105,13 +104,13 @@ def open_model(model: str | Path | Trained, retriever: str | Path | Trained | No
 
 
 def _chooser(place: str | Path | Trained, localizer: OpenedModel) -> OpenedModel:
-    """A system that is to choose the videos for another. Raises UsageError where one of them cannot."""
+    """Open the retriever of `localizer`. Raises UsageError if one of them cannot do its part."""
     chooser = _opened(place)
     if not can_retrieve(chooser.trained.model):
-        raise UsageError(f"{chooser.name} ({chooser.trained.system}) chooses no videos; name a retriever")
+        raise UsageError(f"{chooser.name} ({chooser.trained.system}) cannot choose videos; name a retriever")
     if not can_localize(localizer.trained.model):
         raise UsageError(
-            f"{localizer.name} ({localizer.trained.system}) finds no moments in the videos that "
+            f"{localizer.name} ({localizer.trained.system}) cannot find moments in the videos that "
             f"{chooser.name} chooses; name a localizer, or leave out the retriever"
         )
     return chooser
@@ -131,7 +130,7 @@ def _opened(model: str | Path | Trained) -> OpenedModel:
 
 
 def _files_of(folder: Path) -> tuple[Path, ...]:
-    """The files of a system, be they there or not; of a staged run those of both."""
+    """The files that a system may have; for a staged run those of both systems."""
     places = [folder / name for name in (WEIGHTS, CONFIG, CALIBRATION, staged.SYSTEM)]
     if staged.is_staged(folder):
         stages = staged.read_stages(folder)
@@ -141,7 +140,7 @@ def _files_of(folder: Path) -> tuple[Path, ...]:
 
 
 def _stamp_of(files: Iterable[Path]) -> tuple[int, ...]:
-    """Sizes and times of files: what changes when they are replaced."""
+    """Sizes and times of the files that exist; they change when a file is replaced."""
     stats = [path.stat() for path in files if path.is_file()]
     return tuple(number for stat in stats for number in (stat.st_size, stat.st_mtime_ns))
 
@@ -150,7 +149,7 @@ def _stamp_of(files: Iterable[Path]) -> tuple[int, ...]:
 
 
 class IndexedSystem:
-    """A trained system on a corpus; `segment_clips`: it keeps segments of so many clips (0: whole videos)."""
+    """A trained system on a corpus. The index holds segments of `segment_clips` clips (0: whole videos)."""
 
     def __init__(
         self,
@@ -171,28 +170,28 @@ class IndexedSystem:
 
     @property
     def name(self) -> str:
-        """What people call the system."""
+        """The system's name for users."""
         return self.model.name
 
     @property
     def is_kept(self) -> bool:
-        """Whether the corpus holds anything of it."""
+        """Whether the index holds its keys."""
         return open_keys(self._store, self._system) is not None
 
     def encode(self, text: str) -> QueryEncoding:
-        """A query, encoded."""
+        """Encode a query."""
         model, inputs = self.trained.model, self.trained.inputs
         if inputs.tokenizer:
             batch = inputs.sentences([text])
         else:
-            assert isinstance(self.encoder, TokenEncoder)  # seen by `open_indexed`
+            assert isinstance(self.encoder, TokenEncoder)  # `open_indexed` checked it
             batch = inputs.queries(self.encoder.encode_tokens([text]), ["the query"])
         with evaluating(model):
             encoded: QueryEncoding = model.encode_queries(batch.to(device_of(model)))
         return encoded
 
     def prepare(self, *, wait: float = WAIT_SECONDS, progress: Progress | None = None) -> IndexedCorpus:
-        """Encode the videos that are new or changed; the corpus. Raises CorpusBusy, UsageError."""
+        """Encode new and changed videos; return the corpus. Raises CorpusBusy, UsageError."""
         corpus = self._current()
         if corpus is None:
             keys = bring_up_to_date(
@@ -209,7 +208,7 @@ class IndexedSystem:
         return corpus
 
     def corpus(self) -> tuple[IndexedCorpus, list[str]]:
-        """The corpus, up to date unless another program is writing; then a note says what is left out."""
+        """The corpus, up to date; if another program is writing, an older state and a note on it."""
         try:
             return self.prepare(), []
         except CorpusBusy as error:
@@ -222,11 +221,11 @@ class IndexedSystem:
             return corpus, [f"{note} ({error})"] if stale else []
 
     def notes_on_unread(self, corpus: IndexedCorpus) -> list[str]:
-        """A note on the videos in which the system reads nothing."""
+        """A note on videos without features for the system."""
         return self._notes_on(corpus)[0]
 
     def notes_on_long(self, corpus: IndexedCorpus) -> list[str]:
-        """A note on the videos that are far longer than the system has places for."""
+        """A note on videos that are far longer than the system's positions."""
         return self._notes_on(corpus)[1]
 
     def _notes_on(self, corpus: IndexedCorpus) -> tuple[list[str], list[str]]:
@@ -250,17 +249,15 @@ class IndexedSystem:
         they = f"{count:,} of {len(rows):,} videos are"
         how = f"--segments {max(_SEGMENT_SECONDS, clip):g}"
         if cut:
-            return [
-                f"{they} read by {self.name} up to {places * clip:g} s only; {how} looks into all of them"
-            ]
+            return [f"{they} longer than the {places * clip:g} s that {self.name} reads; {how} reads all"]
         longest = int(rows.max()) * clip / places
         return [
-            f"{they} long for {self.name}, which reads them as {places} clips, of up to {longest:.0f} s "
-            f"each; {how} looks into them in clips of {clip:g} s"
+            f"{they} long for {self.name}, which reads each as {places} clips of up to {longest:.0f} s; "
+            f"{how} searches them in clips of {clip:g} s"
         ]
 
     def _current(self) -> IndexedCorpus | None:
-        """The corpus where no video has come, changed or gone since it was encoded; else None."""
+        """The corpus, if no video was added, changed or removed since it was encoded; else None."""
         version = self._store.version
         if self._corpus is None or self._checked != version:
             keys = open_keys(self._store, self._system)
@@ -273,10 +270,10 @@ class IndexedSystem:
 def open_indexed(
     store: Store, registry: EncoderRegistry, model: OpenedModel, segment_clips: int = 0
 ) -> IndexedSystem:
-    """A system with the encoder of its queries: the one it names, else one of the corpus that fits.
+    """A system with its query encoder: the one that it names, else one of the corpus that fits.
 
-    Raises UsageError, EncoderUnavailable; EncoderMismatch, naming both, where the encoder of that name has
-    other weights or another width than the one that the system was trained with.
+    Raises UsageError and EncoderUnavailable. Raises EncoderMismatch, naming both encoders, if the encoder of
+    that name has other weights or another width than the one of the training.
     """
     inputs, name, notes = model.trained.inputs, model.name, []
     if inputs.tokenizer:  # words become vectors inside the system
@@ -294,39 +291,39 @@ _NAME_IT = "name the one it was trained with (`import-checkpoint … --encoder q
 
 
 def _named(registry: EncoderRegistry, inputs: Inputs, name: str) -> TextEncoder:
-    """The encoder that a system names, or where it is not here one of the corpus with the same weights."""
+    """The encoder that a system names; if it is not installed, one of the corpus with the same weights."""
     query = inputs.query
     try:
         encoder = registry.by_name(query.encoder)
     except EncoderUnavailable:
-        own = registry.of_tokens(inputs.streams) if query.fingerprint else ()
-        for encoder in own:
+        of_corpus = registry.of_tokens(inputs.streams) if query.fingerprint else ()
+        for encoder in of_corpus:
             if not _fit_of(query, encoder)[0]:
                 return encoder
         raise
-    # Without a hash the name decides, and this is what it means here.
+    # Without a hash of weights the name decides, so an alias must become the encoder's name.
     problem, _ = _fit_of(replace(query, encoder=encoder.name), encoder)
     if problem:
         remedy = "install that encoder" if query.fingerprint else _NAME_IT
         raise EncoderMismatch(
-            f"{name} reads queries of another encoder: {problem}; {remedy}, or train on "
+            f"{name} was trained with another query encoder: {problem}; {remedy}, or train on "
             "`whenabouts features tokens` made with this one"
         )
     return encoder
 
 
 def _of_corpus(registry: EncoderRegistry, inputs: Inputs, name: str) -> TextEncoder:
-    """For a system that names no encoder: the first of the corpus that fits, else the default if it does."""
-    seen: list[TextEncoder] = []
-    default = map(registry.by_name, [None])  # opened only where it is needed
+    """For a system that names no encoder: the first that fits among those of the corpus and the default."""
+    tried: list[TextEncoder] = []
+    default = map(registry.by_name, [None])  # lazy: opened only if needed
     for encoder in chain(registry.of_tokens(inputs.streams), default):
         if not _fit_of(inputs.query, encoder)[0]:
             return encoder
-        seen.append(encoder)
-    here = ", ".join(f"{encoder.name} ({_token_width(encoder)})" for encoder in seen)
+        tried.append(encoder)
+    widths = ", ".join(f"{encoder.name} ({_token_width(encoder)})" for encoder in tried)
     raise EncoderMismatch(
         f"{name} reads {inputs.query.width} values a token and does not say which encoder makes them; "
-        f"here are {here}; {_NAME_IT}"
+        f"available are {widths}; {_NAME_IT}"
     )
 
 
@@ -335,27 +332,27 @@ def _token_width(encoder: TextEncoder) -> int:
 
 
 def _fit_of(query: StreamInput, encoder: TextEncoder) -> tuple[str, str]:
-    """What `check_features` says of an encoder's tokens."""
+    """`check_features` for an encoder's tokens."""
     return check_features(query, encoder.name, token_fingerprint(encoder), _token_width(encoder))
 
 
 def _remedy(lacking: Sequence[str]) -> str:
-    """What can be done about streams that a corpus lacks."""
+    """A remedy for streams that a corpus lacks."""
     streams = all_streams()
     if not streams.keys() >= set(lacking):
         return (
-            "streams must be called as in the corpus: train on what `whenabouts features export` writes of "
-            f"it, by the names {' and '.join(streams)}"
+            "the system's streams must have the corpus's names: train on the features that `whenabouts "
+            f"features export` writes, named {' and '.join(streams)}"
         )
-    return f"{', '.join(streams[name].remedy for name in lacking)}, or take a system that was trained without"
+    return f"{', '.join(streams[name].remedy for name in lacking)}, or use a system trained without them"
 
 
 def check_fit(store: Store, trained: Trained, name: str) -> list[str]:
-    """Notes on what could not be checked of whether a system fits a corpus.
+    """Check that a system fits a corpus; return notes on what could not be checked.
 
-    Raises UsageError for a stream that the corpus lacks or that has clips of another length, and for a system
-    that reads what is said in a corpus without words; EncoderMismatch,
-    naming both sides stream by stream, where vectors were made by other encoders than it was trained on.
+    Raises UsageError for a stream that the corpus lacks or that has clips of another length, and for a
+    system that reads speech if the corpus has no words. Raises EncoderMismatch, naming both sides stream by
+    stream, if the corpus's vectors come from other encoders than those of the training.
     """
     inputs = trained.inputs
     lacking = [stream for stream in inputs.streams if stream not in store.streams]
@@ -364,13 +361,13 @@ def check_fit(store: Store, trained: Trained, name: str) -> list[str]:
             f"{name} reads the streams {', '.join(inputs.streams)}; {store.place} has "
             f"{', '.join(sorted(store.streams)) or 'none'} and lacks {', '.join(lacking)}; {_remedy(lacking)}"
         )
-    transcript_of(store, inputs)  # raises where there are no words
+    transcript_of(store, inputs)  # raises if there are no words
     wrong, notes = [], []
     for stream, trained_on in inputs.streams.items():
         info = check_stream(store, stream, inputs.clip_seconds)
         problem, note = check_features(trained_on, info.encoder, info.fingerprint, info.dimension)
         if problem and not trained_on.fingerprint and trained_on.width == info.dimension:
-            problem += f" (if they are one, import the checkpoint with --encoder {stream}={info.encoder})"
+            problem += f" (if both are the same, import with --encoder {stream}={info.encoder})"
         wrong += [f"stream {stream}: {problem}"] if problem else []
         note = note or _first_frames(trained, info)
         notes += [f"{name}: stream {stream}: {note}"] if note else []
@@ -383,26 +380,27 @@ def check_fit(store: Store, trained: Trained, name: str) -> list[str]:
 
 
 def _first_frames(trained: Trained, info: StreamInfo) -> str:
-    """A note where a released system reads clips by their first frames; "" elsewhere."""
+    """A note if a released system gets the first frames of clips, as old corpora have them; else ""."""
     is_old = "clip_seconds" in info.settings and not {"frame_at", "clip_frames"} & info.settings.keys()
     if not is_old or IMPORTED_FROM not in trained.about:
         return ""
     return (
-        "its clips are their first frames, where released features are the middle ones; borders come half "
-        "a clip late: index the videos into a new corpus"
+        "its clips have the vectors of their first frames, but released features those of middle frames, so "
+        "borders come half a clip late; index the videos into a new corpus"
     )
 
 
 def check_features(trained_on: StreamInput, encoder: str, fingerprint: str, width: int) -> tuple[str, str]:
-    """What is wrong with features for a system ("": nothing), and what could not be checked of them.
+    """(problem, note) on features for a system: what is wrong with them, and what could not be checked.
 
-    The hash of the weights decides where both sides have one, else the encoder's name.
+    Both are "" if the features fit. The hashes of the weights decide if both sides have one, else the names
+    of the encoders.
     """
     theirs, ours = _weights_of(trained_on.fingerprint), _weights_of(fingerprint)
-    there = f"{trained_on.encoder or 'an encoder without a name'} ({trained_on.width} wide"
-    there += f", weights {theirs[:12]}…)" if theirs else ")"
-    here = f"{encoder} ({width} wide" + (f", weights {ours[:12]}…)" if ours else ")")
-    both = f"trained on {there}, here it is {here}"
+    trained_with = f"{trained_on.encoder or 'an encoder without a name'} ({trained_on.width} wide"
+    trained_with += f", weights {theirs[:12]}…)" if theirs else ")"
+    corpus_encoder = f"{encoder} ({width} wide" + (f", weights {ours[:12]}…)" if ours else ")")
+    both = f"trained on {trained_with}, here it is {corpus_encoder}"
     if trained_on.width != width:
         return both, ""
     if trained_on.fingerprint and trained_on.fingerprint == fingerprint:
@@ -415,7 +413,7 @@ def check_features(trained_on: StreamInput, encoder: str, fingerprint: str, widt
 
 
 def _weights_of(fingerprint: str) -> str:
-    """The hash of the weights in a fingerprint: an encoder's own line, or facts as JSON; "" without one."""
+    """The hash of the weights in a fingerprint, which is an encoder's line or JSON; "" if it has none."""
     try:
         facts = json.loads(fingerprint)
     except ValueError:

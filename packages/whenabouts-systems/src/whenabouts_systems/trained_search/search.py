@@ -1,16 +1,23 @@
-"""Searching a corpus with a trained system: nearest keys -> candidates -> their exact scores -> moments.
+"""Search a corpus with a trained system: nearest keys -> candidates -> exact scores -> moments.
 
-What the system keeps of each video lies in the index (`search_keys.py`, `index/keys.py`). It is made on first
-use and brought up to date whenever the list of videos has changed (`indexed_corpus.py`). A system without
-keys gets its candidates, and the scores of videos, from the search that needs no training. Two systems may
-share the work (`models/staged.py`): the retriever's keys and scores choose the videos, the localizer finds
-the moments in them. What each keeps of the videos is stored for itself.
+`whenabouts/corpus.py` loads this module through the entry point `trained` of `whenabouts.moment_finders`, and
+calls `recognises` and `on`.
 
-Long videos may be searched by segments: a system with places for 100 clips reads an hour as 100 clips of 36
-seconds. Then the index keeps a retriever's keys of segments of a few seconds. Those with the nearest keys are
-scored exactly, the best of these are joined to proposals, and the localizer looks into each with some seconds
-on both sides: the answers are those of `whenabouts run --segments --nms 0` on the exported features. What is
-looked into depends on the query and is encoded for it.
+The index holds the system's encodings and keys of each video (`search_keys.py`, `index/keys.py`). They are
+made on first use and updated whenever the list of videos changes (`opened.py`). For a system without keys,
+the untrained search chooses and scores the videos. Two systems may share the work (`models/staged.py`): the
+retriever chooses videos by its keys and scores, the localizer finds moments in them. The index holds the
+encodings of both.
+
+Long videos may be searched by segments, because a system with positions for 100 clips reads an hour as 100
+clips of 36 seconds. The index then holds the retriever's keys of segments of a few seconds:
+
+1. the segments with the nearest keys are scored exactly;
+2. the best of them are joined to proposals;
+3. the localizer searches each proposal with some padding; these windows depend on the query, so they are
+   encoded for each query.
+
+The answers equal those of `whenabouts run --segments --nms 0` on the exported features.
 """
 
 from __future__ import annotations
@@ -75,32 +82,30 @@ if TYPE_CHECKING:
     from whenabouts.encoder_registry import EncoderRegistry
 
 CANDIDATE_VIDEOS = 300
-"""Videos whose moments are looked at, by what the index says of their keys. Of 20,000 the 200 to 400 with the
-truly best keys held all of the ten best moments of XML."""
+"""How many videos with the nearest keys have their moments scored. In 20,000 videos, the 200 to 400 with the
+truly best keys held all of XML's ten best moments."""
 EXACT_VIDEOS = 40
-"""Of these the best, by their best moment, are scored exactly; so are all videos of a corpus this small."""
+"""How many of these, with the best moments, are scored exactly. A corpus this small is scored exactly."""
 RETRIEVED_VIDEOS = 100
-"""Videos whose retrieval score is computed exactly, by what the index says of their keys, before a localizer
-looks into the best of them."""
+"""How many videos with the nearest keys get an exact retrieval score before a localizer searches the best."""
 SCORED_SEGMENTS = 400
-"""Segments whose score is computed exactly, by what the index says of their keys; so are all where they are
-no more than these."""
+"""How many segments with the nearest keys get an exact score; all, if there are no more."""
 SHARED_TIME = 0.0
-"""How much (IoU) an answer may share with a better one of its video: nothing, as in the search by words that
-needs no training. What a checkpoint's paper suppresses is for `run` and for measuring."""
-_EXACT_A_MOMENT = 2
-# Bytes of candidates that are unpacked at once: memory that is used again need not be fetched anew, page by
-# page (a search with HERO took 163 ms of a processor with all at once, 118 with these).
+"""The IoU above which a better moment of the same video suppresses an answer: any overlap, as in the
+untrained search. The threshold of a checkpoint's paper is for `run` and for evaluation."""
+_EXACT_PER_MOMENT = 2
+# Bytes of candidates to unpack at a time: reused memory costs no page faults (a search with HERO took 163 ms
+# of processor time with all candidates at once, and 118 ms with this limit).
 _PART_BYTES = 16 << 20
-# Share of the videos that may be new or gone before what chance scores is measured again.
+# The background scores are measured again once this share of the videos has changed.
 _CHANGED = 0.1
 
 
 @dataclass(frozen=True, eq=False)
 class Retrieved:
-    """The videos that a retriever chose for a query: its `scores` by id, best first.
+    """The videos that a retriever chose for a query: `scores` by id, best first.
 
-    `corpus` holds these and perhaps more (None: none was chosen); `query` is as the retriever has it.
+    `corpus` holds these videos and perhaps more (None: it chose none); `query` is the retriever's encoding.
     """
 
     scores: Mapping[str, float]
@@ -111,9 +116,9 @@ class Retrieved:
 class TrainedSearch:
     """Finds moments in one corpus with one or two trained systems; a `search.Finder`.
 
-    `retriever` chooses the videos in place of the localizer, where there is one. With `segments` it chooses
-    these (and may be the localizer itself); where the localizer then finds no moments, the proposals
-    themselves are answered. `untrained` chooses and scores videos for a system without keys.
+    `retriever`, if given, chooses the videos; otherwise the localizer does. With `segments` the retriever
+    chooses segments (it may be the localizer itself); if the localizer finds no moments, the proposals are
+    the answers. `untrained` chooses and scores videos for a system without keys.
     """
 
     def __init__(
@@ -131,19 +136,21 @@ class TrainedSearch:
         self._decoding = replace(localizer.trained.decoding, nms=SHARED_TIME)
         self._background: tuple[int, Background] | None = None
         if segments is not None:
-            own, theirs = localizer.trained.inputs, self._chooser.trained.inputs
-            self._rows = StoredRows(store, theirs)
-            self._own_rows = self._rows if own == theirs else StoredRows(store, own)
+            localizer_inputs, chooser_inputs = localizer.trained.inputs, self._chooser.trained.inputs
+            self._rows = StoredRows(store, chooser_inputs)
+            self._localizer_rows = (
+                self._rows if localizer_inputs == chooser_inputs else StoredRows(store, localizer_inputs)
+            )
 
     @property
     def name(self) -> str:
-        """What people call the system."""
+        """The localizer's name for users."""
         return self.localizer.name
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The streams that it, or what chooses its videos, reads: the words of HERO's sentences, too."""
-        inputs = [own.trained.inputs for own in self._systems]
+        """The streams that the systems read, with the transcript that HERO reads as sentences."""
+        inputs = [system.trained.inputs for system in self._systems]
         words = [transcript_of(self._store, read) for read in inputs]
         return tuple(
             dict.fromkeys(filter(None, [*chain.from_iterable(read.streams for read in inputs), *words]))
@@ -155,11 +162,11 @@ class TrainedSearch:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the index holds what chooses videos or segments, be it of all videos or not."""
+        """Whether the index holds the keys of the retriever, for some or all videos."""
         return self._chooser.is_kept
 
     def prepare(self, *, wait: float = WAIT_SECONDS, progress: Progress | None = None) -> int:
-        """Encode the videos that are new or changed; how many are encoded. Raises CorpusBusy, UsageError."""
+        """Encode new and changed videos; return how many are encoded. Raises CorpusBusy, UsageError."""
         if self.segments is not None:
             return self._chooser.prepare(wait=wait, progress=progress).keys.count()
         for system in reversed(self._systems):
@@ -167,17 +174,17 @@ class TrainedSearch:
         return corpus.keys.count()
 
     def find(self, text: str, k: int, allowed: Sequence[str] | None) -> RankedMoments:
-        """At most `k` moments for a query, best first, in the videos that are allowed (None: all)."""
+        """At most `k` moments for a query, best first, in the `allowed` videos (None: all)."""
         notes = [note for system in self._systems for note in system.notes]
         if self.segments is not None:
             return self._find_by_segments(text, k, allowed, notes)
         corpora = [system.corpus() for system in self._systems]
-        notes += [note for _, own in corpora for note in own]
+        notes += [note for _, corpus_notes in corpora for note in corpus_notes]
         pairs = zip(self._systems, corpora, strict=True)
-        unread = (system.notes_on_unread(own) for system, (own, _) in pairs)
+        unread = (system.notes_on_unread(encoded) for system, (encoded, _) in pairs)
         corpus = corpora[0][0]
         notes += [*next((note for note in unread if note), []), *self.localizer.notes_on_long(corpus)]
-        for stale, _ in corpora[1:]:  # what either has not yet encoded is not answered
+        for stale, _ in corpora[1:]:  # only videos that both systems have encoded are answered
             allowed = stale.names(stale.allowed(allowed))
         mask = corpus.allowed(allowed)
         if not mask.any():
@@ -187,7 +194,7 @@ class TrainedSearch:
         if confidence is None or not moments:
             return RankedMoments(moments, notes)
         if self._is_scored_untrained:
-            why = f"{self.name} was calibrated by itself, and here the untrained search scores videos"
+            why = f"{self.name} was calibrated alone, but here the untrained search scores videos"
             return RankedMoments(moments, [*notes, f"no confidence: {why}"])
         try:
             background = self._chance(corpus, confidence) if confidence.definition == "margin" else None
@@ -199,10 +206,11 @@ class TrainedSearch:
         return RankedMoments(moments, [*notes, measured], confidence.thresholds)
 
     def _chance(self, corpus: IndexedCorpus, confidence: TrainedConfidence) -> Background:
-        """What the calibration's unrelated sentences score best in this corpus.
+        """The best scores of the calibration's unrelated sentences in this corpus.
 
-        Measured on first use and kept with the corpus until a tenth of its videos has changed. It is of the
-        whole corpus, also where a search is limited to some videos: then confidence is too low, not too high.
+        They are measured on first use and stored with the corpus until a tenth of its videos has changed.
+        They come from the whole corpus even if a search is limited to some videos; confidence is then too
+        low rather than too high.
         """
         count, mask = corpus.keys.count(), corpus.allowed(None)
         first = None if self.retriever is None else self.retriever.trained.fingerprint
@@ -224,14 +232,14 @@ class TrainedSearch:
     # By whole videos -----------------------------------------------------------------------------
 
     def _moments(self, corpus: IndexedCorpus, text: str, k: int, allowed: Mask) -> list[ScoredMoment]:
-        """Candidate videos -> the best moments in them, with their evidence."""
+        """The best moments in the candidate videos, with their evidence."""
         trained = self.localizer.trained
         query = self.localizer.encode(text)
         retrieved = None
         if self.retriever is None:
             rows = self._likeliest(corpus, text, query, k, allowed)
         else:
-            count = min(trained.decoding.top_videos, max(EXACT_VIDEOS, _EXACT_A_MOMENT * k))
+            count = min(trained.decoding.top_videos, max(EXACT_VIDEOS, _EXACT_PER_MOMENT * k))
             retrieved = self.retrieved(text, count, corpus.names(allowed))
             rows = corpus.rows_of(retrieved.scores)
         if not len(rows) or not corpus.kept(rows):
@@ -246,22 +254,22 @@ class TrainedSearch:
             of_videos = self._untrained_scores(text, videos)
         moments = self._ranked(videos, query, best_units(of_videos, len(videos)), k)
         if retrieved is None or retrieved.corpus is None:
-            keyed, by = videos, query
+            keyed, keyed_query = videos, query
             places = Places(moments.video, moments.first, moments.last, np.zeros(len(moments)))
         else:
-            keyed, by = retrieved.corpus, retrieved.query
+            keyed, keyed_query = retrieved.corpus, retrieved.query
             places = _places(moments, videos, keyed)
-        return self._with_evidence(by, keyed, moments, videos.ids, places)
+        return self._with_evidence(keyed_query, keyed, moments, videos.ids, places)
 
     @property
     def _is_scored_untrained(self) -> bool:
-        """Whether nothing else says which videos are right, and a moment's score asks for it."""
+        """Whether the untrained search scores videos: the model weighs video scores, but none scores them."""
         model = self.localizer.trained.model
         chooses = self.retriever is not None or can_retrieve(model)
         return not chooses and bool(model.video_weight) and self._untrained is not None
 
     def _untrained_scores(self, text: str, videos: MemoryCorpus) -> torch.Tensor:
-        """(1, V) what the untrained search gives videos; 0 where that does not count."""
+        """(1, V) video scores of the untrained search; 0 if they do not count."""
         trained = self.localizer.trained
         scores = np.zeros(len(videos))
         if self._is_scored_untrained:
@@ -270,7 +278,7 @@ class TrainedSearch:
         return torch.tensor(scores[None], dtype=torch.float32, device=device_of(trained.model))
 
     def _ranked(self, videos: MemoryCorpus, query: QueryEncoding, candidates: Candidates, k: int) -> Moments:
-        """The k best moments that differ; the best videos from end to end, where no moments are found."""
+        """The k best distinct moments; the best videos as wholes, if the system finds no moments."""
         trained = self.localizer.trained
         if can_localize(trained.model):
             return rank(trained, videos, query, candidates, self._decoding, limit=k, exact=True, cut=True)
@@ -280,9 +288,9 @@ class TrainedSearch:
         return replace(Moments.whole(np.zeros_like(rows), rows, score, videos.durations[rows]), last=last)
 
     def retrieved(self, text: str, count: int, allowed: Sequence[str] | None) -> Retrieved:
-        """The `count` videos that score best for a query, by the chooser's own scores of videos.
+        """The `count` videos with the best exact scores of the chooser, among those with the nearest keys.
 
-        All are scored where they are few, else those whose keys are nearest.
+        In a small corpus all videos are scored.
         """
         chooser = self._chooser
         corpus, _ = chooser.corpus()
@@ -305,10 +313,10 @@ class TrainedSearch:
         counts: tuple[int, int],
         allowed: Mask,
     ) -> tuple[Indices, Floats | None]:
-        """Videos by their nearest keys, with what these score; of `counts` the second so many.
+        """The videos with the nearest keys, and the keys' scores.
 
-        Without scores where there are no keys to search, and all where they are at most the first of
-        `counts`.
+        `counts` is (few, many): all allowed videos are returned if they are at most `few`, else some `many`.
+        The scores are None if no keys were searched.
         """
         few, many = counts
         rows = np.flatnonzero(allowed)
@@ -325,8 +333,8 @@ class TrainedSearch:
     def _likeliest(
         self, corpus: IndexedCorpus, text: str, query: QueryEncoding, k: int, allowed: Mask
     ) -> Indices:
-        """The videos with the best moments, by what the index says that their keys score."""
-        few = max(EXACT_VIDEOS, _EXACT_A_MOMENT * k)
+        """The videos with the best moments, given the key scores of the index as video scores."""
+        few = max(EXACT_VIDEOS, _EXACT_PER_MOMENT * k)
         counts = few, max(CANDIDATE_VIDEOS, few)
         rows, scores = self._nearest(self.localizer, corpus, text, query, counts, allowed)
         model = self.localizer.trained.model
@@ -346,7 +354,7 @@ class TrainedSearch:
         return rows[np.argsort(-score, kind="stable")[:few]]
 
     def _best_spans(self, corpus: IndexedCorpus, query: QueryEncoding, kept: Sequence[KeptVideo]) -> Floats:
-        """(V,) what the best moment of each of some videos scores, without the score of its video."""
+        """(V,) the score of each video's best moment, without the video's score."""
         trained = self.localizer.trained
         videos, device = _without_keys(corpus, kept), device_of(trained.model)
         videos = videos if device.type == "cpu" else videos.to(device)
@@ -373,28 +381,28 @@ class TrainedSearch:
     def _segments(
         self, corpus: IndexedCorpus, query: QueryEncoding, allowed: Mask
     ) -> tuple[list[KeptVideo], Units, Indices]:
-        """Some videos, all of their segments, and the numbers (N,), in order, of those that are scored.
+        """Videos, all of their segments, and the ascending numbers (N,) of the segments to score.
 
-        All of the videos allowed where they are few, else those whose keys are nearest.
+        The segments to score are those with the nearest keys, or all if there are few.
         """
         assert self.segments is not None
         rows = np.flatnonzero(allowed)
         kept = corpus.kept(rows) if len(rows) <= SCORED_SEGMENTS else None
         if kept is not None and self._count(kept) <= SCORED_SEGMENTS:
-            every = Units.cut(StoredFootage(self._rows, kept), self.segments.seconds)
-            return kept, every, np.arange(len(every))
+            segments = Units.cut(StoredFootage(self._rows, kept), self.segments.seconds)
+            return kept, segments, np.arange(len(segments))
         units, _ = corpus.nearest(_search_vectors(query), SCORED_SEGMENTS, allowed)
         rows, number = corpus.place_of(units)
         kept = corpus.kept(np.unique(rows))
-        every = Units.cut(StoredFootage(self._rows, kept), self.segments.seconds)
+        segments = Units.cut(StoredFootage(self._rows, kept), self.segments.seconds)
         place = {video.video_id: at for at, video in enumerate(kept)}
         video = np.array([place.get(corpus.ids[row], len(kept)) for row in rows.tolist()], np.int64)
-        borders = np.searchsorted(every.video, np.arange(len(kept) + 2))
+        borders = np.searchsorted(segments.video, np.arange(len(kept) + 2))
         numbers = borders[video] + number
-        return kept, every, np.unique(numbers[numbers < borders[video + 1]])
+        return kept, segments, np.unique(numbers[numbers < borders[video + 1]])
 
     def _count(self, kept: Sequence[KeptVideo]) -> int:
-        """How many segments some videos have."""
+        """The number of segments of some videos."""
         return sum(-(-video.rows // self._chooser.segment_clips) for video in kept)
 
     def _moments_by_segments(
@@ -406,7 +414,7 @@ class TrainedSearch:
         segments: Units,
         numbers: Indices,
     ) -> list[ScoredMoment]:
-        """Segments scored exactly -> the best joined to proposals -> the best moments in these."""
+        """Score segments exactly, join the best to proposals, and find the best moments in these."""
         assert self.segments is not None
         trained, names = self.localizer.trained, [video.video_id for video in kept]
         footage = StoredFootage(self._rows, kept)
@@ -417,18 +425,24 @@ class TrainedSearch:
         rows = torch.from_numpy(numbers).to(best.rows.device)[best.rows]
         proposals = joined_segments(Candidates(rows, best.scores), segments, self.segments)
         if can_localize(trained.model):
-            own_footage = StoredFootage(self._own_rows, kept)
-            own_footage.read_ahead(proposals.video)
-            own = query if self.localizer is self._chooser else self.localizer.encode(text)
-            decoding, padding = self._decoding, self.segments.padding_seconds
+            localizer_footage = StoredFootage(self._localizer_rows, kept)
+            localizer_footage.read_ahead(proposals.video)
+            localizer_query = query if self.localizer is self._chooser else self.localizer.encode(text)
             moments = rank_proposals(
-                trained, own_footage, own, proposals, decoding, padding, nms=SHARED_TIME, limit=k
+                trained,
+                localizer_footage,
+                localizer_query,
+                proposals,
+                self._decoding,
+                self.segments.padding_seconds,
+                nms=SHARED_TIME,
+                limit=k,
             )
         else:
             score = proposals.score.astype(np.float64)
             whole = Moments.whole(proposals.query, proposals.video, score, proposals.end)
             moments = best_first(replace(whole, start=proposals.start), names, SHARED_TIME, k)
-        # Each moment is read by itself for its evidence: the clip of it whose key is nearest.
+        # The evidence of a moment is its clip with the nearest key, so each moment is encoded alone.
         windows = Units.around(footage, moments.video, moments.start, moments.end)
         if not len(windows):
             return []
@@ -450,19 +464,19 @@ class TrainedSearch:
 
 
 def _search_vectors(query: QueryEncoding) -> dict[str, np.ndarray]:
-    """The search vectors of one query, by stream."""
+    """Stream -> the search vector (D,) of one query."""
     return {stream: vectors[0].float().cpu().numpy() for stream, vectors in query.search.items()}
 
 
 def _places(moments: Moments, corpus: MemoryCorpus, keyed: MemoryCorpus) -> Places:
-    """Where moments in the videos of one corpus lie in those of another."""
+    """The places in `keyed` of moments in `corpus`, which has the same videos in other rows."""
     rows = keyed.rows_of([corpus.ids[row] for row in moments.video.tolist()])
     first, last = clip_spans(moments.start, moments.end, keyed.clip_seconds[rows])
     return Places(rows, first, last, np.zeros(len(rows)))
 
 
 class _OnDemand(Mapping[str, torch.Tensor]):
-    """Tensors by name that are read when they are first used."""
+    """A mapping of tensors by name, read on first use."""
 
     def __init__(self, read: Callable[[], Mapping[str, torch.Tensor]]) -> None:
         self._read = cache(read)
@@ -478,7 +492,7 @@ class _OnDemand(Mapping[str, torch.Tensor]):
 
 
 def _without_keys(corpus: IndexedCorpus, kept: Sequence[KeptVideo]) -> VideoEncoding:
-    """Encodings whose keys, half of what is kept of a video, are read only if the system looks at them."""
+    """Encodings whose keys, half of the stored bytes, are read only if the system uses them."""
     whole = cache(lambda: unpacked(corpus.keys.encodings([video.video_id for video in kept])))
     return replace(
         unpacked(kept), keys=_OnDemand(lambda: whole().keys), key_masks=_OnDemand(lambda: whole().key_masks)
@@ -488,10 +502,10 @@ def _without_keys(corpus: IndexedCorpus, kept: Sequence[KeptVideo]) -> VideoEnco
 def open_search(
     store: Store, registry: EncoderRegistry, model: OpenedModel, segments: float | None = None
 ) -> TrainedSearch:
-    """A trained system, and its retriever, on a corpus; by segments of so many seconds, or by whole videos.
+    """A trained system, with its retriever, on a corpus.
 
-    Raises EncoderMismatch, EncoderUnavailable; UsageError for what chooses no segments, and for segments of a
-    length that does not fit it.
+    `segments` searches by segments of this many seconds, None by whole videos. Raises EncoderMismatch and
+    EncoderUnavailable; UsageError if the retriever cannot choose segments, or their length does not fit it.
     """
 
     def untrained() -> Searcher:
@@ -503,7 +517,7 @@ def open_search(
         return TrainedSearch(store, open_indexed(store, registry, model), retriever, None, untrained)
     if not can_retrieve(first.trained.model):
         raise UsageError(
-            f"{first.name} ({first.trained.system}) chooses no videos, and so no segments; name a retriever"
+            f"{first.name} ({first.trained.system}) cannot choose videos or segments; name a retriever"
         )
     clips = segment_clips(first.trained.inputs, segments, first.name)
     settings = SegmentSettings(clips * first.trained.inputs.clip_seconds)
@@ -517,23 +531,24 @@ System = str | os.PathLike[str] | Trained
 
 
 ORDER = 100
+"""Asked last of all finders, because it accepts every name."""
 
 
 def recognises(model: System) -> bool:
-    """True: every name is taken for a trained system's."""
+    """True: every name may name a trained system."""
     return True
 
 
 def on(store: Store, encoders: EncoderRegistry, shared: dict[str, OpenedModel]) -> CorpusSystems:
-    """The trained systems of one corpus; `shared` are those that are loaded."""
+    """The trained systems on one corpus; `shared` holds the loaded systems."""
     return CorpusSystems(store, encoders, shared)
 
 
 def trained_on(corpus: Corpus, model: System, retriever: System | None = None) -> TrainedSearch:
-    """A trained system on a corpus. Raises UsageError where another plugin answers to that name."""
+    """A trained system on a corpus. Raises UsageError if the name belongs to another plugin."""
     finder = corpus.finder(model, retriever)
     if not isinstance(finder, TrainedSearch):
-        raise UsageError(f"{finder.name} is no trained system; name the folder of one")
+        raise UsageError(f"{finder.name} is not a trained system; give the folder of one")
     return finder
 
 
@@ -543,7 +558,7 @@ class CorpusSystems:
     def __init__(
         self, store: Store, encoders: EncoderRegistry, loaded: dict[str, OpenedModel] | None = None
     ) -> None:
-        """`loaded` systems are shared with other handles."""
+        """`loaded` systems are shared with other handles of corpora."""
         self._store, self._encoders = store, encoders
         self._loaded = {} if loaded is None else loaded
         self._searches: dict[str, tuple[Any, TrainedSearch]] = {}
@@ -551,9 +566,9 @@ class CorpusSystems:
     def search(
         self, model: System, retriever: System | None = None, segments: float | None = None
     ) -> TrainedSearch:
-        """A trained system on whole videos, or on segments of so many seconds.
+        """A trained system on whole videos, or on segments of `segments` seconds.
 
-        `retriever` chooses the videos for it, in place of the one that a staged run names.
+        `retriever` chooses the videos for it and replaces the retriever of a staged run.
         """
         opened, name = self._open(model, retriever)
         state, name = (opened, self._store.streams), f"{name}\0{segments and float(segments)}"
@@ -562,7 +577,7 @@ class CorpusSystems:
         return self._searches[name][1]
 
     def _open(self, model: System, retriever: System | None) -> tuple[OpenedModel, str]:
-        """A trained system with its retriever, and what distinguishes the pair from others."""
+        """A trained system with its retriever, and a key of the pair for caching."""
         given, name = _named(model)
         chooser, chooser_name = (None, "") if retriever is None else _named(retriever)
         name = f"{name}\0{chooser_name}"
@@ -573,7 +588,7 @@ class CorpusSystems:
 
 
 def _named(model: System) -> tuple[str | Trained, str]:
-    """A trained system as it is opened, and what distinguishes it from others."""
+    """A trained system for `open_model`, and its key for caching."""
     if isinstance(model, Trained):
         return model, f"python:{id(model)}"
     return os.fspath(model), os.fspath(model)

@@ -1,8 +1,8 @@
-"""A corpus's videos through a trained system: clips on its grid -> encoding -> keys in the index.
+"""Encode a corpus with a trained system: clips on the system's grid -> encodings -> keys in the index.
 
-A video is encoded alone or with others of exactly its length, so that nothing of it is padding. Encodings
-are kept as safetensors of half-precision numbers (full precision where a number is too large for that). Of
-videos in segments (`units.py`) keys alone are kept.
+Only equally long videos are encoded together, so that there is no padding. Encodings are stored as
+safetensors in half precision, or in full precision if a number is too large. For videos cut into segments
+(`ranking/units.py`) only keys are stored.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ if TYPE_CHECKING:
 
 
 MOST_SEGMENTS = 10_000_000
-"""A corpus is not cut into more: 11,000 hours in segments of 4 seconds."""
-# Videos that are read, encoded and written together: a kill loses no more than these.
+"""The most segments of a corpus: 11,000 hours in segments of 4 seconds."""
+# Videos that are read, encoded and written together; a kill loses at most these.
 _VIDEOS_AT_A_TIME = 512
-# Videos that are looked at to see what keys are like.
-_LOOKED_AT = 16
+# Videos that are encoded at a time to learn the width and norm of a system's keys.
+_PROBED_VIDEOS = 16
 _CLIPS_AT_ONCE = 6_400
 _LARGEST_HALF = 60_000.0
-# A key whose length is farther from 1 is not found by its direction alone.
+# Keys whose norms are within this of 1 count as unit vectors, which the index compares by direction.
 _UNIT_WITHIN = 0.01
 
 
 def stale_videos(store: Store, keys: Keys) -> tuple[list[VideoRecord], list[str]]:
-    """Videos whose encoding is missing or old, and ids of encodings whose video is gone."""
+    """Videos whose encoding is missing or outdated, and ids of encodings whose video was removed."""
     marks = keys.marks()
     records = {record.video_id: record for record in store.videos() if record.streams}
     stale = [record for name, record in records.items() if marks.get(name) != mark_of(record)]
@@ -90,12 +90,12 @@ def bring_up_to_date(
     wait: float = 0.0,
     progress: Progress | None = None,
 ) -> Keys:
-    """Encode what is new or changed, drop what is gone; the keys afterwards.
+    """Encode new and changed videos, drop removed ones, and return the keys.
 
-    `segment_clips`: of segments of so many clips, 0 of whole videos. What the corpus kept of an earlier
-    system from the same place, or in an earlier layout, is dropped. Raises CorpusBusy after `wait` seconds
-    while another writer is at work, UsageError for a corpus without videos, and for segments that are too
-    many or would have no keys.
+    `segment_clips` is the number of clips of a segment, 0 for whole videos. Keys of an earlier system from
+    the same place, or in an earlier layout, are dropped. Raises CorpusBusy if another writer holds the corpus
+    for `wait` seconds. Raises UsageError for a corpus without videos, for too many segments, and if segments
+    would have no keys.
     """
     with store.writing(wait=wait):
         for info in known_systems(store):
@@ -120,7 +120,7 @@ def bring_up_to_date(
 
 
 def check_count(records: Sequence[VideoRecord], seconds: float, place: str) -> None:
-    """Refuse to cut a corpus into more segments (of so many seconds) than an index should hold."""
+    """Raise UsageError if segments of `seconds` seconds would be more than an index should hold."""
     lengths = np.array([record.duration or 0.0 for record in records])
     count, hours = int(clip_counts(lengths, seconds).sum()), lengths.sum() / 3600
     if count > MOST_SEGMENTS:
@@ -132,27 +132,27 @@ def check_count(records: Sequence[VideoRecord], seconds: float, place: str) -> N
 
 
 def _new_keys(store: Store, trained: Trained, name: str, place: str, segment_clips: int) -> Keys:
-    """Room for a system's keys; what they look like is seen from the first video that has some."""
+    """Create the tables of a system's keys; the first video with features shows their width and norm."""
     records = [record for record in store.videos() if record.streams]
-    seen: EncodedVideo | None = None
-    for videos in _encoded(store, trained, records, segment_clips, _LOOKED_AT):
-        seen = next((video for video in videos if video.rows), videos[0])
-        if seen.rows:
+    probe: EncodedVideo | None = None
+    for videos in _encoded(store, trained, records, segment_clips, _PROBED_VIDEOS):
+        probe = next((video for video in videos if video.rows), videos[0])
+        if probe.rows:
             break
-    if seen is None:
+    if probe is None:
         raise UsageError(f"{store.place} has no videos that {name} could read; index some first")
-    if segment_clips and not seen.keys:
+    if segment_clips and not probe.keys:
         raise UsageError(
-            f"{name} ({trained.system}) keeps no keys by which segments could be found; name a retriever "
-            "that does, or leave out the segments"
+            f"{name} ({trained.system}) has no keys to find segments by; name a retriever that has, or leave "
+            "out the segments"
         )
-    lengths = [np.linalg.norm(rows, axis=1) for rows in seen.keys.values() if len(rows)]
+    lengths = [np.linalg.norm(rows, axis=1) for rows in probe.keys.values() if len(rows)]
     unit = all(np.abs(length - 1).max() < _UNIT_WITHIN for length in lengths)
     info = SystemKeys(
         system_of(trained.fingerprint, segment_clips),
         name,
         place,
-        {stream: rows.shape[1] for stream, rows in seen.keys.items()},
+        {stream: rows.shape[1] for stream, rows in probe.keys.items()},
         "l2" if unit else "dot",
         weights=trained.fingerprint if segment_clips else "",
         segment_clips=segment_clips,
@@ -167,33 +167,33 @@ def _encoded(
     segment_clips: int,
     videos: int | None = None,
 ) -> Iterator[list[EncodedVideo]]:
-    """Videos through the system, at most so many at a time; those without any time are left out."""
+    """Encode videos, at most `videos` at a time; videos without duration are skipped."""
     inputs = trained.inputs
     rows = rows_about(records, inputs.clip_seconds)
-    if segment_clips:  # a segment may have more clips for the system than it has rows
+    if segment_clips:  # the system may resample a segment to more clips than it has rows
         rows = [count * max(1.0, inputs.clips_of(segment_clips) / segment_clips) for count in rows]
     for part in in_parts(records, rows, ROWS_AT_A_TIME, videos or _VIDEOS_AT_A_TIME):
         grids = videos_on_grid(
             store, list(inputs.streams), inputs.clip_seconds, part, transcript_of(store, inputs)
         )
-        made = (
+        encoded = (
             encoded_segments(trained, list(grids), segment_clips) if segment_clips else _whole(trained, grids)
         )
-        if made:
-            yield made
+        if encoded:
+            yield encoded
 
 
 def _whole(trained: Trained, grids: Iterable[GridVideo]) -> list[EncodedVideo]:
-    """Whole videos through the system, those of one length together."""
+    """Encode whole videos, equally long ones together."""
     groups: defaultdict[int, list[GridVideo]] = defaultdict(list)
     for video in grids:
         groups[trained.inputs.clips_of(_rows_of(video))].append(video)
-    made: list[EncodedVideo] = []
+    encoded: list[EncodedVideo] = []
     for clips, videos in sorted(groups.items()):
-        most = max(1, _CLIPS_AT_ONCE // clips)
-        for low in range(0, len(videos), most):
-            made += _encode(trained, videos[low : low + most])
-    return made
+        size = max(1, _CLIPS_AT_ONCE // clips)
+        for low in range(0, len(videos), size):
+            encoded += _encode(trained, videos[low : low + size])
+    return encoded
 
 
 def _rows_of(video: GridVideo) -> int:
@@ -201,7 +201,7 @@ def _rows_of(video: GridVideo) -> int:
 
 
 def _encode(trained: Trained, videos: Sequence[GridVideo]) -> Iterator[EncodedVideo]:
-    """Videos of one length through the system; one in which it reads nothing has no keys and 0 rows."""
+    """Encode equally long videos; a video without features for the system has no keys and 0 rows."""
     names = [video.record.video_id for video in videos]
     clips = trained.inputs.clips(
         [video.streams for video in videos],
@@ -241,9 +241,9 @@ def _encode(trained: Trained, videos: Sequence[GridVideo]) -> Iterator[EncodedVi
 def _times(
     trained: Trained, counts: tuple[int, int], places: NDArray[np.int64], video: GridVideo
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Seconds that keys at some places stand for; `counts` are how many keys and how many cells a video has.
+    """Start and end in seconds of the keys at `places`; `counts` are a video's numbers of keys and of cells.
 
-    Where there is not one key for each cell (proposals of many lengths) a key stands for the whole video.
+    If keys are not one for each cell (proposals of many lengths), each key covers the whole video.
     """
     keys, cells = counts
     if keys != cells:
@@ -255,7 +255,7 @@ def _times(
 
 @dataclass(frozen=True, eq=False)
 class _ReadVideos:
-    """Videos that were read, as footage of a system (`units.Footage`)."""
+    """Videos in memory as footage for a system (`units.Footage`)."""
 
     inputs: Inputs
     grids: Sequence[GridVideo]
@@ -280,9 +280,9 @@ class _ReadVideos:
 
 
 def encoded_segments(trained: Trained, grids: Sequence[GridVideo], clips: int) -> list[EncodedVideo]:
-    """Videos (at least one) with a system's keys of their segments, of so many clips each.
+    """One or more videos with a system's keys of their segments, which have `clips` clips each.
 
-    A segment in which the system reads nothing has no keys, and a video of such segments has 0 rows.
+    A segment without features for the system has no keys; a video with only such segments has 0 rows.
     """
     footage = _ReadVideos(trained.inputs, grids)
     segments = Units.cut(footage, clips * trained.inputs.clip_seconds)
@@ -291,15 +291,15 @@ def encoded_segments(trained: Trained, grids: Sequence[GridVideo], clips: int) -
     borders = np.searchsorted(segments.video, np.arange(len(grids) + 1))
     encoded = []
     for at, grid in enumerate(grids):
-        mine = {name: _between(owner, borders[at], borders[at + 1]) for name, (owner, _) in keys.items()}
-        number = {name: keys[name][0][part] for name, part in mine.items()}
+        part_of = {name: _between(owner, borders[at], borders[at + 1]) for name, (owner, _) in keys.items()}
+        number = {name: keys[name][0][part] for name, part in part_of.items()}
         encoded.append(
             EncodedVideo(
                 grid.record.video_id,
                 mark_of(grid.record),
                 int(footage.row_counts[at]) if any(map(len, number.values())) else 0,
                 grid.duration,
-                {name: keys[name][1][part] for name, part in mine.items()},
+                {name: keys[name][1][part] for name, part in part_of.items()},
                 {name: start[numbers] for name, numbers in number.items()},
                 {name: end[numbers] for name, numbers in number.items()},
                 b"",
@@ -310,22 +310,24 @@ def encoded_segments(trained: Trained, grids: Sequence[GridVideo], clips: int) -
 
 
 def _between(owner: Indices, low: int, high: int) -> slice:
-    """Where the keys of the segments from `low` to `high` - 1 lie; `owner` (K,) is sorted."""
+    """The slice of keys of the segments `low` to `high` - 1; `owner` (K,) are the keys' segments, sorted."""
     first, stop = np.searchsorted(owner, [low, high])
     return slice(int(first), int(stop))
 
 
 def _keys_of(trained: Trained, segments: Units) -> dict[str, tuple[Indices, NDArray[np.float32]]]:
-    """By stream: the segment (K,) of each key, in order, and the keys (K, D)."""
+    """Stream -> (the ascending segment numbers (K,) of the keys, the keys (K, D))."""
     model = trained.model
     owners: defaultdict[str, list[Indices]] = defaultdict(list)
     vectors: defaultdict[str, list[NDArray[np.float32]]] = defaultdict(list)
     lengths = segments.stop - segments.first
     order = np.argsort(lengths, kind="stable")
-    for alike in np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1):  # so that nothing is padding
-        most = max(1, _CLIPS_AT_ONCE // trained.inputs.clips_of(int(lengths[alike[0]])))
-        for low in range(0, len(alike), most):
-            numbers = alike[low : low + most]
+    for equal in np.split(
+        order, np.flatnonzero(np.diff(lengths[order])) + 1
+    ):  # equal lengths need no padding
+        size = max(1, _CLIPS_AT_ONCE // trained.inputs.clips_of(int(lengths[equal[0]])))
+        for low in range(0, len(equal), size):
+            numbers = equal[low : low + size]
             clips = segments.clip_batch(numbers)
             with evaluating(model):
                 encoding = model.encode_videos(clips.to(device_of(model))).to("cpu")
@@ -343,14 +345,14 @@ def _keys_of(trained: Trained, segments: Units) -> dict[str, tuple[Indices, NDAr
 
 
 def _packed(encoding: VideoEncoding, row: int, groups: Sequence[str]) -> bytes:
-    """Some of one video's encoding as bytes."""
+    """The given groups of one video's encoding as bytes."""
     tensors = packed_tensors(encoding, groups, row)
     packed: bytes = safetensors.torch.save({name: _half(tensor) for name, tensor in tensors.items()})
     return packed
 
 
 def _half(tensor: Tensor) -> Tensor:
-    """In half precision, where no number is too large for that."""
+    """The tensor in half precision, unless a number is too large for it."""
     if tensor.dtype != torch.float32:
         return tensor
     return tensor.to(torch.float16) if float(tensor.abs().max()) < _LARGEST_HALF else tensor

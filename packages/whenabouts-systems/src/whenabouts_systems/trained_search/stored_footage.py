@@ -1,4 +1,4 @@
-"""Videos of an index as footage: the rows of their clips on the grid of a system, read as they are needed."""
+"""Videos of a corpus as footage: rows of their clips on a system's grid, read when they are needed."""
 
 from __future__ import annotations
 
@@ -26,15 +26,17 @@ Streams = Mapping[str, NDArray[np.floating[Any]]]
 Item = TypeVar("Item")
 
 ROWS_AT_A_TIME = 60_000
-"""Rows of videos that are read together: 25 hours in clips of 1.5 seconds, 180 MB of width 768."""
+"""The most rows that are read together: 25 hours in clips of 1.5 seconds, 180 MB at width 768."""
 ROWS_BYTES = 256 * 2**20
-"""What is remembered of the videos read last, in half precision: 60 hours of pictures and words."""
-# What a video of unknown length is taken to be, where only much or little is asked.
+"""Size of the cache of rows in half precision: 60 hours of pictures and words."""
+# The assumed duration of a video of unknown duration, for estimates of size.
 _UNKNOWN_SECONDS = 3600.0
 
 
-def in_parts(items: Sequence[Item], sizes: Sequence[float], most: float, count: int) -> Iterator[list[Item]]:
-    """Items some at a time: at most `count`, whose sizes add up to no more than `most` (one at least).
+def in_parts(items: Sequence[Item], sizes: Sequence[float], limit: float, count: int) -> Iterator[list[Item]]:
+    """Split items into parts of at most `count` items whose sizes add up to at most `limit`.
+
+    A larger item is a part alone.
 
     >>> list(in_parts("abcd", [2, 2, 9, 1], 4, 10))
     [['a', 'b'], ['c'], ['d']]
@@ -42,7 +44,7 @@ def in_parts(items: Sequence[Item], sizes: Sequence[float], most: float, count: 
     part: list[Item] = []
     filled = 0.0
     for item, size in zip(items, sizes, strict=True):
-        if part and (filled + size > most or len(part) >= count):
+        if part and (filled + size > limit or len(part) >= count):
             yield part
             part, filled = [], 0.0
         part.append(item)
@@ -52,60 +54,60 @@ def in_parts(items: Sequence[Item], sizes: Sequence[float], most: float, count: 
 
 
 def rows_about(records: Sequence[VideoRecord], clip_seconds: float) -> list[float]:
-    """About how many rows each video has on a grid; more is not known before it is read."""
+    """The approximate number of rows of each video on a grid; the exact one is known after reading."""
     return [(record.duration or _UNKNOWN_SECONDS) / clip_seconds for record in records]
 
 
 def transcript_of(store: Store, inputs: Inputs) -> str:
-    """The stream of a corpus whose words a system reads as sentences; "" for one that reads none.
+    """The stream whose words the system reads as sentences; "" if it reads no sentences.
 
-    Raises UsageError where the corpus has no such stream.
+    Raises UsageError if the corpus has no such stream.
     """
     if not inputs.reads_sentences:
         return ""
     spoken = [name for name in store.streams if stream_named(name).transcript]
     if not spoken:
-        raise UsageError(f"{store.place} has no words, and the system reads what is said; index them")
+        raise UsageError(f"{store.place} has no speech, which the system reads; index subtitles or speech")
     return spoken[0]
 
 
 @dataclass(frozen=True, eq=False)
 class StoredVideo:
-    """What is read of a video: its rows, and what is said."""
+    """The rows and the sentences of a video."""
 
     streams: Streams
     sentences: tuple[Sentence, ...] = ()
 
 
 class StoredRows:
-    """Rows of a corpus's videos on a system's grid, in half precision as exports have them.
+    """Rows of a corpus's videos on a system's grid, in half precision like exported features.
 
-    Videos are read whole: many stretches by their times take a table fifty times as long. Those read last are
-    remembered, and forgotten when they are written anew.
+    Whole videos are read, because reading many time ranges takes a table fifty times as long. The videos
+    read last are cached until they are rewritten.
     """
 
     def __init__(self, store: Store, inputs: Inputs, cache_bytes: int = ROWS_BYTES) -> None:
         self.inputs = inputs
-        self._store, self._most = store, cache_bytes
+        self._store, self._cache_bytes = store, cache_bytes
         self._transcript = transcript_of(store, inputs)
         self._cache: ByteCache[tuple[str, str], StoredVideo] = ByteCache(cache_bytes, _bytes_of)
 
     def counts(self, durations: Floats) -> Indices:
-        """(V,) how many rows videos of so many seconds have."""
+        """(V,) the numbers of rows of videos with the given durations (V,) in seconds."""
         return np.maximum(clip_counts(durations, self.inputs.clip_seconds), 1)
 
     def of(self, video: KeptVideo) -> StoredVideo:
-        """A video; zeros and silence where it was written anew or taken out since it was encoded."""
+        """A video; zeros without sentences if it was rewritten or removed since it was encoded."""
         key = video.video_id, video.mark
         cached = self._cache.get_many([key])
         return cached[key] if key in cached else self._read([video])[key]
 
     def read_ahead(self, videos: Sequence[KeptVideo]) -> None:
-        """Read videos together that will be needed, as many as are cached."""
+        """Read videos that will be needed together, as many as the cache holds."""
         cached = self._cache.get_many([(video.video_id, video.mark) for video in videos])
         missing = [video for video in videos if (video.video_id, video.mark) not in cached]
         sizes = self.counts(np.array([video.duration for video in missing], np.float64)) * self._row_bytes
-        self._read(missing[: int(np.searchsorted(sizes.cumsum(), self._most, side="right"))])
+        self._read(missing[: int(np.searchsorted(sizes.cumsum(), self._cache_bytes, side="right"))])
 
     @property
     def _row_bytes(self) -> int:
@@ -119,28 +121,28 @@ class StoredRows:
             if video.video_id in records and mark_of(records[video.video_id]) == video.mark
         ]
         streams, clip = list(self.inputs.streams), self.inputs.clip_seconds
-        there: dict[str, StoredVideo] = {}
+        current_videos: dict[str, StoredVideo] = {}
         for part in in_parts(current, rows_about(current, clip), ROWS_AT_A_TIME, len(current)):
             for grid in videos_on_grid(self._store, streams, clip, part, self._transcript):
-                there[grid.record.video_id] = StoredVideo(grid.streams, grid.sentences)
+                current_videos[grid.record.video_id] = StoredVideo(grid.streams, grid.sentences)
         counts = self.counts(np.array([video.duration for video in videos], np.float64)).tolist()
-        nothing = StoredVideo({})
+        absent = StoredVideo({})
         read = {}
         for video, count in zip(videos, counts, strict=True):
-            own = there.get(video.video_id, nothing)
-            fitted = StoredVideo(self._fitted(own.streams, count), own.sentences)
+            stored = current_videos.get(video.video_id, absent)
+            fitted = StoredVideo(self._fitted(stored.streams, count), stored.sentences)
             read[video.video_id, video.mark] = fitted
         self._cache.put(read)
         return read
 
     def _fitted(self, rows: Streams, count: int) -> Streams:
-        """Exactly `count` rows of each stream in half precision, zeros where there are fewer."""
+        """Exactly `count` rows of each stream in half precision, filled up with zeros."""
         fitted = {}
         for stream, settings in self.inputs.streams.items():
             block = np.zeros((count, settings.width), np.float16)
             if stream in rows:
-                own = rows[stream][:count]
-                block[: len(own)] = own
+                first = rows[stream][:count]
+                block[: len(first)] = first
             fitted[stream] = block
         return fitted
 
@@ -152,14 +154,14 @@ def _bytes_of(video: StoredVideo) -> int:
 
 @dataclass(frozen=True, eq=False)
 class StoredFootage:
-    """Some videos of a corpus as footage of a system (`units.Footage`)."""
+    """Some videos of a corpus as footage for a system (`units.Footage`)."""
 
     rows: StoredRows
     kept: Sequence[KeptVideo]
 
     @property
     def inputs(self) -> Inputs:
-        """How rows are made ready for the system."""
+        """How the system's rows are prepared."""
         return self.rows.inputs
 
     @cached_property
@@ -182,9 +184,9 @@ class StoredFootage:
         return self.rows.of(self.kept[row]).streams
 
     def sentences_of_video(self, row: int) -> Sequence[Sentence]:
-        """What is said in a video."""
+        """The sentences of a video."""
         return self.rows.of(self.kept[row]).sentences
 
     def read_ahead(self, rows: Indices) -> None:
-        """Read videos that will be asked for, together."""
+        """Read videos that will be needed together."""
         self.rows.read_ahead([self.kept[row] for row in np.unique(rows).tolist()])

@@ -1,4 +1,4 @@
-"""What a training reads: annotations and features of an experiment, opened, checked, made into examples."""
+"""Open and check the annotations and features of an experiment, and make training examples of them."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ __all__ = ["SPLITS", "DataSettings", "Examples", "ExperimentData", "FeatureSetti
 SPLITS = ("train", "validation", "test")
 
 _QUERY = ""
-"""Stands for the tokens of queries among the streams of videos."""
+"""The name of the queries' tokens among the streams of videos."""
 _Sources = dict[str, dict[str, FeatureSource]]
 """Stream -> split -> file."""
-_SHOWN = 3
-_KEPT = ("weights_sha256", "frame_rate", "normalisation", "version")
-"""What a stream's `fingerprint` keeps beside encoder and width."""
-_ROWS_APART, _SHARE_APART = 2, 0.1
-_MOST_CLIPS_A_ROW = 1.5
+_SHOWN_IDS = 3
+_FACTS = ("weights_sha256", "frame_rate", "normalisation", "version")
+"""The facts in a stream's `fingerprint`, beside encoder and width."""
+_ROWS_TOLERANCE, _SHARE_TOLERANCE = 2, 0.1
+_MAX_CLIPS_PER_ROW = 1.5
 
 
 class ExperimentData:
     """Annotations and features of an experiment; a context manager that closes the files.
 
-    `inputs` is how features become batches, with what made them; `folder` is that of the feature files.
+    `inputs` says how features become batches and which encoders made them. `folder` has the feature files.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class ExperimentData:
         inputs: Inputs | None = None,
         splits: Sequence[str] = SPLITS,
     ) -> Self:
-        """Everything that the experiment names, opened and checked.
+        """Open and check all files that the experiment names.
 
-        `inputs` are those of a checkpoint that goes on or is evaluated: features made by another encoder
-        are refused. `splits` are read where the experiment names them.
+        `inputs` are those of a checkpoint that is resumed or evaluated; features of other encoders are then
+        refused. `splits` are read as far as the experiment names them.
 
-        Raises UsageError, FormatError or FeatureMismatch, naming file, id, what was found and what was
-        expected, for whatever would go wrong later.
+        Raises UsageError, FormatError or FeatureMismatch for every fault that would stop a training later;
+        the message names the file, the id, the value and what was expected.
         """
         folder = _folder(features_dir)
         annotations = _annotations(data, folder, splits)
@@ -106,10 +106,10 @@ class ExperimentData:
         features_dir: str | Path,
         splits: Sequence[str] = SPLITS,
     ) -> Inputs:
-        """The inputs that `open` would have, from the files' lists of contents: no rows are read.
+        """The inputs that `open` would have, read from the files' tables of contents without any rows.
 
-        For a training that begins hours later. Raises what `open` does of what these lists say: files, ids,
-        encoders, widths, lengths of clips.
+        This checks early what a training needs that starts hours later. It raises the errors of `open` about
+        files, ids, encoders, widths and lengths of clips.
         """
         folder = _folder(features_dir)
         annotations = _annotations(data, folder, splits)
@@ -124,14 +124,14 @@ class ExperimentData:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The splits that were opened."""
+        """The names of the opened splits."""
         return tuple(self._examples)
 
     def split(self, name: str) -> Examples:
         """A split by its name: "train", "validation" or "test"."""
         if name not in self._examples:
             raise UsageError(
-                f"the experiment's [data] names no {name!r}; it has {', '.join(self._examples) or 'none'}"
+                f"the experiment's [data] names no {name!r}; it names {', '.join(self._examples) or 'none'}"
             )
         return self._examples[name]
 
@@ -140,7 +140,7 @@ class ExperimentData:
         return {name: examples.summary.to_json() for name, examples in self._examples.items()}
 
     def summary(self) -> list[str]:
-        """The summary of each split, for people: what it holds, and which rules for odd data applied."""
+        """Lines of text on each split: what it holds, and how often each rule for odd data applied."""
         return [line for examples in self._examples.values() for line in examples.summary.lines()]
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ class ExperimentData:
 def _opened(
     features: FeatureSettings, folder: Path, annotations: Mapping[str, Annotations]
 ) -> Iterator[tuple[_Files, _Sources, ExitStack]]:
-    """The feature files by stream and split, and the stack that closes them when the block ends."""
+    """The feature files, also by stream and split, and the stack that closes them after the block."""
     _refuse_ambiguous(annotations)
     with ExitStack() as stack:
         files = _Files(features, folder, stack)
@@ -166,14 +166,14 @@ def _opened(
 
 
 class _Files:
-    """Feature files below a folder, each opened and read once however many splits share it."""
+    """Feature files in a folder; a file that several splits share is opened and read once."""
 
     def __init__(self, settings: FeatureSettings, folder: Path, stack: ExitStack) -> None:
         self._settings, self._folder, self._stack = settings, folder, stack
         self._opened: dict[Path, FeatureSource] = {}
 
     def of(self, stream: str, path: str, splits: Iterable[str]) -> dict[str, FeatureSource]:
-        """The file of a stream for each split. Raises where they were made by different encoders."""
+        """The file of a stream for each split. Raises FeatureMismatch if their encoders differ."""
         clip_seconds = None if stream == _QUERY else self._settings.clip_seconds
         sources = {
             split: self._open(self._folder / path.replace("{split}", split), clip_seconds) for split in splits
@@ -191,20 +191,20 @@ class _Files:
             ids = {split: _ids(stream, annotations[split]) for split in files}
             for split, source in files.items():
                 self.refuse_missing(stream, split, source, annotations[split])
-            gathered: dict[FeatureSource, tuple[CachedRows, dict[str, int]]] = {}
+            read: dict[FeatureSource, tuple[CachedRows, dict[str, int]]] = {}
             for source in dict.fromkeys(files.values()):
                 of_splits = (item for split, file in files.items() if file is source for item in ids[split])
                 items = [item for item in dict.fromkeys(of_splits) if item in source]
                 rows = CachedRows(source, items, bytes_left)
                 bytes_left -= rows.bytes_held
-                gathered[source] = rows, {item: number for number, item in enumerate(items)}
+                read[source] = rows, {item: number for number, item in enumerate(items)}
             rows_of[stream] = {
-                split: _item_rows(*gathered[source], ids[split]) for split, source in files.items()
+                split: _item_rows(*read[source], ids[split]) for split, source in files.items()
             }
         return rows_of
 
     def refuse_missing(self, stream: str, split: str, source: FeatureSource, judged: Annotations) -> None:
-        """Raise where a file lacks videos or queries of a split that are needed."""
+        """Raise UsageError if a file lacks videos or queries of a split, unless the stream is optional."""
         if stream not in self._settings.optional:
             kind = "queries" if stream == _QUERY else "videos"
             _refuse_missing(source, _ids(stream, judged), kind, split)
@@ -213,7 +213,7 @@ class _Files:
         if path not in self._opened:
             source = open_features(path, clip_seconds=clip_seconds)
             if self._settings.cache:
-                # Read now: the copy in the cache carries the fingerprint of the original.
+                # Compute the fingerprint now: the cached copy stores it.
                 _ = source.fingerprint
                 source = open_cached_copy(source, self._folder / self._settings.cache)
             self._opened[path] = self._stack.enter_context(source)
@@ -223,12 +223,12 @@ class _Files:
 def _folder(features_dir: str | Path) -> Path:
     folder = Path(features_dir).expanduser()
     if not folder.is_dir():
-        raise UsageError(f"{folder}: is no folder; give the folder of the feature files (--features)")
+        raise UsageError(f"{folder}: not a folder; give the folder of the feature files (--features)")
     return folder
 
 
 def _named(features: FeatureSettings) -> list[tuple[str, str]]:
-    """Stream and file name of all feature files, the queries' first."""
+    """(stream, file name) of all feature files, the queries' file first."""
     if not features.query:
         raise UsageError(
             "[features] names no query; accepted: the file of the queries' token features, or tokenizer:NAME"
@@ -244,44 +244,47 @@ def _ids(stream: str, annotations: Annotations) -> list[str]:
 
 
 def _transcripts(features: FeatureSettings, folder: Path, splits: Iterable[str]) -> dict[str, Transcripts]:
-    """The sentences of the videos of each split; none where the experiment names no file of them.
+    """The sentences of the videos of each split, if the experiment names their file.
 
-    Raises UsageError where there is no such file.
+    Raises UsageError if the file is missing.
     """
     if not features.sentences:
         return {}
     paths = {split: folder / features.sentences.replace("{split}", split) for split in splits}
     for path in paths.values():
         if not path.is_file():
-            raise UsageError(f"{path}: there is no such file of sentences ([features] sentences)")
+            raise UsageError(f"{path}: no such file; [features] sentences must name a file of sentences")
     read = {path: read_sentences(path) for path in dict.fromkeys(paths.values())}
     return {split: read[path] for split, path in paths.items()}
 
 
-def _item_rows(gathered: CachedRows, number_of: Mapping[str, int], ids: Sequence[str]) -> ItemRows:
-    return ItemRows(gathered, np.array([number_of.get(item, -1) for item in ids], np.int64))
+def _item_rows(rows: CachedRows, number_of: Mapping[str, int], ids: Sequence[str]) -> ItemRows:
+    return ItemRows(rows, np.array([number_of.get(item, -1) for item in ids], np.int64))
 
 
 def _annotations(data: DataSettings, folder: Path, splits: Sequence[str]) -> dict[str, Annotations]:
-    """Annotations by split, of those that the experiment names; a training's validation has labels."""
+    """Split -> annotations, for the splits that the experiment names.
+
+    Raises UsageError if it names none of them, or if a training's validation split has no labels.
+    """
     named = {split: getattr(data, split) for split in splits if getattr(data, split)}
     if not named:
         others = [split for split in SPLITS if getattr(data, split)]
         raise UsageError(
-            f"[data] names no judgements for {' or '.join(splits)}; there are those of "
-            f"{', '.join(others) or 'no split'}: name another split, or the file that is missing"
+            f"[data] names no judgements for {' or '.join(splits)}, only for "
+            f"{', '.join(others) or 'no split'}; choose one of these, or name the missing file"
         )
     if data.dataset:
         dataset = open_dataset(data.dataset, data.beside(folder, ""))
         by_split = {split: dataset.annotations(name) for split, name in named.items()}
-    else:  # Two splits may be one file, which is then read once.
+    else:  # two splits may share a file, which is then read once
         paths = {split: data.beside(folder, name) for split, name in named.items()}
         read = {path: read_annotations(path) for path in dict.fromkeys(paths.values())}
         by_split = {split: read[path] for split, path in paths.items()}
     if by_split.keys() >= {"train", "validation"} and not _is_judged(by_split["validation"]):
         raise UsageError(
-            f"data.validation = {data.validation!r}: none of its queries has a moment that answers it, so "
-            f"that no weights are better than others{_without_labels(data, data.validation)}. Name a split "
+            f"data.validation = {data.validation!r}: none of its queries has a relevant moment, so it cannot "
+            f"choose the best weights{_without_labels(data, data.validation)}. Name a split "
             'with labels, or "" to keep the last weights'
         )
     return by_split
@@ -292,7 +295,7 @@ def _is_judged(annotations: Annotations) -> bool:
 
 
 def _without_labels(data: DataSettings, split: str) -> str:
-    """What a data set says of a split without labels, for an error."""
+    """For an error: the data set's note on a split without public labels."""
     if not data.dataset:
         return ""
     declared = declaration_named(data.dataset).split(split)
@@ -301,10 +304,10 @@ def _without_labels(data: DataSettings, split: str) -> str:
 
 
 def _tokenizer(features: FeatureSettings, folder: Path) -> str:
-    """The tokenizer of [features] query: its folder's whole path, or a hub's name; "" where there is none.
+    """The tokenizer of [features] query: the full path of its folder, or a hub's name; "" if not named.
 
-    A folder is sought as other files are, below `folder`, then as it is given. Raises UsageError where
-    neither it nor such a model is on this machine.
+    A folder is looked up below `folder`, then as given. Raises UsageError if neither the folder nor such a
+    hub's model is on this machine.
     """
     if not features.tokenizer:
         return ""
@@ -318,15 +321,15 @@ def _tokenizer(features: FeatureSettings, folder: Path) -> str:
     except WhenaboutsError:
         fetch = f", or fetch that model: `whenabouts models get {name}`" if is_name(name) else ""
         raise UsageError(
-            f"[features] query = {features.query!r}: there is no folder {folder / given}, none "
-            f"{given.absolute()}, and no such model of a hub on this machine; give the folder of the "
+            f"[features] query = {features.query!r}: there is no folder {folder / given}, no folder "
+            f"{given.absolute()}, and no such hub model on this machine; give the folder of the "
             f"tokenizer{fetch}"
         ) from None
     return name
 
 
 def _inputs(features: FeatureSettings, sources: _Sources, folder: Path) -> Inputs:
-    """How the features are made ready, with what made them."""
+    """How the features become batches, with their encoders."""
     files = {name: list(dict.fromkeys(by_split.values())) for name, by_split in sources.items()}
     query = files.pop(_QUERY, None)
     return Inputs(
@@ -346,12 +349,14 @@ def _inputs(features: FeatureSettings, sources: _Sources, folder: Path) -> Input
 
 
 def _refuse_others(inputs: Inputs, features: FeatureSettings, sources: _Sources) -> None:
-    """Raise where the features are not those that a checkpoint's inputs describe."""
+    """Raise UsageError or FeatureMismatch if the features do not fit a checkpoint's inputs."""
     if inputs.reads_sentences and not features.sentences:
-        raise UsageError('the checkpoint reads what is said; name its file in [features] sentences = "FILE"')
+        raise UsageError('the checkpoint reads speech; name its file in [features] sentences = "FILE"')
     if bool(inputs.tokenizer) == (_QUERY in sources):
-        reads = f"ids, query = 'tokenizer:{inputs.tokenizer}'" if inputs.tokenizer else "features of words"
-        raise UsageError(f"[features] query names the other kind: the checkpoint reads {reads}")
+        expected = (
+            f"query = 'tokenizer:{inputs.tokenizer}'" if inputs.tokenizer else "a file of features of words"
+        )
+        raise UsageError(f"[features] query is of the wrong kind: the checkpoint needs {expected}")
     files = {name: list(dict.fromkeys(by_split.values())) for name, by_split in sources.items()}
     for source in files.pop(_QUERY, []):
         _refuse_other_encoder(inputs.query, source, "the queries")
@@ -375,7 +380,7 @@ def _examples(
     pairs: RelevantPairs | None,
     transcripts: Transcripts | None,
 ) -> Examples:
-    """The examples of a split, checked and counted."""
+    """Check the data of a split, count the odd cases, and make its examples."""
     streams = {name: by_split[split] for name, by_split in rows_of.items() if name != _QUERY}
     tokens = rows_of[_QUERY][split] if _QUERY in rows_of else None
     videos, ids = annotations.videos, _ids("videos", annotations)
@@ -385,15 +390,13 @@ def _examples(
     _refuse_without_time(videos, annotations.name)
     _refuse_uneven(ids, lengths)
     _refuse_without_rows(ids, rows, split)
-    _refuse_short_clips([items.gathered.source.path for items in streams.values()], rows, expected)
+    _refuse_short_clips([items.cached.source.path for items in streams.values()], rows, expected)
     counts = {
         **_count_videos(inputs, rows, expected, {name: items.is_zero for name, items in streams.items()}),
         "videos have no sentences": 0
         if transcripts is None
         else sum(not transcripts.get(name) for name in ids),
-        "videos have no known duration; that of their rows is taken": sum(
-            video.duration is None for video in videos
-        ),
+        "videos have no known duration; their rows give it": sum(video.duration is None for video in videos),
         **_count_queries(
             inputs,
             annotations.queries,
@@ -404,7 +407,7 @@ def _examples(
 
 
 def _nothing_to_learn(data: DataSettings, examples: Examples) -> UsageError:
-    """The error for a training split without examples: why there are none."""
+    """The error for a training split without examples, with the cause."""
     why = ""
     if not _is_judged(examples.annotations):
         why = _without_labels(data, data.train) or ": none of its moments are judged"
@@ -413,7 +416,7 @@ def _nothing_to_learn(data: DataSettings, examples: Examples) -> UsageError:
 
 
 def _token_counts(inputs: Inputs, annotations: Annotations) -> NDArray[np.int64]:
-    """(Q,) ids of each query, by the tokenizer."""
+    """(Q,) the number of token ids of each query."""
     sentences = [query.text for query in annotations.queries]
     return np.array(tokens_of(inputs.tokenizer).lengths(sentences), np.int64)
 
@@ -421,7 +424,7 @@ def _token_counts(inputs: Inputs, annotations: Annotations) -> NDArray[np.int64]
 def _expected_clips(
     videos: Sequence[Video], rows: NDArray[np.int64], clip_seconds: float
 ) -> NDArray[np.int64]:
-    """(V,) clips that the videos' durations have; their rows where a duration is not known."""
+    """(V,) the number of clips in each video's duration, or its rows if the duration is unknown."""
     return np.array(
         [
             count if video.duration is None else len(ClipGrid(clip_seconds, video.duration))
@@ -431,41 +434,41 @@ def _expected_clips(
     )
 
 
-# What can be wrong with a training's data, found before the first step: an error, or a rule with a count.
+# Checks before the first step. A fault raises an error, or a rule handles it and is counted.
 
 
 def _refuse_missing(source: FeatureSource, needed: Sequence[str], kind: str, split: str) -> None:
-    """UsageError where a file lacks the features of some videos or queries, naming file, number and ids."""
+    """Raise UsageError if a file lacks the features of some videos or queries."""
     missing = [item for item in needed if item not in source]
     if missing:
-        examples = ", ".join(repr(item) for item in source.ids()[:_SHOWN])
+        examples = ", ".join(repr(item) for item in source.ids()[:_SHOWN_IDS])
         raise UsageError(
-            f"{source.path}: has no features of {len(missing):,} of the {len(needed):,} {kind} of {split}, "
+            f"{source.path}: has no features for {len(missing):,} of the {len(needed):,} {kind} of {split}, "
             f"{_some(missing)}; it holds {len(source):,} items such as {examples}"
         )
 
 
 def _refuse_other_files(sources: Sequence[FeatureSource]) -> None:
-    """FeatureMismatch where files of one stream (of train and of test) were made by different encoders."""
+    """Raise FeatureMismatch if one stream's files, such as train and test, come from different encoders."""
     for other in sources[1:]:
         first = sources[0]
         require_same(_comparable(first), _comparable(other), (str(first.path), str(other.path)))
 
 
 def _stream_input(source: FeatureSource, normalise: bool) -> StreamInput:
-    """What a checkpoint keeps of the features it was trained on."""
+    """The description of a stream's features that a checkpoint stores."""
     fingerprint = source.fingerprint
-    facts = {name: value for name in _KEPT if (value := getattr(fingerprint, name)) is not None}
+    facts = {name: value for name in _FACTS if (value := getattr(fingerprint, name)) is not None}
     return StreamInput(
         source.width, normalise, fingerprint.encoder or "", json.dumps(facts, sort_keys=True) if facts else ""
     )
 
 
 def _refuse_other_encoder(expected: StreamInput, source: FeatureSource, stream: str) -> None:
-    """Raise where a file's features are not those a checkpoint was trained on.
+    """Refuse a file whose features differ from those that a checkpoint was trained on.
 
-    UsageError for another width; FeatureMismatch, naming both, for another encoder, weights, frame rate or
-    normalisation, as far as both say.
+    Raises UsageError for another width. Raises FeatureMismatch, naming both sides, for another encoder,
+    weights, frame rate or normalisation, as far as both are known.
     """
     if source.width != expected.width:
         raise UsageError(
@@ -477,7 +480,7 @@ def _refuse_other_encoder(expected: StreamInput, source: FeatureSource, stream: 
 
 
 def _refuse_ambiguous(splits: Mapping[str, Annotations]) -> None:
-    """UsageError where one query id stands for two sentences in two splits: features are found by id."""
+    """Raise UsageError if a query id has different texts in two splits: features are looked up by id."""
     texts: dict[str, tuple[str, str]] = {}
     for split, judged in splits.items():
         for query in judged.queries:
@@ -485,14 +488,14 @@ def _refuse_ambiguous(splits: Mapping[str, Annotations]) -> None:
             if text != query.text:
                 raise UsageError(
                     f"query {query.id!r} is {text[:60]!r} in {first_split} and {query.text[:60]!r} in "
-                    f"{split}; expected ids that differ, because features are found by id"
+                    f"{split}; give them different ids, because features are looked up by id"
                 )
 
 
 def _one_clip_length(given: float | None, sources: Mapping[str, Sequence[FeatureSource]]) -> float:
-    """The length of a clip in seconds, the same in all streams' files.
+    """The length of a clip in seconds, equal in all streams' files.
 
-    Raises UsageError where neither the experiment nor a file says it, or two files say different ones.
+    Raises UsageError if neither the experiment nor a file gives it, or if two files differ.
     """
     length = None if given is None else float(given)
     where = "the experiment"
@@ -502,71 +505,71 @@ def _one_clip_length(given: float | None, sources: Mapping[str, Sequence[Feature
             continue
         if length is not None and not same_instant(seconds, length):
             raise UsageError(
-                f"{source.path}: its clips are {seconds:g} s long; {where} says {length:g} s; "
-                "expected one length for all streams"
+                f"{source.path}: its clips are {seconds:g} s long, but {where} says {length:g} s; "
+                "all streams need clips of one length"
             )
         length, where = seconds, str(source.path)
     if length is None:
         paths = ", ".join(str(source.path) for files in sources.values() for source in files)
         raise UsageError(
-            f"{paths}: how many seconds a row covers stands nowhere in the files; give clip_seconds under "
-            "[features], as the release's page says it"
+            f"{paths}: the files do not say how many seconds a row covers; give clip_seconds under "
+            "[features], as the release's page says"
         )
     return length
 
 
 def _refuse_uneven(ids: Sequence[str], lengths: Mapping[str, NDArray[np.int64]]) -> None:
-    """UsageError where two streams of a video have very different numbers of rows: other clips, or videos.
+    """Raise UsageError if two streams of a video differ much in rows: the clips, or the video, differ.
 
-    `lengths` are (V,) rows by stream, 0 where a video has none.
+    `lengths` is stream -> (V,) numbers of rows, 0 if a video has none.
     """
     names = list(lengths)
     for other in names[1:]:
         first, second = lengths[names[0]], lengths[other]
-        apart = np.abs(first - second)
+        difference = np.abs(first - second)
         wrong = np.flatnonzero(
             (first > 0)
             & (second > 0)
-            & (apart > np.maximum(_ROWS_APART, _SHARE_APART * np.maximum(first, second)))
+            & (difference > np.maximum(_ROWS_TOLERANCE, _SHARE_TOLERANCE * np.maximum(first, second)))
         )
         if len(wrong):
             at = wrong[0]
             raise UsageError(
                 f"video {ids[at]!r}: has {first[at]} rows in stream {names[0]!r} and {second[at]} in "
-                f"{other!r} (and {len(wrong) - 1:,} more videos like it); expected one grid of clips"
+                f"{other!r} (and {len(wrong) - 1:,} more videos like it); all streams need one grid of clips"
             )
 
 
 def _refuse_without_time(videos: Sequence[Video], name: str) -> None:
-    """UsageError for a video that lasts 0 s: no moment of it could be found. `name` is the file's."""
+    """Raise UsageError for a video of 0 s, in which no moment can be found. `name` is the file's."""
     without = [video.id for video in videos if video.duration == 0]
     if without:
         raise UsageError(
             f"{name}: the duration of {len(without):,} of {len(videos):,} videos is 0, "
-            f"{_some(without)}; expected seconds above 0; where they are not known leave the duration out, "
-            "and that of the features' rows is taken"
+            f"{_some(without)}; expected seconds above 0. If a duration is unknown, leave it out: the "
+            "features' rows then give it"
         )
 
 
 def _refuse_without_rows(ids: Sequence[str], rows: NDArray[np.int64], split: str) -> None:
-    """UsageError for a video that none of the streams, all of them optional, has."""
+    """Raise UsageError for a video without rows in any stream, which can happen if all are optional."""
     without = np.flatnonzero(rows == 0)
     if len(without):
         raise UsageError(
             f"video {ids[without[0]]!r} of {split} is in none of the feature files (and {len(without) - 1:,} "
-            "more like it); expected rows in one stream at least"
+            "more like it); expected rows in at least one stream"
         )
 
 
 def _refuse_short_clips(paths: Iterable[Path], rows: NDArray[np.int64], expected: NDArray[np.int64]) -> None:
-    """UsageError where most videos have far fewer rows than clips: `clip_seconds` is then too small.
+    """Raise UsageError if most videos have far fewer rows than clips: `clip_seconds` is then too small.
 
-    `rows` and `expected` (clips in the video's duration) are (V,). That some end early is usual.
+    `rows` and `expected` (clips in the video's duration) are (V,). Single videos often end early.
     """
     share = float(np.median(expected / np.maximum(rows, 1)))
-    if share > _MOST_CLIPS_A_ROW:
+    if share > _MAX_CLIPS_PER_ROW:
         raise UsageError(
-            f"{', '.join(map(str, paths))}: the middle one of {len(rows):,} videos has 1 row for {share:.2g} "
+            f"{', '.join(map(str, paths))}: the median of {len(rows):,} videos has 1 row for {share:.2g} "
             "clips of its duration; expected about 1 row a clip: is clip_seconds right?"
         )
 
@@ -577,7 +580,7 @@ def _count_videos(
     expected: NDArray[np.int64],
     is_zero: Mapping[str, NDArray[np.bool_]],
 ) -> dict[str, int]:
-    """How many videos each rule applies to; `rows` (V,) before pooling, `expected` clips by duration."""
+    """How many videos each rule applies to; `rows` (V,) before pooling, `expected` (V,) by duration."""
     long = "pooled to" if inputs.long_videos != "cut" else "cut at"
     short = int((rows < inputs.max_clips).sum()) if inputs.is_even else 0
     return {
@@ -586,21 +589,21 @@ def _count_videos(
         ),
         f"videos of fewer than {inputs.max_clips} clips are spread over {inputs.max_clips}": short,
         "videos have one clip": int((rows == 1).sum()),
-        "videos have fewer rows than clips; their last clips are left out": int((rows < expected).sum()),
+        "videos have fewer rows than clips; their last clips are dropped": int((rows < expected).sum()),
         **{
-            f"videos have nothing in stream {stream!r} (zeros)": int(zero.sum())
+            f"videos have only zeros in stream {stream!r}": int(zero.sum())
             for stream, zero in is_zero.items()
         },
-        "videos have nothing in any stream and are not found (scored only where they are given)": int(
+        "videos have only zeros in all streams and are never retrieved (scored only if given)": int(
             np.all(list(is_zero.values()), axis=0).sum()
         ),
     }
 
 
 def _count_queries(inputs: Inputs, queries: Sequence[Query], lengths: NDArray[np.int64]) -> dict[str, int]:
-    """How many queries have no words in the annotations, and how many are cut; `lengths` (Q,) tokens."""
+    """How many queries have no text, and how many are cut; `lengths` (Q,) are their tokens."""
     return {
-        "queries have no words in the annotations; their features are taken as they are": sum(
+        "queries have no text in the annotations; their features are used": sum(
             not query.text.strip() for query in queries
         ),
         f"queries of more than {inputs.max_tokens} tokens are cut": int((lengths > inputs.max_tokens).sum()),
@@ -608,20 +611,20 @@ def _count_queries(inputs: Inputs, queries: Sequence[Query], lengths: NDArray[np
 
 
 def _comparable(source: FeatureSource, clip_seconds: bool = True) -> Fingerprint:
-    """What made the rows; not how they are stored, for all become float32."""
+    """The fingerprint of a file's rows without how they are stored: all become float32."""
     fingerprint = replace(source.fingerprint, dtype=None, content=None)
     return fingerprint if clip_seconds else replace(fingerprint, clip_seconds=None, width=None)
 
 
 def _facts(text: str) -> dict[str, Any]:
-    """What `_stream_input` kept; nothing where the text is of another kind."""
+    """The facts that `_stream_input` stored; empty if the text has another form."""
     try:
         facts = json.loads(text) if text else {}
     except ValueError:
         return {}
-    return {name: facts[name] for name in _KEPT if name in facts} if isinstance(facts, dict) else {}
+    return {name: facts[name] for name in _FACTS if name in facts} if isinstance(facts, dict) else {}
 
 
 def _some(ids: Sequence[str]) -> str:
-    more = ", ..." if len(ids) > _SHOWN else ""
-    return "such as " + ", ".join(repr(item) for item in ids[:_SHOWN]) + more
+    more = ", ..." if len(ids) > _SHOWN_IDS else ""
+    return "such as " + ", ".join(repr(item) for item in ids[:_SHOWN_IDS]) + more

@@ -1,10 +1,10 @@
 """Device setup: one device, or several processes that share the encoding of each batch.
 
-One process needs nothing beside PyTorch. Several are started by Lightning Fabric (`lightning-fabric`, 5 MB;
-it takes 1.9 s to import on top of PyTorch, which a training in one process does not pay), or by torchrun.
+One process needs only PyTorch. Several are started by Lightning Fabric (`lightning-fabric`, 5 MB, imported
+only then because that takes 1.9 s), or by torchrun.
 
-`distributed` has how they share a step, so that contrast is over the whole batch. Features and annotations
-every process reads itself; what lies in the folder of a run process 0 alone writes and reads.
+`distributed` shows how they share a step, so that contrast is over the whole batch. Every process reads the
+features and annotations; only process 0 writes and reads the run folder.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ Precision = Literal["fp32", "bf16"]
 T = TypeVar("T")
 
 TIMEOUT = "WHENABOUTS_PROCESS_TIMEOUT"
-"""The environment's name for how many seconds processes wait for each other before they give up."""
+"""Environment variable: how many seconds processes wait for each other."""
 _SECONDS, _SECONDS_TO_END = 1800.0, 10.0
 
 
 def use_large_pages() -> None:
-    """Have PyTorch ask Linux for large pages, unless the environment says otherwise; before its first tensor.
+    """Let PyTorch use Linux's large pages, unless the environment forbids it. Call before the first tensor.
 
-    A step at the papers' sizes makes hundreds of megabytes anew, page by page: 6 % of its time.
+    A step at the papers' sizes allocates hundreds of megabytes; with small pages this is 6 % of its time.
     """
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 
 @dataclass(frozen=True)
 class DeviceSetup:
-    """One device of one process; `rank` of `processes` (0 of 1: alone)."""
+    """The device of a process; it is number `rank` of `processes`."""
 
     device: torch.device
     precision: Precision = "fp32"
@@ -54,24 +54,24 @@ class DeviceSetup:
 
     @property
     def writes(self) -> bool:
-        """Whether this process evaluates, writes files and shows how far it is."""
+        """Whether this process evaluates, writes files and shows progress."""
         return self.rank == 0
 
     @property
     def description(self) -> str:
-        """For people and `run.json`."""
+        """The devices in words, for logs and `run.json`."""
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else str(self.device)
         count = f"{self.processes} x " if self.processes > 1 else ""
         return f"{count}{name}, {self.precision}"
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Where losses are computed, in the setup's precision."""
+        """A context in which losses are computed in the setup's precision."""
         if self.precision == "fp32":
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
     def shared_encoding(self, model: Any) -> AbstractContextManager[None]:
-        """Within, `model` does this process's share of what works row by row, and returns all."""
+        """A context in which processes share the row-wise methods of `model`; see `distributed.shared`."""
         return shared(model, self.rank, self.processes)
 
     def average(self, tensors: list[Tensor]) -> None:
@@ -96,7 +96,7 @@ class DeviceSetup:
         return values[0]
 
     def by_first(self, make: Callable[[], T]) -> T:
-        """What process 0 makes, in every process. Where it raises, the others end in silence (SystemExit)."""
+        """Process 0 calls `make`; all return its result. If it raises, the others exit silently."""
         if self.processes == 1:
             return make()
         made: Any = None
@@ -116,7 +116,7 @@ class DeviceSetup:
 
     @contextlib.contextmanager
     def entered_by_first(self, context: AbstractContextManager[Any]) -> Iterator[None]:
-        """Process 0 alone in a context; what refuses it on the way in ends all processes."""
+        """Only process 0 enters the context; an exception on entry ends all processes."""
         with contextlib.ExitStack() as stack:
 
             def enter() -> None:
@@ -127,7 +127,7 @@ class DeviceSetup:
 
     @contextlib.contextmanager
     def seen(self, folder: Path, names: Collection[str] | None = None) -> Iterator[Path]:
-        """Process 0's folder for every process: elsewhere a copy of its files (or those of some names)."""
+        """Process 0's folder; in the other processes a temporary copy of its files (or of `names`)."""
         if self.processes == 1:
             yield folder
             return
@@ -146,11 +146,11 @@ class DeviceSetup:
             yield Path(aside)
 
     def own_part(self, count: int) -> range:
-        """This process's share of so many."""
+        """This process's part of `count` items."""
         return range(count * self.rank // self.processes, count * (self.rank + 1) // self.processes)
 
     def brought(self, part: T) -> list[T]:
-        """The parts of all processes, in their order, in process 0; elsewhere nothing."""
+        """In process 0 the parts of all processes, in order; in the others an empty list."""
         if self.processes == 1:
             return [part]
         parts: list[Any] | None = [None] * self.processes if self.rank == 0 else None
@@ -160,18 +160,18 @@ class DeviceSetup:
 
 
 def open_device(device: str = "auto", processes: int = 1, precision: Precision = "fp32") -> DeviceSetup:
-    """The device setup of that name: "auto" is a GPU where there is one, "cpu", "cuda", "cuda:1".
+    """Open a device: "cpu", "cuda", "cuda:1", or "auto" for a GPU if there is one.
 
-    More than one process starts the program again, once for each; under torchrun all are there already, on
-    one machine or on several. Raises UsageError for a device that is not here, and for less than one process.
+    More than one process starts the program again for each further process; torchrun has already started
+    them, on one machine or several. Raises UsageError for a missing device and for fewer than one process.
     """
     if processes < 1:
         raise UsageError(f"--processes {processes}: accepted: a whole number, 1 or more")
     if distributed.is_torchelastic_launched():
-        there = int(os.environ["WORLD_SIZE"])
-        if processes not in (1, there):
-            raise UsageError(f"--processes {processes}: torchrun started {there}; leave the option away")
-        processes = there
+        started = int(os.environ["WORLD_SIZE"])
+        if processes not in (1, started):
+            raise UsageError(f"--processes {processes}: torchrun started {started}; omit the option")
+        processes = started
     if processes > 1:
         return _several(device, processes, precision)
     if device == "auto":
@@ -182,7 +182,7 @@ def open_device(device: str = "auto", processes: int = 1, precision: Precision =
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise UsageError(
-            f"device {device!r} is not here ({reason}); accepted: auto, cpu, cuda, cuda:1"
+            f"device {device!r} is not available ({reason}); accepted: auto, cpu, cuda, cuda:1"
         ) from None
     return DeviceSetup(place, precision)
 
@@ -200,13 +200,13 @@ def _several(device: str, processes: int, precision: Precision) -> DeviceSetup:
     if kind is None:
         raise UsageError(f"device {device!r}: several processes take auto, cpu or cuda")
     is_launched = distributed.is_torchelastic_launched()
-    here = int(os.environ["LOCAL_WORLD_SIZE"]) if is_launched else processes
+    on_machine = int(os.environ["LOCAL_WORLD_SIZE"]) if is_launched else processes
     fabric = Fabric(
         accelerator=kind,
-        devices=here,
-        num_nodes=processes // here,
+        devices=on_machine,
+        num_nodes=processes // on_machine,
         strategy=DDPStrategy(timeout=_timeout()),
-        # Named, because Fabric would take a job of Slurm for one that has started the processes.
+        # Set explicitly: in a Slurm job, Fabric would assume that Slurm started the processes.
         plugins=[TorchElasticEnvironment() if is_launched else LightningEnvironment()],
     )
     try:
@@ -215,16 +215,16 @@ def _several(device: str, processes: int, precision: Precision) -> DeviceSetup:
         reason = str(error).splitlines()[0]
         raise ProcessesApart(
             f"{processes} processes did not find each other within {_timeout().total_seconds():g} s "
-            f"({reason}); where one wrote a message, that says why; {TIMEOUT}=SECONDS waits longer"
+            f"({reason}); see the messages of the other processes; {TIMEOUT}=SECONDS waits longer"
         ) from error
     atexit.register(_end, getattr(fabric.strategy.launcher, "procs", []))
     if fabric.world_size != processes:
-        raise UsageError(f"--processes {processes}: {fabric.world_size} could be started")
+        raise UsageError(f"--processes {processes}: only {fabric.world_size} could be started; ask for these")
     return DeviceSetup(fabric.device, precision, fabric.global_rank, fabric.world_size)
 
 
 def _end(started: list[subprocess.Popen[bytes]]) -> None:
-    """Leave no process behind: one that does not end by itself hangs in what another has left."""
+    """End all started processes: one that waits for an ended process would hang."""
     for process in started:
         try:
             process.wait(_SECONDS_TO_END)

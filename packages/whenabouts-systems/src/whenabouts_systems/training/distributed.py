@@ -1,9 +1,9 @@
-"""Several processes share a step: each encodes some of the rows, and all compute the loss of the whole batch.
+"""Several processes share a step: each encodes a part of the rows, all compute the loss of the whole batch.
 
-They see the same batch and draw the same random numbers, so contrast is over the whole batch, negatives
-included, for every system. A row's gradient is known where the row was made; averaged over the processes,
-gradients are those of one process. What is not made row by row (batch normalisation, say) every process
-computes whole.
+All processes see the same batch and draw the same random numbers, so every system contrasts over the whole
+batch with its negatives. The gradient of a row exists in the process that encoded it; averaged over the
+processes, gradients equal those of a single process. Every process computes the parts that do not work row by
+row (such as batch normalisation) for the whole batch.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ class ProcessesApart(WhenaboutsError):
 
 @contextmanager
 def speaking() -> Iterator[None]:
-    """Around what the processes tell each other: ProcessesApart where one is not there any more."""
+    """Wrap communication between processes. Raises ProcessesApart if another process is lost."""
     try:
         yield
     except RuntimeError as error:
         rank, count = distributed.get_rank(), distributed.get_world_size()
         raise ProcessesApart(
             f"process {rank} of {count}: another process of this training ended or did not answer in time "
-            f"({str(error).splitlines()[0]}); where it wrote a message, that says why. What was kept is "
-            "whole: go on with --resume"
+            f"({str(error).splitlines()[0]}); see its message. The saved state is complete: continue with "
+            "--resume"
         ) from error
 
 
 @contextmanager
 def shared(model: Any, rank: int, processes: int) -> Iterator[None]:
-    """Within, the model's methods that work row by row do this process's part and return the whole.
+    """In this context, the model's row-wise methods compute this process's rows and return those of all.
 
-    A shared method that calls another shared one shares once, outside. Fewer rows than processes are not
-    shared: every process computes them. One process alone (0 of 1) draws outside of these methods what each
-    of several draws there: what dropout takes inside them does not count.
+    If a shared method calls another one, only the outer one shares. Fewer rows than processes are not shared:
+    every process computes all. Dropout inside these methods has its own random numbers, so that a single
+    process draws the same numbers outside of them as each of several processes.
     """
     methods = {name: getattr(model, name) for name in methods_by_rows(model)}
     inside = [False]
@@ -69,18 +69,18 @@ def _sharing(
                 with _own_draws(batch, 0):
                     return method(batch)
             rows = torch.arange(len(batch)).tensor_split(processes)
-            with _own_draws(batch, rank):  # dropout in one process's rows is not that of another's
+            with _own_draws(batch, rank):  # each process drops other values
                 part = method(_rows_of(batch, rows[rank].to(batch.mask.device)))
         finally:
             inside[0] = False
-        return gathered(part, rank, [len(some) for some in rows])
+        return gathered(part, rank, [len(numbers) for numbers in rows])
 
     return share
 
 
 @contextmanager
 def _own_draws(batch: QueryBatch | ClipBatch, rank: int) -> Iterator[None]:
-    """Random numbers of this call and process; what is drawn afterwards does not depend on how many."""
+    """Random numbers for this call and process; later draws do not depend on how many are drawn here."""
     device, seed = batch.mask.device, int(torch.randint(2**62, ())) + rank
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
@@ -99,15 +99,15 @@ def _rows_of(batch: QueryBatch | ClipBatch, rows: Tensor) -> QueryBatch | ClipBa
 
 
 def gathered(part: Any, rank: int, counts: list[int]) -> Any:
-    """What a method returned for some rows, for the rows of all processes, in their order.
+    """A method's result for this process's rows, extended to the rows of all processes, in order.
 
-    `counts` is how many rows each process has.
+    `counts` are the numbers of rows of the processes.
     """
     return _mapped(part, lambda rows: gather_rows(rows, rank, counts))
 
 
 def _mapped(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """The same with every tensor changed, in the order in which they stand."""
+    """A nested structure with `change` applied to every tensor, in order."""
     if isinstance(tree, Tensor):
         return change(tree)
     if isinstance(tree, Mapping):
@@ -124,15 +124,15 @@ def _mapped(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def gather_rows(rows: Tensor, rank: int, counts: list[int]) -> Tensor:
-    """The rows of all processes, in their order; gradients reach the own ones.
+    """The rows of all processes, in order; gradients flow back into this process's rows.
 
-    A gradient counts as often as there are processes, because gradients are averaged afterwards. Raises
-    ValueError for a tensor that has not a row for each row of the batch, which cannot be shared so.
+    Gradients are multiplied by the number of processes, because they are averaged later. Raises ValueError
+    for a tensor that does not have one row for each row of the batch, because it cannot be shared.
     """
     if len(rows) != counts[rank]:
         raise ValueError(
-            f"a method that is made row by row returned {len(rows)} rows for {counts[rank]}; take the mark "
-            "`by_rows` from it, or have it return one row for each"
+            f"a method marked `by_rows` returned {len(rows)} rows for {counts[rank]}; remove the mark, or "
+            "return one row for each row of the batch"
         )
     gathered_rows: Tensor = _GatherRows.apply(rows, rank, counts)  # type: ignore[no-untyped-call]
     return gathered_rows
@@ -148,8 +148,8 @@ class _GatherRows(torch.autograd.Function):
         parts = [torch.empty_like(padded) for _ in counts]
         with speaking():
             distributed.all_gather(parts, padded)
-        whole = torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
-        return whole.to(rows.dtype)
+        joined = torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+        return joined.to(rows.dtype)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:

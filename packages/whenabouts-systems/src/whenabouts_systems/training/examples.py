@@ -1,9 +1,9 @@
-"""The training examples of one split: a query, a video and the clips that answer, handed out in batches.
+"""The training examples of one split, in batches: each is a query, a video, and the clips that answer.
 
-What is drawn anywhere in a training depends on numbers alone (seed, epoch, step; `seed_of`), never on what
-was drawn before: a training that goes on after a break draws what the unbroken one would have.
+Every random draw of a training depends only on numbers (seed, epoch, step; `seed_of`) and not on earlier
+draws. So a resumed training draws what an uninterrupted one draws.
 
-Shapes: N examples of a split, Q queries and V videos of it or of a batch; see `models.protocol.Batch`.
+Shapes: N examples of a split, Q queries and V videos of a split or a batch; see `models.protocol.Batch`.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from whenabouts_systems.training.window_labels import WindowLabels
 Indices = NDArray[np.int64]
 
 _BATCHES_SORTED = 16
-"""As many batches of examples are drawn at random, and sorted by length among themselves."""
+"""This many batches of examples are drawn at random, then sorted by length (`epoch_batches`)."""
 
 
 def seed_of(*numbers: int) -> int:
-    """A seed that depends on every number, such as (seed, step); below 2**63, as PyTorch needs it."""
+    """A seed that depends on every number, such as (seed, step); below 2**63, as PyTorch requires."""
     text = " ".join(map(str, numbers)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) >> 1
 
 
 @dataclass(frozen=True)
 class DrawnNegatives:
-    """The negatives of a batch of Q queries with W own videos; -1 fills rows that have fewer.
+    """The negatives of a batch of Q queries, whose own videos are W; -1 fills rows that have fewer.
 
-    `videos` (V,): rows of all videos of the batch, its own first. `negatives` (Q, N): places in `videos`.
-    `queries` (E,): rows of queries that are negatives only. `negative_queries` (W, M): places in `queries`.
+    `videos` (V,): rows of all videos of the batch, its own first. `negatives` (Q, N): indices into `videos`.
+    `queries` (E,): rows of queries that are negatives only. `negative_queries` (W, M): indices in `queries`.
     """
 
     videos: Indices
@@ -61,49 +61,49 @@ class DrawnNegatives:
 
     @classmethod
     def of(cls, own: Indices, for_queries: Indices, for_videos: Indices) -> DrawnNegatives:
-        """From rows of videos for each query (Q, N), and of queries for each own video (W, M)."""
+        """From rows of negative videos for each query (Q, N), and of queries for each own video (W, M)."""
         videos = np.concatenate([own, _new(for_queries, own)])
         queries = np.unique(for_videos[for_videos >= 0])
         return cls(videos, _places(for_queries, videos), queries, _places(for_videos, queries))
 
 
 class Negatives(Protocol):
-    """What draws negatives for a batch: `HardNegatives`, `RetrievalNegatives`."""
+    """Draws negatives for a batch: `HardNegatives`, `RetrievalNegatives`."""
 
     def drawn(self, query: Indices, own: Indices, videos: Indices, epoch: int) -> DrawnNegatives:
-        """The negatives of a batch of queries (Q,), their own videos (Q,), each once (V,), in an epoch."""
+        """The negatives in an epoch of a batch: queries (Q,), their own videos (Q,), and these once (V,)."""
         ...
 
 
 @dataclass(frozen=True)
 class ItemRows:
-    """Feature rows of the items of a split: item i is number `numbers[i]` of `gathered`, -1 if absent.
+    """Feature rows of the items of a split: item i is number `numbers[i]` of `cached`, -1 if absent.
 
-    Index -1 reads the last entry; so each array below gets one more entry at its end, that of absent items.
+    The arrays below append an entry for absent items, which index -1 reads.
     """
 
-    gathered: CachedRows
+    cached: CachedRows
     numbers: Indices
 
     @property
     def lengths(self) -> Indices:
-        """Rows of each item; 0 of those that are absent."""
-        return np.append(self.gathered.lengths, 0)[self.numbers]
+        """The number of rows of each item; 0 for absent items."""
+        return np.append(self.cached.lengths, 0)[self.numbers]
 
     @property
     def is_zero(self) -> NDArray[np.bool_]:
-        """Whether an item has no value but 0, or is absent."""
-        return np.append(self.gathered.is_zero, True)[self.numbers]
+        """Which items have only zeros or are absent."""
+        return np.append(self.cached.is_zero, True)[self.numbers]
 
     def rows(self, item: int) -> Rows | None:
-        """(T, D) rows of an item of the split."""
+        """(T, D) rows of an item of the split; None if it is absent."""
         number = int(self.numbers[item])
-        return None if number < 0 else self.gathered[number]
+        return None if number < 0 else self.cached[number]
 
 
 @dataclass(frozen=True)
 class SplitSummary:
-    """What a split holds, and how often each rule for odd data applied (rule in words -> number)."""
+    """What a split holds, and `counts`: rule for odd data in words -> how often it applied."""
 
     name: str
     examples: int
@@ -113,7 +113,7 @@ class SplitSummary:
     counts: Mapping[str, int]
 
     def to_json(self) -> dict[str, Any]:
-        """For programs, and for `run.json` (earlier versions wrote "lessons" for "examples")."""
+        """For `run.json`. Earlier versions wrote "lessons" in place of "examples"."""
         return {
             "split": self.name,
             "examples": self.examples,
@@ -124,7 +124,7 @@ class SplitSummary:
         }
 
     def lines(self) -> list[str]:
-        """For people."""
+        """The summary as lines of text."""
         head = (
             f"{self.name:12}{number_of(self.examples, 'example')} of {number_of(self.queries, 'query')} in "
             f"{number_of(self.videos, 'video')}, {number_of(self.clips, 'clip')}"
@@ -133,14 +133,16 @@ class SplitSummary:
 
 
 class Examples:
-    """One split: queries, videos, their truth in clips, and batches of them.
+    """One split: queries, videos, their right moments in clips, and batches of them.
 
-    Example i is `queries[query[i]]` with one of its moments, clips `spans[i]` of `videos[video[i]]`. `spans`
-    (N, 2) int64; `shares` (N, 2) float32 the moment's start and end as shares of its video; `weight` (N,)
-    float32 or None. Of each video: `durations` (V,) seconds, `clips` (V,) how many steps the system's grid of
-    answers has (clips after pooling or cutting, or cells of some clips), `clip_seconds` (V,) how long they
-    are. `tokens` is None where queries are ids of a tokenizer. `summary` says what was left out, and how
-    often each rule applied.
+    Example i is `queries[query[i]]` with one of its moments, the clips `spans[i]` of `videos[video[i]]`.
+
+    - `spans` (N, 2) int64; `shares` (N, 2) float32, the moment's start and end as shares of its video;
+      `weight` (N,) float32 or None.
+    - `durations` (V,) in seconds; `clips` (V,), the cells of each video's answer grid after pooling or
+      cutting; `clip_seconds` (V,), the seconds of a cell.
+    - `tokens` is None if queries are token ids.
+    - `summary` counts what was skipped, and how often each rule applied.
     """
 
     def __init__(
@@ -184,15 +186,15 @@ class Examples:
         self._negatives: Negatives | None = None
 
     def choose_negatives(self, negatives: Negatives) -> None:
-        """Let every batch have the hard negatives that are chosen for it."""
+        """Give every batch hard negatives from this source."""
         self._negatives = negatives
 
     def note(self, counts: Mapping[str, int]) -> None:
-        """Have the summary say how often some more rules applied."""
+        """Add counts of further rules to the summary."""
         self._counts |= counts
 
     def leave_out(self, examples: NDArray[np.bool_], why: str) -> None:
-        """Train without some of the examples (N,); the summary counts them under `why`."""
+        """Drop the chosen examples (N,) bool; the summary counts them under `why`."""
         kept = ~examples
         self.query, self.video, self.spans = self.query[kept], self.video[kept], self.spans[kept]
         self.shares = self.shares[kept]
@@ -201,7 +203,7 @@ class Examples:
 
     @property
     def positive_pairs(self) -> Pairs:
-        """Rows of queries and of videos (K,) of all pairs that are no negatives, the examples' own first."""
+        """Query rows and video rows (K,) of all pairs that are never negatives, the examples' own first."""
         if self._positives is None:
             return self.query, self.video
         others = self._positives.all
@@ -219,7 +221,7 @@ class Examples:
 
     @property
     def summary(self) -> SplitSummary:
-        """What there is, and which rules for odd data applied how often."""
+        """What the split holds, and how often each rule for odd data applied."""
         return SplitSummary(
             self.name,
             len(self),
@@ -233,17 +235,17 @@ class Examples:
         return len(self.query)
 
     def batch_count(self, size: int) -> int:
-        """How many batches an epoch has."""
+        """The number of batches in an epoch."""
         return len(self.plan(size, 0, 0))
 
     def batches(
         self, *, size: int, epoch: int = 0, seed: int = 0, epochs: int = 1, first: int = 0, ahead_by: int = 2
     ) -> Iterator[Batch]:
-        """The batches of an epoch from the one numbered `first`; the same for the same seed and epoch.
+        """The batches of an epoch, from batch `first` on; equal for equal seed and epoch.
 
-        `epochs` is how many the training has: `Batch.progress` is (epoch + batch / batches) / epochs.
-        `ahead_by` batches are made by a thread while the step runs; 0 for none. Close the iterator where it
-        is not read to its end (a `for` that ends by an exception does).
+        `epochs` is the number of epochs of the training, for `Batch.progress` = (epoch + batch / batches) /
+        epochs. A thread makes `ahead_by` batches while a step runs (0: no thread). Close the iterator if you
+        do not read it to its end (a `for` that ends by an exception does).
         """
         plan = self.plan(size, seed, epoch)
         made = (
@@ -253,7 +255,7 @@ class Examples:
         return ahead(made, ahead_by)
 
     def batch(self, examples: Indices, epoch: int = 0, progress: float = 0.0) -> Batch:
-        """Some examples as a model reads them; a video that several of them share comes once."""
+        """The given examples as a model's batch; a video that several of them share comes once."""
         query, video = self.query[examples], self.video[examples]
         videos, video_of = _in_order(video)
         drawn = None if self._negatives is None else self._negatives.drawn(query, video, videos, epoch)
@@ -281,15 +283,15 @@ class Examples:
 
     @cached_property
     def _windows(self) -> WindowLabels:
-        """The windows of the examples that are left when the first batch is made."""
+        """The windows of the examples; made with the first batch, after all `leave_out`."""
         steps = (self.durations / self.clip_seconds)[self.video][:, None]
         borders = np.minimum(self.shares * steps, self.clips[self.video][:, None])
         borders = borders.astype(np.float32)
-        most = self._settings.max_windows or None
-        return WindowLabels(self.query, self.video, borders, self.queries, self._video_ids, most)
+        limit = self._settings.max_windows or None
+        return WindowLabels(self.query, self.video, borders, self.queries, self._video_ids, limit)
 
     def _negative_fields(self, drawn: DrawnNegatives) -> dict[str, Any]:
-        """Fields of a batch that has hard negatives."""
+        """The fields of a batch that hold its hard negatives."""
         others = self.query_batch(drawn.queries) if len(drawn.queries) else None
         return {
             "negatives": torch.from_numpy(drawn.negatives),
@@ -298,7 +300,7 @@ class Examples:
         }
 
     def query_batch(self, rows: Indices | Sequence[int]) -> QueryBatch:
-        """Some of `queries`, as a model reads them."""
+        """The given rows of `queries` as a model's batch."""
         numbers = [int(row) for row in rows]
         if self._tokens is None:
             return self.inputs.sentences([self.queries[row].text for row in numbers])
@@ -308,7 +310,7 @@ class Examples:
         )
 
     def video_batch(self, rows: Indices | Sequence[int]) -> ClipBatch:
-        """Some of `videos`, as a model reads them."""
+        """The given rows of `videos` as a model's batch."""
         numbers = [int(row) for row in rows]
         videos = [self.rows_of_video(row) for row in numbers]
         return self.inputs.clips(
@@ -318,11 +320,11 @@ class Examples:
         )
 
     def sentences_of_video(self, row: int) -> Sequence[Sentence]:
-        """What is said in one of `videos`; nothing where that is not known."""
+        """The sentences of one of `videos`; empty if unknown."""
         return self._transcripts.get(self._video_ids[row], ())
 
     def rows_of_video(self, row: int) -> dict[str, Rows]:
-        """Stream -> (T, D) the rows of one of `videos` that count, as they lie in the files."""
+        """Stream -> (T, D): the used rows of one of `videos`, unchanged from the files."""
         count = int(self.row_counts[row])
         streams = {name: items.rows(row) for name, items in self._streams.items()}
         return {name: rows[:count] for name, rows in streams.items() if rows is not None}
@@ -330,22 +332,22 @@ class Examples:
     def plan(self, size: int, seed: int, epoch: int) -> list[Indices]:
         """The numbers of the examples in each batch of an epoch."""
         if not len(self):
-            raise UsageError(f"{self.name}: has no example; expected judgements with a moment in their video")
+            raise UsageError(f"{self.name}: has no example; give judgements with a moment in their video")
         groups = self.video if self._settings.batch_of == "videos" else None
         return epoch_batches(self.clips[self.video], size, seed, epoch, self._settings.order, groups)
 
     def _weights(self, usable: Indices) -> NDArray[np.float32] | None:
-        """(N,) how much each example counts, none below 0; None where all count alike.
+        """(N,) the weight of each example, 0 or more; None if all are equal.
 
-        Raises UsageError where a training is to be weighed by what its judgements do not have.
+        Raises UsageError if the judgements lack what `weights` names.
         """
         judged, by = self.annotations, self._settings.weights
         if by == "relevance":
             relevance = judged.relevance[usable]
             if judged.similarity is not None and len(relevance) and (relevance == 1).all():
                 raise UsageError(
-                    f"{judged.name}: has similarities and no relevance but 1, and weights is 'relevance'; "
-                    "give weights = 'similarity'"
+                    f"{judged.name}: weights is 'relevance', but every relevance is 1 and there are "
+                    "similarities; give weights = 'similarity'"
                 )
             return relevance.astype(np.float32)
         if by == "none" or self.name != "train":
@@ -355,14 +357,14 @@ class Examples:
         if len(lacking):
             query = judged.queries[int(judged.query[lacking[0]])]
             raise UsageError(
-                f"{judged.name}: {len(lacking)} judgements (of query {query.id!r}, say) have no similarity, "
-                "and weights is 'similarity'; give weights = 'relevance' or 'none', or make the set with "
-                "`whenabouts relevance ranked`"
+                f"{judged.name}: weights is 'similarity', but {len(lacking)} judgements, such as of query "
+                f"{query.id!r}, have no similarity; give weights = 'relevance' or 'none', or make the set "
+                "with `whenabouts relevance ranked`"
             )
         return similarity[usable].clip(min=0).astype(np.float32)
 
     def _rows_that_count(self, rows: Indices) -> Indices:
-        """(V,) rows that count: none behind the video's end, unless the labels are the released ones."""
+        """(V,) the number of used rows: none after the video's end, unless labels are "as-released"."""
         if self._settings.labels == "as-released":
             return rows
         videos = zip(rows.tolist(), self.durations.tolist(), self._video_ids, strict=True)
@@ -375,11 +377,11 @@ class Examples:
         return (seconds / self._ends()[usable][:, None]).clip(0, 1).astype(np.float32)
 
     def _ends(self) -> NDArray[np.float64]:
-        """(M,) the ends of the videos of all judgements."""
+        """(M,) for all judgements, the end of their video in seconds."""
         return self.durations[self.annotations.video]
 
     def _usable(self) -> Indices:
-        """The judgements that are examples; what is left out is counted."""
+        """The judgements that become examples; skipped ones are counted."""
         judged, inclusive = self.annotations, self._settings.labels == "inclusive"
         relevant, has_span = judged.relevance > 0, judged.start < judged.end
         inside = judged.start < self._ends()
@@ -388,15 +390,15 @@ class Examples:
         answered = np.zeros(len(judged.queries), bool)
         answered[judged.query[usable]] = True
         self._counts |= {
-            "judgements of relevance 0 are no examples": int((~relevant).sum()),
-            "judgements without a usable moment are no examples": int((relevant & ~has_span).sum()),
-            "moments begin after their video's end and are no examples": int(
+            "judgements of relevance 0 are skipped": int((~relevant).sum()),
+            "judgements without a usable moment are skipped": int((relevant & ~has_span).sum()),
+            "moments begin after their video's end and are skipped": int(
                 (relevant & has_span & ~inside).sum()
             ),
             "moments end after their video and are cut there": int(
                 (usable & (judged.end > self._ends() + INSTANT)).sum()
             ),
-            "moments begin behind the clips that are kept and are no examples": int(
+            "moments begin after their video's last clip and are skipped": int(
                 (relevant & has_span & inside & ~kept).sum()
             ),
             "queries have no positive among the videos": int((~answered).sum()),
@@ -404,7 +406,7 @@ class Examples:
         return np.flatnonzero(usable)
 
     def _captions_of_queries(self, pairs: RelevantPairs) -> Indices:
-        """(Q,) rows of the relevant pairs; -1 for queries without an example that are not among them."""
+        """(Q,) the queries' rows in the relevant pairs; -1 for queries without an example."""
         captions = np.full(len(self.queries), -1, np.int64)
         rows = np.unique(self.query)
         pairs.check(self.queries[row] for row in rows.tolist())
@@ -418,7 +420,7 @@ class Examples:
 
 
 def _durations(videos: Sequence[Video], rows: Indices, clip_seconds: float) -> NDArray[np.float64]:
-    """(V,) seconds; what its rows cover where a video's duration is not known."""
+    """(V,) seconds; if a video's duration is unknown, the time that its rows cover."""
     return np.array(
         [
             count * clip_seconds if video.duration is None else video.duration
@@ -429,13 +431,13 @@ def _durations(videos: Sequence[Video], rows: Indices, clip_seconds: float) -> N
 
 
 def _new(drawn: Indices, videos: Indices) -> Indices:
-    """Rows that were drawn and are not among `videos`, each once, sorted."""
+    """The drawn rows that are not in `videos`, each once, sorted."""
     rows = np.unique(drawn[drawn >= 0])
     return rows[~np.isin(rows, videos)]
 
 
 def _places(rows: Indices, places: Indices) -> Indices:
-    """Where rows stand in `places` (each once there); -1 stays."""
+    """The index of each row in `places`, whose values are distinct; -1 stays -1."""
     if not len(places):
         return np.full(rows.shape, -1, np.int64)
     order = np.argsort(places)
@@ -444,7 +446,7 @@ def _places(rows: Indices, places: Indices) -> Indices:
 
 
 def _in_order(video: Indices) -> tuple[Indices, Indices]:
-    """Different videos in the order they first come, and where each example's is among them."""
+    """Distinct videos in order of first occurrence, and the index of each example's video among them."""
     values, first, inverse = np.unique(video, return_index=True, return_inverse=True)
     order = np.argsort(first)
     places = np.empty(len(order), np.int64)
@@ -457,10 +459,9 @@ def spans_in_clips(
 ) -> Indices:
     """(N, 2) first and last clip of moments [start, end) in seconds, in videos of `clips` clips.
 
-    "inclusive": the clips that hold the first and the last instant, as `clips.clip_spans` says; what lies
-    behind the last clip falls into it. "as-released": min(floor(start / clip), n - 1) and
-    min(ceil(end / clip), n - 1), as XML, ReLoCLNet and TVR-Ranking train: the end is exclusive, except
-    where it is held at the last clip.
+    "inclusive": the clips of the first and the last instant (`clips.clip_spans`); times after the last clip
+    belong to it. "as-released": min(floor(start / clip), n - 1) and min(ceil(end / clip), n - 1), as XML,
+    ReLoCLNet and TVR-Ranking train. There the end is exclusive, except when it is limited to the last clip.
 
     >>> spans_in_clips([1.9], [4.0], 2.0, 5, "inclusive").tolist()
     [[0, 1]]
@@ -477,16 +478,17 @@ def epoch_batches(
 ) -> list[Indices]:
     """The examples of each batch of an epoch; `lengths` (N,) are the clips of their videos.
 
-    Every example comes once. Batches have `size` examples, the last one what is left; where that is a single
-    example, which has no negatives, it joins the batch before. "by-length" draws 16 batches at random, sorts
-    their examples by length, and hands out all batches in random order: a batch is padded to its longest.
-    With `groups` (N,), the number of an example's video, a batch has `size` videos with all their examples.
-    The same for the same seed and epoch.
+    Every example comes once; equal seeds and epochs give equal batches. A batch has `size` examples, the last
+    one the remainder. If that is a single example, which would have no negatives, it joins the batch before.
+
+    "by-length" reduces padding: it draws 16 batches at random, sorts their examples by length, and finally
+    shuffles all batches. With `groups` (N,), the number of each example's video, a batch has `size` videos
+    with all their examples.
     """
     if groups is not None:
         return _group_batches(lengths, groups, lambda units: epoch_batches(units, size, seed, epoch, order))
     if size < 2:
-        raise UsageError(f"training.batch_size is {size}: one has no negatives; accepted: 2 or more")
+        raise UsageError(f"training.batch_size is {size}: one example has no negatives; accepted: 2 or more")
     random = np.random.default_rng([epoch, seed])
     examples = random.permutation(len(lengths))
     if order == "by-length":
@@ -505,7 +507,7 @@ def epoch_batches(
 def _group_batches(
     lengths: Indices, groups: Indices, batches_of: Callable[[Indices], list[Indices]]
 ) -> list[Indices]:
-    """Batches of whole groups: the members of each group stand together, in their order."""
+    """Batches of whole groups, with the members of each group together and in order."""
     members = np.argsort(groups, kind="stable")
     first = np.unique(groups[members], return_index=True)[1]
     parts = np.split(members, first[1:])
@@ -515,9 +517,9 @@ def _group_batches(
 
 
 def ahead(batches: Iterator[Batch], count: int) -> Iterator[Batch]:
-    """The same batches in the same order, up to `count` of them made by a thread before they are needed.
+    """The same batches in the same order; a thread makes up to `count` of them in advance.
 
-    What the thread raises is raised here, in its place. The thread ends when the iterator is closed.
+    An exception of the thread is raised here, at its batch. The thread ends when the iterator is closed.
     """
     if count < 1:
         yield from batches
@@ -526,7 +528,7 @@ def ahead(batches: Iterator[Batch], count: int) -> Iterator[Batch]:
     stop = threading.Event()
 
     def put(item: Batch | BaseException | None) -> None:
-        # Waits with a timeout, so that a thread whose batches nobody takes any more sees `stop`.
+        # The timeout lets the thread notice `stop` when nobody takes batches any more.
         while not stop.is_set():
             try:
                 ready.put(item, timeout=0.05)

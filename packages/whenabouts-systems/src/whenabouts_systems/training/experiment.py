@@ -1,10 +1,15 @@
-"""An experiment: one short TOML file with every setting of a training, checked before anything is read.
+"""An experiment: a short TOML file with every setting of a training, checked before any data is read.
 
-Tables: `[data]`, `[features]` and `[training]` (the dataclasses below), `[model]` (the system and the fields
-of its `Config`), `[decoding]` (`models.decoding.Decoding`). `tables.converted` makes them of TOML and checks
-every value against the type and range of its field (`models.settings`); `__post_init__` checks what concerns
-several keys. `extends` names a file that this one changes. `[released]` holds the tables that are different
-where `as_released = true`.
+| key | holds |
+| --- | --- |
+| `[data]`, `[features]`, `[training]` | the dataclasses below |
+| `[model]` | the name of the system, and fields of its `Config` |
+| `[decoding]` | `models.decoding.Decoding` |
+| `extends` | another file, which this one changes |
+| `[released]` | tables that replace others if `as_released = true` |
+
+`whenabouts train` loads these files. `tables.converted` turns TOML into these classes and checks every value
+against the type and range of its field (`models.settings`). `__post_init__` checks rules about several keys.
 """
 
 from __future__ import annotations
@@ -47,24 +52,28 @@ Positives = Literal["judged", "sentence", "similar", "own"]
 Order = Literal["random", "by-length"]
 
 FOLDER = Path(whenabouts_systems.__file__).resolve().parent / "experiments"
-"""The experiments that come with the package."""
+"""The folder of the shipped experiments."""
 STAGE = "stage:"
-"""Before the name of an earlier stage, where its folder is meant (see `stages`)."""
+"""Prefix of the name of an earlier stage, in place of a folder (see `stages`)."""
 TOKENIZER = "tokenizer:"
-"""Before the name of a tokenizer, in place of a file of token features."""
+"""Prefix of the name of a tokenizer, in place of a file of token features."""
 
 
 @dataclass(frozen=True, slots=True)
 class NegativeSettings:
     """The table `[data.negatives]`: how hard negatives are drawn by the scores of a first stage (CroCs).
 
-    `videos` of each query (p'(v|q)) and `queries` of each video (p'(q|v)) an epoch; 0: none. `share`
-    "query": a query has the videos that were drawn for it, as published, so that a batch holds up to
-    `videos` videos more for each of its queries. "batch": a batch holds `videos` in all, drawn for its
-    queries in turn, and each of its queries is compared with all of them that are candidates for it (and
-    `queries` in all, likewise); cheaper, for machines without a GPU, but what was drawn for one query is
-    chance for the others: the more queries share them, the less is left of p'. `mean`, `temperature`,
-    `highest` (candidates a row; none: all) are as in `models.parts.cross_directional`.
+    Each epoch draws `videos` for each query (p'(v|q)) and `queries` for each video (p'(q|v)); 0 draws none.
+    `share` says which negatives a query is compared with:
+
+    - "query": those drawn for it, as published. A batch then holds up to `videos` more videos a query.
+    - "batch": all negatives in the batch that are candidates for it. A batch then holds `videos` more videos
+      in all, drawn for its queries in turn, and likewise `queries`. This is cheaper, for machines without a
+      GPU. But a negative drawn for one query is random for the others: the more queries a batch has, the
+      less p' matters.
+
+    `mean`, `temperature` and `highest` (candidates a row; None: all) are as in
+    `models.parts.cross_directional`.
     """
 
     videos: CountOrZero = 50
@@ -77,26 +86,29 @@ class NegativeSettings:
 
 @dataclass(frozen=True, slots=True)
 class RetrievedSettings:
-    """The table `[data.retrieved]`: negatives from the list of a retriever (PREM, CONQUER, SQuiDNet).
+    """The table `[data.retrieved]`: negatives from a retriever's ranked lists (PREM, CONQUER, SQuiDNet).
 
-    `lists` is a run file in any format that we read; or the folder of a trained retriever, which then ranks
-    the training split; or "stage:NAME", the folder NAME beside that of this training, as the stages of one
-    command have it. "{seed}" in it stands for the seed. `videos` are drawn for each query and epoch (PREM: 4
-    on TVR, 2 on DiDeMo; CONQUER: 3); 0: none. They are drawn from the first `depth` of the list (PREM: 100);
-    or, with `beyond_own` (CONQUER: 1000), from its first (rank of the query's own video + so many), and from
-    all of it where that video is not listed. A query of several own videos has the rank of the best; with
-    `draws` "example" (the ranked SQuiDNet) each of them has draws of its own, by its own rank, and with
-    `positives` "own" it alone is taken out. `own_within` (CONQUER: 100): examples whose own video is not
-    among the first so many are left out.
+    A query's *own* videos are those of its moments.
 
-    `cooccurrence` (SQuiDNet): queries that say what is usually said (`research.relevance.cooccurrence`) have
-    `beyond_own_usual` in place of `beyond_own`. "queries" has the table made of the training queries; else it
-    is the table's file.
-
-    `validation`, a place as `lists`: a localizer's moments are validated in the videos that it lists for the
-    validation queries; "": in their given videos alone (SVMR). `validation_draws`: in so many that are drawn
-    from these lists as for training, by the query's last moment, whose video is then never found (the ranked
-    SQuiDNet's program: 40); 0: in the first ones.
+    - `lists`: where the lists come from. A run file in any supported format; the folder of a trained
+      retriever, which then ranks the training split; or "stage:NAME", the folder NAME beside this training's
+      folder, as one command with stages writes it. "{seed}" stands for the seed.
+    - `videos`: how many negatives to draw for each query and epoch (PREM: 4 on TVR, 2 on DiDeMo; CONQUER:
+      3); 0 draws none.
+    - `depth`: draw from this many videos at the top of a list (PREM: 100).
+    - `beyond_own` replaces `depth` (CONQUER: 1000): draw from the first (rank of the own video + this many),
+      or from the whole list if it lacks the own video. If there are several own videos, the best rank counts.
+    - `draws` "example" (the ranked SQuiDNet): each own video has its own draws, by its own rank; with
+      `positives` "own" only this video is excluded.
+    - `own_within` (CONQUER: 100): drop training examples whose own video ranks lower than this.
+    - `cooccurrence` (SQuiDNet): queries with usual words (`whenabouts_bench.relevance.cooccurrence`) use
+      `beyond_own_usual` in place of `beyond_own`. "queries" makes the table of co-occurrences from the
+      training queries; any other value is the table's file.
+    - `validation`: lists of the validation queries, given as for `lists`; a localizer is validated in their
+      videos. "" validates in each query's given video (SVMR).
+    - `validation_draws` (the ranked SQuiDNet's program: 40): validate in this many videos, drawn from these
+      lists as for training, by the query's last moment, whose video is then never found. 0 takes the first
+      videos instead.
     """
 
     lists: str = ""
@@ -113,28 +125,28 @@ class RetrievedSettings:
     def __post_init__(self) -> None:
         if self.cooccurrence and self.beyond_own is None:
             raise UsageError(
-                "retrieved.cooccurrence says which queries have beyond_own_usual in place of beyond_own, and "
-                "there is no retrieved.beyond_own; give it, such as 500, or take cooccurrence away"
+                "retrieved.cooccurrence chooses which queries use beyond_own_usual in place of beyond_own, "
+                "and retrieved.beyond_own is missing; give it, such as 500, or remove cooccurrence"
             )
 
     @property
     def needs_lists(self) -> bool:
-        """Whether these settings draw from lists, or leave out examples by them."""
+        """Whether these settings draw from lists, or drop examples by them."""
         return self.videos > 0 or self.own_within is not None
 
     @property
     def description(self) -> str:
-        """How many videos are drawn and of which, for people."""
+        """For logs: how many videos are drawn, and from which."""
         depth = f"{self.depth:,}"
         if self.beyond_own is not None:
             depth = f"(rank of its own video + {self.beyond_own:,})"
             if self.cooccurrence:
-                depth = f"{depth[:-1]}, or {self.beyond_own_usual:,} where it says the usual)"
+                depth = f"{depth[:-1]}, or {self.beyond_own_usual:,} for usual words)"
         return f"{self.videos} for each {self.draws} and epoch, of the first {depth} videos"
 
     @property
     def reach(self) -> int | None:
-        """How many videos of a list are ever looked at; None: as many as it has."""
+        """The number of videos of a list that can matter; None: all."""
         if self.beyond_own is None:
             return max(self.depth, self.own_within or 0)
         usual = self.beyond_own_usual if self.cooccurrence else 0
@@ -143,23 +155,24 @@ class RetrievedSettings:
 
 @dataclass(frozen=True, slots=True)
 class DataSettings:
-    """The table `[data]` of an experiment: annotations, and how they become training examples.
+    """The table `[data]`: the annotations, and how they become training examples.
 
-    `train`, `validation`, `test` are files of judgements in any format that we read, or split names of
-    `dataset` where that is given. A relative path lies in `folder`, else beside the features.
-    `pairs` is a file of potentially relevant pairs. `weights` "similarity" weighs each example by how like
-    its query the caption of its moment is (a pseudo training set, paper 004, C.1), "relevance" by the
-    relevance of its judgement. `labels` is how seconds become clips: see
-    `examples.spans_in_clips`. `positives` says which videos are never a query's negatives: "judged", all that
-    are judged relevant to it; "sentence", also those of queries of the same words; "similar", also those of
-    queries that `pairs` holds as relevant to it (CroCs: sentences of a similarity of 0.9 and more); "own",
-    its own alone. `order` "by-length" puts videos of similar length into one batch. `batch_of` "videos":
-    `training.batch_size` counts videos, and each comes with all its queries. `max_windows` of a
-    query's windows in a video are learned, drawn anew in each epoch (0: all; the DETR programs: 5).
-
-    `first_stage` is the folder of a training (CroCs' second stage), or "stage:NAME": this one begins with its
-    weights, and has it choose the hard negatives that `negatives` asks for. `retrieved` draws negatives from
-    the lists of a retriever instead (PREM, CONQUER).
+    - `train`, `validation`, `test`: files of judgements in any supported format, or names of splits if
+      `dataset` is given. Relative paths start at `folder`, else beside the features.
+    - `pairs`: a file of potentially relevant pairs.
+    - `weights`: the weight of each example. "similarity": of its query and its moment's caption (a pseudo
+      training set, paper 004, C.1). "relevance": of its judgement.
+    - `labels`: how seconds become clips; see `examples.spans_in_clips`.
+    - `positives`: which videos are never a query's negatives. "judged": all that are judged relevant to it.
+      "sentence": also those of queries with the same words. "similar": also those of queries that `pairs`
+      lists as relevant to it (CroCs: sentences with a similarity of at least 0.9). "own": only its own.
+    - `order` "by-length": batch videos of similar length together.
+    - `batch_of` "videos": `training.batch_size` counts videos, and each video brings all its queries.
+    - `max_windows`: learn at most this many of a query's windows in a video, drawn anew each epoch (0: all;
+      the DETR programs: 5).
+    - `first_stage` (CroCs' second stage): the folder of an earlier training, or "stage:NAME". This training
+      starts from its weights, and it chooses the hard negatives that `negatives` asks for.
+    - `retrieved`: draws negatives from the lists of a retriever instead (PREM, CONQUER).
     """
 
     train: str = ""
@@ -193,24 +206,26 @@ class DataSettings:
             )
 
     def beside(self, features: Path, name: str) -> Path:
-        """A file that is named here: in `folder`, else beside the features."""
+        """The path of a file that this table names: in `folder`, else beside the features."""
         return (Path(self.folder).expanduser() if self.folder else features) / Path(name).expanduser()
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureSettings:
-    """The table `[features]` of an experiment: files below the features folder, and how rows are made ready.
+    """The table `[features]`: files in the features folder, and how their rows are prepared.
 
-    `query` is the file of token features, or "tokenizer:NAME" for a system with a text encoder of its own (a
-    folder, sought below the features folder and then as it is given, or a hub's repository). `streams` are
-    stream name -> file; "{split}" in a name stands for train, validation or test. `sentences` is the file of
-    what is said, for a system that reads the words of videos by its tokenizer (HERO; see
-    `features.sentences`).
-    A video may lack the streams in `optional` (rows of zeros, counted).
-    `clip_seconds` is the length of a row where the files do not tell. `memory_mb` bounds what is held in
-    memory; larger files are read as they are needed. `normalise` brings rows to unit length, those of all
-    streams, of none, or of the ones it names. `cache` is a folder for copies that open at once, none
-    where it is empty. The rest is as in `models.inputs.Inputs`.
+    - `query`: the file of token features; or "tokenizer:NAME" for a system with its own text encoder. NAME is
+      a folder (tried below the features folder, then as given) or a hub's repository.
+    - `streams`: stream name -> file; "{split}" in a name stands for train, validation or test.
+    - `sentences`: the file of speech, for a system that reads the words of videos (HERO; see
+      `features.sentences`).
+    - `optional`: streams that a video may lack; it then has rows of zeros, which are counted.
+    - `clip_seconds`: seconds of a row, if the files do not say.
+    - `memory_mb`: the most features to hold in memory, in MB; larger files are read when needed.
+    - `normalise`: scale rows to unit length, in all streams, in none, or in those that it names.
+    - `cache`: a folder for copies of the features that open faster; "" makes none.
+
+    The other fields are as in `models.inputs.Inputs`.
     """
 
     query: str = ""
@@ -233,16 +248,16 @@ class FeatureSettings:
         for setting, names in (("optional", self.optional), ("normalise", normalised)):
             strange = sorted(set(names) - set(self.streams))
             if strange:
-                there = ", ".join(self.streams) or "none"
-                raise UsageError(f"{setting} names the stream {strange[0]!r}; there are {there}")
+                streams = ", ".join(self.streams) or "none"
+                raise UsageError(f"{setting} names the stream {strange[0]!r}; there are {streams}")
 
     def normalises(self, stream: str) -> bool:
-        """Whether rows of a stream are brought to unit length."""
+        """Whether rows of a stream are scaled to unit length."""
         return self.normalise if isinstance(self.normalise, bool) else stream in self.normalise
 
     @property
     def tokenizer(self) -> str:
-        """The name of the tokenizer of queries; "" where they are features."""
+        """The name of the tokenizer of queries; "" if queries are features."""
         return self.query.removeprefix(TOKENIZER) if self.query.startswith(TOKENIZER) else ""
 
 
@@ -250,15 +265,18 @@ class FeatureSettings:
 class TrainingSettings:
     """The table `[training]`.
 
-    `warmup` is the share of all steps in which the learning rate rises; `schedule` what it does then.
-    `max_norm` cuts gradients: each tensor's by itself with "bertadam", else of all together; 0: not.
-    `evaluate_every` counts epochs and may be a fraction. `metric` is the sum of the metrics between `+`, the
-    higher the better; `patience` is how many evaluations without a gain are borne (none: all).
-    `protocol` is how `whenabouts evaluate` calls it ("": the judgements choose). `save_minutes` is how often
-    the state is kept inside an epoch. `rates` are multiples of the learning rate for the parameters whose
-    names begin so; `frozen` are epochs for which such parameters do not learn yet. At each of the epochs
-    `milestones` (0 is the first) the learning rate is multiplied by `milestone_factor`. `betas` are those of
-    the optimizer.
+    - `warmup`: the share of all steps in which the learning rate rises; `schedule`: what it does afterwards.
+    - `milestones`: epochs (from 0) at whose start the learning rate is multiplied by `milestone_factor`.
+    - `rates`: prefix of parameter names -> factor of their learning rate.
+    - `frozen`: prefix of parameter names -> the number of first epochs in which they do not learn.
+    - `max_norm`: clip gradients to this norm; 0 does not clip. "bertadam" clips each tensor separately, the
+      other optimizers clip the norm over all tensors.
+    - `evaluate_every`: epochs between evaluations; may be a fraction.
+    - `metric`: one metric, or the sum of several joined by `+`; higher is better.
+    - `patience`: stop after this many evaluations without a gain (None: never).
+    - `protocol`: a protocol's name in `whenabouts evaluate` ("": the judgements choose).
+    - `save_minutes`: how often the state is saved within an epoch.
+    - `betas`: of the optimizer.
     """
 
     epochs: Size = 100
@@ -283,26 +301,26 @@ class TrainingSettings:
     betas: tuple[Share, Share] = (0.9, 0.999)
 
     def __post_init__(self) -> None:
-        # A metric or protocol that does not exist is refused here, before anything is read.
+        # Refuse an unknown metric or protocol here, before any data is read.
         self.metrics  # noqa: B018
         if self.protocol:
             find_protocol(self.protocol)
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics whose sum is the measure of the best."""
+        """The metrics whose sum chooses the best weights."""
         return tuple(parse_metric(part).name for part in self.metric.split("+"))
 
 
 _OF_FEATURES = {"streams", "query_width", "max_clips", "max_tokens", "clips_per_cell", "text_encoder"}
-"""Fields of a system's `Config` whose values its features say."""
+"""Fields of a system's `Config` whose values come from its features."""
 
 
 @dataclass(frozen=True)
 class Experiment:
     """Every setting of a training. `model` holds fields of the `Config` of `system`.
 
-    `simulated` says that the features are, which every table and card then repeats.
+    `simulated` marks simulated features; every table and card then says so.
     """
 
     system: str
@@ -315,16 +333,17 @@ class Experiment:
     simulated: bool = False
     as_released: bool = False
     name: str = ""
-    """The file, for messages."""
+    """The path of the file, for messages."""
 
     def config(self, inputs: Inputs) -> Any:
-        """The `Config` of the system for features of those widths.
+        """The `Config` of the system for the given inputs.
 
-        What a system must know of its inputs it asks for by the names of `Config`'s fields: `streams`
-        (stream -> width), `query_width`, `max_clips`, `max_tokens`, `clips_per_cell`, `text_encoder` (whose
-        tokenizer it is). Raises UsageError for what it refuses, where it `uses_pairs` and the experiment
-        names none, where `model` says of the features what they are not, and where it knows nothing of cells
-        of several clips or of a tokenizer.
+        A `Config` that has one of these fields gets its value from `inputs`: `streams` (stream -> width),
+        `query_width`, `max_clips`, `max_tokens`, `clips_per_cell`, `text_encoder` (the tokenizer's name).
+
+        Raises UsageError for settings that the `Config` refuses, for a missing file of pairs if the system
+        `uses_pairs`, if `model` contradicts the features, and if the features need cells of several clips or
+        a tokenizer and the system has no such field.
         """
         of_features = {
             "streams": inputs.widths,
@@ -353,34 +372,35 @@ class Experiment:
         return config
 
     def _refuse_other_sizes(self, given: Mapping[str, Any]) -> None:
-        """UsageError where [model] says of the features what they are not; tables of places may be longer."""
+        """Raise UsageError if [model] contradicts the features; position tables may be longer."""
         for name, of_features in given.items():
-            mine = self.model.get(name, of_features)
-            if (mine < of_features) if name in ("max_clips", "max_tokens") else (mine != of_features):
+            set_value = self.model.get(name, of_features)
+            may_be_longer = name in ("max_clips", "max_tokens")
+            if (set_value < of_features) if may_be_longer else (set_value != of_features):
                 raise UsageError(
-                    f"{self.name} [model] {name} is {mine!r}; the features and their table [features] say "
-                    f"{of_features!r}: leave it out, and theirs is taken"
+                    f"{self.name} [model] {name} is {set_value!r}, but the features and [features] say "
+                    f"{of_features!r}; leave it out to use that value"
                 )
 
     def check_negatives(self, config: Any) -> None:
-        """UsageError where the system, of that `Config`, `uses_negatives` and [data] chooses none."""
+        """Raise UsageError if the system `uses_negatives` and [data] has no way to choose them."""
         chosen = self.data.first_stage or self.data.retrieved.videos
         if getattr(config, "uses_negatives", False) and not chosen:
             raise UsageError(
-                f"{self.name} [data] first_stage is missing: the training that finds the hard negatives; "
-                "name its folder with --set data.first_stage=RUN"
+                f"{self.name} [data] first_stage, the training that finds the hard negatives, is missing; "
+                "give its folder with --set data.first_stage=RUN"
             )
 
     def with_seed(self, seed: int) -> Experiment:
-        """The same with another seed. Raises UsageError for one that is out of range."""
+        """The same experiment with another seed. Raises UsageError for a seed out of range."""
         checked = value_of(seed, Seed, "seed")
         return dataclasses.replace(self, training=dataclasses.replace(self.training, seed=checked))
 
     def with_data(self, folder: str | Path) -> Experiment:
-        """The same with its annotations in that folder. Raises UsageError where there is no such folder."""
+        """The same experiment with its annotations in `folder`. Raises UsageError for a missing folder."""
         path = Path(folder).expanduser().resolve()
         if not path.is_dir():
-            raise UsageError(f"{folder}: is no folder; give the folder of the annotations (--data)")
+            raise UsageError(f"{folder}: not a folder; give the folder of the annotations (--data)")
         return dataclasses.replace(self, data=dataclasses.replace(self.data, folder=str(path)))
 
     def tables(self) -> dict[str, Any]:
@@ -395,7 +415,7 @@ class Experiment:
         }
 
     def _defaults(self) -> dict[str, Any]:
-        """The defaults of the system's `Config`, but for what its features say."""
+        """The defaults of the system's `Config`, without the fields that come from the features."""
         defaults = {
             option.name: option.default_factory() if callable(option.default_factory) else option.default
             for option in dataclasses.fields(_config_class(self.system, self.name))
@@ -409,14 +429,14 @@ class Experiment:
 
 
 def experiment_file(name: str) -> Path:
-    """The file of an experiment: a path of the user's, else the name of a shipped one.
+    """The file of an experiment, given by its path or by the name of a shipped one.
 
     `tvr/xml`, `tvr/xml.toml` and `experiments/tvr/xml.toml` name the same shipped experiment. Raises
     UsageError, which lists all names, if there is neither.
     """
-    own = Path(name)
-    if own.is_file():
-        return own
+    path = Path(name)
+    if path.is_file():
+        return path
     names = shipped()
     bare = name.removeprefix("experiments/").removesuffix(".toml")
     if bare in names:
@@ -425,19 +445,19 @@ def experiment_file(name: str) -> Path:
     for file in names.values():
         folders[file.parent.name].append(file.stem)
     listed = "".join(f"\n  {folder}/: {', '.join(stems)}" for folder, stems in folders.items())
-    raise UsageError(f"{name}: no such file, and no experiment of that name; shipped are:{listed}")
+    raise UsageError(f"{name}: neither a file nor a shipped experiment; shipped are:{listed}")
 
 
 def shipped() -> dict[str, Path]:
-    """The experiments that come with the package, by their names, such as `tvr/xml`."""
+    """Name, such as `tvr/xml` -> file of the experiments that come with the package."""
     return {f"{file.parent.name}/{file.stem}": file for file in sorted(FOLDER.glob("*/*.toml"))}
 
 
 def load_experiment(path: str | Path, settings: Sequence[str] = ()) -> Experiment:
-    """The experiment of a file, changed by settings such as "training.epochs=3".
+    """Load an experiment from a file, changed by settings such as "training.epochs=3".
 
-    Raises FormatError for a file that cannot be read, and UsageError that names the file, the table, the
-    key, its value and what is accepted.
+    Raises FormatError for a file that cannot be read, and UsageError for a wrong value; its message names the
+    file, the table, the key, the value and what is accepted.
     """
     file = Path(path)
     tables = set_values(_extended(file, ()), settings)
@@ -445,27 +465,27 @@ def load_experiment(path: str | Path, settings: Sequence[str] = ()) -> Experimen
     if not isinstance(released, Mapping):
         raise UsageError(f"{file}: released is {released!r}; accepted: tables such as [released.decoding]")
     if value_of(tables.get("as_released", False), bool, f"{file} as_released"):
-        # Settings of the command line win over those of [released], and so come again.
+        # Apply the command line's settings again: they win over those of [released].
         tables = set_values(merged(tables, released), settings)
         tables.pop("released", None)
     return _experiment_of(tables, file)
 
 
 def has_stages(path: str | Path) -> bool:
-    """Whether a file names stages, and is no experiment itself. Raises FormatError for no TOML."""
+    """Whether a file lists stages rather than one experiment. Raises FormatError if it is not TOML."""
     return "stages" in read_toml(Path(path))
 
 
 def _extended(path: Path, below: tuple[Path, ...]) -> dict[str, Any]:
-    """The tables of a file over those of the file that it extends."""
+    """The tables of a file, merged over those of the file that it extends. `below` are its extenders."""
     if path.resolve() in below:
-        raise FormatError(path, "extends itself, by way of " + ", ".join(file.name for file in below))
+        raise FormatError(path, "extends itself through " + ", ".join(file.name for file in below))
     tables = read_toml(path)
     base = tables.pop("extends", None)
     if base is None:
         return tables
     if not isinstance(base, str):
-        raise FormatError(path, "is no name of a file", field="extends", value=base)
+        raise FormatError(path, "is not a file name", field="extends", value=base)
     return merged(_extended(path.parent / base, (*below, path.resolve())), tables)
 
 
@@ -477,12 +497,12 @@ _TABLES: dict[str, Any] = {
 }
 _TOP = {"title": str, "simulated": bool, "as_released": bool}
 KEYS = (*_TOP, "extends", "model", "released", *_TABLES)
-"""What an experiment may have at the top."""
+"""The top-level keys of an experiment."""
 
 
 def _experiment_of(tables: Mapping[str, Any], file: Path) -> Experiment:
     if "stages" in tables:
-        raise UsageError(f"{file}: names stages, which only `whenabouts train` takes; name one of them here")
+        raise UsageError(f"{file}: lists stages, which only `whenabouts train` takes; give one stage's file")
     refuse_unknown(tables, KEYS, str(file))
     top = {key: value_of(tables[key], kind, f"{file} {key}") for key, kind in _TOP.items() if key in tables}
     settings = {
@@ -494,7 +514,7 @@ def _experiment_of(tables: Mapping[str, Any], file: Path) -> Experiment:
         raise UsageError(f"{file} [model] system is missing; there are: {', '.join(model_names())}")
     hints = get_type_hints(_config_class(system, str(file)), include_extras=True)
     refuse_unknown(model, hints, f"{file} [model]")
-    # Only the types: the `Config` itself is made when the widths of the features are there.
+    # This checks only types: the `Config` is made later, when the widths of the features are known.
     model = {key: value_of(value, hints[key], f"{file} [model] {key}") for key, value in model.items()}
     return Experiment(system=system, model=model, name=str(file), **top, **settings)
 

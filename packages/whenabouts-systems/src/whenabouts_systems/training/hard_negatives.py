@@ -1,8 +1,8 @@
-"""Where hard negatives come from: a first system scores the training set, then each epoch draws (CroCs).
+"""Hard negatives of CroCs: a first system scores the training set, then each epoch draws by these scores.
 
-The first system's matching score r(q, v) of every query with every video is computed once, in blocks, and
-kept in half precision: two bytes a pair, in a temporary file where that is much. What an epoch draws depends
-on (seed, epoch) alone: not on the batches, nor on where a training was broken off.
+The first system's matching score r(q, v) of every query and video is computed once, block by block, and kept
+in half precision (two bytes a pair), in a temporary file if it is large. An epoch's draws depend only on
+(seed, epoch): not on the batches, and not on whether the training was interrupted.
 
 Shapes: Q queries and V videos of a split; see `models.parts.cross_directional` for equations and readings.
 """
@@ -36,15 +36,15 @@ Scores = NDArray[np.float16]
 Progress = Callable[[int, int], None]
 
 _BLOCK = 1 << 22
-"""As many scores are worked on at once: 16 MiB of float32."""
+"""Scores that are processed at a time: 16 MiB of float32."""
 _IN_MEMORY = 1 << 28
-"""Bytes of scores that are kept in memory; more go to a temporary file."""
+"""Bytes of scores to keep in memory; larger tables go to a temporary file."""
 _BATCH_QUERIES, _BATCH_VIDEOS = 512, 32
 
 
 @dataclass(frozen=True)
 class _Epoch:
-    """What was drawn for all queries (Q, N) and all videos (V, M): rows, -1 where there are fewer."""
+    """The draws of an epoch: `videos` (Q, N) for each query, `queries` (V, M) for each video; -1 fills up."""
 
     number: int
     videos: Indices
@@ -52,11 +52,11 @@ class _Epoch:
 
 
 class HardNegatives:
-    """Draws of hard negatives for a split, from the scores of a first system.
+    """Draws hard negatives for a split from the scores of a first system.
 
-    `scores` (Q, V) r(q, v). `positives`: rows of queries (K,) and of videos (K,) of all pairs that are
-    no negatives; `true`: likewise, sorted, each once, the pairs whose scores r(q, v+) is the mean of, which
-    are positives too. Of the queries those in `true` are drawn, and no other.
+    `scores` (Q, V) are r(q, v). `positives` are the query rows (K,) and video rows (K,) of all pairs that are
+    never negatives. `true` are those of the right pairs, sorted and distinct: r(q, v+) is the mean of their
+    scores, and only their queries are drawn as negatives.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class HardNegatives:
         place = np.full(queries, -1, np.int64)
         place[self._queries] = np.arange(len(self._queries))
         by_video = np.lexsort((of_queries, of_videos))
-        # Which columns of each row are positives, as in a sparse matrix: by query, and by video.
+        # The positives as two sparse matrices, by query and by video: the columns of each row.
         self._columns = of_videos, place[of_queries[by_video]]
         self._starts = (
             np.searchsorted(of_queries, np.arange(queries + 1)),
@@ -94,9 +94,9 @@ class HardNegatives:
         device: torch.device | str = "cpu",
         progress: Progress | None = None,
     ) -> HardNegatives:
-        """Hard negatives of a split (`training.examples.Examples`), scored by a first system; takes a while.
+        """Score a split with a first system (slow), and prepare to draw its hard negatives.
 
-        Raises UsageError where the system was trained on other features, and as `matching_scores` does.
+        Raises UsageError if the system was trained on other features, and as `matching_scores` does.
         """
         _refuse_other_inputs(first_stage.inputs, examples.inputs)
         scores = matching_scores(first_stage, examples, device, progress)
@@ -106,7 +106,7 @@ class HardNegatives:
         )
 
     def drawn(self, query: Indices, own: Indices, videos: Indices, epoch: int) -> DrawnNegatives:
-        """The negatives of a batch of queries (Q,) and their videos (V,) in an epoch."""
+        """See `examples.Negatives`."""
         table = self.of_epoch(epoch)
         for_queries, for_videos = table.videos[query], table.queries[videos]
         if self.settings.share == "batch":
@@ -115,7 +115,7 @@ class HardNegatives:
         return DrawnNegatives.of(videos, for_queries, for_videos)
 
     def of_epoch(self, epoch: int) -> _Epoch:
-        """What is drawn in an epoch; it is kept until another epoch begins."""
+        """The draws of an epoch, cached until another epoch is asked for."""
         if self._epoch.number != epoch:
             videos = self._draws(epoch, self.settings.videos, by_video=False)
             self._epoch = _Epoch(epoch, videos, self._draws(epoch, self.settings.queries, by_video=True))
@@ -130,7 +130,7 @@ class HardNegatives:
         size = max(1, _BLOCK // max(1, len(self._queries) if by_video else columns))
         for low in range(0, rows, size):
             high = min(low + size, rows)
-            # A seed of its own for each block, so that draws do not depend on the blocks before.
+            # Each block has its own seed, so that its draws do not depend on earlier blocks.
             generator = torch.Generator().manual_seed(seed_of(self.seed, epoch, int(by_video), low))
             scores, candidates = self._block(low, high, by_video)
             means = self._means[by_video][low:high]
@@ -141,7 +141,7 @@ class HardNegatives:
         return drawn
 
     def _block(self, low: int, high: int, by_video: bool) -> tuple[Tensor, Tensor]:
-        """Scores and candidates: some queries with all videos, or some videos with all queries drawn from."""
+        """Scores and candidates of rows low..high: queries with all videos, or videos with all queries."""
         if by_video:
             scores = self.scores[:, low:high][self._queries].T
         else:
@@ -154,17 +154,17 @@ class HardNegatives:
         return torch.from_numpy(scores.astype(np.float32, order="C")), torch.from_numpy(candidates)
 
     def _shared_videos(self, query: Indices, drawn: Indices) -> Indices:
-        """(Q, N) the same videos for all queries of a batch, -1 where one is no candidate for a query."""
+        """(Q, N) the same videos for all queries of a batch, -1 where a video is a query's positive."""
         videos = _in_turn(drawn, self.settings.videos)[None, :].repeat(len(query), 0)
         return np.where(self._is_positive(query[:, None], videos), -1, videos)
 
     def _shared_queries(self, videos: Indices, drawn: Indices) -> Indices:
-        """(V, M) the same queries for all videos of a batch, -1 where one is no candidate for a video."""
+        """(V, M) the same queries for all videos of a batch, -1 where a query is a video's positive."""
         queries = _in_turn(drawn, self.settings.queries)[None, :].repeat(len(videos), 0)
         return np.where(self._is_positive(queries, videos[:, None]), -1, queries)
 
     def _is_positive(self, query: Indices, video: Indices) -> NDArray[np.bool_]:
-        """Whether pairs are no negatives."""
+        """Whether pairs are positives."""
         return is_in(self._keys, _keys((query, video), self.scores.shape[1]))
 
 
@@ -176,28 +176,28 @@ def matching_scores(
 ) -> Scores:
     """(Q, V) float16 r(q, v): the first system's matching score of the best moment, equation 3.
 
-    `examples` are a split (`training.examples.Examples`); queries without an example score 0. Videos are
-    encoded a few at a time and let go; what stays is a vector or so of each query, and the scores. Raises
-    UsageError for a system that finds no moments, and for one whose scores are no logarithms of a share.
+    Queries without an example score 0. Videos are encoded a few at a time; only the queries' encodings and
+    the scores stay in memory. Raises UsageError for a system that finds no moments, and for one whose scores
+    are not logarithms of values from 0 to 1.
     """
     model: Any = first_stage.model
     if not hasattr(model, "score_spans"):
         raise UsageError(
-            f"the first stage, {first_stage.system}, finds no moments; hard negatives need one that does"
+            f"the first stage, {first_stage.system}, finds no moments; hard negatives need a system that does"
         )
     model.to(device)
     rows = np.unique(examples.query)
     videos = len(examples.videos)
     scores = _zeros(len(examples.queries), videos)
     with evaluating(model):
-        batches = (examples.query_batch(some).to(device) for some in _cut(rows, _BATCH_QUERIES))
+        batches = (examples.query_batch(part).to(device) for part in _cut(rows, _BATCH_QUERIES))
         queries = joined([model.encode_queries(batch) for batch in batches])
-        for some in _cut(np.arange(videos), _BATCH_VIDEOS):
-            encoding = model.encode_videos(examples.video_batch(some).to(device))
-            columns = [_scores_in(model, queries, encoding, at) for at in range(len(some))]
-            scores[np.ix_(rows, some)] = np.stack(columns, 1)
+        for part in _cut(np.arange(videos), _BATCH_VIDEOS):
+            encoding = model.encode_videos(examples.video_batch(part).to(device))
+            columns = [_scores_in(model, queries, encoding, at) for at in range(len(part))]
+            scores[np.ix_(rows, part)] = np.stack(columns, 1)
             if progress is not None:
-                progress(int(some[-1]) + 1, videos)
+                progress(int(part[-1]) + 1, videos)
     return scores
 
 
@@ -207,13 +207,13 @@ def _scores_in(model: Any, queries: QueryEncoding, videos: VideoEncoding, at: in
     size = max(1, _BLOCK // videos.mask.shape[1] ** 2)
     parts = []
     for low in range(0, len(queries), size):
-        some = torch.arange(low, min(low + size, len(queries)), device=videos.mask.device)
-        parts.append(_best(model.score_spans(queries.take(some), repeated(video, len(some)))))
+        rows = torch.arange(low, min(low + size, len(queries)), device=videos.mask.device)
+        parts.append(_best(model.score_spans(queries.take(rows), repeated(video, len(rows)))))
     scores = torch.cat(parts).float().exp()
     if scores.max() > 1.001:
         raise UsageError(
             f"the first stage scores a moment {scores.max().item():.4g}; hard negatives need a system whose "
-            "scores are logarithms of a share from 0 to 1"
+            "scores are logarithms of values from 0 to 1"
         )
     return scores.cpu().numpy().astype(np.float16)
 
@@ -230,7 +230,7 @@ def _best(scores: SpanScores) -> Tensor:
 
 
 def _zeros(queries: int, videos: int) -> Scores:
-    """(Q, V) zeros: in memory, or in a temporary file that goes with the process."""
+    """(Q, V) zeros, in memory or in a temporary file that ends with the process."""
     if 2 * queries * videos <= _IN_MEMORY:
         return np.zeros((queries, videos), np.float16)
     with tempfile.TemporaryFile(prefix="whenabouts-scores-") as file:
@@ -238,41 +238,41 @@ def _zeros(queries: int, videos: int) -> Scores:
 
 
 def open_first_stage(place: str, seed: int) -> Trained:
-    """The system of a first stage's folder, in which "{seed}" stands for the seed of this training.
+    """The system in a first stage's folder; "{seed}" in its path stands for the seed of this training.
 
-    Raises UsageError where there is none, FormatError for a folder whose files are incomplete.
+    Raises UsageError if there is no system, FormatError if the folder's files are incomplete.
     """
     return Trained.from_pretrained(place.replace("{seed}", str(seed)))
 
 
-def _refuse_other_inputs(theirs: Inputs, ours: Inputs) -> None:
-    """Raise where a first stage was trained on other features, or on other ways to make them ready."""
-    refuse_other_tokenizer(theirs, ours)
-    for option in dataclasses.fields(ours):
-        before, now = getattr(theirs, option.name), getattr(ours, option.name)
+def _refuse_other_inputs(first: Inputs, second: Inputs) -> None:
+    """Raise UsageError if a first stage was trained on other features, or prepared them differently."""
+    refuse_other_tokenizer(first, second)
+    for option in dataclasses.fields(second):
+        before, now = getattr(first, option.name), getattr(second, option.name)
         if before != now and option.name != "tokenizer":
             raise UsageError(
-                f"the first stage has {option.name} = {before!r}, this training {now!r}; take the same "
+                f"the first stage has {option.name} = {before!r}, this training {now!r}; use the same "
                 "[features], or a first stage that was trained on these"
             )
 
 
-def refuse_other_tokenizer(theirs: Inputs, ours: Inputs) -> None:
-    """Raise UsageError where a first stage reads words by a tokenizer of another content."""
-    before, now = theirs.tokenizer, ours.tokenizer
+def refuse_other_tokenizer(first: Inputs, second: Inputs) -> None:
+    """Raise UsageError if the tokenizers of two stages differ in content."""
+    before, now = first.tokenizer, second.tokenizer
     if before != now and not (before and now and same_tokenizer(before, now)):
         of_features = "none (features of words)"
         raise UsageError(
             f"the first stage has the tokenizer {before or of_features}, this training {now or of_features}, "
-            "and their files differ; name the first stage's in [features] query"
+            "and their files differ; name the first stage's tokenizer in [features] query"
         )
 
 
 def load_first_stage(model: torch.nn.Module, first_stage: Trained, name: str) -> None:
-    """Let a model begin with the weights of a first system; `name` is what errors call it.
+    """Copy the weights of a first system into a model, which errors call `name`.
 
-    Weights of the first one whose names begin as `model.left_behind` says are not taken. Raises UsageError
-    for the first weight that is missing or of another shape.
+    Weights whose names begin with a prefix in `model.left_behind` are not copied. Raises UsageError for the
+    first weight that is missing or of another shape.
     """
     left = tuple(getattr(model, "left_behind", ()))
     weights, expected = first_stage.model.state_dict(), model.state_dict()
@@ -286,22 +286,22 @@ def load_first_stage(model: torch.nn.Module, first_stage: Trained, name: str) ->
         if weights[key].shape != expected[key].shape:
             raise UsageError(
                 f"{name}: weight {key!r} is of shape {tuple(weights[key].shape)}, the second stage expects "
-                f"{tuple(expected[key].shape)}; take the first stage's [model] settings"
+                f"{tuple(expected[key].shape)}; use the first stage's [model] settings"
             )
     model.load_state_dict(weights)
 
 
 def _keys(pairs: Pairs, videos: int) -> Indices:
-    """(K,) a number for each pair of a query and a video, in their order."""
+    """(K,) a number for each pair of a query and a video, ordered like the pairs."""
     return pairs[0] * videos + pairs[1]
 
 
-def _in_turn(drawn: Indices, most: int) -> Indices:
-    """Up to `most` different ones of (N, M): the first of each row, then the second, and so on."""
+def _in_turn(drawn: Indices, count: int) -> Indices:
+    """Up to `count` distinct values of (N, M), in turn: the first of each row, then the second, and so on."""
     flat = drawn.T.reshape(-1)
     values, first = np.unique(flat, return_index=True)
     order = np.argsort(first[values >= 0])
-    return values[values >= 0][order][:most]
+    return values[values >= 0][order][:count]
 
 
 def _cut(rows: Indices, size: int) -> Iterator[Indices]:

@@ -1,4 +1,4 @@
-"""A training from its experiment to its folder: claim it, open the data, train, write the result down."""
+"""Run a training: lock its folder, open the data, train, and write the results."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def launch(
     show: Show | None = None,
     log: Callable[[str], None] | None = None,
 ) -> TrainingResult:
-    """One training, or what is left of it; `log` is called with lines on the data before it begins.
+    """Run one training, or resume it; `log` gets lines about the data before it begins.
 
-    With `resume`, a training that was broken off before anything was written begins.
-    Raises UsageError where the folder `out` is used and `resume` is not asked for, and whatever
-    `ExperimentData.open` finds wrong, before the first step.
+    With `resume`, a training that was interrupted before it wrote anything starts anew. Raises UsageError if
+    the folder `out` is used and `resume` is false, and the errors of `ExperimentData.open`, both before the
+    first step.
     """
     folder = RunFolder(Path(out))
     resume = resume and not setup.agreed(folder.is_untouched)
@@ -67,7 +67,7 @@ def launch(
 
 
 def _ended(experiment: Experiment, folder: RunFolder) -> State | None:
-    """The state of a training that is finished; raises UsageError where the folder has another."""
+    """The state of a finished training, else None. Raises UsageError if the folder has another training."""
     folder.check_same(experiment)
     state = read_state(folder.state_path) if folder.state_path.exists() else State()
     return state if state.finished else None
@@ -84,11 +84,11 @@ def launch_seeds(
     show: Show | None = None,
     log: Callable[[str], None] | None = None,
 ) -> list[TrainingResult]:
-    """A training for each seed, in a folder of its own below `out`, and `seeds.json` beside them.
+    """Run a training for each seed, each in its folder below `out`, and write `seeds.json` beside them.
 
-    With `resume`, those that are done are only read, one that was broken off goes on, the others begin.
+    With `resume`, finished trainings are only read, an interrupted one continues, the others start.
     """
-    # A wrong one is refused before any begins.
+    # Refuse wrong seeds before the first training.
     experiments = [experiment.with_seed(seed) for seed in different_seeds(seeds)]
     results: list[TrainingResult] = []
     for seed, seeded in zip(seeds, experiments, strict=True):
@@ -96,7 +96,7 @@ def launch_seeds(
         begun = setup.agreed(resume and (place / EXPERIMENT).exists())
         if log and setup.writes:
             log(f"seed {seed}")
-        # The data are the same for every seed: they are described once.
+        # All seeds use the same data, so describe it once.
         described = None if results else log
         results.append(launch(seeded, features, place, setup, resume=begun, show=show, log=described))
     if setup.writes:
@@ -105,9 +105,9 @@ def launch_seeds(
 
 
 def different_seeds(seeds: Sequence[int]) -> Sequence[int]:
-    """The seeds. Raises UsageError where one comes twice."""
+    """The seeds. Raises UsageError for repeated ones."""
     if len(set(seeds)) < len(seeds):
-        raise UsageError(f"seeds {', '.join(map(str, seeds))}: one comes twice")
+        raise UsageError(f"seeds {', '.join(map(str, seeds))}: one comes twice; give different seeds")
     return seeds
 
 
@@ -118,7 +118,7 @@ def _discard(_: str) -> None:
 def _about(
     experiment: Experiment, data: ExperimentData, features: Path, setup: DeviceSetup
 ) -> dict[str, Any]:
-    """What `run.json` says before the training ends."""
+    """The facts in `run.json` before the training ends."""
     return {
         "experiment": experiment.name,
         "title": experiment.title,
@@ -149,7 +149,7 @@ def _version(package: str) -> str:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """The best evaluation of a training; `score` is the sum of `measure`, None where there was none."""
+    """The best evaluation of a training; `score` is the sum of `measure`, None without a validation."""
 
     title: str
     folder: Path
@@ -165,7 +165,7 @@ class TrainingResult:
 
     @classmethod
     def of(cls, experiment: Experiment, state: State, folder: Path) -> TrainingResult:
-        """What a finished state says."""
+        """The result of a finished training."""
         return cls(
             title=experiment.title or experiment.name,
             folder=folder,
@@ -197,7 +197,7 @@ class TrainingResult:
 
 @dataclass(frozen=True)
 class MetricSpread:
-    """A metric over several seeds: mean and deviation (of the sample, n - 1), as fractions."""
+    """A metric over several seeds: mean and sample standard deviation (n - 1), as fractions."""
 
     mean: float
     deviation: float
@@ -205,30 +205,30 @@ class MetricSpread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> MetricSpread:
-        """Of one value or more; the deviation of one is NaN.
+        """The spread of one or more values; the deviation of a single value is NaN.
 
         >>> MetricSpread.of([0.1, 0.2, 0.3])
         MetricSpread(mean=0.2, deviation=0.1, values=(0.1, 0.2, 0.3))
         """
         mean = statistics.fmean(values)
-        # Rounded where floats are not exact: a hundred-millionth of a metric means nothing.
+        # Rounding removes the inexact digits of floats.
         deviation = statistics.stdev(values) if len(values) > 1 else math.nan
         return cls(round(mean, 12), round(deviation, 12), tuple(values))
 
     @property
     def percent(self) -> str:
-        """For people: "5.42 ± 0.13"."""
+        """In percent as text: "5.42 ± 0.13"."""
         deviation = "" if math.isnan(self.deviation) else f" ± {100 * self.deviation:.2f}"
         return f"{100 * self.mean:.2f}{deviation}"
 
 
 def spreads(results: Sequence[TrainingResult]) -> dict[str, MetricSpread]:
-    """Metric -> its spread over trainings with different seeds; metrics that all of them have."""
+    """Metric -> its spread over trainings with different seeds, for the metrics that all of them have."""
     values = {
         name: [value for result in results if (value := result.metrics.get(name)) is not None]
         for name in (results[0].metrics if results else ())
     }
-    return {name: MetricSpread.of(some) for name, some in values.items() if len(some) == len(results)}
+    return {name: MetricSpread.of(each) for name, each in values.items() if len(each) == len(results)}
 
 
 def seeds_to_json(results: Sequence[TrainingResult]) -> dict[str, Any]:

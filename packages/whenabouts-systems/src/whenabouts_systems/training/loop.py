@@ -1,7 +1,7 @@
-"""The way of a training step: examples -> `Batch` -> `model.loss` -> optimizer -> validation -> the best.
+"""The training loop: examples -> `Batch` -> `model.loss` -> optimizer -> validation -> best weights.
 
-What a step draws depends on (seed, step) alone, and the state is kept whole at every epoch's end, so that a
-training that was killed goes on to the very numbers of an unbroken one.
+A step's random draws depend only on (seed, step), and the complete state is saved after every epoch. So a
+training that was killed and resumed gives exactly the numbers of an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _SHOWN_QUERIES = 8
 
 
 class TrainingFault(WhenaboutsError):
-    """A step whose loss or gradient is no number; the message names step, terms and queries."""
+    """The loss or the gradient of a step is not finite; the message names the step, terms and queries."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a training is. `losses` are those of the last step; `validation` is set after one."""
+    """Progress of a training. `losses` are of the last step; `validation` is set right after a validation."""
 
     state: State
     epochs: int
@@ -63,28 +63,28 @@ Show = Callable[[Progress], None]
 
 
 class Clock:
-    """How long a training has taken, breaks left out."""
+    """Measures the time of a training without its interruptions."""
 
     def __init__(self, seconds: float, step: int) -> None:
         self._before, self._first = seconds, step
-        self._started = self._kept = time.monotonic()
+        self._started = self._saved = time.monotonic()
 
     @property
     def seconds(self) -> float:
-        """Seconds spent, those before a break included."""
+        """Seconds of training, before and after the last resume."""
         return self._before + time.monotonic() - self._started
 
     @property
-    def since_kept(self) -> float:
-        """Seconds since the state was kept."""
-        return time.monotonic() - self._kept
+    def since_saved(self) -> float:
+        """Seconds since `saved` was called."""
+        return time.monotonic() - self._saved
 
-    def kept(self) -> None:
-        """Note that it was."""
-        self._kept = time.monotonic()
+    def saved(self) -> None:
+        """Note that the state was saved now."""
+        self._saved = time.monotonic()
 
     def steps_per_second(self, step: int) -> float:
-        """Over this process's steps, evaluations included; 0 before there are any."""
+        """The rate of this process's steps, evaluations included; 0 at the start."""
         spent = time.monotonic() - self._started
         return (step - self._first) / spent if spent > 0 else 0.0
 
@@ -99,17 +99,17 @@ def train(
     show: Show | None = None,
     retriever: RankedVideos | None = None,
 ) -> State:
-    """Train as an experiment says, into a folder that is claimed; the state at the end.
+    """Run an experiment's training in a locked folder and return the final state.
 
-    `retriever` lists the videos in which a validation looks for moments.
-    With `resume`, a training that the folder holds goes on; for one that is finished, only its state is
-    read. Raises TrainingFault for a loss that is no number; the state before that step is kept then.
+    `retriever` lists the videos in which validations search for moments. With `resume`, the folder's training
+    continues; if it is finished, only its state is read. Raises TrainingFault for a loss that is not finite,
+    after saving the state before that step.
     """
     return _Training(experiment, data, folder, setup, show or (lambda _: None), retriever).run(resume)
 
 
 class _Training:
-    """One training: what stays the same, and where it stands."""
+    """One training: its settings, its model, and its state."""
 
     def __init__(
         self,
@@ -127,14 +127,14 @@ class _Training:
         self.batches = self.examples.batch_count(self.settings.batch_size)
         self.steps = self.settings.epochs * self.batches
         self.evaluation_steps = max(1, round(self.settings.evaluate_every * self.batches))
-        torch.manual_seed(self.settings.seed)  # of the fresh weights
+        torch.manual_seed(self.settings.seed)  # for the initial weights
         self.model: Any = new_model(experiment.system, experiment.config(data.inputs)).to(setup.device)
         self.optimizer = new_optimizer(self.settings, self.model)
         freeze(self.model, self.settings.frozen, 0)
         self.state = State()
 
     def run(self, resume: bool) -> State:
-        """The whole training, or what is left of it."""
+        """Train to the end, from the start or from the saved state."""
         self._begin(resume)
         while not self.state.finished:
             self._epoch()
@@ -143,7 +143,7 @@ class _Training:
         return self.state
 
     def _begin(self, resume: bool) -> None:
-        """Give the model its first weights: those that were kept, those of a first stage, or fresh ones."""
+        """Set the model's weights: saved ones, those of a first stage, or new ones."""
         if hasattr(self.model, "check_tokenizer"):
             self.model.check_tokenizer()
         first_stage = self._first_stage()
@@ -162,7 +162,7 @@ class _Training:
         self.clock = Clock(self.state.seconds, self.state.step)
 
     def _first_stage(self) -> Trained | None:
-        """The training that this one goes on from, where there is one; the model then has its weights."""
+        """Load the weights of the first stage into the model; None if the experiment names none."""
         self.experiment.check_negatives(self.model.config)
         if not self.experiment.data.first_stage:
             return None
@@ -174,7 +174,7 @@ class _Training:
         return first_stage
 
     def _choose_negatives(self, first_stage: Trained) -> None:
-        """Have the first stage choose hard negatives, if the experiment has any drawn."""
+        """Let the first stage choose hard negatives, if the experiment draws any."""
         settings = self.experiment.data.negatives
         if settings.videos or settings.queries:
             device, seed = self.setup.device, self.settings.seed
@@ -182,7 +182,7 @@ class _Training:
             self.examples.choose_negatives(negatives)
 
     def _epoch(self) -> None:
-        """What is left of the state's epoch."""
+        """Train the rest of the state's epoch."""
         state, settings = self.state, self.settings
         self.model.train()
         freeze(self.model, settings.frozen, state.epoch)
@@ -200,17 +200,17 @@ class _Training:
                 self._show(losses)
                 if state.step % self.evaluation_steps == 0 or state.step == self.steps:
                     self._evaluate(losses)
-                elif self.clock.since_kept > 60 * settings.save_minutes and state.batch < self.batches:
-                    self._keep()
+                elif self.clock.since_saved > 60 * settings.save_minutes and state.batch < self.batches:
+                    self._save()
                 if state.finished:
                     return
         state.epoch, state.batch = state.epoch + 1, 0
         if state.epoch >= settings.epochs:
             state.finished = "its one epoch" if settings.epochs == 1 else f"all {settings.epochs} epochs"
-        self._keep()
+        self._save()
 
     def _step(self, batch: Batch) -> dict[str, float]:
-        """The losses of one step, which is made unless they are no numbers."""
+        """Make one step and return its losses. Raises TrainingFault before the step if one is not finite."""
         state, settings = self.state, self.settings
         torch.manual_seed(seed_of(settings.seed, state.step, 0))
         share = learning_rate_share(settings, state.step, self.steps, state.epoch)
@@ -228,13 +228,13 @@ class _Training:
         if not math.isfinite(numbers["total"]) or not math.isfinite(numbers["gradient"]):
             raise self._fault(numbers)
         if settings.optimizer != "bertadam" and settings.max_norm:
-            # BertAdam cuts each tensor's gradient itself; for AdamW all are cut together.
+            # BertAdam clips each tensor's gradient itself; for AdamW the norm of all gradients is clipped.
             nn.utils.clip_grads_with_norm_(self.model.parameters(), settings.max_norm, norm)
         self.optimizer.step()
         return numbers
 
     def _evaluate(self, losses: Mapping[str, float]) -> None:
-        """A line of the curves, with the metrics of the validation where there is one; stop if it is time."""
+        """Validate if the experiment has a validation, add a line to the curves, and apply `patience`."""
         state = self.state
         validation = self._validate() if self.experiment.data.validation else None
         line = {
@@ -253,10 +253,10 @@ class _Training:
         if self.settings.patience is not None and state.stale > self.settings.patience:
             state.finished = f"no gain in {state.stale} evaluations"
         if state.batch < self.batches or state.finished:
-            self._keep()
+            self._save()
 
     def _validate(self) -> Validation:
-        """The validation of the weights as they are; the best are kept with what they answered."""
+        """Validate the current weights; save them with their answers if they are the best so far."""
         examples = self.data.split("validation")
         validation = validate(self._trained({}), examples, self.settings, self.setup, self.retriever)
         if self.state.best is None or validation.score > self.state.best:
@@ -281,7 +281,7 @@ class _Training:
         )
 
     def _about(self, means: Mapping[str, float | None]) -> dict[str, Any]:
-        """What the model card says of the training."""
+        """The facts on the training for the model card."""
         return {
             "title": self.experiment.title,
             "simulated": self.experiment.simulated,
@@ -294,10 +294,10 @@ class _Training:
             },
         }
 
-    def _keep(self) -> None:
-        """Keep the state, so that nothing before it is lost."""
+    def _save(self) -> None:
+        """Save the state for `--resume`."""
         self.state.seconds = self.clock.seconds
-        self.clock.kept()
+        self.clock.saved()
         if self.setup.writes:
             self.folder.keep(self.state, self.model, self.optimizer)
 
@@ -309,9 +309,9 @@ class _Training:
         self.show(Progress(self.state, self.settings.epochs, self.steps, rate, left, losses, validation))
 
     def _fault(self, losses: Mapping[str, float]) -> TrainingFault:
-        """The error for a step that cannot be made; keeps the state before it."""
+        """Save the state before a step that cannot be made, and return the error."""
         state = self.state
-        self._keep()
+        self._save()
         wrong = [name for name, value in losses.items() if not math.isfinite(value)]
         names = [f"{name} = {losses[name]}" for name in wrong if name != "total" or len(wrong) == 1]
         rows = self.examples.plan(self.settings.batch_size, self.settings.seed, state.epoch)[state.batch]
@@ -320,7 +320,7 @@ class _Training:
         shown = ", ".join(queries[:_SHOWN_QUERIES]) + (", …" if len(queries) > _SHOWN_QUERIES else "")
         return TrainingFault(
             f"step {state.step + 1} (epoch {state.epoch + 1}, batch {state.batch + 1}): {', '.join(names)} "
-            f"is no number; its {len(queries)} queries: {shown}. The state before it is kept in "
+            f"is not finite; its {len(queries)} queries: {shown}. The state before it is saved in "
             f"{self.folder.path}. A smaller training.learning_rate may help, or precision fp32"
         )
 
@@ -332,30 +332,30 @@ def validate(
     setup: DeviceSetup | None = None,
     retriever: RankedVideos | None = None,
 ) -> Validation:
-    """Rank the videos of a split for its queries and hold the answers against its judgements.
+    """Answer a split's queries and evaluate the answers with its judgements.
 
-    `retriever` chooses the videos where it is given.
-    Several processes (`setup`) encode and rank a part each; the answers are in process 0, the numbers in all.
+    `retriever`, if given, chooses the videos. Each of several processes (`setup`) encodes and ranks a part;
+    process 0 has the answers, all have the numbers.
     """
     if setup is None or setup.processes == 1:
         return _measured(rank_split(trained, examples, retriever=retriever), examples, settings)
-    whole: list[Validation] = []
+    complete: list[Validation] = []
 
     def measure() -> Validation:
-        whole.append(_measured(joined_runs(parts), examples, settings))
-        return dataclasses.replace(whole[0], answers=None, evaluation=None)
+        complete.append(_measured(joined_runs(parts), examples, settings))
+        return dataclasses.replace(complete[0], answers=None, evaluation=None)
 
     with setup.shared_encoding(trained.model):
         corpus = encode_split(trained, examples)
-    own = setup.own_part(len(examples.queries))
-    parts = setup.brought(rank_split(trained, examples, corpus=corpus, queries=own, retriever=retriever))
-    # All have one score, or they would stop at different steps.
+    queries = setup.own_part(len(examples.queries))
+    parts = setup.brought(rank_split(trained, examples, corpus=corpus, queries=queries, retriever=retriever))
+    # All processes need the same score, or they would stop at different steps.
     numbers = setup.by_first(measure)
-    return whole[0] if whole else numbers
+    return complete[0] if complete else numbers
 
 
 def _measured(answers: MemoryRun, examples: Examples, settings: TrainingSettings) -> Validation:
-    """A run held against a split's judgements."""
+    """Evaluate a run with a split's judgements."""
     protocol = settings.protocol or None
     evaluation = evaluate(examples.annotations, answers, protocol=protocol)
     others = [name for name in settings.metrics if name not in evaluation.metrics]
@@ -373,19 +373,19 @@ def _sum(means: Mapping[str, float | None], metrics: tuple[str, ...], examples: 
         value = means[name]
         if value is None:
             raise UsageError(
-                f"{examples.name}: {name} applies to none of its queries, so that no training is the best; "
-                "name another with --set training.metric=…"
+                f"{examples.name}: {name} applies to none of its queries, so it cannot choose the best "
+                "weights; name another metric with --set training.metric=…"
             )
         total += value
     return total
 
 
 def _epochs(step: int, batches: int) -> float:
-    """How many epochs so many steps are; a whole number where it is one."""
+    """The number of epochs in `step` steps, an int if it is whole."""
     return step // batches if step % batches == 0 else round(step / batches, 3)
 
 
 def _floats(values: Mapping[str, Tensor]) -> dict[str, float]:
-    """Scalars as numbers, fetched from the device at once."""
+    """Scalar tensors as floats, fetched from the device in one transfer."""
     numbers = torch.stack([value.detach().float() for value in values.values()]).tolist()
     return dict(zip(values, numbers, strict=True))

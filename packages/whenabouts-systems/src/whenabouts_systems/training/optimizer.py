@@ -1,7 +1,7 @@
-"""BertAdam, the optimizer of XML, ReLoCLNet and their descendants; AdamW, and as HERO and SQuiDNet have it;
-and the learning rate of a step.
+"""Optimizers and the learning rate of a step.
 
-The learning rate is a function of the step alone, so that a resumed training continues it exactly.
+BertAdam is the optimizer of XML, ReLoCLNet and their descendants, EarlyAdamW that of HERO and SQuiDNet; AdamW
+is PyTorch's. The learning rate depends only on the step, so a resumed training continues it exactly.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from whenabouts_systems.training.experiment import TrainingSettings
 
 
 class BertAdam(torch.optim.Optimizer):
-    """Adam as the program of BERT has it, which is not Adam as published.
+    """Adam as in BERT's program, which differs from the published Adam.
 
-    No bias correction; `eps` stands beside the root, not in it; weight decay is decoupled and multiplied by
-    the learning rate (Loshchilov and Hutter); the gradient of each tensor is cut to length `max_norm` by
-    itself (0: not at all). The gradients themselves stay as they are. Groups take `lr`, `weight_decay`.
+    - There is no bias correction.
+    - `eps` is added after the square root.
+    - Weight decay is decoupled and multiplied by the learning rate (Loshchilov and Hutter).
+    - Each tensor's gradient is clipped to norm `max_norm` separately (0: not clipped); `grad` is unchanged.
+
+    Parameter groups may set `lr` and `weight_decay`.
     """
 
     def __init__(
@@ -42,7 +45,7 @@ class BertAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One step with the gradients that are there; a parameter without one stays as it is."""
+        """Make one step; parameters without a gradient do not change."""
         for group in self.param_groups:
             parameters = [tensor for tensor in group["params"] if tensor.grad is not None]
             if parameters:
@@ -58,13 +61,13 @@ class BertAdam(torch.optim.Optimizer):
         torch._foreach_mul_(second, slow)
         torch._foreach_addcmul_(second, gradients, gradients, 1.0 - slow)
         divisors = torch._foreach_sqrt(second)
-        torch._foreach_add_(divisors, group["eps"])  # beside the root, not in it
+        torch._foreach_add_(divisors, group["eps"])  # after the root, not under it
         if group["weight_decay"]:
             torch._foreach_mul_(parameters, 1.0 - rate * group["weight_decay"])
         torch._foreach_addcdiv_(parameters, first, divisors, -rate)
 
     def _moments(self, parameters: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """The moving averages of gradients and of their squares, zero at first."""
+        """The moving averages of gradients and of their squares, which start at zero."""
         for tensor in parameters:
             if not self.state[tensor]:
                 self.state[tensor] = {name: torch.zeros_like(tensor) for name in ("first", "second")}
@@ -73,10 +76,11 @@ class BertAdam(torch.optim.Optimizer):
 
 
 class EarlyAdamW(BertAdam):
-    """AdamW as the first program of Hugging Face had it, and HERO's and SQuiDNet's have it still.
+    """AdamW as in the first version of Hugging Face's program, which HERO and SQuiDNet still use.
 
-    The moments are corrected, but `eps` is added to the root of the second before it is: in the first steps
-    it counts up to 30 times as much as in PyTorch's. Weights decay behind the step. No gradient is cut here.
+    The moments are bias-corrected, but `eps` is added to the root of the uncorrected second moment: in the
+    first steps it counts up to 30 times as much as in PyTorch. Weights decay after the step. Gradients are
+    not clipped here.
     """
 
     def __init__(
@@ -86,22 +90,22 @@ class EarlyAdamW(BertAdam):
 
     def _step_group(self, parameters: list[Tensor], group: Mapping[str, Any]) -> None:
         self._moments(parameters)
-        # A parameter without a gradient made no step: those that made as many go together.
+        # Parameters without a gradient skip steps, so their step counts differ.
         by_step: dict[int, list[Tensor]] = {}
         for tensor in parameters:
             step = self.state[tensor].setdefault("step", torch.zeros(()))
             step += 1
             by_step.setdefault(int(step), []).append(tensor)
         (fast, slow), rate = group["betas"], float(group["lr"])
-        for count, some in by_step.items():
+        for count, tensors in by_step.items():
             corrected = rate * math.sqrt(1.0 - slow**count) / (1.0 - fast**count)
-            super()._step_group(some, {**group, "lr": corrected, "weight_decay": 0.0})
+            super()._step_group(tensors, {**group, "lr": corrected, "weight_decay": 0.0})
         if group["weight_decay"]:
             torch._foreach_mul_(parameters, 1.0 - rate * group["weight_decay"])
 
 
 def cut_each(gradients: list[Tensor], max_norm: float) -> list[Tensor]:
-    """Each gradient, shortened to length `max_norm` where it is longer; 0 leaves all as they are."""
+    """Clip the norm of each gradient to `max_norm`; 0 clips none."""
     if not max_norm:
         return gradients
     lengths = torch._foreach_norm(gradients)
@@ -112,9 +116,8 @@ def cut_each(gradients: list[Tensor], max_norm: float) -> list[Tensor]:
 def new_optimizer(settings: TrainingSettings, model: nn.Module) -> torch.optim.Optimizer:
     """The optimizer that the settings name, over a model's parameters.
 
-    Biases and the parameters of layer normalisation do not decay. A group of parameters has its multiple of
-    the learning rate (`settings.rates`) as "rate". But with "bertadam" cutting gradients is the loop's task,
-    and of all together.
+    Biases and the parameters of layer normalisation do not decay. "rate" of a parameter group is its factor
+    of the learning rate (`settings.rates`). BertAdam clips gradients itself; for the others the loop does.
     """
     groups = [
         part
@@ -130,9 +133,9 @@ def new_optimizer(settings: TrainingSettings, model: nn.Module) -> torch.optim.O
 
 
 def freeze(model: nn.Module, epochs: Mapping[str, int], epoch: int) -> None:
-    """Let parameters whose names begin so learn only from that epoch on (0 is the first).
+    """Freeze parameters by prefix of their names before the epoch that `epochs` gives (0 is the first).
 
-    Raises UsageError for a beginning that fits no parameter.
+    Raises UsageError for a prefix that matches no parameter.
     """
     if not epochs:
         return
@@ -149,22 +152,22 @@ def _refuse_unknown(setting: str, prefix: str, names: Iterable[str]) -> None:
 
 
 def _by_rate(model: nn.Module, group: dict[str, Any], rates: Mapping[str, float]) -> list[dict[str, Any]]:
-    """A group parted by multiples of the learning rate; raises UsageError for a name that fits nothing."""
+    """Split a group by factors of the learning rate. Raises UsageError for a prefix that matches nothing."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     for prefix in rates:
         _refuse_unknown("training.rates", prefix, names.values())
-    parted: dict[float, list[Tensor]] = {}
+    by_rate: dict[float, list[Tensor]] = {}
     for tensor in group["params"]:
         fitting = [rate for prefix, rate in rates.items() if names[id(tensor)].startswith(prefix)]
-        parted.setdefault(fitting[0] if fitting else 1.0, []).append(tensor)
-    return [{**group, "params": parameters, "rate": rate} for rate, parameters in parted.items()]
+        by_rate.setdefault(fitting[0] if fitting else 1.0, []).append(tensor)
+    return [{**group, "params": parameters, "rate": rate} for rate, parameters in by_rate.items()]
 
 
 def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Two groups of parameters: those that decay, and biases and layer normalisation, which do not.
+    """Two groups: parameters that decay, and those that do not (biases and layer normalisation).
 
-    The released programs know layer normalisation by name, and miss that of their cross-attention
-    ("cross_layernorm"), whose weight decays there.
+    The released programs find layer normalisation by name and miss that of their cross-attention
+    ("cross_layernorm"), so its weight decays there.
     """
     exempt = {
         id(parameter)
@@ -180,17 +183,17 @@ def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
 
 
 def learning_rate_share(settings: TrainingSettings, step: int, steps: int, epoch: int) -> float:
-    """The share of the learning rate at a step of a training of so many, in an epoch (each 0 at first)."""
+    """The factor of the learning rate at `step` of `steps`, in `epoch`; both count from 0."""
     schedule = warmup_linear if settings.schedule == "linear" else constant
     milestones = after_milestones(epoch, settings.milestones, settings.milestone_factor)
     return schedule(step, steps, settings.warmup) * milestones
 
 
 def warmup_linear(step: int, steps: int, warmup: float) -> float:
-    """The share of the learning rate at a step (0 is the first) of a training of `steps`.
+    """The factor of the learning rate at `step` (from 0) of `steps`: BertAdam's "warmup_linear".
 
-    It rises from 0 over the first `warmup` share of all steps, then falls to 0 at the last (BertAdam's
-    "warmup_linear"): the first step has a learning rate of 0.
+    It rises from 0 over the first `warmup` share of the steps, then falls linearly to 0. So the first step
+    has a learning rate of 0.
 
     >>> [warmup_linear(step, 20, 0.2) for step in (0, 2, 4, 12, 20)]
     [0.0, 0.5, 1.0, 0.5, 0.0]
@@ -202,7 +205,7 @@ def warmup_linear(step: int, steps: int, warmup: float) -> float:
 
 
 def constant(step: int, steps: int, warmup: float) -> float:
-    """The same, without the fall after the warm-up.
+    """As `warmup_linear`, but it stays at 1 after the warm-up.
 
     >>> [constant(step, 20, 0.2) for step in (0, 2, 4, 12)]
     [0.0, 0.5, 1.0, 1.0]
@@ -211,7 +214,7 @@ def constant(step: int, steps: int, warmup: float) -> float:
 
 
 def after_milestones(epoch: int, milestones: Sequence[int], factor: float) -> float:
-    """The share of the learning rate in an epoch (0 is the first): `factor` for each milestone reached.
+    """The factor of the learning rate in an epoch (from 0): `factor` to the number of milestones reached.
 
     >>> [round(after_milestones(epoch, (8, 13), 0.1), 3) for epoch in (7, 8, 13)]
     [1.0, 0.1, 0.01]

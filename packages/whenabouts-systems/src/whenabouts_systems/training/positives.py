@@ -1,6 +1,6 @@
-"""Which videos are positives of a query, and so never its negatives: `DataSettings.positives`.
+"""Which videos are positives of a query and so never its negatives (`DataSettings.positives`).
 
-Pairs are two columns of equal length: rows of queries (or their groups) and rows of videos.
+`Pairs` are two columns of equal length: rows of queries (or numbers of groups) and rows of videos.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from whenabouts_systems.training.experiment import Positives
 Pairs = tuple[Indices, Indices]
 
 _BLOCK = 1024
-"""As many captions are compared with as many others at a time."""
+"""Captions are compared in blocks of this many by this many."""
 
 
 class PositivePairs:
     """The positive videos of each query of a split, looked up a batch at a time.
 
-    Queries that mean the same share a group, and with it their positives; `captions` (Q,) are the rows of
-    `pairs` that the queries are, -1 for none.
+    Queries with the same meaning share a group and its positives. `captions` (Q,) are the queries' rows in
+    `pairs`, -1 if a query is not there.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class PositivePairs:
         relevant = annotations.relevance > 0
         self._videos = len(annotations.videos)
         if positives == "similar" and pairs is not None and captions is not None:
-            # A query without a caption in `pairs` is like no other: a group behind all captions.
+            # A query without a caption in `pairs` is a group of its own, numbered after all captions.
             own_group = np.arange(len(captions)) + len(pairs.captions)
             texts = pairs.caption_of[np.maximum(captions, 0)].astype(np.int64)
             self._groups = np.where(captions < 0, own_group, texts)
@@ -51,25 +51,25 @@ class PositivePairs:
         self._keys = np.unique(group * self._videos + video)
 
     def block(self, query: Indices, video: Indices) -> NDArray[np.bool_]:
-        """(Q, V): which of these videos are positives of which of these queries."""
+        """(Q, V): which of the given videos are positives of which of the given queries."""
         return is_in(self._keys, self._groups[query][:, None] * self._videos + video)
 
     @property
     def all(self) -> Pairs:
-        """Rows of queries and of videos (K,) of all pairs."""
+        """Query rows and video rows (K,) of all positive pairs."""
         groups = self._keys // self._videos, self._keys % self._videos
         return joined_by((np.arange(len(self._groups)), self._groups), groups)
 
 
 def is_in(keys: Indices, values: Indices) -> NDArray[np.bool_]:
-    """Which of `values` are among `keys`, which are sorted."""
+    """Which of `values` are in the sorted `keys`."""
     if not len(keys):
         return np.zeros(values.shape, bool)
     return np.asarray(keys[np.searchsorted(keys, values).clip(max=len(keys) - 1)] == values)
 
 
 def joined_by(left: Pairs, right: Pairs) -> Pairs:
-    """All (a, c) for which (a, b) is in `left` and (b, c) in `right`; each is two columns of equal length.
+    """All (a, c) such that (a, b) is in `left` and (b, c) in `right`.
 
     >>> [column.tolist() for column in joined_by((np.array([7, 8]), np.array([1, 2])),
     ...                                          (np.array([2, 1, 1]), np.array([5, 6, 9])))]
@@ -79,13 +79,13 @@ def joined_by(left: Pairs, right: Pairs) -> Pairs:
     keys = right[0][order]
     begins = np.searchsorted(keys, left[1])
     counts = np.searchsorted(keys, left[1], side="right") - begins
-    # Of each left row: 0, 1, ... counts - 1, without a loop.
+    # For each left row: 0, 1, ... counts - 1, without a loop.
     steps = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
     return np.repeat(left[0], counts), right[1][order][np.repeat(begins, counts) + steps]
 
 
 def similar_captions(pairs: RelevantPairs) -> Pairs:
-    """(K,) twice: every two different captions that are relevant to one another, in both directions."""
+    """All pairs of different captions that are relevant to each other, in both directions: two (K,)."""
     arrays = pairs.kept.arrays()
     if "columns" in arrays:
         starts, columns = arrays["starts"], arrays["columns"]
@@ -98,7 +98,7 @@ def similar_captions(pairs: RelevantPairs) -> Pairs:
 
 
 def _computed(pairs: RelevantPairs) -> Pairs:
-    """The pairs i < j of what is kept as vectors, computed a block of captions against another at a time."""
+    """The relevant pairs i < j of pairs stored as vectors, computed block by block."""
     count = len(pairs.captions)
     first, second = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for low in range(0, count, _BLOCK):
@@ -114,10 +114,10 @@ def _computed(pairs: RelevantPairs) -> Pairs:
 
 
 def _groups(queries: Sequence[Query], by_text: bool) -> Indices:
-    """(Q,) a number that queries share where they mean the same: their own, or that of their words."""
+    """(Q,) the group of each query: shared by queries with the same words if `by_text`, else its own."""
     if not by_text:
         return np.arange(len(queries), dtype=np.int64)
     numbers: dict[str, int] = {}
-    # A query without words is like no other.
+    # A query without words equals no other.
     texts = (" ".join(query.text.lower().split()).rstrip(" .") or f"\0{query.id}" for query in queries)
     return np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)

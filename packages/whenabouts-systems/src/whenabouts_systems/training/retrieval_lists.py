@@ -1,10 +1,10 @@
-"""Lists of videos: a run file, or what a trained retriever ranks of a split.
+"""A retriever's ranked lists of videos for a split, from a run file or made by a trained retriever.
 
-Negatives are drawn from those of the training split; a localizer is validated in those of the other.
+A training draws negatives from the lists of the training split, and validates a localizer in the videos of
+the validation lists.
 
-A trained retriever reads its own feature files, as its experiment names them, from the same folder; the
-sentences and videos are those that are about to be learned from. Where the videos have many clips their
-encodings lie in a temporary folder meanwhile; of the lists `retrieved` keeps the candidates alone.
+A trained retriever ranks the same queries and videos, but reads its own feature files, which its experiment
+names, from the same folder. If the videos have many clips, their encodings are stored in a temporary folder.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from whenabouts_systems.training.retrieval_negatives import RetrievalNegatives, 
 from whenabouts_systems.training.run_folder import EXPERIMENT
 
 OF_QUERIES = "queries"
-"""As `cooccurrence`: the table is made of the training queries."""
+"""As `cooccurrence`: make the table from the training queries."""
 _NAMED = {
     "lists": "a run file, or the folder of a trained retriever",
     "validation": "a run file of the validation queries, or the folder of a trained retriever",
     "cooccurrence": f'a file of nouns and verbs, or "{OF_QUERIES}" for those of the training queries',
 }
 _CLIPS_IN_MEMORY = 1 << 18
-"""Of more clips than these the encodings are kept on a disk: some 1 GB at the papers' widths."""
+"""Encodings of more clips go to disk: this many take some 1 GB at the papers' widths."""
 
 
 def choose_negatives(
@@ -56,28 +56,27 @@ def choose_negatives(
     setup: DeviceSetup,
     log: Callable[[str], None],
 ) -> None:
-    """Have the examples of a training take negatives from the lists that its experiment names.
+    """Give a training's examples negatives from the lists that its experiment names.
 
-    `run` is the folder of the training; `log` is called with a sentence before the lists are read or made,
-    which may take a while. Examples whose own video is not listed far enough up are left out. Raises
-    UsageError where no lists are named, and as `opened_lists` and `RetrievalNegatives` do.
+    `run` is the folder of the training. `log` gets a line before the lists are read or made, which may take
+    long. Examples whose own video ranks too low are dropped. Raises UsageError if no lists are named, and as
+    `opened_lists` and `RetrievalNegatives` do.
     """
     settings, examples = experiment.data.retrieved, opened.split("train")
     check_lists(experiment, opened.folder)
     with seen_folder(settings.lists, run, experiment.training.seed, setup) as place:
-        log(f"{'negatives':12}{settings.description} that {place} lists")
+        log(f"{'negatives':12}{settings.description} in the lists of {place}")
         usual = usual_queries(experiment.data, opened, log)
         with opened_lists(place, experiment.data, opened, settings.reach, setup.device) as source:
             negatives = RetrievalNegatives(source, examples, settings, experiment.training.seed, place, usual)
     examples.note(negatives.counts)
     if settings.own_within is not None:
-        why = f"examples are left out: their own video is not among the first {settings.own_within} of a list"
+        why = f"examples are skipped: their own video is not among the first {settings.own_within} of a list"
         examples.leave_out(~negatives.within, why)
         if not len(examples):
             raise UsageError(
-                f"{place}: has the own video of no query of {examples.name} among its first "
-                f"{settings.own_within}, so that there is no example to train on; raise "
-                "data.retrieved.own_within"
+                f"{place}: no query of {examples.name} has its own video among the first "
+                f"{settings.own_within}, so there is no example to train on; raise data.retrieved.own_within"
             )
     if settings.videos:
         examples.choose_negatives(negatives)
@@ -90,10 +89,10 @@ def lists_of_validation(
     setup: DeviceSetup,
     log: Callable[[str], None],
 ) -> RankedVideos | None:
-    """The videos in which a validation looks for moments, as an experiment names them; None: by itself.
+    """The lists of videos in which a validation searches for moments; None if the experiment names none.
 
-    Raises UsageError where the system chooses no videos, none are named, and the measure of the best is of
-    moments in all videos; for lists that lack a query; and as `opened_lists`.
+    Raises UsageError if the experiment names none although its metric needs a system that chooses videos,
+    for lists that lack a query, and as `opened_lists` does.
     """
     data, place = experiment.data, experiment.data.retrieved.validation
     if not data.validation:
@@ -103,8 +102,8 @@ def lists_of_validation(
         return None
     with seen_folder(place, run, experiment.training.seed, setup) as lists:
         draws, depth = data.retrieved.validation_draws, experiment.decoding.top_videos
-        which = f"{draws} videos drawn of those" if draws else f"the first {depth} videos"
-        log(f"{'validation':12}in {which} that {lists} lists")
+        which = f"{draws} videos drawn from" if draws else f"the first {depth} videos of"
+        log(f"{'validation':12}in {which} the lists of {lists}")
         reach = data.retrieved.reach if draws else depth
         with opened_lists(lists, data, opened, reach, setup.device, "validation") as source:
             ranked = _drawn(source, experiment, opened, log) if draws else RankedVideos.of(source)
@@ -120,14 +119,14 @@ def lists_of_validation(
 def _drawn(
     source: RunSource, experiment: Experiment, opened: ExperimentData, log: Callable[[str], None]
 ) -> RankedVideos:
-    """The candidates of a validation that draws them."""
+    """The candidates of a validation with `validation_draws`."""
     usual = usual_queries(experiment.data, opened, log, "validation")
     settings, seed = experiment.data.retrieved, experiment.training.seed
     return drawn_candidates(source, opened.split("validation"), settings, seed, source.name, usual)
 
 
 def _check_measure(experiment: Experiment, opened: ExperimentData) -> None:
-    """Raise UsageError for a measure that the system cannot have by itself."""
+    """Raise UsageError for a metric of videos if the system cannot choose videos."""
     config = experiment.config(opened.inputs)
     with torch.device("meta"):
         model = new_model(experiment.system, config)
@@ -135,52 +134,51 @@ def _check_measure(experiment: Experiment, opened: ExperimentData) -> None:
     beyond = [measure.name for measure in measures if measure.task in ("VCMR", "VR")]
     if beyond and not can_retrieve(model):
         raise UsageError(
-            f"{experiment.name} [training] metric is {beyond[0]!r}, of videos that {experiment.system} does "
-            "not choose: name lists of them, for the validation queries, with "
-            "--set data.retrieved.validation=RUN, or a measure in given videos, such as SVMR R@1,IoU=0.5"
+            f"{experiment.name} [training] metric is {beyond[0]!r}, which needs a choice of videos, and "
+            f"{experiment.system} does not choose videos; give lists for the validation queries with "
+            "--set data.retrieved.validation=RUN, or a metric in given videos, such as SVMR R@1,IoU=0.5"
         )
 
 
 def usual_queries(
     data: DataSettings, opened: ExperimentData, log: Callable[[str], None], split: str = "train"
 ) -> NDArray[np.bool_] | None:
-    """(Q,) which queries of a split say what is usually said; None where nothing asks for it.
+    """(Q,) which queries of a split have usual words (`Cooccurrence.is_usual`); None if not asked for.
 
-    A table that is to be made is made of the training queries.
-
-    Raises UsageError for a table that is not there, FormatError for a file that is none, and
-    PhrasesUnavailable without what tags words.
+    A new table is made from the training queries. Raises UsageError for a missing table, FormatError for a
+    file that is not a table, and PhrasesUnavailable without a tagger.
     """
     named, examples = data.retrieved.cooccurrence, opened.split(split)
     if not named:
         return None
     made = named == OF_QUERIES
     table = None if made else Cooccurrence.read(_path_of(named, data, opened.folder, "cooccurrence"))
-    log(f"{'':12}whether queries say the usual: by {'training queries' if table is None else named}")
+    log(f"{'':12}usual words of queries: from {'training queries' if table is None else named}")
     rows, texts = _queries_of(examples)
     of_training = texts if table is not None or split == "train" else _queries_of(opened.split("train"))[1]
     words = words_of([*texts, *of_training])
     table = table or Cooccurrence.of(words[text] for text in of_training)
     usual = np.zeros(len(examples.queries), bool)
     usual[rows] = [table.is_usual(words[text]) for text in texts]
-    examples.note({"queries say what is usually said": int(usual.sum())})
+    examples.note({"queries have usual words": int(usual.sum())})
     return usual
 
 
 def _queries_of(examples: Examples) -> tuple[NDArray[np.int64], list[str]]:
-    """Rows and sentences of the queries that have an example."""
+    """The rows and texts of the queries that have an example."""
     rows = np.unique(examples.query)
     return rows, [examples.queries[row].text for row in rows.tolist()]
 
 
 def check_lists(experiment: Experiment, features: str | Path) -> None:
-    """Raise UsageError where an experiment asks for lists, and names none or a place where nothing is."""
+    """Raise UsageError if an experiment needs lists and names none, or a place that does not exist."""
     data, settings = experiment.data, experiment.data.retrieved
     if settings.needs_lists and not settings.lists:
         raise UsageError(
             f"{experiment.name} [data.retrieved] lists is missing: negatives are drawn from the lists of a "
-            "retriever; name a run file or the folder of a trained one with --set data.retrieved.lists=RUN, "
-            "or train without, with --set data.retrieved.videos=0 --set data.retrieved.own_within=none"
+            "retriever. Give a run file or the folder of a trained retriever with --set "
+            "data.retrieved.lists=RUN, or train without lists with --set data.retrieved.videos=0 --set "
+            "data.retrieved.own_within=none"
         )
     if settings.needs_lists and not settings.lists.startswith(STAGE):
         _path_of(settings.lists.replace("{seed}", str(experiment.training.seed)), data, Path(features))
@@ -193,9 +191,9 @@ def check_lists(experiment: Experiment, features: str | Path) -> None:
 
 @contextmanager
 def seen_folder(named: str, run: str | Path, seed: int, setup: DeviceSetup) -> Iterator[str]:
-    """The same as `folder_of`, as every process of a training sees it.
+    """As `folder_of`, for every process of a training.
 
-    The folder of a stage, which process 0 wrote, need not be on a disk that the others see.
+    Process 0 wrote the folder of a stage, which may be on a disk that other processes cannot read.
     """
     place = setup.by_first(lambda: folder_of(named, run, seed))
     if not named.startswith(STAGE):
@@ -206,9 +204,9 @@ def seen_folder(named: str, run: str | Path, seed: int, setup: DeviceSetup) -> I
 
 
 def folder_of(named: str, run: str | Path, seed: int) -> str:
-    """A place that [data] names, as a path: "{seed}" and "stage:NAME" replaced.
+    """The path of a place that [data] names, with "{seed}" and "stage:NAME" replaced.
 
-    The folder of a stage lies beside `run`, the folder of this training. Raises UsageError where it does not.
+    The folder of a stage lies beside `run`, the folder of this training. Raises UsageError if it is missing.
     """
     named = named.replace("{seed}", str(seed))
     if not named.startswith(STAGE):
@@ -216,9 +214,9 @@ def folder_of(named: str, run: str | Path, seed: int) -> str:
     place = Path(run).parent / named.removeprefix(STAGE)
     if not (place / CONFIG).is_file():
         raise UsageError(
-            f"{named!r} is the folder {place}, and holds no trained system; train the stages together (an "
-            "experiment with `stages`), or name the folder of a trained one: --set data.retrieved.lists=RUN "
-            "(data.first_stage=RUN)"
+            f"{named!r} is the folder {place}, which holds no trained system; train the stages together (an "
+            "experiment with `stages`), or give the folder of a trained system with --set "
+            "data.retrieved.lists=RUN (or data.first_stage=RUN)"
         )
     return str(place)
 
@@ -232,12 +230,11 @@ def opened_lists(
     device: torch.device | str = "cpu",
     split: str = "train",
 ) -> Iterator[RunSource]:
-    """Ranked videos for the queries of a split: those of a file, or made by a trained retriever.
+    """Ranked videos for the queries of a split, from a run file or made by a trained retriever.
 
-    `depth` bounds what a trained retriever lists; None: all videos. A file is sought from where the program
-    runs, then where the annotations are. Raises UsageError for a place where nothing is, a system that
-    does not choose videos, and one without the experiment that names its feature files; and what
-    `ExperimentData.open` finds wrong with these.
+    A trained retriever lists at most `depth` videos (None: all). `place` is relative to the current folder,
+    or else to that of the annotations. Raises UsageError for a missing place, for a system that does not
+    choose videos or has no experiment to name its feature files, and as `ExperimentData.open` does.
     """
     path = _path_of(place, data, opened.folder, "lists" if split == "train" else split)
     if not (path / CONFIG).is_file() and not (path / SYSTEM).is_file():
@@ -249,12 +246,12 @@ def opened_lists(
 
 
 def _path_of(place: str, data: DataSettings, features: Path, setting: str = "lists") -> Path:
-    """Where a place is: as it stands, or among the annotations. Raises UsageError where it is not."""
-    sought = list(dict.fromkeys([Path(place).expanduser(), data.beside(features.expanduser(), place)]))
-    existing = next((path for path in sought if path.exists()), None)
+    """The path of a place, as given or beside the annotations. Raises UsageError if neither exists."""
+    paths = list(dict.fromkeys([Path(place).expanduser(), data.beside(features.expanduser(), place)]))
+    existing = next((path for path in paths if path.exists()), None)
     if existing is None:
         raise UsageError(
-            f"[data.retrieved] {setting} is {place!r}: there is no {' and no '.join(map(str, sought))}; "
+            f"[data.retrieved] {setting} is {place!r}: there is no {' and no '.join(map(str, paths))}; "
             f"accepted: {_NAMED[setting]}"
         )
     return existing
@@ -264,38 +261,40 @@ def _path_of(place: str, data: DataSettings, features: Path, setting: str = "lis
 def _ranked(
     place: Path, data: DataSettings, features: Path, depth: int | None, device: torch.device | str, split: str
 ) -> Iterator[RunSource]:
-    """The videos of a split, as a trained system ranks them for its queries."""
+    """A run of a trained system that ranks the videos of a split for its queries."""
     trained = Trained.from_pretrained(place)
     if not can_retrieve(trained.model):
         raise UsageError(f"{place}: {trained.system} does not choose videos; name the folder of a retriever")
     if not (place / EXPERIMENT).is_file():
         raise UsageError(
             f"{place}: has no {EXPERIMENT}, which names its feature files; rank the split with "
-            f"`whenabouts run --split {split} --task vr` and name that file"
+            f"`whenabouts run --split {split} --task vr` and give that file"
         )
-    theirs = load_experiment(place / EXPERIMENT)
-    own = DataSettings(
+    retriever = load_experiment(place / EXPERIMENT)
+    settings = DataSettings(
         train=data.train,
         validation=data.validation,
         dataset=data.dataset,
         folder=data.folder,
-        labels=theirs.data.labels,
+        labels=retriever.data.labels,
         positives="own",
     )
     trained.model.to(device)
     with (
-        ExperimentData.open(own, theirs.features, features, inputs=trained.inputs, splits=(split,)) as opened,
+        ExperimentData.open(
+            settings, retriever.features, features, inputs=trained.inputs, splits=(split,)
+        ) as opened,
         _encoded(trained, opened.split(split)) as corpus,
     ):
         examples = opened.split(split)
-        most = len(corpus) if depth is None else min(depth, len(corpus))
-        decoding = replace(trained.decoding, top_videos=most, spans_per_query=1, nms=None)
+        count = len(corpus) if depth is None else min(depth, len(corpus))
+        decoding = replace(trained.decoding, top_videos=count, spans_per_query=1, nms=None)
         yield SplitRun(Ranker(trained, corpus, decoding=decoding), examples, ("VR",))
 
 
 @contextmanager
 def _encoded(trained: Trained, examples: Examples) -> Iterator[MemoryCorpus]:
-    """The videos of a split, encoded in memory, or in a folder that goes afterwards."""
+    """The encoded videos of a split, in memory or in a temporary folder."""
     if int(examples.clips.sum()) <= _CLIPS_IN_MEMORY:
         yield encode_split(trained, examples)
         return

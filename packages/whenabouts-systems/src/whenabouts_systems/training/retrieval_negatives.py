@@ -1,25 +1,28 @@
-"""Negatives from retrieval lists: what a retriever ranked for a query and does not answer it.
+"""Negatives from a retriever's ranked lists: videos that it ranks high for a query they do not answer.
 
-A list is cut to its first videos, those that are judged to answer are taken out, and each epoch draws some of
-what is left, uniformly and without replacement. What is drawn depends on (seed, epoch, query) alone: not on
-the batches, nor on where a training was broken off.
+Only the first videos of a list are candidates, and those judged relevant are removed. Each epoch draws some
+candidates uniformly and without replacement. The draw depends only on (seed, epoch, query): not on the
+batches, and not on whether the training was interrupted.
 
 - PREM (section 4.1.3): 4 (TVR) or 2 (DiDeMo) of the first 100 of its own retriever.
-- CONQUER (the released program): 3 of HERO's list up to the rank of the query's own video + 1,000; queries
-  whose own video is not among the first 100 are no examples.
-- SQuiDNet (the released program): 15 of the list of a biased retriever up to that rank + 500, or + 50 for
-  queries that say what is usually said; the same are no examples. The ranked program (TVR-Ranking) draws for
-  each own video of a query, by its own rank (100 where it is not listed), and leaves out that video alone.
-  Two moments of a query in one video share what is drawn here; there they do not.
+- CONQUER (the released program): 3 of HERO's list up to the rank of the query's own video + 1,000. Queries
+  whose own video is not among the first 100 are skipped.
+- SQuiDNet (the released program): 15 of a biased retriever's list up to that rank + 500, or + 50 for queries
+  with usual words; the same queries are skipped. The ranked program (TVR-Ranking) draws for each own video
+  of a query by its own rank (100 if it is not listed), and excludes only this video. Here two moments of a
+  query in one video share their draws; in that program they do not.
 
-Rules for odd lists, each counted in what `train` prints: a video that comes twice counts once, where it is
-best; scores that contradict the order of the rows decide (equal scores stay as they stand; JSON lines, TREC
-and HERO's files are sorted as they are read, which their readers log); a query with fewer videos
-than are to be drawn gets those that there are. A list with a video that is not of the training split, and a
-query without a list, are errors.
+Odd lists follow rules, which `train` counts and prints:
 
-Shapes: Q queries, V videos and N examples of a split; U units that are drawn for: its queries, or with draws
-"example" its pairs of a query and an own video; K candidates of all units.
+- a video that occurs twice counts once, at its best place;
+- scores that contradict the order of the rows win; equal scores keep their order (the readers of JSON lines,
+  TREC and HERO's files sort and log it);
+- a query with too few candidates gets all of them.
+
+A video outside the training split, and a query without a list, are errors.
+
+Shapes: Q queries, V videos and N examples of a split; U units to draw for: the queries, or with draws
+"example" the pairs of a query and an own video; K candidates of all units.
 """
 
 from __future__ import annotations
@@ -41,18 +44,18 @@ from whenabouts_systems.training.experiment import RetrievedSettings
 from whenabouts_systems.training.positives import is_in
 
 _NOT_LISTED = 1 << 40
-"""The rank of a video that a list does not have."""
+"""The rank of a video that is not in a list."""
 _RANK_OF_UNLISTED = 99
-"""What the ranked SQuiDNet takes it for: it draws from the first 100 + `beyond_own` then."""
-_TWICE = "videos come twice in a list and count once, where they are best"
+"""The rank that the ranked SQuiDNet assumes for it: it then draws from the first 100 + `beyond_own`."""
+_TWICE = "videos come twice in a list and count once, at their best place"
 _UNSORTED = "lists were not in the order of their scores; the scores count"
 
 
 class RetrievalNegatives:
-    """Draws of negatives for a split, from the lists of a retriever; draws as `examples.Negatives`.
+    """Draws negatives for a split from a retriever's lists (`examples.Negatives`).
 
-    `ranks` (N,) is the rank of each example's own video in its query's list, from 0, and some 10**12 where it
-    is not listed. `counts` says how often each rule for odd lists applied. Four bytes are kept a candidate.
+    `ranks` (N,) is the rank, from 0, of each example's own video in its query's list, or about 10**12 if it
+    is not listed. `counts` says how often each rule for odd lists applied. A candidate takes four bytes.
     """
 
     def __init__(
@@ -64,12 +67,12 @@ class RetrievalNegatives:
         name: str | None = None,
         usual: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Read the lists of a run for a split, block by block; messages call it `name` (None: its own).
+        """Read a run's lists for a split, block by block. Messages call the run `name` (None: its own name).
 
-        `usual` (Q,) says which queries of the split have `settings.beyond_own_usual`.
+        `usual` (Q,) says which queries of the split use `settings.beyond_own_usual`.
 
-        Raises UsageError, naming run, query and video, for a run without videos, a video that the split does
-        not have, and a query of the split that has no list; and what the run's format raises.
+        Raises UsageError, naming run, query and video, for a run without videos, a video outside the split,
+        and a query of the split without a list. The run's format may raise more.
         """
         self.settings, self.seed = settings, seed
         reader = _Reader(name or source.name, examples, settings, usual)
@@ -87,29 +90,29 @@ class RetrievalNegatives:
 
     @property
     def within(self) -> NDArray[np.bool_]:
-        """(N,) whether an example's own video is listed as far up as `own_within` asks."""
-        most = self.settings.own_within
-        return np.asarray(self.ranks < (_NOT_LISTED + 1 if most is None else most))
+        """(N,) whether the rank of each example's own video is below `own_within`."""
+        limit = self.settings.own_within
+        return np.asarray(self.ranks < (_NOT_LISTED + 1 if limit is None else limit))
 
     def candidates(self, unit: int) -> Indices:
-        """(K,) the videos that may be drawn for a unit, best first."""
+        """(K,) the candidate videos of a unit, best first."""
         start = int(self._starts[unit])
         return self._videos[start : start + int(self._counts[unit])].astype(np.int64)
 
     def drawn(self, query: Indices, own: Indices, videos: Indices, epoch: int) -> DrawnNegatives:
-        """See `examples.Negatives`; no other queries."""
-        nothing = np.full((len(videos), 0), -1, np.int64)
-        return DrawnNegatives.of(videos, self.of_epoch(self.units(query, own), epoch), nothing)
+        """See `examples.Negatives`; draws no negative queries."""
+        no_queries = np.full((len(videos), 0), -1, np.int64)
+        return DrawnNegatives.of(videos, self.of_epoch(self.units(query, own), epoch), no_queries)
 
     def of_epoch(self, units: Indices, epoch: int) -> Indices:
-        """(U, `videos`) rows of videos that are drawn for units in an epoch, -1 where there are fewer."""
+        """(U, `videos`) rows of the videos drawn for units in an epoch, filled up with -1."""
         drawn = np.full((len(units), self.settings.videos), -1, np.int64)
         counts = self._counts[units]
         width = int(counts.max(initial=0))
         count = min(self.settings.videos, width)
         if not count:
             return drawn
-        # The candidates with the smallest of as many hashes are a uniform draw without replacement.
+        # Hash every candidate: those with the smallest hashes are a uniform draw without replacement.
         keys = _keys(_base(self.seed, epoch), units, width)
         keys[np.arange(width) >= counts[:, None]] = np.iinfo(np.uint64).max
         smallest = np.argpartition(keys, count - 1, axis=1)[:, :count]
@@ -122,7 +125,7 @@ class RetrievalNegatives:
 
 
 class _Reader:
-    """Makes candidates of the lists of a split's queries, a block of them at a time."""
+    """Turns the lists of a split's queries into candidates, block by block."""
 
     def __init__(
         self,
@@ -139,7 +142,7 @@ class _Reader:
         self._query_of = {self._ids[row]: row for row in self._queries.tolist()}
         self._video_of = {video.id: row for row, video in enumerate(examples.videos)}
         self._of_pairs = settings.draws == "example"
-        # The examples' own pairs stand first: each is taken out of its own draws alone.
+        # The examples' own pairs come first; with draws "example" each is excluded only from its own draws.
         first = len(examples.query) if self._of_pairs else 0
         positives = [column[first:] for column in examples.positive_pairs]
         self._positives = np.unique(positives[0] * self._videos + positives[1])
@@ -153,19 +156,19 @@ class _Reader:
         self._rows_of: tuple[tuple[str, ...], Indices] = ((), np.zeros(0, np.int64))
 
     def takes(self, source: RunSource) -> Task:
-        """The list to read: of videos, else of moments, where a video's best stands for it."""
+        """The list to read: of videos, or else of moments, of which a video's best one gives its rank."""
         if "VR" in source.tasks:
             return "VR"
         if "VCMR" not in source.tasks:
             raise UsageError(
-                f"{self.name}: ranks moments in given videos alone; negatives are drawn from a list of "
-                "videos (VR) or of moments of all of them (VCMR)"
+                f"{self.name}: ranks only moments in given videos; negatives need a list of videos (VR) or "
+                "of moments in all videos (VCMR)"
             )
         self._is_moments = True
         return "VCMR"
 
     def read(self, block: RunBlock) -> None:
-        """Take over the lists of a block that belong to queries of the split."""
+        """Add the lists of a block whose queries are in the split."""
         query_of = np.array([self._query_of.get(name, -1) for name in block.query_ids], np.int64)
         number = np.repeat(np.arange(len(block)), np.diff(block.offsets))
         of_split = query_of[number] >= 0
@@ -189,9 +192,9 @@ class _Reader:
         return np.searchsorted(self._own, query * self._videos + video)
 
     def candidates(self) -> tuple[NDArray[np.int32], Indices, Indices]:
-        """Videos (K,) of all queries, and of each query (Q,) where its own begin and how many they are.
+        """The candidate videos (K,) of all units, and each unit's start (U,) and count (U,) among them.
 
-        Raises UsageError for a query of the split whose list was not read.
+        Raises UsageError for a query of the split without a list.
         """
         of_query = (
             np.searchsorted(self._own, self._queries * self._videos) if self._of_pairs else self._queries
@@ -211,9 +214,9 @@ class _Reader:
         return self._ranks[np.searchsorted(self._own, query * self._videos + video)]
 
     def _rows(self, block: RunBlock, number: Indices, video: NDArray[np.int32]) -> Indices:
-        """(R,) rows of the videos of a block's rows. Raises UsageError for one that the split lacks."""
+        """(R,) the split's rows of the videos in a block. Raises UsageError for a video outside the split."""
         if self._rows_of[0] is not block.video_ids:
-            # All blocks of a run share their list of ids: it is looked up once.
+            # All blocks of a run share their list of ids, so look it up once.
             rows_of = [self._video_of.get(name, -1) for name in block.video_ids]
             self._rows_of = block.video_ids, np.array(rows_of, np.int64)
         rows = self._rows_of[1][video]
@@ -221,14 +224,14 @@ class _Reader:
             at = int(np.argmax(rows < 0))
             query_id, video_id = block.query_ids[number[at]], block.video_ids[video[at]]
             raise UsageError(
-                f"{self.name}: query {query_id!r} has video {video_id!r}, which is none of the "
-                f"{self._videos:,} videos of {self._split}; rank the videos of that split alone, such as "
-                "with `whenabouts run --split train --task vr`, or take the others out of the lists"
+                f"{self.name}: query {query_id!r} has video {video_id!r}, which is not among the "
+                f"{self._videos:,} videos of {self._split}; rank only the videos of that split, such as "
+                "with `whenabouts run --split train --task vr`, or remove the others from the lists"
             )
         return rows
 
     def _in_order(self, number: Indices, video: Indices, score: Floats) -> tuple[Indices, Indices]:
-        """Queries and videos of rows, best first within each query."""
+        """The rows' queries and videos, sorted by score within each query."""
         rising = (score[1:] > score[:-1]) & (number[1:] == number[:-1])
         if not rising.any():
             return number, video
@@ -237,7 +240,7 @@ class _Reader:
         return number[order], video[order]
 
     def _each_once(self, number: Indices, video: Indices) -> tuple[Indices, Indices]:
-        """The same without videos that came before in their list."""
+        """The rows' queries and videos without repeated videos of a list."""
         first = np.unique(number * self._videos + video, return_index=True)[1]
         if len(first) == len(number):
             return number, video
@@ -247,15 +250,15 @@ class _Reader:
         return number[kept], video[kept]
 
     def _note_own(self, number: Indices, keys: Indices, rank: Indices, count: int) -> Indices:
-        """(B,) the rank of the best own video of each query of a block; the ranks of all are noted."""
-        own = is_in(self._own, keys)
-        self._ranks[np.searchsorted(self._own, keys[own])] = rank[own]
+        """Store the ranks of all own videos; return (B,) the best one of each query of a block."""
+        is_own = is_in(self._own, keys)
+        self._ranks[np.searchsorted(self._own, keys[is_own])] = rank[is_own]
         first = np.full(count, _NOT_LISTED, np.int64)
-        np.minimum.at(first, number[own], rank[own])
+        np.minimum.at(first, number[is_own], rank[is_own])
         return first
 
     def _reach(self, first: Indices, query_of: Indices) -> Indices:
-        """(B,) how many videos of each list may be drawn from, the own one among them."""
+        """(B,) how many videos at the top of each list are candidates, counting the own video."""
         settings = self.settings
         if settings.beyond_own is None:
             return np.full_like(first, settings.depth)
@@ -264,16 +267,16 @@ class _Reader:
         return first + 1 + np.where(self._usual[query_of], settings.beyond_own_usual, settings.beyond_own)
 
     def _keep(self, query_of: Indices, number: Indices, video: Indices) -> None:
-        """Put the candidates of a block behind those that are there."""
-        there = len(self._kept) // 4
+        """Append the candidates of a block."""
+        start = len(self._kept) // 4
         ends = np.searchsorted(number, np.arange(len(query_of) + 1))
         of_split = query_of >= 0
-        self._starts[query_of[of_split]] = there + ends[:-1][of_split]
+        self._starts[query_of[of_split]] = start + ends[:-1][of_split]
         self._sizes[query_of[of_split]] = np.diff(ends)[of_split]
         self._kept += video.astype(np.int32).tobytes()
 
     def _keep_of_pairs(self, query_of: Indices, number: Indices, video: Indices) -> None:
-        """The same for each own video of the queries of a block; a video that is -1 is no candidate."""
+        """Append the candidates of a block for each pair of a query and an own video; -1 is no candidate."""
         ends = np.searchsorted(number, np.arange(len(query_of) + 1))
         for at in np.flatnonzero(query_of >= 0).tolist():
             query, listed = query_of[at : at + 1], video[ends[at] : ends[at + 1]]
@@ -299,13 +302,14 @@ def drawn_candidates(
 ) -> RankedVideos:
     """`settings.validation_draws` videos for each query of a split, drawn for its last example.
 
-    So the ranked program of SQuiDNet makes the candidates of its evaluation: as if for training. Parameters
-    and errors are those of `RetrievalNegatives`; all videos score 0. A query without an example has none.
+    The ranked program of SQuiDNet makes the candidates of its evaluation like this, as if for training.
+    Parameters and errors are those of `RetrievalNegatives`. All videos score 0. A query without an example
+    has no videos.
     """
     drawing = replace(settings, videos=settings.validation_draws, draws="example")
     negatives = RetrievalNegatives(source, examples, drawing, seed, name, usual)
-    queries, behind = np.unique(examples.query[::-1], return_index=True)
-    last = len(examples.query) - 1 - behind
+    queries, from_end = np.unique(examples.query[::-1], return_index=True)
+    last = len(examples.query) - 1 - from_end
     rows = negatives.of_epoch(negatives.units(queries, examples.video[last]), 0)
     names = [video.id for video in examples.videos]
     lists: dict[str, tuple[str, ...]] = {query.id: () for query in examples.queries}
@@ -313,7 +317,8 @@ def drawn_candidates(
         examples.queries[query].id: tuple(names[video] for video in row if video >= 0)
         for query, row in zip(queries.tolist(), rows.tolist(), strict=True)
     }
-    return RankedVideos(name or source.name, {key: (own, np.zeros(len(own))) for key, own in lists.items()})
+    ranked = {query_id: (videos, np.zeros(len(videos))) for query_id, videos in lists.items()}
+    return RankedVideos(name or source.name, ranked)
 
 
 def _base(seed: int, epoch: int) -> np.uint64:
@@ -322,14 +327,14 @@ def _base(seed: int, epoch: int) -> np.uint64:
 
 
 def _keys(base: np.uint64, query: Indices, width: int) -> NDArray[np.uint64]:
-    """(Q, W) numbers that are as good as random, each of base, query and place alone."""
+    """(Q, W) hashes, each of (base, query, place)."""
     rows = _mixed(query.astype(np.uint64) ^ base)
     places = np.arange(1, width + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     return _mixed(rows[:, None] + places)
 
 
 def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Numbers, every bit stirred into all others: the last steps of SplitMix64 (Steele et al., 2014)."""
+    """Hash numbers by the last steps of SplitMix64 (Steele et al., 2014)."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         numbers = (numbers ^ (numbers >> np.uint64(shift))) * np.uint64(factor)
     return numbers ^ (numbers >> np.uint64(31))

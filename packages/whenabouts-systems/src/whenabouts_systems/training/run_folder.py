@@ -1,13 +1,13 @@
-"""The folder of a training: what it holds, and that two trainings never share one.
+"""The folder of a training: its files, its lock, and how its state is saved.
 
-| file | what |
+| file | holds |
 | --- | --- |
 | `model.safetensors`, `config.json`, `README.md` | the best system so far (`Trained.from_pretrained`) |
 | `experiment.toml` | all settings, defaults included |
 | `run.json` | versions, seed, machine, what was read, how it ended |
-| `curves.jsonl`, `curves.png` | losses, learning rate and metrics along the training |
+| `curves.jsonl`, `curves.png` | losses, learning rate and metrics over the training |
 | `validation.run.jsonl`, `validation.queries.jsonl` | answers of the best system, and each query's values |
-| `state.safetensors` | where the training stands, for `--resume` |
+| `state.safetensors` | the state of the training, for `--resume` |
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Validation:
-    """How the weights rank the validation split.
+    """The result of a validation.
 
-    `score` is the sum of the metrics of `measure`; `means` holds these and the protocol's others.
+    `score` is the sum of the metrics in `measure`; `means` holds these and the protocol's other metrics.
     """
 
     score: float
@@ -61,11 +61,11 @@ class Validation:
 
 @dataclass
 class State:
-    """The position of a training: `batch` of `epoch` is the next, `step` counts all (from 0).
+    """The progress of a training: `batch` of `epoch` comes next, `step` counts all steps (from 0).
 
-    `sums` and `counted` are of the losses since the last line of `curves`. `best` is the largest value of
-    the experiment's metric, at `best_step`; `stale` counts evaluations since. `finished` says why it ended,
-    "" while it goes on. `seconds` were spent, evaluations included.
+    `sums` and `counted` are the losses since the last line of `curves`, and their number. `best` is the
+    largest value of the experiment's metric, reached at `best_step`; `stale` counts evaluations since then.
+    `finished` is the reason for the end, "" before it. `seconds` includes evaluations.
     """
 
     epoch: int = 0
@@ -82,7 +82,7 @@ class State:
     curves: list[dict[str, Any]] = field(default_factory=list)
 
     def count(self, losses: Mapping[str, float]) -> None:
-        """Note the losses of a step that was made."""
+        """Add the losses of a finished step."""
         for name, value in losses.items():
             self.sums[name] = self.sums.get(name, 0.0) + value
         self.counted += 1
@@ -94,7 +94,7 @@ class State:
         return {name: total / max(1, self.counted) for name, total in self.sums.items()}
 
     def end_line(self, line: Mapping[str, Any]) -> None:
-        """Put a line behind the curves and count losses anew."""
+        """Append a line to the curves and reset the sums of losses."""
         self.curves.append(dict(line))
         self.sums, self.counted = {}, 0
 
@@ -107,11 +107,11 @@ class RunFolder:
 
     @contextmanager
     def claimed(self, *, resume: bool) -> Iterator[None]:
-        """Hold the folder for one training.
+        """Lock the folder for one training.
 
-        Raises UsageError where another training writes to it, where it is used and `resume` is not asked
-        for, and where there is nothing to resume, or the state that goes with the curves is gone. What is
-        refused before a state is kept leaves the folder as it was.
+        Raises UsageError if another training holds it, if it is used and `resume` is false, if there is
+        nothing to resume, and if the state that belongs to the curves is missing. A training that is refused
+        before its first saved state leaves the folder unchanged.
         """
         if not resume:
             self.refuse_used()
@@ -119,8 +119,8 @@ class RunFolder:
             raise UsageError(f"{self.path}: there is no training here to resume; train without --resume")
         if resume and (self.path / CURVES).exists() and not self.state_path.exists():
             raise UsageError(
-                f"{self.path}: its {STATE} is gone, so that this training cannot go on; restore it, or name "
-                "another folder with --out and train without --resume"
+                f"{self.path}: its {STATE} is missing, so this training cannot be resumed; restore the file, "
+                "or name another folder with --out and train without --resume"
             )
         is_new = not self.path.exists()
         try:
@@ -129,7 +129,9 @@ class RunFolder:
         except OSError as error:
             raise UsageError(f"{self.path}: cannot be written: {error.strerror or error}") from None
         if held is None:
-            raise UsageError(f"{self.path}: another training is writing here")
+            raise UsageError(
+                f"{self.path}: another training is writing here; wait for it, or give another --out"
+            )
         try:
             yield
         except WhenaboutsError:
@@ -141,21 +143,21 @@ class RunFolder:
 
     @property
     def is_untouched(self) -> bool:
-        """Whether a training claimed it and was broken off before it wrote down what it trains."""
-        there = (self.path / LOCK).exists()
-        return there and not any((self.path / name).exists() for name in _OF_A_TRAINING)
+        """Whether a training locked it and ended before it wrote anything else."""
+        was_locked = (self.path / LOCK).exists()
+        return was_locked and not any((self.path / name).exists() for name in _OF_A_TRAINING)
 
     def refuse_used(self) -> None:
-        """Raise UsageError where the folder holds a training, or one in stages."""
+        """Raise UsageError if the folder holds a training, with or without stages."""
         used = [name for name in _OF_A_TRAINING if (self.path / name).exists()]
         if used:
             raise UsageError(
-                f"{self.path}: holds {used[0]} of another training; go on with it with --resume, or name "
+                f"{self.path}: holds {used[0]} of another training; continue it with --resume, or name "
                 "another folder with --out"
             )
 
     def refuse_training(self) -> None:
-        """Raise UsageError where the folder holds a training that is no stage of another."""
+        """Raise UsageError if the folder holds a training without stages."""
         used = [name for name in _OF_A_TRAINING if name != SYSTEM and (self.path / name).exists()]
         if used:
             raise UsageError(
@@ -163,7 +165,7 @@ class RunFolder:
             )
 
     def _leave(self, is_new: bool) -> None:
-        """Take away what a refused training wrote down of itself, and the folder if it made it."""
+        """Delete what a refused training wrote, and the folder if the training made it."""
         for name in (EXPERIMENT, ABOUT):
             (self.path / name).unlink(missing_ok=True)
         if is_new and [file.name for file in self.path.iterdir()] == [LOCK]:
@@ -171,12 +173,12 @@ class RunFolder:
             self.path.rmdir()
 
     def begin(self, experiment: Experiment) -> None:
-        """Write down what is about to be trained."""
+        """Write the experiment before the training."""
         self._write(EXPERIMENT, experiment.to_toml())
 
     def check_same(self, experiment: Experiment) -> None:
-        """Raise UsageError, naming the first setting, where the folder's experiment is another."""
-        # Read as an experiment, a training of an earlier version has the defaults of what is new since.
+        """Raise UsageError, naming the first differing setting, if the folder has another experiment."""
+        # Loading fills settings that are younger than the folder with their defaults.
         before = _flat(load_experiment(self.path / EXPERIMENT).tables())
         after = experiment.tables()
         for name, now in _flat(after).items():
@@ -184,32 +186,32 @@ class RunFolder:
             if was != _comparable(now):
                 raise UsageError(
                     f"{self.path}: its training has {name} = {was!r}, this one {_comparable(now)!r}; "
-                    "--resume goes on with the same settings, other ones need another --out"
+                    "--resume needs the same settings, other settings need another --out"
                 )
 
     @property
     def state_path(self) -> Path:
-        """Where the state is kept."""
+        """The file of the state."""
         return self.path / STATE
 
     def keep(self, state: State, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Keep everything that `--resume` needs, and the curves."""
+        """Save everything that `--resume` needs, and the curves."""
         save_state(self.state_path, state, model, optimizer)
         self._write_lines(CURVES, state.curves)
 
     def write_best(self, trained: Trained, validation: Validation | None) -> None:
-        """The best system so far, what it answered in the validation, and the values of each query."""
+        """Write the best system so far, its answers in the validation, and each query's values."""
         trained.save_pretrained(self.path)
         if validation is not None and validation.answers and validation.evaluation:
             formats.write_run(_one_list(validation.answers), self.path / RUN, "jsonl")
             self._write_lines(QUERIES, validation.evaluation.per_query())
 
     def draw_curves(self, state: State) -> None:
-        """A picture of the curves, where matplotlib is installed."""
+        """Draw the curves, if matplotlib is installed."""
         draw_curves(state.curves, self.path / PICTURE)
 
     def write_about(self, about: Mapping[str, Any]) -> None:
-        """What a reader of the numbers must know of the run."""
+        """Write the facts about the run that a reader of its numbers needs."""
         write_json(self.path / ABOUT, about)
 
     def _write_lines(self, name: str, lines: Iterable[Mapping[str, Any]]) -> None:
@@ -221,19 +223,19 @@ class RunFolder:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as a file of JSON."""
+    """Write a value as a JSON file."""
     with write_atomically(path) as stream:
         stream.write((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def _one_list(answers: MemoryRun) -> MemoryRun:
-    """The moments of the corpus, or what there is where a system does not find any: a file holds one list."""
+    """One list for a run file, which holds only one: moments of the corpus if there are any."""
     task = "VCMR" if "VCMR" in answers.tasks else answers.tasks[0]
     return MemoryRun(answers.name, {task: answers.lists[task]})
 
 
 def _flat(tables: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Nested tables as one: "training.epochs" -> value."""
+    """Flatten nested tables: "training.epochs" -> value."""
     flat: dict[str, Any] = {}
     for key, value in tables.items():
         if isinstance(value, Mapping):
@@ -244,14 +246,14 @@ def _flat(tables: Mapping[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def _comparable(value: Any) -> Any:
-    """A value as it comes back from a TOML file."""
+    """A value in the form that a TOML file gives back."""
     if value is None:
         return "none"
     return [_comparable(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def save_state(path: Path, state: State, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Write everything that a training needs to go on; the file is whole or the one before."""
+    """Write everything that a training needs to continue, atomically."""
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for number, moments in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{number}.{name}": torch.as_tensor(value) for name, value in moments.items()}
@@ -262,33 +264,33 @@ def save_state(path: Path, state: State, model: nn.Module, optimizer: torch.opti
 
 
 def read_state(path: Path) -> State:
-    """The position of a kept training. Raises FormatError for a file that is none."""
+    """The progress in a saved state. Raises FormatError if the file is not one."""
     try:
         with regular_name(path) as name, safetensors.safe_open(name, "pt") as opened:
             metadata = opened.metadata() or {}
         kept = json.loads(metadata["training"])
         if kept["version"] != VERSION:
-            raise FormatError(path, "kept by another version", value=kept["version"], accepted=str(VERSION))
+            raise FormatError(path, "saved by another version", value=kept["version"], accepted=str(VERSION))
         return msgspec.convert(kept["state"], State)
     except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise FormatError(
             path,
-            f"is no kept state of a training ({error}); it cannot go on: train again, into another folder",
+            f"is not the saved state of a training ({error}); train again into another folder",
         ) from error
 
 
 def restore(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Put what was kept back into a model and an optimizer of the same experiment."""
+    """Load a saved state into a model and an optimizer of the same experiment. Raises FormatError."""
     device = next(model.parameters()).device
     with regular_name(path) as name:
         tensors = load_file(name, device=str(device))
     try:
         model.load_state_dict(_below("model.", tensors))
-        kept: dict[int, dict[str, Tensor]] = {}
+        moments: dict[int, dict[str, Tensor]] = {}
         for name, tensor in _below("optimizer.", tensors).items():
             number, key = name.split(".", 1)
-            kept.setdefault(int(number), {})[key] = tensor
-        optimizer.load_state_dict({"state": kept, "param_groups": optimizer.state_dict()["param_groups"]})
+            moments.setdefault(int(number), {})[key] = tensor
+        optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
     except (RuntimeError, ValueError, KeyError) as error:
         raise FormatError(path, f"does not fit the experiment ({str(error).splitlines()[0]})") from error
 
@@ -298,7 +300,7 @@ def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def draw_curves(curves: Sequence[Mapping[str, Any]], path: Path) -> bool:
-    """Write a picture of losses and metrics; False without matplotlib (the extra `figures`) or lines."""
+    """Draw losses and metrics into a file; False without matplotlib (the extra `figures`) or lines."""
     if not curves:
         return False
     try:
@@ -322,7 +324,7 @@ def _draw_losses(axes: Any, curves: Sequence[Mapping[str, Any]]) -> None:
     positive = all(value > 0 for line in curves for name, value in line["losses"].items() if name in names)
     if positive:
         axes.set_yscale("log")
-        # Formulas are off in this picture, and so are powers of ten.
+        # Math text is off in these figures, so powers of ten would show as plain text.
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("{x:g}")
         axes.tick_params(axis="y", which="minor", labelsize=6)
@@ -330,7 +332,7 @@ def _draw_losses(axes: Any, curves: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _draw_metrics(axes: Any, curves: Sequence[Mapping[str, Any]]) -> None:
-    """The metrics of the measure, and what it is: their sum."""
+    """Draw the metrics, and mark the best epoch by their sum."""
     best = max(curves, key=lambda line: line["metric"])
     for number, name in enumerate(_shown(curves[-1]["metrics"])):
         values = [line["metrics"].get(name) for line in curves]
@@ -341,10 +343,10 @@ def _draw_metrics(axes: Any, curves: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _shown(metrics: Mapping[str, Any]) -> list[str]:
-    """Some metrics, such that one can tell their lines apart."""
-    first = [name for name in metrics if "@1," in name or name.endswith("@1")]
-    rest = [name for name in metrics if name not in first]
-    return (first + rest)[: len(COLOURS)]
+    """As many metrics as there are colours, those at rank 1 first."""
+    at_one = [name for name in metrics if "@1," in name or name.endswith("@1")]
+    others = [name for name in metrics if name not in at_one]
+    return (at_one + others)[: len(COLOURS)]
 
 
 def _line(axes: Any, curves: Sequence[Mapping[str, Any]], values: list[Any], name: str, number: int) -> None:

@@ -1,12 +1,12 @@
-"""Several trainings in one command: each stage is an experiment, and a later one builds on earlier ones.
+"""Several trainings in one command: each stage is an experiment, and later stages build on earlier ones.
 
-A file of stages is `title = "..."` and `stages = ["first.toml", "second.toml"]`, files beside it, and
-nothing else. They are trained in turn into folders of their names (without `.toml`) below one folder, and
-"stage:first" in [data] of a later stage means the folder of that earlier one. At the end `system.json` says
-which of them answers and which chooses the videos (see `models.staged`).
+A file of stages has only `title = "..."` and `stages = ["first.toml", "second.toml"]`, which are files beside
+it. The stages are trained in turn, each into a subfolder of its name (without `.toml`). In [data] of a later
+stage, "stage:first" means the folder of that earlier stage. At the end, `system.json` says which stage
+answers and which chooses the videos (`models.staged`).
 
-All stages are read and checked before the first step of the first: settings, what refers to another stage,
-the lists of contents of the feature files, and the folders that would be written.
+Before the first training begins, all stages are checked: their settings, their references to other stages,
+the tables of contents of the feature files, and the folders to write.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from whenabouts_systems.training.tables import read_toml, refuse_unknown, set_va
 
 @dataclass(frozen=True)
 class StagedExperiment:
-    """Experiments by the names of their stages, in their order; the last one is what answers."""
+    """Stage name -> experiment, in order; the last stage answers queries."""
 
     name: str
     title: str
@@ -39,27 +39,27 @@ class StagedExperiment:
 
     @property
     def localizer(self) -> str:
-        """The last stage: it answers."""
+        """The last stage, which answers queries."""
         return list(self.stages)[-1]
 
     @property
     def retriever(self) -> str | None:
-        """The stage whose lists the last one learns from: it chooses the videos. None: the last one does."""
+        """The stage that chooses the videos: the one whose lists the last stage learns from, or None."""
         lists = self.stages[self.localizer].data.retrieved.lists
         return lists.removeprefix(STAGE) if lists.startswith(STAGE) else None
 
     def with_seed(self, seed: int) -> StagedExperiment:
-        """The same with another seed in every stage."""
+        """The same stages with another seed in each."""
         return replace(self, stages={name: stage.with_seed(seed) for name, stage in self.stages.items()})
 
     def with_data(self, folder: str | Path) -> StagedExperiment:
-        """The same with all annotations in that folder."""
+        """The same stages with all annotations in `folder`."""
         return replace(self, stages={name: stage.with_data(folder) for name, stage in self.stages.items()})
 
 
 @dataclass(frozen=True)
 class StagedResult:
-    """The results of the stages, for each seed of each stage, below one folder."""
+    """The results of all stages and seeds; everything lies below `folder`."""
 
     title: str
     folder: Path
@@ -67,7 +67,7 @@ class StagedResult:
     of_seeds: bool
 
     def to_json(self) -> dict[str, Any]:
-        """As `train --json` prints it; each stage as a training, or as one of several seeds, is printed."""
+        """As `train --json` prints it; each stage is printed like a training, or like several seeds."""
         return {
             "title": self.title,
             "folder": str(self.folder),
@@ -79,11 +79,11 @@ class StagedResult:
 
 
 def load_stages(path: str | Path, settings: Sequence[str] = ()) -> StagedExperiment:
-    """The experiments that a file of stages names, changed by settings.
+    """Load the experiments of a file of stages, changed by settings.
 
-    "prem_localizer.training.epochs=3" is for the stage of that name, "training.epochs=3" for all, "title=…"
-    for the whole. Raises FormatError or UsageError, naming file, key, what was found and what there is, as
-    `load_experiment`; also for two stages of one name, and a stage that refers to none of the earlier ones.
+    "prem_localizer.training.epochs=3" changes one stage, "training.epochs=3" all stages, and "title=…" the
+    title of the file. Raises FormatError or UsageError as `load_experiment` does, and for two stages of the
+    same name and a reference to a stage that is not an earlier one.
     """
     place = Path(path)
     tables = read_toml(place)
@@ -91,15 +91,15 @@ def load_stages(path: str | Path, settings: Sequence[str] = ()) -> StagedExperim
         if key not in ("title", "stages"):
             raise FormatError(
                 place,
-                f"names stages and has {key!r} as well",
-                accepted="title and stages; all else is theirs",
+                f"lists stages and also has {key!r}",
+                accepted="title and stages; everything else belongs into the stages' files",
             )
     files = _files(place, tables["stages"])
     _check_names(place, files, settings)
     stages: dict[str, Experiment] = {}
     for name, file in files.items():
         if has_stages(file):
-            raise FormatError(place, "names a file of stages as a stage:", field="stages", value=file.name)
+            raise FormatError(place, "lists a file of stages as a stage:", field="stages", value=file.name)
         stages[name] = load_experiment(file, list(_settings_of(name, files, settings)))
         _check_references(name, stages, place)
     named = set_values(tables, [setting for setting in settings if _is_title(setting)])
@@ -118,10 +118,10 @@ def launch_stages(
     show: Show | None = None,
     log: Callable[[str], None] | None = None,
 ) -> StagedResult:
-    """All stages in turn, or what is left of them; for each of the `seeds` in a folder of its own.
+    """Train all stages in turn, for each of the `seeds` in a separate folder.
 
-    With `resume`, stages that are done are only read, one that was broken off goes on, the others begin.
-    Raises before the first step what `check_stages` finds, and what `launch` does of each stage.
+    With `resume`, finished stages are only read, an interrupted one continues, the others start. Raises the
+    errors of `check_stages` before the first step, and those of `launch` for each stage.
     """
     runs = [(staged, Path(out), "")]
     if seeds is not None:
@@ -135,10 +135,10 @@ def launch_stages(
             if log and setup.writes:
                 log(f"{before}stage {name} ({number} of {len(run.stages)})")
             begun = setup.agreed(resume and (folder / name / EXPERIMENT).exists())
-            own = replace(setup, precision=experiment.training.precision)
-            result = launch(experiment, features, folder / name, own, resume=begun, show=show, log=log)
+            of_stage = replace(setup, precision=experiment.training.precision)
+            result = launch(experiment, features, folder / name, of_stage, resume=begun, show=show, log=log)
             results[name].append(result)
-            setup.agreed(None)  # what this stage wrote is there for every process
+            setup.agreed(None)  # wait, so that the stage's files exist for every process
         if setup.writes:
             write_stages(folder, localizer=run.localizer, retriever=run.retriever)
     staged_result = StagedResult(staged.title or staged.name, Path(out), results, seeds is not None)
@@ -148,7 +148,7 @@ def launch_stages(
 
 
 def check_stages(staged: StagedExperiment, features: str | Path) -> None:
-    """Raise what is wrong with any stage before the first one begins, hours before it is its turn."""
+    """Raise errors about any stage before the first stage begins, rather than hours later."""
     for experiment in staged.stages.values():
         inputs = ExperimentData.check(
             experiment.data, experiment.features, features, splits=("train", "validation")
@@ -162,13 +162,13 @@ def _files(place: Path, stages: Any) -> dict[str, Path]:
     accepted = 'a list of files, such as ["prem_retriever.toml", "prem_localizer.toml"]'
     if not isinstance(stages, list) or not stages:
         raise FormatError(
-            place, "is no list of experiments:", field="stages", value=stages, accepted=accepted
+            place, "is not a list of experiments:", field="stages", value=stages, accepted=accepted
         )
     files: dict[str, Path] = {}
     for name in stages:
         if not isinstance(name, str) or not name.endswith(".toml"):
             raise FormatError(
-                place, "is no file of an experiment:", field="stages", value=name, accepted=accepted
+                place, "is not the file of an experiment:", field="stages", value=name, accepted=accepted
             )
         file = place.parent / name
         if file.stem in files:
@@ -178,42 +178,47 @@ def _files(place: Path, stages: Any) -> dict[str, Path]:
 
 
 def _check_names(place: Path, files: Mapping[str, Path], settings: Sequence[str]) -> None:
-    """Raise where a stage is called as a table of an experiment is, or a setting reaches neither."""
+    """Refuse a stage named like a table of an experiment, and a setting that matches neither.
+
+    Raises FormatError and UsageError.
+    """
     for name in files:
         if name in KEYS or "." in name:
             raise FormatError(
                 place,
-                "is no name of a stage:",
+                "cannot be the name of a stage:",
                 field="stages",
                 value=name,
-                accepted=f"a file whose name has no dot and is none of {', '.join(KEYS)}",
+                accepted=f"a file whose name has no dot and is not one of {', '.join(KEYS)}",
             )
     for setting in settings:
         name, equals, _ = setting.partition("=")
-        first, _, rest = name.strip().partition(".")
-        if equals and first in files and not rest:
-            raise UsageError(f"--set {setting!r}: names a stage; accepted: such as {first}.training.epochs=3")
+        first, _, key = name.strip().partition(".")
+        if equals and first in files and not key:
+            raise UsageError(
+                f"--set {setting!r}: names a stage without a key; accepted: such as {first}.training.epochs=3"
+            )
         if equals:
             refuse_unknown([first], [*files, *KEYS], f"--set {setting!r}: {place}")
 
 
 def _settings_of(stage: str, files: Mapping[str, Path], settings: Sequence[str]) -> Iterator[str]:
-    """The settings that reach a stage, in their order."""
+    """The settings for a stage, in their order, without its name."""
     for setting in settings:
-        first, _, rest = setting.strip().partition(".")
+        first, _, of_stage = setting.strip().partition(".")
         if first == stage:
-            yield rest
+            yield of_stage
         elif first not in files and not _is_title(setting):
             yield setting
 
 
 def _is_title(setting: str) -> bool:
-    """Whether it names the whole, and no stage."""
+    """Whether a setting changes the title of the file of stages."""
     return setting.partition("=")[0].strip() == "title"
 
 
 def _check_references(name: str, stages: Mapping[str, Experiment], place: Path) -> None:
-    """Raise where a stage, the last of those read, names one that is not before it."""
+    """Raise UsageError if a stage refers to a stage that is not an earlier one."""
     before = [stage for stage in stages if stage != name]
     data = stages[name].data
     for key, value in (
@@ -223,7 +228,7 @@ def _check_references(name: str, stages: Mapping[str, Experiment], place: Path) 
     ):
         if value.startswith(STAGE) and value.removeprefix(STAGE) not in before:
             raise UsageError(
-                f"{stages[name].name} [data] {key} is {value!r}; before it {place} has the stages "
+                f"{stages[name].name} [data] {key} is {value!r}; the earlier stages in {place} are "
                 f"{', '.join(before) or '(none)'}"
             )
 
@@ -231,7 +236,7 @@ def _check_references(name: str, stages: Mapping[str, Experiment], place: Path) 
 def _check_folders(
     runs: Sequence[tuple[StagedExperiment, Path, str]], *, resume: bool, of_seeds: bool
 ) -> None:
-    """Raise where a stage's folder is used, or, with `resume`, holds another training or none does."""
+    """Raise UsageError if a stage's folder is used; with `resume`, if it holds another training or none."""
     begun = False
     for run, folder, _ in runs:
         RunFolder(folder).refuse_training()

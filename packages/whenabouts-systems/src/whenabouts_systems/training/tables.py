@@ -1,6 +1,6 @@
-"""TOML tables: read, merged, changed by settings such as "training.epochs=3", made into dataclasses, written.
+"""Read, merge, change ("training.epochs=3"), convert to dataclasses, and write TOML tables.
 
-Whatever is wrong is named by file, key and value, with what is accepted.
+Errors name the file, the key, the value and what is accepted.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ Made = TypeVar("Made")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a file. Raises FormatError for one that is missing or is no TOML, with the line."""
+    """The tables of a file. Raises FormatError, with the line, if it is missing or not TOML."""
     return parse_toml(path, read_document(path), "an experiment, see docs/training.md")
 
 
 def converted(table: Mapping[str, Any], kind: type[Made], where: str) -> Made:
-    """A dataclass with the values of a table; `where` is how errors call it ("a.toml [training]").
+    """A dataclass with the values of a table, which errors call `where` ("a.toml [training]").
 
-    A list becomes a tuple, a whole number a float where the field is one. Raises UsageError for a key that
-    the class does not have (with the nearest that it has), for a value of another type or range, and for
-    what the class itself refuses.
+    Lists become tuples, and whole numbers floats if the field needs one. Raises UsageError for an unknown key
+    (with the nearest known one), for a value of a wrong type or range, and for what the class refuses.
     """
     hints = get_type_hints(kind, include_extras=True)
     options = [option for option in dataclasses.fields(kind) if option.init]  # type: ignore[arg-type]
@@ -47,9 +46,9 @@ def converted(table: Mapping[str, Any], kind: type[Made], where: str) -> Made:
 
 
 def value_of(value: Any, hint: Any, where: str) -> Any:
-    """A value as a type asks for it; "none" is None, which TOML lacks.
+    """A value converted to a type; "none" becomes None, which TOML lacks.
 
-    Raises UsageError, which says what was found and what is accepted.
+    Raises UsageError with the value and what is accepted.
     """
     if dataclasses.is_dataclass(hint) and isinstance(hint, type) and isinstance(value, Mapping):
         return converted(value, hint, where)
@@ -59,7 +58,7 @@ def value_of(value: Any, hint: Any, where: str) -> Any:
 
 
 def refuse_unknown(keys: Iterable[str], names: Iterable[str], where: str) -> None:
-    """Raise UsageError for the first key that does not exist, with the nearest that does."""
+    """Raise UsageError for the first key that is not in `names`, with the nearest name."""
     names = list(names)
     for key in keys:
         if key not in names:
@@ -68,12 +67,12 @@ def refuse_unknown(keys: Iterable[str], names: Iterable[str], where: str) -> Non
 
 
 def set_values(table: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
-    """A copy of nested tables with "a.b=VALUE" applied; VALUE is TOML, or text where it is no TOML.
+    """A copy of nested tables with "a.b=VALUE" applied; VALUE is TOML, else plain text.
 
     >>> set_values({"training": {"epochs": 100}}, ["training.epochs=3", "model.system=xml"])
     {'training': {'epochs': 3}, 'model': {'system': 'xml'}}
 
-    Raises UsageError for what is no KEY=VALUE and for a key inside something that is no table.
+    Raises UsageError for a setting that is not KEY=VALUE, and for a key inside a value that is not a table.
     """
     changed = copy.deepcopy(dict(table))
     for setting in settings:
@@ -91,7 +90,7 @@ def set_values(table: Mapping[str, Any], settings: Iterable[str]) -> dict[str, A
 
 
 def toml_value(text: str) -> Any:
-    """A value as TOML writes it; else the text itself.
+    """Parse a TOML value; text that is not TOML is returned unchanged.
 
     >>> toml_value("3"), toml_value("true"), toml_value("bertadam")
     (3, True, 'bertadam')
@@ -106,8 +105,8 @@ def merged(table: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of nested tables in which the values of `over` replace those of `table`."""
     both = copy.deepcopy(dict(table))
     for key, value in over.items():
-        mine = both.get(key)
-        both[key] = merged(mine, value) if isinstance(mine, dict) and isinstance(value, Mapping) else value
+        inner = both.get(key)
+        both[key] = merged(inner, value) if isinstance(inner, dict) and isinstance(value, Mapping) else value
     return both
 
 
@@ -126,12 +125,12 @@ def toml_of(table: Mapping[str, Any]) -> str:
 
 def _table_lines(table: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
     inner = {key: value for key, value in table.items() if isinstance(value, Mapping)}
-    own = {key: value for key, value in table.items() if key not in inner}
-    if path and (own or not inner):
+    values = {key: value for key, value in table.items() if key not in inner}
+    if path and (values or not inner):
         yield f"[{'.'.join(map(_key, path))}]"
-    for key, value in own.items():
+    for key, value in values.items():
         yield f"{_key(key)} = {_written(value)}"
-    if own or (path and not inner):
+    if values or (path and not inner):
         yield ""
     for key, value in inner.items():
         yield from _table_lines(value, (*path, key))
@@ -143,6 +142,6 @@ def _key(text: str) -> str:
 
 
 def _written(value: Any) -> str:
-    """A value as TOML writes it: as JSON does, but that TOML wants the character 127 escaped."""
+    """A value in TOML: as in JSON, but TOML needs the character 127 escaped."""
     text = json.dumps("none" if value is None else value, ensure_ascii=False, default=str)
     return text.replace("\x7f", "\\u007f")

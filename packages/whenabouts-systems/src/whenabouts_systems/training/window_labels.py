@@ -1,7 +1,7 @@
-"""What systems that answer windows learn from: all moments of a query in its video, how salient clips are.
+"""Labels for systems that answer windows: all moments of a query in its video, and the saliency of clips.
 
-A data set with several moments of a query in one video has an example for each of them; every one of these
-carries all their windows, because a window that is not told would be learned as background.
+If a query has several moments in a video, each of them is an example. Each example has the windows of all of
+them, because a missing window would be learned as background.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _SEGMENT = re.compile(r"(?<=.)_\d+(?:\.\d+)?_\d+(?:\.\d+)?$")
 class WindowLabels:
     """Windows of N examples, which are moments of queries `query` (N,) in videos `video` (N,).
 
-    `borders` (N, 2) start and end counted in clips. `queries` may have `relevant_clip_ids` and
-    `saliency_scores` in their metadata, as QVHighlights has: some people's ratings of each such clip.
-    `videos` are the ids of all videos. Of more than `most` windows of a query in a video, `most` are drawn
-    anew in each epoch, as the DETR programs do (None: all).
+    `borders` (N, 2) are start and end, counted in clips. The metadata of `queries` may have
+    `relevant_clip_ids` and `saliency_scores`, several annotators' ratings of each clip, as in QVHighlights.
+    `videos` are the ids of all videos. If a query has more than `limit` windows in a video, `limit` of them
+    are drawn anew in each epoch, as the DETR programs do (None: all are used).
     """
 
     def __init__(
@@ -37,9 +37,9 @@ class WindowLabels:
         borders: NDArray[np.float32],
         queries: Sequence[Query],
         videos: Sequence[str],
-        most: int | None = None,
+        limit: int | None = None,
     ) -> None:
-        self._query, self._borders, self._queries, self._most = query, borders, queries, most
+        self._query, self._borders, self._queries, self._limit = query, borders, queries, limit
         self._sources = sources_of(videos)[torch.from_numpy(video)]
         _, self._group = np.unique(np.stack([query, video], 1), axis=0, return_inverse=True)
         self._order = np.argsort(self._group, kind="stable")
@@ -47,33 +47,33 @@ class WindowLabels:
         self._begins = np.cumsum(self._counts) - self._counts
 
     def of(self, examples: Indices, clips: int, epoch: int = 0) -> Mapping[str, Tensor]:
-        """`windows` (n, W, 2), NaN where there are fewer; `saliency` (n, `clips`) where queries have it.
+        """`windows` (n, W, 2), filled up with NaN; `saliency` (n, `clips`) if all queries have ratings.
 
         `source` (n,): see `sources_of`.
         """
         group = self._group[examples]
-        counts = self._counts[group] if self._most is None else np.minimum(self._counts[group], self._most)
+        counts = self._counts[group] if self._limit is None else np.minimum(self._counts[group], self._limit)
         places = np.arange(counts.max(initial=1))
         at = np.minimum(self._begins[group][:, None] + places, len(self._order) - 1)
         for row in np.flatnonzero(self._counts[group] > counts):
             drawn = np.random.default_rng([epoch, group[row]]).permutation(self._counts[group[row]])
-            at[row] = self._begins[group[row]] + np.sort(drawn[: self._most])
+            at[row] = self._begins[group[row]] + np.sort(drawn[: self._limit])
         windows = np.where((places < counts[:, None])[..., None], self._borders[self._order[at]], np.nan)
         labels = {
             "windows": torch.from_numpy(windows.astype(np.float32)),
             "source": self._sources[torch.from_numpy(examples)],
         }
-        every = [_ratings(self._queries[row].metadata, clips) for row in self._query[examples].tolist()]
-        rated = [ratings for ratings in every if ratings is not None]
-        if rated and len(rated) == len(every):
+        ratings = [_ratings(self._queries[row].metadata, clips) for row in self._query[examples].tolist()]
+        rated = [values for values in ratings if values is not None]
+        if rated and len(rated) == len(ratings):
             labels["saliency"] = torch.from_numpy(np.stack(rated))
         return labels
 
 
 def sources_of(videos: Sequence[str]) -> Tensor:
-    """(V,) int64, equal where videos are segments of one recording, by their ids: `name_start_end`.
+    """(V,) int64: equal numbers for segments of one recording, recognised by ids like `name_start_end`.
 
-    That is how QVHighlights calls them (`RoripwjYFp8_360.0_510.0`).
+    QVHighlights names its videos like this (`RoripwjYFp8_360.0_510.0`).
     """
     names = [_SEGMENT.sub("", video) for video in videos]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
@@ -81,7 +81,7 @@ def sources_of(videos: Sequence[str]) -> Tensor:
 
 
 def _ratings(metadata: Mapping[str, Any], clips: int) -> NDArray[np.float32] | None:
-    """(clips,) the sum of the ratings of each clip, 0 where there are none; None where nothing is told."""
+    """(clips,) the sum of each clip's ratings, 0 without ratings; None if the query has no ratings at all."""
     ids, ratings = metadata.get("relevant_clip_ids"), metadata.get("saliency_scores")
     if not ids or not ratings or len(ids) != len(ratings):
         return None

@@ -1,7 +1,7 @@
 """Models that look at an answer once more; one file per kind.
 
-Checkers say whether a moment matches, rerankers put moments in order. Every module here whose name does not
-begin with an underscore is a kind (see `protocol.Kind`).
+Checkers say whether a moment matches, rerankers put moments in order, rewriters write other queries. Every
+module here whose name does not begin with an underscore is a kind (see `protocol.Kind`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from whenabouts import plugins
 from whenabouts.checkers.protocol import Checker, CheckerError, CheckerUnavailable, View, look
 from whenabouts.checkers.reranker import KeepsScores, Reranker
+from whenabouts.checkers.rewriter import Rewriter
 from whenabouts.intake.hub import ModelCard
 
 __all__ = [
@@ -21,14 +22,16 @@ __all__ = [
     "CheckerError",
     "CheckerUnavailable",
     "Reranker",
+    "Rewriter",
     "View",
     "check_models",
     "look",
     "open_checker",
     "open_reranker",
+    "open_rewriter",
 ]
 
-_NO_KIND = {"protocol", "reranker"}
+_NO_KIND = {"protocol", "reranker", "rewriter"}
 
 
 def open_checker(name: str, *, send_frames: bool = False) -> Checker:
@@ -67,6 +70,21 @@ def open_reranker(name: str) -> Reranker:
         f"{name!r}: {'this model does not rerank' if is_model else 'no such reranker'}; give the folder or "
         "the hub name (owner/name) of a CrossEncoder or MultiVectorEncoder of sentence-transformers, or "
         "tokens: and a sentence encoder (tokens:minilm)"
+    )
+
+
+def open_rewriter(name: str, *, send_query: bool = False) -> Rewriter:
+    """The rewriter at an address followed by '#' and the model.
+
+    `send_query` permits sending queries to another machine. Raises CheckerUnavailable or UsageError with a
+    remedy.
+    """
+    for kind in _kinds("open_rewriter"):
+        if kind.recognises(name):
+            rewriter: Rewriter = kind.open_rewriter(name, send_query=send_query)
+            return rewriter
+    raise CheckerUnavailable(
+        f"{name!r}: no such model to rewrite queries; give an address such as http://127.0.0.1:8000/v1#MODEL"
     )
 
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -81,6 +81,8 @@ class View:
     high: float
 
 
+Form = TypeVar("Form")
+
 Part = str | bytes
 """A piece of a question: words, or a frame as JPEG."""
 
@@ -124,7 +126,8 @@ class CheckChoice:
 class Kind(Protocol):
     """The declarations of a kind's module; `MODELS` (`ModelCard`s) is optional.
 
-    A module of rerankers has `open_reranker(name)` in place of `open`, and returns a `reranker.Reranker`.
+    In place of `open`, a module of rerankers has `open_reranker(name)`, which returns a `reranker.Reranker`,
+    and one of rewriters `open_rewriter(name, send_query=...)`, which returns a `rewriter.Rewriter`.
     """
 
     ORDER: int
@@ -155,10 +158,15 @@ def question_of(description: str, view: View) -> list[Part]:
         "end": round(moment.end, 2),
         "words": view.words[:_MOST_WORDS],
     }
+    parts.append(f"{data_block(data)}\nDoes the moment match? Answer in JSON.")
+    return parts
+
+
+def data_block(data: Mapping[str, Any]) -> str:
+    """Data of strangers as JSON between marks that it cannot contain."""
     block = _plain(json.dumps(data, ensure_ascii=False))
     mark = hashlib.sha256(block.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    parts.append(f"BEGIN DATA {mark}\n{block}\nEND DATA {mark}\nDoes the moment match? Answer in JSON.")
-    return parts
+    return f"BEGIN DATA {mark}\n{block}\nEND DATA {mark}"
 
 
 def _plain(text: str) -> str:
@@ -180,15 +188,20 @@ def read_answer(text: str, view: View) -> Verdict:
 
     Raises CheckerError for anything else.
     """
+    answer = json_of(text, _Answer)
+    borders = _borders(answer, view) if answer.match else None
+    return Verdict(answer.match, one_line(answer.reason), *(borders or (None, None)))
+
+
+def json_of(text: str, form: type[Form]) -> Form:
+    """A model's answer as one JSON object of a form, alone or in a fenced block. Raises CheckerError."""
     fenced = _FENCED.fullmatch(text) if len(text) <= _MOST_ANSWER else None
     try:
         if len(text) > _MOST_ANSWER:
             raise ValueError("too long")
-        answer = msgspec.json.decode(fenced[1] if fenced else text, type=_Answer)
+        return msgspec.json.decode(fenced[1] if fenced else text, type=form)
     except (ValueError, RecursionError):
         raise CheckerError("answered in another form than it was asked for") from None
-    borders = _borders(answer, view) if answer.match else None
-    return Verdict(answer.match, _one_line(answer.reason), *(borders or (None, None)))
 
 
 def _borders(answer: _Answer, view: View) -> tuple[float, float] | None:
@@ -205,6 +218,7 @@ def _borders(answer: _Answer, view: View) -> tuple[float, float] | None:
     return (start, end) if moved.overlap(moment) > 0 else None
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """A model's text on one short line without control characters."""
     line = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
     return line if len(line) <= _MOST_REASON else line[: _MOST_REASON - 1].rstrip() + "…"

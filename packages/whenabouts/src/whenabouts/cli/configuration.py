@@ -37,7 +37,7 @@ _LET_IN = (
     ),
 )
 # Where videos, words or a key are sent. A Ray cluster may also run its owner's code here.
-_SENT_TO = ("address", "check", "http", "page", "ray", "send-frames")
+_SENT_TO = ("address", "check", "http", "page", "ray", "rewrite", "send-frames", "send-query")
 CONSENT = frozenset((*_LET_IN, *_SENT_TO, "force", "yes"))
 _ENVIRONMENT = {
     "corpus": "WHENABOUTS_CORPUS",

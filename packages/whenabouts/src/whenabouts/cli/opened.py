@@ -12,7 +12,7 @@ from whenabouts.search.options import SearchOptions
 from whenabouts.streams import all_streams
 
 if TYPE_CHECKING:
-    from whenabouts.checkers import Checker, Reranker
+    from whenabouts.checkers import Checker, Reranker, Rewriter
     from whenabouts.corpus import Corpus
     from whenabouts.search.search_result import SearchResult
 
@@ -48,6 +48,7 @@ def corpus_and_search(options: argparse.Namespace) -> tuple[Corpus, SearchOption
         check_seconds=getattr(options, "check_seconds", 60.0),
         rerank=opened_reranker(options),
         rerank_seconds=getattr(options, "rerank_seconds", 10.0),
+        rewrite=opened_rewriter(options),
         like=options.like,
         literal="all" if options.literal else (),
     )
@@ -72,6 +73,15 @@ def opened_reranker(options: argparse.Namespace) -> Reranker | None:
     from whenabouts.checkers import open_reranker
 
     return open_reranker(options.rerank)
+
+
+def opened_rewriter(options: argparse.Namespace) -> Rewriter | None:
+    """The rewriter that was named, opened; None where none was."""
+    if getattr(options, "rewrite", None) is None:
+        return None
+    from whenabouts.checkers import open_rewriter
+
+    return open_rewriter(options.rewrite, send_query=options.send_query)
 
 
 def add_narrowing(parser: argparse._ActionsContainer) -> None:

@@ -298,6 +298,21 @@ def add_rerank(parser: argparse._ActionsContainer, what: str) -> None:
     )
 
 
+def add_rewrite(parser: argparse._ActionsContainer, what: str) -> None:
+    """A model that says a query in other words."""
+    parser.add_argument(
+        "--rewrite",
+        metavar="ADDRESS#MODEL",
+        help=f"{what}: an OpenAI-compatible address with the model behind a '#' (a key is taken from "
+        "$WHENABOUTS_CHAT_KEY)",
+    )
+    parser.add_argument(
+        "--send-query",
+        action="store_true",
+        help="yes, my queries may be sent to the address of --rewrite though it is another machine",
+    )
+
+
 def add_segments(parser: argparse._ActionsContainer) -> None:
     """Add --segments, for long videos."""
     parser.add_argument(

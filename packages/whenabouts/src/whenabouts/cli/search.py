@@ -19,6 +19,7 @@ from whenabouts.cli.options import (
     add_places,
     add_rerank,
     add_retriever,
+    add_rewrite,
     add_segments,
     add_verb,
 )
@@ -108,6 +109,7 @@ def add_parser(verbs: Any) -> None:
         default=10.0,
         help="time for that (default 10); moments that are left then keep their rank",
     )
+    add_rewrite(parser, "search also in the words of this model, which are shown, and fuse the answers")
     add_format(parser)
 
 
@@ -191,6 +193,8 @@ def _show(result: SearchResult, *, narrowed: bool) -> None:
     shown = result.answers
     if result.understood:
         table.print(for_terminal(result.understood_line), style="dim", markup=False, soft_wrap=True)
+    if result.rewrite is not None:
+        table.print(for_terminal(result.rewrite.line), style="dim", markup=False, soft_wrap=True)
     if result.answer == "no_match":
         shown = result.moments[:_CLOSEST]
         where = "what the filters leave of this corpus" if narrowed else "this corpus"

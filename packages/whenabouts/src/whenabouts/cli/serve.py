@@ -16,6 +16,8 @@ from whenabouts.cli.options import (
     add_guests,
     add_max_pixels,
     add_proxy,
+    add_rerank,
+    add_rewrite,
     add_verb,
     allow_pixels,
     open_or_new_corpus,
@@ -90,6 +92,8 @@ def add_parser(verbs: Any) -> None:
         "for more)",
     )
     add_check(parser, "let people have the best moments looked at once more by this model, and by no other")
+    add_rerank(parser, "let people have the first forty moments put in order by this model")
+    add_rewrite(parser, "let people search also in the words of this model")
 
 
 def _add_access(parser: argparse.ArgumentParser) -> None:
@@ -162,6 +166,9 @@ def run(options: argparse.Namespace) -> int:
         limits=Limits(job_seconds=options.time_limit, **memory),
         check=options.check or "",
         send_frames=options.send_frames,
+        rerank=options.rerank or "",
+        rewrite=options.rewrite or "",
+        send_query=options.send_query,
         guests=options.guests,
         **proxy_settings(options),
     )

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from whenabouts.budget import check_budget
 from whenabouts.index.lance import rows_of_queries, rows_of_query
-from whenabouts.index.records import EXTRA_COLUMNS, ClipBlock, ClipHits, printable
+from whenabouts.index.records import EXTRA_COLUMNS, ClipBlock, ClipHits, StoreError, printable
 from whenabouts.index.stemming import as_indexed, stemmed
 from whenabouts.index.vector_index import Effort
 
@@ -474,13 +474,13 @@ def says(text: str, words: Collection[str]) -> bool:
 def hits_of(table: Any, score: NDArray[np.float32], limit: int) -> ClipHits:
     """Rows with their scores as hits, in total order: score, video id, index."""
     ids = np.asarray(table["video_id"].to_pylist(), dtype=np.str_)
-    index = table["index"].to_numpy()
+    index, starts, ends = _places(table)
     order = np.lexsort((index, ids, -score))[:limit]
     return ClipHits(
         video_ids=ids[order].tolist(),
         index=index[order].astype(np.int32),
-        start=table["start"].to_numpy()[order],
-        end=table["end"].to_numpy()[order],
+        start=starts[order],
+        end=ends[order],
         score=score[order],
     )
 
@@ -497,19 +497,39 @@ def block_of(table: Any, video_ids: Sequence[str], dimension: int) -> ClipBlock:
     column = table["video_id"].combine_chunks().dictionary_encode()
     names = np.array([place[name] for name in column.dictionary.to_pylist()], dtype=np.int64)
     owner = names[column.indices.to_numpy()] if len(names) else np.zeros(0, np.int64)
-    index = table["index"].to_numpy()
+    index, starts, ends = _places(table)
     order = np.lexsort((index, owner))
     counts = np.bincount(owner, minlength=len(video_ids))
     return ClipBlock(
         video_ids=list(video_ids),
         offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         index=index[order].astype(np.int32),
-        start=table["start"].to_numpy()[order],
-        end=table["end"].to_numpy()[order],
+        start=starts[order],
+        end=ends[order],
         text=table["text"].combine_chunks().take(order).to_pylist(),
         vectors=matrix_of(table, "vector", dimension)[order],
         box=matrix_of(table, "box", 4, np.nan)[order] if "box" in table.schema.names else None,
         recognised=_numbers(table, "recognised")[order] if "recognised" in table.schema.names else None,
+    )
+
+
+def _places(table: Any) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
+    """Index, start and end of each row. Raises StoreError for rows that are no clips: strangers write any."""
+    for name in ("video_id", "index", "start", "end"):
+        if table[name].null_count:
+            raise _no_clip(f"lacks its {name}")
+    index, starts, ends = (table[name].to_numpy() for name in ("index", "start", "end"))
+    right = (starts >= 0) & (starts < ends) & np.isfinite(ends)
+    if not right.all():
+        wrong = int(np.argmin(right))
+        raise _no_clip(f"is from {starts[wrong]!r} to {ends[wrong]!r} s")
+    return index, starts, ends
+
+
+def _no_clip(problem: str) -> StoreError:
+    return StoreError(
+        f"the table of clips is damaged: a row {problem}; restore the corpus from a copy, or index into a "
+        "new folder"
     )
 
 

@@ -507,6 +507,11 @@ def records_of(table: Any) -> list[VideoRecord]:
 
 
 def _record(row: dict[str, Any]) -> VideoRecord:
+    if b"\0" in row["path"]:  # no file has such a name, and no call of the system takes it
+        raise StoreError(
+            f"the ledger is damaged: the path of {row['video_id']!r:.60} holds the character NUL; "
+            "restore the corpus from a copy"
+        )
     row["path"] = os.fsdecode(row["path"])
     row["streams"] = _read_object(row, "streams")
     row["stream_times"] = _times(row)

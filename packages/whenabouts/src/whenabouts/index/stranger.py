@@ -9,13 +9,11 @@ known too.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import subprocess
 import sys
 from collections.abc import Iterable
-from hashlib import blake2b
 from pathlib import Path
 
 from whenabouts.index.checksums import table_files
@@ -23,8 +21,9 @@ from whenabouts.index.lance import LANCE_ERRORS, connect, is_panic
 from whenabouts.index.records import StoreError
 from whenabouts.intake.files import most_unpacked
 from whenabouts.intake.lacks import MachineLack
+from whenabouts.intake.notes import Notes
 
-_MOST_NOTES = 1_000
+_NOTES = Notes("corpora", most=1_000)
 _ROOM_BYTES = 2 << 30
 # A disk reads more than so many bytes a second; LanceDB needs a second to start.
 _SLOWEST_BYTES, _START_SECONDS = 10 << 20, 60
@@ -34,7 +33,7 @@ _TOO_LARGE, _LACKING = 3, 4
 def check(place: str, folder: Path) -> None:
     """Raise StoreError if LanceDB could not read the corpus without ending the process."""
     files = list(table_files(folder))
-    if not files or _is_noted(_state(files)) or _is_noted(_being_written(folder)):
+    if not files or _NOTES.has(_state(files)) or _NOTES.has(_being_written(folder)):
         return
     stored = sum(status.st_size for _, status in files)
     if reason := _harm(folder, stored):
@@ -42,24 +41,23 @@ def check(place: str, folder: Path) -> None:
             f"{place}: LanceDB cannot read {reason}, and would end this program. Somebody else wrote "
             "this corpus, or a disk has changed it: restore it from a copy, or index again into a new folder"
         )
-    _note(_state(files))
+    _NOTES.add(_state(files))
 
 
 def begin(folder: Path) -> None:
     """Note that this user writes a corpus from now on, so that it is not checked meanwhile."""
-    _note(_being_written(folder))
+    _NOTES.add(_being_written(folder))
 
 
 def finish(folder: Path) -> None:
     """Note the state that this user has written."""
-    _note(_state(list(table_files(folder))))
-    with contextlib.suppress(OSError):
-        _place(_being_written(folder)).unlink(missing_ok=True)
+    _NOTES.add(_state(list(table_files(folder))))
+    _NOTES.remove(_being_written(folder))
 
 
 def _state(files: Iterable[tuple[str, os.stat_result]]) -> str:
     facts = sorted(f"{name} {status.st_size} {status.st_mtime_ns}" for name, status in files)
-    return _digest("\n".join(facts))
+    return "\n".join(facts)
 
 
 def _being_written(folder: Path) -> str:
@@ -67,36 +65,7 @@ def _being_written(folder: Path) -> str:
         status = folder.stat()
     except OSError:
         return "gone"
-    return "writing-" + _digest(f"{folder} {status.st_dev} {status.st_ino}")
-
-
-def _digest(text: str) -> str:
-    return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=20).hexdigest()
-
-
-def _place(note: str) -> Path:
-    named = os.environ.get("XDG_STATE_HOME", "")
-    base = Path(named) if Path(named).is_absolute() else Path.home() / ".local" / "state"
-    return base / "whenabouts" / "corpora" / note
-
-
-def _is_noted(note: str) -> bool:
-    try:
-        os.utime(_place(note))
-    except (OSError, RuntimeError):
-        return False
-    return True
-
-
-def _note(note: str) -> None:
-    """Keep a note, and only the newest ones. Where none can be kept, the corpus is checked each time."""
-    with contextlib.suppress(OSError, RuntimeError):
-        place = _place(note)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.touch(mode=0o600)
-        notes = list(place.parent.iterdir())
-        for old in sorted(notes, key=lambda each: each.stat().st_mtime_ns)[:-_MOST_NOTES]:
-            old.unlink(missing_ok=True)
+    return f"writing {folder} {status.st_dev} {status.st_ino}"
 
 
 def _harm(folder: Path, stored: int) -> str:

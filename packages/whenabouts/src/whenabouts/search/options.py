@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from whenabouts.checkers.protocol import CheckChoice
 from whenabouts.checkers.reranker import RerankChoice
+from whenabouts.checkers.rewriter import RewriteChoice
 from whenabouts.index.filters import Scope
 from whenabouts.search.finder import ModelChoice
 from whenabouts.search.places import PlaceList
@@ -25,7 +26,7 @@ MOST_PLACES = 10_000
 
 
 @dataclass(frozen=True)
-class SearchOptions(Scope, ModelChoice, PlaceList, CheckChoice, RerankChoice):
+class SearchOptions(Scope, ModelChoice, PlaceList, CheckChoice, RerankChoice, RewriteChoice):
     """Options of a search, the same for the command line, REST and Python.
 
     At most `k` moments are returned (without `k` or `all`: `best`), none below `min_confidence`. `streams`
@@ -71,12 +72,14 @@ class SearchOptions(Scope, ModelChoice, PlaceList, CheckChoice, RerankChoice):
             )
         if self.check is not None and self.all:
             raise UsageError("a list of all places is not checked; leave out the check, or --all (all=)")
-        if self.rerank is not None and self.all:
+        if self.all and (self.rerank is not None or self.rewrite is not None):
             raise UsageError(
-                "a list of all places is in order of time; leave out the reranker, or --all (all=)"
+                "a list of all places is in order of time; leave out the reranker and the rewriter, or --all "
+                "(all=)"
             )
-        if not 0 < self.rerank_seconds < math.inf:
-            raise UsageError(f"rerank_seconds is {self.rerank_seconds}; give seconds, more than 0")
+        for name in ("rerank_seconds", "rewrite_seconds"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise UsageError(f"{name} is {getattr(self, name)}; give seconds, more than 0")
         if not 1 <= self.check_best <= MOST_CHECKED:
             raise UsageError(f"check_best is {self.check_best}; check 1 to {MOST_CHECKED} moments")
         if not 0 < self.check_seconds < math.inf:

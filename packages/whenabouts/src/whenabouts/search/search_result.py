@@ -105,6 +105,23 @@ class RerankReport:
 
 
 @dataclass(frozen=True, slots=True)
+class RewriteReport:
+    """Which model wrote which other queries, which were also searched."""
+
+    model: str
+    queries: tuple[str, ...]
+
+    @property
+    def line(self) -> str:
+        """The queries, for users."""
+        queries = "; ".join(self.queries)
+        return f"also searched, in words of {self.model}: {queries}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"model": self.model, "queries": list(self.queries)}
+
+
+@dataclass(frozen=True, slots=True)
 class SearchResult:
     """The answer to one query: ranked moments, best first, and a verdict on whether there is an answer.
 
@@ -117,7 +134,8 @@ class SearchResult:
     - `coverage`: which videos each stream searched (for a trained system: its streams).
     - `places`: set if all places are listed, in order of time.
     - `like`: name of the query's example, "" without one.
-    - `check`: how the answer was checked; `rerank`: which model ordered the moments; None if it was not.
+    - `check`: how the answer was checked; `rerank`: which model ordered the
+      moments; `rewrite`: which other queries were searched; None if not.
     - `understood`: the rules that interpreted the query (`questions.py`); `words`: the event then searched
       for.
     - `is_in_order`: the moments are in order of time.
@@ -139,6 +157,7 @@ class SearchResult:
     words: str = ""
     is_in_order: bool = False
     rerank: RerankReport | None = None
+    rewrite: RewriteReport | None = None
 
     @property
     def question(self) -> str:
@@ -257,6 +276,7 @@ class SearchResult:
             "searched": None if self.coverage is None else self.coverage.to_json(),
             **({} if self.check is None else {"check": asdict(self.check)}),
             **({} if self.rerank is None else {"rerank": asdict(self.rerank)}),
+            **({} if self.rewrite is None else {"rewrite": self.rewrite.to_json()}),
         }
 
     def _moment(self, rank: int, scored: ScoredMoment) -> dict[str, Any]:

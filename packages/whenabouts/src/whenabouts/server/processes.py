@@ -56,7 +56,7 @@ def _plain(settings: Settings) -> dict[str, Any]:
     """The settings as arguments that can be sent to another process."""
     names = [
         *("host", "port", "token", "cache", "cache_bytes", "files", "limits", "check", "send_frames"),
-        *("guests", "base_path", "proxies", "allow"),
+        *("guests", "base_path", "proxies", "allow", "rerank", "rewrite", "send_query"),
     ]
     shown = {
         "models": dict(settings.models),

@@ -157,6 +157,19 @@ class SearchRequest(Narrowing):
         description="let the server's checker look at the best moments (`checker` in /api/stats)",
     )
     check_best: int = Field(default=5, ge=1, le=20, description="with `check`: how many moments")
+    rerank: bool = Field(
+        default=False,
+        description="let the server's reranker order the first moments (`reranker` in /api/stats)",
+    )
+    rewrite: bool = Field(
+        default=False,
+        description="search also in the words of the server's rewriter (`rewriter` in /api/stats)",
+    )
+
+    @property
+    def asks_models(self) -> bool:
+        """Whether models also work on the answer, which takes seconds."""
+        return self.check or self.rerank or self.rewrite
 
 
 class VerdictBody(BaseModel):
@@ -180,6 +193,28 @@ class CheckBody(BaseModel):
     counts: bool
     line: str
     rates: dict[str, Any] | None
+
+
+class RerankBody(BaseModel):
+    """Which model put how many moments in order; `line` says it for people."""
+
+    model: str
+    moments: int
+    line: str
+
+
+class RewriteBody(BaseModel):
+    """Which model wrote which other queries, that were searched as well."""
+
+    model: str
+    queries: list[str]
+
+
+class RerankedBody(BaseModel):
+    """The reranker's score of a moment, and its rank before."""
+
+    score: float
+    rank_before: int
 
 
 class PageParameters(Strict):
@@ -339,6 +374,7 @@ class ResultBody(BaseModel):
     evidence: dict[str, EvidenceBody]
     labels: dict[str, str]
     verdict: VerdictBody | None = Field(default=None, exclude_if=lambda verdict: verdict is None)
+    reranked: RerankedBody | None = Field(default=None, exclude_if=lambda reranked: reranked is None)
     partner: PartnerBody | None = Field(default=None, exclude_if=lambda partner: partner is None)
     name: str
     folder: str | None = Field(description="folder of its file; null if paths are hidden")
@@ -413,6 +449,8 @@ class SearchBody(BaseModel):
     stream_titles: dict[str, str]
     calibration: dict[str, Any] | None
     check: CheckBody | None = Field(default=None, exclude_if=lambda check: check is None)
+    rerank: RerankBody | None = Field(default=None, exclude_if=lambda rerank: rerank is None)
+    rewrite: RewriteBody | None = Field(default=None, exclude_if=lambda rewrite: rewrite is None)
 
 
 class VideoBody(BaseModel):

@@ -21,7 +21,10 @@ from whenabouts.server.schemas import (
     PageInfo,
     PartnerBody,
     PlacesBody,
+    RerankBody,
+    RerankedBody,
     ResultBody,
+    RewriteBody,
     RuleBody,
     SearchBody,
     SearchBodyParameters,
@@ -64,7 +67,7 @@ async def _search(request: Request, parameters: SearchParameters) -> SearchBody:
         result = service.search(corpus, parameters, encoded)
         return _page(service, corpus, result, parameters, offset)
 
-    if parameters.check:
+    if parameters.asks_models:
         return await service.read(service.checks, request, read)
     is_searched = parameters.model is None and parameters.page_token is None
     return await service.answer(request, parameters.query or "" if is_searched else "", read)
@@ -97,6 +100,8 @@ def _page(
         stream_titles=stream_titles(corpus),
         calibration=None if result.calibration is None else dict(result.calibration),
         check=None if result.check is None else CheckBody(**asdict(result.check)),
+        rerank=None if result.rerank is None else RerankBody(**asdict(result.rerank)),
+        rewrite=None if result.rewrite is None else RewriteBody(**result.rewrite.to_json()),
     )
 
 
@@ -134,6 +139,7 @@ def _result(service: Service, result: SearchResult, rank: int, scored: ScoredMom
         },
         labels={name: stream_named(name).evidence_label for name in scored.evidence},
         verdict=None if scored.verdict is None else VerdictBody(**asdict(scored.verdict)),
+        reranked=None if scored.reranked is None else RerankedBody(**asdict(scored.reranked)),
         name=name_of(record),
         folder=service.paths.folder_of(record),
         partner=None if scored.partner is None else PartnerBody(**partner_of(scored.partner)),

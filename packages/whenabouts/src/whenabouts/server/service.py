@@ -25,6 +25,7 @@ from whenabouts.search.example import PICTURE_SIZE, Example, example_at
 from whenabouts.search.options import MOST_K, SearchOptions
 from whenabouts.search.search_result import SearchResult
 from whenabouts.search.understand import EncodedTexts
+from whenabouts.server.answer_models import AnswerModels
 from whenabouts.server.blocks import LONGEST_BLOCK, BlockExecutor
 from whenabouts.server.cache import Cache, Make
 from whenabouts.server.decoding import Decoders, FrameTask, PictureTask, ProbeTask
@@ -139,6 +140,7 @@ class Service:
         self.checker = (
             open_checker(settings.check, send_frames=settings.send_frames) if settings.check else None
         )
+        self.models = AnswerModels.of(settings, self.paths)
         self.clip_rate = RateLimit("clips", limits.clips_a_minute)
         self.downloads = ConnectionLimit("files", limits.files)
         self.decoders = Decoders(self._decoding)
@@ -171,7 +173,8 @@ class Service:
         UsageError if the bound is too low for them; its message counts the needs of `count` servers.
         """
         limits = self.limits
-        requests = limits.searches + limits.reads + (limits.checks if self.checker else 0)
+        models = (self.checker, self.models.reranker, self.models.rewriter)
+        requests = limits.searches + limits.reads + (limits.checks if any(models) else 0)
 
         self._keep_at_most(0)  # the part for large streams is known only afterwards
 
@@ -182,6 +185,8 @@ class Service:
         needs = Needs.measured(warm, lambda: self._ask_oneself(MOST_K, LONGEST_BLOCK))
         if self.checker is not None and self.checker.runs_here:  # it looks at one moment at a time
             needs = replace(needs, held=needs.held + taken_by(partial(self._check_oneself, self.checker)))
+        if self.models.reranker is not None:
+            needs = replace(needs, held=needs.held + taken_by(self._rerank_oneself))
         return Parts.of(limits.memory_bytes, needs, requests, self._decoding, usual_bytes(), count)
 
     def _ask_oneself(self, k: int, together: int = 1) -> None:
@@ -197,6 +202,11 @@ class Service:
             result = corpus.search(_QUESTION, 1)
             seconds = self.limits.check_seconds
             checked(corpus, result, checker, best=1, seconds=seconds, picture=self._picture)
+
+    def _rerank_oneself(self) -> None:
+        options = SearchOptions(rerank=self.models.reranker)
+        with self._readers.lent() as corpus, contextlib.suppress(WhenaboutsError):
+            corpus.search_with_models(_QUESTION, options, picture=self._picture)
 
     def divide(self, parts: Parts) -> None:
         """Keep to these parts of the memory from now on."""
@@ -279,11 +289,17 @@ class Service:
                 400, "missing_parameter", "give a query, a moment (like) or a picture", field="query"
             )
 
-        checker = self._checker_for(search)
+        checker, models = self._checker_for(search), self.models.options_for(search)
+        seconds = min(self.limits.check_seconds, self.limits.job_seconds / 2)
 
         def answer() -> SearchResult:
             options = SearchOptions(within=within, streams=search.stream, model=model, like=like, **narrowing)
-            result = corpus.search(search.query or "", options=options, encoded=encoded)
+            if search.rerank or search.rewrite:
+                options = replace(options, **models, rerank_seconds=seconds, rewrite_seconds=seconds)
+                query = search.query or ""
+                result = corpus.search_with_models(query, options, encoded, picture=self._picture)
+            else:
+                result = corpus.search(search.query or "", options=options, encoded=encoded)
             return result if checker is None else self._checked(corpus, search, result, checker)
 
         key = (_digest(search), str(corpus.version))
@@ -318,7 +334,7 @@ class Service:
             best=search.check_best,
             seconds=min(self.limits.check_seconds, self.limits.job_seconds / 2),
             min_confidence=search.min_confidence,
-            by_streams=search.model is None,
+            by_streams=search.model is None and not (search.rerank or search.rewrite),
             picture=self._picture,
         )
         before = len(result.notes)

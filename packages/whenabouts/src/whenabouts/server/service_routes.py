@@ -35,14 +35,16 @@ async def access(request: Request, _: Annotated[NoParameters, Query()]) -> Acces
 
 @router.get("/api/stats", responses=problems(), summary="Statistics of the corpus")
 async def stats(request: Request, _: Annotated[NoParameters, Query()]) -> dict[str, Any]:
-    """Like `whenabouts stats --json`, without paths; plus `models`, `checker`, and whether the server `adds`
-    videos.
+    """Like `whenabouts stats --json`, without paths; plus `models`, `checker`, `reranker`, `rewriter`, and
+    whether the server `adds` videos.
     """
     service = service_of(request)
     numbers = (await service.read(service.reads, request, lambda corpus: corpus.stats())).to_json()
     return service.paths.of_stats(numbers) | {
         "models": list(service.settings.models),
         "checker": None if service.checker is None else service.checker.name,
+        "reranker": None if service.models.reranker is None else service.models.reranker.name,
+        "rewriter": None if service.models.rewriter is None else service.models.rewriter.name,
         "adds": service.runner is not None,
     }
 

@@ -63,21 +63,25 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of a server. Bad values raise UsageError, among them a guessable token, and an address that
-    other machines can reach without one.
+    """Settings of a server.
 
-        - `cache`: folder for thumbnails and clips.
-        - `models`: name -> folder or hub name of a trained system; clients use the names and cannot open
-          others.
-        - `files`: folders or files whose videos are served; empty: those that were indexed.
-        - `allow`: folders that clients may list, index and watch; empty: clients add nothing.
-        - `show_paths`: whether clients may see file paths; None: only if only users of this machine can
-          connect, that is, at a loopback address without a token (a server behind a proxy needs one).
-        - `change_people`: whether clients may name, merge and forget people; None: as for `show_paths`.
-        - `check`: the checker that clients may use, "" for none; `send_frames` allows it on another machine.
-        - `guests`: file of users with their own tokens (`workplace.guests`).
-        - `base_path`: path such as "/moments" under which a proxy shows the server; "" for none.
-        - `proxies`: addresses or networks whose X-Forwarded-Host and X-Forwarded-Proto are believed.
+    Raises UsageError for bad values, among them a guessable token, and an address that other machines can
+    reach without one.
+
+    - `cache`: folder for thumbnails and clips.
+    - `models`: name -> folder or hub name of a trained system; clients use the names and cannot open
+      others.
+    - `files`: folders or files whose videos are served; empty: those that were indexed.
+    - `allow`: folders that clients may list, index and watch; empty: clients add nothing.
+    - `show_paths`: whether clients may see file paths; None: only if only users of this machine can
+      connect, that is, at a loopback address without a token (a server behind a proxy needs one).
+    - `change_people`: whether clients may name, merge and forget people; None: as for `show_paths`.
+    - `check`: the checker that clients may use, "" for none; `send_frames` allows it on another machine.
+    - `rerank`, `rewrite`: models that clients may use, "" for none; `send_query` allows the rewriter on
+      another machine.
+    - `guests`: file of users with their own tokens (`workplace.guests`).
+    - `base_path`: path such as "/moments" under which a proxy shows the server; "" for none.
+    - `proxies`: addresses or networks whose X-Forwarded-Host and X-Forwarded-Proto are believed.
     """
 
     host: str = "127.0.0.1"
@@ -93,6 +97,9 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     check: str = field(default="", repr=False)
     send_frames: bool = False
+    rerank: str = field(default="", repr=False)
+    rewrite: str = field(default="", repr=False)
+    send_query: bool = False
     guests: Path | None = None
     base_path: str = ""
     proxies: tuple[str, ...] = ()

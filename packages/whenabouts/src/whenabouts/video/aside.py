@@ -42,7 +42,7 @@ def written_aside(path: Path, *, force: bool = False) -> Iterator[Path]:
 
 
 def check_free(path: Path, *, force: bool, sources: Iterable[str | Path] = ()) -> None:
-    """Raise UsageError if `path` may not be written: a folder, or an existing file without `force`.
+    """Raise UsageError if `path` may not be written: a folder or pipe, or an existing file without `force`.
 
     One of the `sources` (the files being read) is never replaced.
     """
@@ -52,6 +52,8 @@ def check_free(path: Path, *, force: bool, sources: Iterable[str | Path] = ()) -
                 raise UsageError(f"{printable(path)}: is a source of this; give another name")
     if path.is_dir():
         raise UsageError(f"{printable(path)}: a folder stands there; give the name of a file")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{printable(path)}: a pipe or a device; give the name of a file")
     if not force and (path.exists() or path.is_symlink()):
         raise UsageError(f"{printable(path)}: is there already; give another name, or --force to replace it")
 

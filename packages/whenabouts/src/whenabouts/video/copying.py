@@ -13,6 +13,7 @@ from whenabouts.types import UsageError
 from whenabouts.video.encoding import Span
 from whenabouts.video.files import printable
 from whenabouts.video.frames import SEEK_EARLIER, seek_margin
+from whenabouts.video.headers import edit_starts
 from whenabouts.video.probe import MediaError, open_media, picture_stream
 from whenabouts.video.spans import sound_stream
 from whenabouts.video.timecode import border
@@ -90,6 +91,11 @@ def _check_times(span: Span, source: InputContainer) -> None:
         raise UsageError(
             f"{printable(span.path)}: {source.format.name} does not store when a picture is shown, "
             "so it cannot be copied in part; leave out --copy"
+        )
+    if any(sum(start >= 0 for start in starts) > 1 for starts in edit_starts(span.path)):
+        raise UsageError(
+            f"{printable(span.path)}: an edit list puts several parts together, so what is stored is not "
+            "what is shown, and cannot be copied; leave out --copy"
         )
 
 

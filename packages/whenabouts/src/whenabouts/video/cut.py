@@ -67,10 +67,12 @@ class Cut:
 
 
 def cut_name(name: str, start: float, end: float, suffix: str, taken: Collection[str] = ()) -> str:
-    """A file name for a cut of the file `name`, safe in every folder and not among `taken`.
+    """A file name for a cut of the file `name`, safe in every folder and not among `taken`, in any case.
 
     >>> cut_name("My holiday?/.mp4", 1, 2.5, ".mp4"), cut_name("...", 0, 1, ".m4a", {"video_0.000-1.000.m4a"})
     ('My_holiday_1.000-2.500.mp4', 'video_0.000-1.000-2.m4a')
+    >>> cut_name("A.mp4", 0, 1, ".mp4", {"a_0.000-1.000.mp4"})
+    'A_0.000-1.000-2.mp4'
     """
     valid = unicodedata.normalize("NFC", name.encode("utf-8", "backslashreplace").decode())
     stem = re.sub(r"(?<=.)\.\w{1,5}$", "", valid)
@@ -79,7 +81,8 @@ def cut_name(name: str, start: float, end: float, suffix: str, taken: Collection
         safe = safe[:-1]
     base = f"{safe or 'video'}_{start:.3f}-{end:.3f}"
     chosen, number = f"{base}{suffix}", 1
-    while chosen in taken:
+    used = {each.casefold() for each in taken}
+    while chosen.casefold() in used:
         number += 1
         chosen = f"{base}-{number}{suffix}"
     return chosen

@@ -346,6 +346,8 @@ class Clock:
 
     def saw(self, packet: Packet[VideoStream]) -> None:
         """Extend the end of the video by a packet, whether or not its picture is wanted."""
+        if packet.is_discard:  # before or behind an edit: decoded for others, never shown
+            return
         ticks = self.packet_ticks(packet)
         if ticks is not None and self._last is not None and self._is_near(ticks):
             self._end_tick = max(self._end_tick, ticks + (packet.duration or self._step))

@@ -7,6 +7,7 @@ the file, which players hide: they show the beginning and stop without a message
 from __future__ import annotations
 
 import os
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,8 @@ _MOST_BOXES = 100_000
 # The EBML header of a Matroska file has some forty bytes.
 _LONGEST_HEADER = 1 << 20
 _FIRST_FRAME = 2048
+# The mark of a FLAC stream and its first block, up to the number of its samples (RFC 9639, 8.1 and 8.2).
+_FLAC_BEGIN = re.compile(rb"fLaC[\0\x80]\0\0\x22.{10}(.{8})", re.DOTALL)
 
 
 def missing_bytes(path: Path) -> int:
@@ -51,6 +54,70 @@ def counts_frames(path: Path) -> bool:
     return any(name in head for name in (b"Xing", b"Info", b"VBRI"))
 
 
+def is_chained(path: Path) -> bool:
+    """Whether a Matroska, Ogg or FLAC file goes on with another one, joined to it byte by byte."""
+    with open_source(path) as file:
+        head = file.read(4)
+        file.seek(0)
+        if head == _EBML:
+            return _has_two_segments(file)
+        if head == b"OggS":
+            return _has_two_beginnings(file)
+    return len(flac_lengths(path)) > 1
+
+
+def _has_two_segments(file: BinaryIO) -> bool:
+    """Whether a second EBML header follows. Elements of unknown size are entered, others skipped."""
+    size, at, headers = _size(file), 0, 0
+    while at < size:
+        file.seek(at)
+        number = _element_number(file)
+        length = _vint(file)
+        headers += number == _EBML
+        if headers > 1 or not number:
+            break
+        at = file.tell() + (0 if length is None else length)
+    return headers > 1
+
+
+def _element_number(file: BinaryIO) -> bytes:
+    """The number of an EBML element (RFC 8794, 5); empty where there is none."""
+    first = file.read(1)
+    if not first or first[0] < 0x10:
+        return b""
+    return first + file.read(8 - first[0].bit_length())
+
+
+def _has_two_beginnings(file: BinaryIO) -> bool:
+    """Whether a logical stream of an Ogg file begins after data of another (RFC 3533, 4 and 6)."""
+    size, at, has_data = _size(file), 0, False
+    while at + 27 <= size:
+        file.seek(at)
+        page = file.read(27 + 255)
+        if page[:4] != b"OggS":
+            return False  # damaged: FFmpeg looks for the next page
+        begins = bool(page[5] & 2)
+        if begins and has_data:
+            return True
+        has_data = has_data or not begins
+        at += 27 + page[26] + sum(page[27 : 27 + page[26]])
+    return False
+
+
+def flac_lengths(path: Path) -> list[float]:
+    """Seconds that each of the joined streams of a FLAC file states, 0 where it states none."""
+    lengths, tail = list[float](), b""
+    with open_source(path) as file:
+        while piece := file.read(1 << 20):
+            window, after = tail + piece, 0
+            for begin in _FLAC_BEGIN.finditer(window):
+                # After 20 bits of the sample rate come 8 bits of channels and depth.
+                facts, after = int.from_bytes(begin[1], "big"), begin.end()
+                lengths.append((facts & ((1 << 36) - 1)) / max(1, facts >> 44))
+            tail = window[max(after, len(window) - 25) :]
+    return lengths
+
+
 def lacks_index(path: Path) -> bool:
     """Whether this is an MP4/MOV without its index (`moov`), which recorders write last."""
     with open_source(path) as file:
@@ -76,6 +143,26 @@ def track_matrices(path: Path) -> dict[int, tuple[int, ...]]:
                 (number,) = struct.unpack_from(">I", body, 20 if long else 12)
                 matrices[number] = struct.unpack_from(">9i", body, 52 if long else 40)
     return matrices
+
+
+def edit_starts(path: Path) -> list[list[int]]:
+    """For each track of an MP4/MOV with an edit list: where each edit begins in the track, -1 for a pause.
+
+    Source: ISO 14496-12, 8.6.6. Empty for other files.
+    """
+    with open_source(path) as file:
+        if file.read(8)[4:] not in _MP4_FIRST_BOXES:
+            return []
+        lists = _inside(file, (b"moov", b"trak", b"edts", b"elst"), 0, _size(file))
+        return [_edits(file, start, end) for _, start, end in lists]
+
+
+def _edits(file: BinaryIO, start: int, end: int) -> list[int]:
+    file.seek(start)
+    body = file.read(min(end - start, _LONGEST_HEADER))
+    layout = ">Qqi" if body[:1] == b"\x01" else ">Iii"
+    rows = body[8 : 8 + (len(body) - 8) // struct.calcsize(layout) * struct.calcsize(layout)]
+    return [begin for _, begin, _ in struct.iter_unpack(layout, rows)]
 
 
 def _size(file: BinaryIO) -> int:

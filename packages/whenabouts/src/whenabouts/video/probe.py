@@ -16,7 +16,8 @@ from whenabouts.intake.faults import DataFault
 from whenabouts.times import whole_number
 from whenabouts.types import WhenaboutsError
 from whenabouts.video.files import printable
-from whenabouts.video.headers import counts_frames, lacks_index, missing_bytes, track_matrices
+from whenabouts.video.headers import counts_frames, edit_starts, lacks_index, missing_bytes, track_matrices
+from whenabouts.video.joints import on_one_clock
 from whenabouts.video.objects import open_source
 from whenabouts.video.opened import most_pixels, open_container
 from whenabouts.video.time_limit import FREE_GAP_SECONDS, TimeLimit, most_idle_seconds
@@ -165,12 +166,15 @@ def probe(path: Path) -> Probe:
 def open_media(path: Path) -> InputContainer:
     """An open container; the caller closes it. Raises MediaError with a cause and a remedy.
 
-    Only this file is read: a disguised play list can reach neither the network nor other files.
+    The packets of a joined file come on one clock (`joints`). Only this file is read: a disguised play list
+    can reach neither the network nor other files.
     """
     import av
 
+    container = None
     try:
-        return open_container(path)
+        container = open_container(path)
+        return on_one_clock(path, container)
     except WhenaboutsError:
         raise
     except (OSError, ValueError, av.error.FFmpegError) as error:
@@ -314,13 +318,15 @@ def _stated_duration(path: Path, container: InputContainer) -> float | None:
     """Seconds stated by the container, else by the longest stream, else by a DURATION tag.
 
     None, so that packets are read, for more than a file of its size can hold, for a format that states no
-    length, and for a file that does not start at 0 and may state its end.
+    length, and for a file that does not start at 0 and may state its end: an MP4 does after a first pause.
     """
     starts = abs(container.start_time or 0) / _MICROSECONDS
     names = set(container.format.name.split(","))
     if names & _STATE_NOTHING or (starts > _ON_TIME_SECONDS and names & _STATE_ENDS):
         return None
     if "mp3" in names and not counts_frames(path):
+        return None
+    if starts > _ON_TIME_SECONDS and "mov" in names and any(edits[:1] == [-1] for edits in edit_starts(path)):
         return None
     most = min(_LONGEST_SECONDS, most_idle_seconds(container.size))
     if container.duration is not None and 0 < container.duration <= most * _MICROSECONDS:
@@ -353,7 +359,7 @@ def _scanned_duration(path: Path) -> float | None:
         extent = _Extent(container.size)
         try:
             for packet in container.demux():
-                if packet.size == 0 or packet.stream.type not in ("video", "audio"):
+                if packet.size == 0 or packet.is_discard or packet.stream.type not in ("video", "audio"):
                     continue
                 stamp = packet.pts if packet.pts is not None else packet.dts
                 if stamp is None:

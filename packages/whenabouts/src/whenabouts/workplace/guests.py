@@ -126,7 +126,7 @@ class Guests:
         """Add a guest and return its token, which cannot be shown again. All scopes but `judge` include
         `read`.
 
-                Raises UsageError for a taken name and for an unknown scope.
+        Raises UsageError for a taken name and for an unknown scope.
         """
         name, granted = checked_name(name), set(scopes) or {READ}
         if unknown := sorted(granted - SCOPES.keys()):

@@ -1,0 +1,327 @@
+"""Recordings that were joined byte by byte, and broadcasts whose clock was set: one clock for the whole file.
+
+Each part of such a file counts its own time, so FFmpeg states the length of one part, and a search by time
+ends in any of them. `on_one_clock` gives packets times that never fall back: a part begins where the one
+before it ends, and pictures, sound and words of a part stay in step. All packets are read once to find the
+joints, so containers that mark joints are searched for the mark first.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from whenabouts.intake.notes import Notes
+from whenabouts.video.headers import flac_lengths, is_chained
+from whenabouts.video.objects import source_path
+from whenabouts.video.opened import open_container
+from whenabouts.video.time_limit import FREE_GAP_SECONDS, TimeLimit
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+
+# No mark tells where these were joined.
+_UNMARKED = {"mpegts", "mpeg"}
+_MARKED = {"matroska", "ogg", "flac"}
+# A packet earlier than the one before by less is out of order, or repeats the end of the part before.
+_LEAP_BACK = 1
+# An impossible time is damage, and no joint, if the next packets go on as before it.
+_MOST_ODD_PACKETS = 16
+# Streams enter a part at most this many seconds apart.
+_NEAR_SECONDS = 10
+_MICROSECONDS = 1_000_000
+_KEPT_FILES = 256
+# Large files without joints.
+_WHOLE = Notes("without-joints", most=10_000)
+
+
+@dataclass(slots=True)
+class _StreamClock:
+    """From each packet (its number in its stream) of `firsts` on, `shifts` ticks are added to times.
+
+    None: these packets have impossible times, and get none.
+    """
+
+    firsts: list[int] = field(default_factory=list)
+    shifts: list[int | None] = field(default_factory=list)
+    keys: list[tuple[int, int]] = field(default_factory=list)
+    """Of pictures: (ticks on the one clock, number) of each key frame."""
+    decoding: list[int] = field(default_factory=list)
+    """The decoding time of each packet, for formats that store none."""
+
+    def shift_of(self, number: int) -> int | None:
+        return self.shifts[max(0, bisect_right(self.firsts, number) - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Joints:
+    clocks: dict[int, _StreamClock]
+    seconds: float
+
+
+def on_one_clock(path: Path, container: InputContainer) -> InputContainer:
+    """The container itself, or one that delivers the packets of a joined file on one clock."""
+    names = set(container.format.name.split(","))
+    if not (names & _UNMARKED or (names & _MARKED and is_chained(path))):
+        return container
+    status = source_path(path).stat()
+    state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    # Reading gigabytes again for each thumbnail of each process is slow.
+    fact = f"{path.absolute()} {state}"
+    if _WHOLE.has(fact):
+        return container
+    if (joints := _joints(path, *state)) is None:
+        _WHOLE.add(fact)
+        return container
+    return cast("InputContainer", _Joined(path, container, joints))
+
+
+class _Joined:
+    """An open container of a joined file. What is not defined here is the container's own."""
+
+    def __init__(self, path: Path, container: InputContainer, joints: _Joints) -> None:
+        self._path, self._container, self._joints = path, container, joints
+        self._again: InputContainer | None = None
+        self._is_read = False
+        self._skipped: dict[int, int] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._container, name)
+
+    def __enter__(self) -> _Joined:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for opened in (self._again, self._container):
+            if opened is not None:
+                opened.close()
+
+    @property
+    def duration(self) -> int:
+        """Microseconds of all parts."""
+        return round(self._joints.seconds * _MICROSECONDS)
+
+    def seek(self, offset: int, *, stream: Any, backward: bool = True) -> None:
+        """Let the next `demux` begin at the last key frame at or before `offset`, in ticks of `stream`."""
+        clock = self._joints.clocks.get(stream.index, _StreamClock())
+        before = [number for ticks, number in clock.keys if ticks <= offset]
+        self._skipped = {stream.index: max(before, default=0)}
+        for other in self._container.streams:
+            if other.codec_context is not None and other.codec_context.is_open:
+                other.codec_context.flush_buffers()
+
+    def demux(self, *streams: Any) -> Iterator[Any]:
+        """Packets from the place of the last `seek` on, with times on the one clock."""
+        source, skipped = self._source(), self._skipped
+        self._skipped = {}
+        own = self._container.streams
+        places = [stream.index for each in streams for stream in (each if isinstance(each, list) else [each])]
+        numbers: dict[int, int] = {}
+        for packet in source.demux([source.streams[place] for place in places or range(len(own))]):
+            place = packet.stream_index
+            packet.stream = own[place]
+            number = numbers.get(place, 0)
+            if packet.size:
+                numbers[place] = number + 1
+            if number >= skipped.get(place, 0):
+                _move(packet, number, self._joints.clocks.get(place))
+                yield packet
+
+    def _source(self) -> InputContainer:
+        """The container if nothing was read of it, else the file opened again: its parts cannot be sought."""
+        if not self._is_read:
+            self._is_read = True
+            return self._container
+        if self._again is not None:
+            self._again.close()
+        self._again = open_container(self._path)
+        for stream, twin in zip(self._container.streams, self._again.streams, strict=False):
+            twin.discard = stream.discard
+        return self._again
+
+
+def _move(packet: Any, number: int, clock: _StreamClock | None) -> None:
+    """Put a packet on the one clock."""
+    if clock is None or not clock.firsts:
+        return
+    shift = clock.shift_of(number)
+    packet.pts = None if packet.pts is None or shift is None else packet.pts + shift
+    packet.dts = None if packet.dts is None or shift is None else packet.dts + shift
+    if number < len(clock.decoding) and shift is not None:
+        packet.dts = clock.decoding[number]
+
+
+@lru_cache(_KEPT_FILES)
+def _joints(path: Path, *state: int) -> _Joints | None:
+    """The joints of a file in this state; None without any."""
+    import av
+
+    with open_container(path) as container:
+        names = set(container.format.name.split(","))
+        scan = _Scan(container.size, stores_decoding="matroska" not in names)
+        try:
+            for packet in container.demux():
+                if packet.size:
+                    scan.add(packet)
+        except av.error.FFmpegError:
+            pass  # packets behind the damage are never delivered
+    # FFmpeg does not say how long the last packet of a joined FLAC stream is.
+    stated = flac_lengths(path) if "flac" in names else []
+    return scan.joints(stated) if names & _MARKED or scan.parts[1:] else None
+
+
+@dataclass(slots=True)
+class _Part:
+    """Seconds of one part by its own clock: of its last packet, and of its first and last sight or sound."""
+
+    last: float
+    begin: float = math.inf
+    end: float = -math.inf
+    # How many packets of pictures and sound, and of which streams.
+    count: int = 0
+    streams: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One stream during the scan. Times are in seconds, stamps in ticks of `base` seconds."""
+
+    base: float
+    limit: TimeLimit
+    kind: str
+    step: float
+    part: int = 0
+    count: int = 0
+    last: float | None = None
+    length: float = 0.0
+    # Part and last time before the newest part, if this stream began it.
+    before: tuple[int, float] | None = None
+    # (number of the first packet, part) of each stretch of packets; part -1: of impossible times.
+    stretches: list[tuple[int, int]] = field(default_factory=list)
+    # (number, stamp) of key frames, and the stamps of all pictures if decoding times are not stored.
+    keys: list[tuple[int, int]] = field(default_factory=list)
+    stamps: list[int] = field(default_factory=list)
+
+    def enter(self, number: int, part: int) -> None:
+        """Packets belong to a part from this number on."""
+        if not self.stretches or self.stretches[-1][1] != part:
+            self.stretches.append((number, part))
+        self.part = part
+
+    def clock(self, shifts: list[float]) -> _StreamClock:
+        """The clock of the stream, given the seconds that are added in each part."""
+        clock = _StreamClock()
+        for number, part in self.stretches:
+            clock.firsts.append(number)
+            clock.shifts.append(None if part < 0 else round(shifts[min(part, len(shifts) - 1)] / self.base))
+        for number, stamp in self.keys:
+            if (shift := clock.shift_of(number)) is not None:
+                clock.keys.append((stamp + shift, number))
+        shown = [stamp + (clock.shift_of(number) or 0) for number, stamp in enumerate(self.stamps)]
+        ordered = sorted(shown)
+        delay = max((late - at for late, at in zip(ordered, shown, strict=True)), default=0)
+        clock.decoding = [stamp - delay for stamp in ordered]
+        return clock
+
+
+class _Scan:
+    """Assigns the packets of a file, in stored order, to its parts."""
+
+    def __init__(self, size: int, *, stores_decoding: bool) -> None:
+        self.parts = [_Part(0.0)]
+        self._size, self._stores_decoding = size, stores_decoding
+        self._streams: dict[int, _Stream] = {}
+        # Words that were stored since the last picture or sound: they may be the first of a new part.
+        self._words: list[tuple[_Stream, int, float]] = []
+
+    def add(self, packet: Any) -> None:
+        """Take the next packet."""
+        place = packet.stream_index
+        if place not in self._streams:
+            self._streams[place] = self._begun(packet)
+        stream = self._streams[place]
+        number, decoded, shown = stream.count, packet.dts, packet.pts
+        stream.count += 1
+        if not self._stores_decoding:
+            decoded = shown
+            if stream.kind == "video":
+                stream.stamps.append(stream.stamps[-1] if shown is None and stream.stamps else shown or 0)
+        stamp = shown if decoded is None else decoded
+        if stamp is None and stream.last is None:
+            return
+        # A packet without a time follows the one before.
+        at = stamp * stream.base if stamp is not None else (stream.last or 0.0) + stream.length
+        if stream.kind not in ("video", "audio"):
+            stream.enter(number, len(self.parts) - 1)
+            stream.last = at
+            self._words.append((stream, number, at))
+            return
+        stream.enter(number, self._part_of(stream, at))
+        self._words.clear()
+        if packet.is_keyframe and stream.kind == "video" and shown is not None:
+            stream.keys.append((number, shown))
+        length = (packet.duration or 0) * stream.base or stream.step
+        stream.last, stream.length = at, length if length <= FREE_GAP_SECONDS else stream.step
+        part = self.parts[stream.part]
+        at_shown = at if shown is None else shown * stream.base
+        part.begin, part.end = min(part.begin, at_shown), max(part.end, at_shown + stream.length)
+        part.last = at
+        part.count += 1
+        part.streams.add(place)
+
+    def _begun(self, packet: Any) -> _Stream:
+        kind = packet.stream.type
+        rate = packet.stream.average_rate if kind == "video" else None
+        step = float(1 / rate) if rate else 0.0
+        return _Stream(float(packet.time_base), TimeLimit(self._size), kind, step)
+
+    def _part_of(self, stream: _Stream, at: float) -> int:
+        """The part of a packet of pictures or sound, by its time."""
+        newest = len(self.parts) - 1
+        if stream.last is None:
+            return newest
+        gap = at - stream.last
+        leaps = gap <= -_LEAP_BACK or (gap > FREE_GAP_SECONDS and not stream.limit.allows(Fraction(gap)))
+        from_newest = abs(at - self.parts[newest].last)
+        if stream.part < newest and (leaps or from_newest < abs(gap)) and from_newest <= _NEAR_SECONDS:
+            return newest  # another stream has entered it before
+        if not leaps:
+            return stream.part
+        if self._goes_on(stream, at):
+            assert stream.before is not None
+            stream.stretches[-1] = (stream.stretches[-1][0], -1)
+            self.parts.pop()
+            return stream.before[0]
+        stream.before = (stream.part, stream.last)
+        self.parts.append(_Part(at))
+        for words, number, start in self._words:
+            if abs(start - at) < abs(start - stream.last):
+                words.enter(number, newest + 1)
+        return newest + 1
+
+    def _goes_on(self, stream: _Stream, at: float) -> bool:
+        """Whether a stream goes on as before the newest part, which was nothing but a few damaged times."""
+        newest = self.parts[-1]
+        if stream.before is None or stream.part != len(self.parts) - 1 or len(newest.streams) > 1:
+            return False
+        return newest.count <= _MOST_ODD_PACKETS and -_LEAP_BACK < at - stream.before[1] < _NEAR_SECONDS
+
+    def joints(self, stated: Sequence[float]) -> _Joints:
+        """The clock of each stream, and the length of all parts; `stated` are their lengths if known."""
+        lengths = [part.end - part.begin if part.count else 0.0 for part in self.parts]
+        if len(stated) == len(lengths) and all(stated):
+            lengths = list(stated)
+        length, shifts = 0.0, list[float]()
+        for part, seconds in zip(self.parts, lengths, strict=True):
+            shifts.append(self.parts[0].begin + length - part.begin if part.count else 0.0)
+            length += seconds
+        return _Joints({place: each.clock(shifts) for place, each in self._streams.items()}, length)
