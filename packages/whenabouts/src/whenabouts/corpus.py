@@ -468,7 +468,7 @@ class Corpus:
         return SavedSearches(Database(self.store.place))
 
     def moments_of(self, items: Iterable[Item]) -> tuple[list[FileMoment], list[str]]:
-        """Items of a collection as moments of files with their words, and a note on each item whose video is
+        """Items of a collection as moments of files with their words, and a note on each whose video is
         gone.
         """
         moments: list[FileMoment] = []
@@ -624,8 +624,7 @@ class Corpus:
         )
 
     def export_sentences(self, path: str | os.PathLike[str]) -> int:
-        """Write the spoken words as a file of sentences, for systems that read words (HERO); returns the
-        number of videos.
+        """Write the spoken words as a file of sentences, for systems like HERO; returns the number of videos.
 
         Raises UsageError for a corpus without words, and if the file exists.
         """

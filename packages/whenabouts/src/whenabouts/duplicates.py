@@ -99,8 +99,7 @@ def _span(block: ClipBlock, video_id: str, first: int, length: int) -> Moment:
 
 
 def stretches(cosines: Floats, least: float) -> list[tuple[int, int, int]]:
-    """Segments in which two videos are similar in step: first frame of each, and number of frames; longest
-    first.
+    """Segments in which two videos are similar in step: both first frames and the length; longest first.
 
     `cosines` (A, B) of the frames of both. Each frame of the first video is in at most one segment, because a
     still video is similar in step at any offset.

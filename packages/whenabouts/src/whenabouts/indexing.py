@@ -165,9 +165,7 @@ def _set_up(
 
 
 def _chosen_streams(given: Mapping[str, Any], without: Collection[str]) -> dict[str, Stream]:
-    """The streams without those left out. Raises UsageError for an unknown one or one that is also
-    requested.
-    """
+    """The streams without those left out. Raises UsageError for an unknown or also requested one."""
     streams = all_streams()
     if unknown := [name for name in without if name not in streams]:
         raise UsageError(f"there is no stream {unknown[0]!r} to leave out; there are {', '.join(streams)}")

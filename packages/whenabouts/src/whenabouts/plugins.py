@@ -50,9 +50,7 @@ def entries(group: str) -> dict[str, EntryPoint]:
 
 
 def load(group: str, name: str) -> Any:
-    """The object of the entry `name` of a group. Raises PluginError, PackageMissing; KeyError for another
-    name.
-    """
+    """The object of entry `name` of a group. Raises PluginError, PackageMissing, KeyError (unknown name)."""
     entry = entries(group)[name]
     try:
         return entry.load()

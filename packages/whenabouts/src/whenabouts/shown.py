@@ -160,8 +160,7 @@ def _doubt(line: Line) -> str:
 
 
 def show_track(shown: Shown, tracks: Sequence[CueTrack], language: str | None = None) -> Shown:
-    """The same with all subtitle tracks, and the words of the one in `language` instead of the searched
-    ones.
+    """The same with all subtitle tracks; its words are those of the one in `language`, if one is given.
 
     Raises UsageError if no track is in the language.
     """

@@ -1,3 +1,1 @@
-"""The command line: a file per verb, which parses, calls the library and prints. `cli.main` loads it by
-name.
-"""
+"""The command line: a file per verb, loaded by name by `cli.main`, that parses, calls the library, prints."""

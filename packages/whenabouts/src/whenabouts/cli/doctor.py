@@ -1,6 +1,4 @@
-"""`whenabouts doctor`: what is installed and usable, and why a moment was or was not found. Loaded by
-`cli.main`.
-"""
+"""`whenabouts doctor`: what is installed and usable; why a moment was found or not. `cli.main` loads it."""
 
 from __future__ import annotations
 

@@ -24,9 +24,7 @@ def searched(options: argparse.Namespace) -> SearchResult:
 
 
 def corpus_and_search(options: argparse.Namespace) -> tuple[Corpus, SearchOptions]:
-    """The corpus of a command that searches, and its search options; new videos are first encoded for
-    --model.
-    """
+    """The corpus and search options of a command that searches; encodes new videos first for --model."""
     corpus, model = open_corpus(options), getattr(options, "model", None)
     retriever, segments = getattr(options, "retriever", None), getattr(options, "segments", None)
     search_options = SearchOptions(

@@ -1,5 +1,4 @@
-"""FCPXML 1.10: Final Cut Pro's interchange format, which DaVinci Resolve reads too. Times are N/Ds, on
-frames.
+"""FCPXML 1.10: the format of Final Cut Pro, which DaVinci Resolve reads too. Times are N/Ds, on frames.
 
 A format of `export`, loaded by name.
 """
@@ -27,9 +26,7 @@ _DEFAULT_SIZE = (1920, 1080)
 
 
 def write(moments: Sequence[FileMoment], out: IO[bytes], options: Options) -> list[str]:
-    """A project whose spine holds the moments: an asset clip each, with a note, a marker and its tags as
-    keywords.
-    """
+    """A project whose spine holds an asset clip per moment, with a note, a marker and tags as keywords."""
     timeline = make_timeline(moments, options, rates="standard")
     root = ElementTree.Element("fcpxml", version=_VERSION)
     resources = ElementTree.SubElement(root, "resources")

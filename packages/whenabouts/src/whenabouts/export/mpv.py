@@ -1,6 +1,4 @@
-"""A list for mpv (its EDL format), which plays the moments as one film. A format of `export`, loaded by
-name.
-"""
+"""A list for mpv (EDL), which plays the moments as one film. A format of `export`, loaded by name."""
 
 from __future__ import annotations
 

@@ -25,9 +25,7 @@ class RequestFailed(ConnectionError):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer. Names in `headers` are in lower case; `is_whole` is false if the body exceeds the size
-    limit.
-    """
+    """An answer. `headers` have names in lower case; `is_whole` is false for a body over the size limit."""
 
     status: int
     headers: Mapping[str, str]

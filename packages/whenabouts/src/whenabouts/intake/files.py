@@ -146,9 +146,7 @@ class FileHead:
 
     @cached_property
     def keys(self) -> frozenset[str]:
-        """Keys of the first JSON value, of its entries and of their entries, in the notation of
-        `Sign.keys`.
-        """
+        """Keys of the first JSON value, its entries and their entries, in the notation of `Sign.keys`."""
         levels, inner = set[str](), [self.first_value]
         for depth in range(3):
             levels |= {"*/" * depth + key for value in inner if isinstance(value, dict) for key in value}

@@ -36,8 +36,7 @@ def own_file(folder: Path, name: str) -> Path:
 
 
 def open_appending(path: Path) -> int:
-    """A descriptor of a regular file for reading and appending, created if missing; never through a link. The
-    caller closes it.
+    """A descriptor of a regular file to read and append, created if missing, never a link; the caller's.
 
     Raises OSError, and FormatError for a link.
     """

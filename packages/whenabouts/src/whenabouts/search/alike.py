@@ -15,8 +15,7 @@ from whenabouts.types import ScoredMoment
 def with_probabilities(
     ranked: Sequence[ScoredMoment], answers: Sequence[StreamAnswer], curves: Mapping[str, Alike]
 ) -> list[ScoredMoment]:
-    """`ranked` (best first) with a probability for each moment found by a stream of `curves`, None for
-    others.
+    """`ranked` (best first) with a probability for each moment of a stream of `curves`, None for others.
 
     Probabilities never rise from one moment to the next.
     """

@@ -57,9 +57,7 @@ class Answering:
     def with_records(
         self, moments: Iterable[ScoredMoment]
     ) -> tuple[tuple[ScoredMoment, ...], dict[str, VideoRecord]]:
-        """The moments with path and title of their videos, and the videos' records; missing videos are left
-        out.
-        """
+        """The moments with path and title of their videos, and the videos' records; not of missing ones."""
         moments = list(moments)
         ids = sorted({scored.moment.video_id for scored in moments})
         # A video may be removed between the two reads.

@@ -37,9 +37,7 @@ class Allowed:
     notes: tuple[str, ...] = ()
 
     def hits(self, find: Callable[[int], ClipHits], count: int) -> ClipHits:
-        """The best `count` allowed hits of `find`, which is asked for more until enough of them are
-        allowed.
-        """
+        """The best `count` allowed hits of `find`, which is asked for more until enough are allowed."""
         count_to_find = count
         while True:
             hits = find(count_to_find)

@@ -44,9 +44,7 @@ class Coverage:
 
     @property
     def not_searched(self) -> str:
-        """Streams that searched no video although some have input for them, with remedies; "" if there are
-        none.
-        """
+        """Streams that searched no video although some have input for them, with remedies; "" for none."""
         left_out = [
             stream_named(name) for name, count in self.missing.items() if count and not self.streams.get(name)
         ]

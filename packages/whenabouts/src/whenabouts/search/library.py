@@ -240,9 +240,7 @@ class Library:
 
     @cached_property
     def _streams(self) -> _Coded:
-        """The streams of each video, without transcript streams for a video without words
-        (`Stream.holds`).
-        """
+        """The streams of each video; transcript streams only for a video with words (`Stream.holds`)."""
         texts, codes = _encoded(self._table["streams"])
         named = [sorted(json.loads(text), key=_order_of_stream) for text in texts]
         silent = [[name for name in names if not stream_named(name).transcript] for names in named]
@@ -251,9 +249,7 @@ class Library:
 
     @cached_property
     def _metadata(self) -> tuple[NDArray[np.int32], dict[str, tuple[list[int], list[int], list[Any]]]]:
-        """(number of each row among the distinct metadata; key -> (numbers that have it, codes of their
-        values, values)).
-        """
+        """(number of each row among distinct metadata; key -> (numbers with it, value codes, values))."""
         texts, numbers = _encoded(self._table["metadata"])
         keys: dict[str, tuple[list[int], list[int], list[Any]]] = {}
         codes: dict[str, dict[str, int]] = {}

@@ -43,9 +43,7 @@ _SIGNS = re.compile(rf"(?:(?![{MARKS}{_JOINED}])[\W_])+")
 
 @dataclass(frozen=True, slots=True)
 class ParsedQuery:
-    """The exact phrases of a query, without repeats, its other words, and `plain`: all of it without the
-    marks.
-    """
+    """A query's exact phrases, without repeats, its other words, and `plain`: all of it without the marks."""
 
     phrases: tuple[str, ...]
     other_words: str

@@ -193,9 +193,7 @@ def _ranked(request: _Request, options: SearchOptions) -> SearchResult:
 def _by_words(
     request: _Request, options: SearchOptions, filter: Filter | None, not_said: Sequence[str]
 ) -> SearchResult:
-    """Moments for the words of phrases that nobody says. Never a match, because the query asked for the
-    phrases.
-    """
+    """Moments for the words of phrases that nobody says: never a match, as the query asked for phrases."""
     words = request.query.plain
     plain = request.searcher.search(words, k=options.count, filter=filter, streams=options.streams)
     if plain.answer == "no_match":

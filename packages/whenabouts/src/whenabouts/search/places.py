@@ -101,9 +101,7 @@ class _Spoken:
         return list(dict.fromkeys(units_of(words, self._language)))
 
     def may_say(self, units: Sequence[str]) -> bool:
-        """Whether all units may be said; ruling that out this way is a hundred times faster than
-        `by_clip`.
-        """
+        """Whether all units may be said; a hundred times faster than `by_clip` in ruling this out."""
         whole = " ".join(self.folded)
         # A stem may end in another letter than its word ("essayer" has the stem "essai").
         return all((unit[:2] if self._language else unit) in whole for unit in units)

@@ -126,7 +126,7 @@ def reranked(
 
 
 def features_of(query: str, block: ClipBlock, scores: Floats, moments: Moments, rarity: Rarity) -> Floats:
-    """(M, F) features of each moment in the order of `FEATURES`; word features are 0 for a query without
+    """(M, F) features of each moment in the order of `FEATURES`; word features are 0 if there are no
     words.
     """
     spans = _Spans.of(block)
@@ -163,9 +163,7 @@ def _of_words(
 
 
 def _weights(units: Sequence[str], rarity: Rarity) -> dict[str, float]:
-    """The weight of each unit of a query: its rarity. Units said everywhere count only if there are no
-    others.
-    """
+    """The weight of each unit of a query: its rarity. Units said everywhere count only without others."""
     weights = {unit: rarity.of(unit) for unit in dict.fromkeys(units)}
     counted = {unit: weight for unit, weight in weights.items() if weight >= _LEAST_RARITY}
     return counted or dict.fromkeys(weights, 1.0)

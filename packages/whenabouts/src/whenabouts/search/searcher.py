@@ -146,9 +146,7 @@ class Searcher:
         encoded: EncodedTexts = NOT_ENCODED,
         count: int | None = None,
     ) -> tuple[list[StreamAnswer], ProbableMoments]:
-        """Each stream's answer to a query, and the first `count` moments of all (None: all) with
-        probabilities.
-        """
+        """Each stream's answer, and the first `count` moments of all (None: all) with probabilities."""
         answers = self.stream_answers(self.understanding.query_for(words, streams, encoded=encoded), allowed)
         languages = self.measured.languages
         return answers, self.ranking.with_probabilities(words, self.rank(answers), answers, languages, count)
@@ -187,9 +185,7 @@ class Searcher:
         streams: Sequence[str],
         min_confidence: float,
     ) -> SearchResult:
-        """Moments like an example; with probabilities where they were measured, which is for pictures
-        alone.
-        """
+        """Moments like an example; with probabilities where measured, which is for pictures alone."""
         words, notes = checked_query(text, k, min_confidence, is_optional=True)
         allowed = self.retrieval.allowed(filter)
         query = self.understanding.query_for(words, streams, like)

@@ -77,9 +77,7 @@ class StreamQuery:
 
 @dataclass(frozen=True, slots=True)
 class EncodedQuery:
-    """An encoded query: its words, and its form for each stream. Answers that overlap `excluded` do not
-    count.
-    """
+    """An encoded query: its words and its form for each stream. Answers that overlap `excluded` do not count."""
 
     text: str
     streams: Mapping[str, StreamQuery]
@@ -140,8 +138,7 @@ class Understanding:
         return replace(query, streams=answering)
 
     def chosen(self, streams: Sequence[str], kinds: frozenset[QueryKind] = _TEXT) -> list[str]:
-        """The given streams, without repeats, if they can answer one of the `kinds`; none given: all that
-        can.
+        """The given streams, without repeats, if one of the `kinds` suits them; none given: all it suits.
 
         Raises UsageError for an unknown or unsuitable stream, and the error of a broken one.
         """

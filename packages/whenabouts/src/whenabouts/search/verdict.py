@@ -78,9 +78,7 @@ def judged(
 
 
 def judged_alike(ranked: Sequence[ScoredMoment]) -> tuple[Answer, str]:
-    """The verdict on an answer to an example: whether the first moment shows the same video; and the
-    doubt.
-    """
+    """The verdict on an answer to an example (does the first moment show the same video?) and the doubt."""
     confidence = ranked[0].confidence if ranked else None
     answer = answer_for(confidence, has_moments=bool(ranked), thresholds=PROBABLE)
     if confidence is None:

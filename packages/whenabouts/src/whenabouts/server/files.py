@@ -41,9 +41,7 @@ _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 
 
 def content_type(path: Path | str) -> str:
-    """The media type of a file by its name; unknown suffixes are plain bytes, which browsers do not
-    display.
-    """
+    """The media type of a file by its name; plain bytes, which browsers do not display, if unknown."""
     return _TYPES.get(str(path).rpartition(".")[2].lower(), "application/octet-stream")
 
 

@@ -150,9 +150,7 @@ class WatchedBody(BaseModel):
 
 
 class QueueBody(BaseModel):
-    """Jobs, newest first, and watched folders. `trouble` says why the queue cannot be stored now, or is
-    "".
-    """
+    """Jobs, newest first, and watched folders. `trouble`: why the queue cannot be stored now, or ""."""
 
     data: list[JobBody]
     watched: list[WatchedBody]
@@ -301,9 +299,7 @@ async def job_by_id(request: Request, job: JobId, _: Annotated[NoParameters, Que
 
 @router.post("/jobs/{job}", responses=problems(404, 409), summary="Start, pause, continue or stop a job")
 async def ask(request: Request, job: JobId, body: WishBody, _: Annotated[NoParameters, Query()]) -> JobBody:
-    """A job that is told to pause or stop first finishes the files it is reading, and keeps finished
-    files.
-    """
+    """A job told to pause or stop first finishes the files it is reading, and keeps finished files."""
     service = service_of(request)
     return await _done(request, lambda _, runner: _job(service, runner, runner.jobs.ask(job, body.do)))
 

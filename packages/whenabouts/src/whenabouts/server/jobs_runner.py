@@ -185,9 +185,7 @@ class Runner:
         raise NoSuchJob(job_id)
 
     def places(self, job: Job) -> list[str]:
-        """The folders and files of a job under their names for clients; someone else may have written the
-        job.
-        """
+        """The folders and files of a job under their names for clients; another may have written the job."""
         paths = job.task.get("paths")
         places = (self.allowed.place(str(path)) for path in paths) if isinstance(paths, list) else ()
         return [place or "a folder outside --allow" for place in places]

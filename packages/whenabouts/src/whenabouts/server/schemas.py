@@ -337,9 +337,7 @@ class EvidenceBody(BaseModel):
 
 
 class RuleBody(BaseModel):
-    """A rule that interpreted part of the query. `label` is shown to users; `literal` turns a rule off by
-    `name`.
-    """
+    """A rule that interpreted part of the query. Users see `label`; `literal` turns it off by `name`."""
 
     name: RuleName
     label: str

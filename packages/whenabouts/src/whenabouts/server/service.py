@@ -107,9 +107,7 @@ class Readers:
 
 
 def _identity(corpus: Corpus) -> tuple[int, ...]:
-    """Inode numbers that distinguish a corpus from its replacement; () on an object store or if it is
-    missing.
-    """
+    """Inode numbers that tell a corpus from its replacement; () on an object store or if it is missing."""
     tables = ("corpus.lance", "corpus.lance/_versions", "videos.lance")
     try:
         folders = [folder_of(place) for place in corpus.places if not is_remote(place)]
@@ -239,7 +237,7 @@ class Service:
     async def answer(
         self, request: Request, query: str, read: Callable[[Corpus, EncodedTexts | None], Result]
     ) -> Result:
-        """The result of `read` on the corpus. `query` is encoded in one batch with the queries waiting behind
+        """The result of `read` on the corpus. `query` is encoded in one batch with queries waiting behind
         it.
         """
         self.memory.check()

@@ -35,9 +35,7 @@ async def access(request: Request, _: Annotated[NoParameters, Query()]) -> Acces
 
 @router.get("/api/stats", responses=problems(), summary="Statistics of the corpus")
 async def stats(request: Request, _: Annotated[NoParameters, Query()]) -> dict[str, Any]:
-    """Like `whenabouts stats --json`, without paths; plus `models`, `checker`, `reranker`, `rewriter`, and
-    whether the server `adds` videos.
-    """
+    """`whenabouts stats --json` without paths, plus models, checker, reranker, rewriter and `adds`."""
     service = service_of(request)
     numbers = (await service.read(service.reads, request, lambda corpus: corpus.stats())).to_json()
     return service.paths.of_stats(numbers) | {

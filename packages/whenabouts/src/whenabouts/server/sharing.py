@@ -19,9 +19,7 @@ _LEFT_SECONDS, _PAUSE_SECONDS = 0.05, 0.001
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How many connections each process has, in shared memory. `index` is this process's place in
-    `counts`.
-    """
+    """How many connections each process has, in shared memory. `index`: this process's in `counts`."""
 
     counts: MutableSequence[int]
     index: int
@@ -57,9 +55,7 @@ class SharedSocket(socket.socket):
         self._share, self._since = share, 0.0
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """The next connection. Raises BlockingIOError if there is none, or if it is left to another
-        process.
-        """
+        """The next connection. Raises BlockingIOError if there is none, or another process is to take it."""
         now = time.monotonic()
         self._since = self._since or now
         if self._share.is_above and now - self._since < _LEFT_SECONDS:

@@ -123,8 +123,7 @@ class Guests:
             return self._current
 
     def add(self, name: str, scopes: Iterable[str] = ()) -> str:
-        """Add a guest and return its token, which cannot be shown again. All scopes but `judge` include
-        `read`.
+        """Add a guest and return its token, shown only now. All scopes but `judge` include `read`.
 
         Raises UsageError for a taken name and for an unknown scope.
         """
