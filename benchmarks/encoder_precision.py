@@ -3,9 +3,10 @@
     WHENABOUTS_SHARED_DATA=... python -m benchmarks.encoder_precision --recordings 30
 
 The 8-bit weights have one scale a row (an output channel, or a word of the table), symmetric; they are read
-as the float32 numbers that they stand for, so their opening is not timed. All are computed in float32, as
-`whenabouts.encoders` does. Times are those of the processor: the machine may have other work. The search is
-over the 30-second chunks of `spoken_search.py`; the queries are the titles of the same recordings.
+as the float32 numbers that they stand for, so their opening is not timed. These are computed in float32;
+"integers" are the products in 8-bit integers in which `whenabouts.encoders` encodes passages, with the
+weights of float32. Times are those of the processor: the machine may have other work. The search is over the
+30-second chunks of `spoken_search.py`; the queries are the titles of the same recordings.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from datetime import UTC, datetime
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,11 +30,11 @@ from benchmarks.machine import describe_machine
 from benchmarks.spoken_search import CUTS, Title, cut, exact_sign_test, intervals, read_titles
 from numpy.typing import NDArray
 
-from whenabouts.encoders import open_text_encoder
+from whenabouts.encoders import encode_passages, open_text_encoder
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "encoder_precision.json"
-PRECISIONS = ("float32", "float16", "int8")
+PRECISIONS = ("float32", "float16", "int8", "integers")
 STARTS = 7
 Floats = NDArray[np.float32]
 OPENING = (
@@ -105,13 +108,18 @@ def measure(count: int) -> dict[str, Any]:
     exact: dict[str, Any] = {}
     for precision in PRECISIONS:
         with tempfile.TemporaryDirectory() as place:
-            size = write_folder(Path(place) / "model", precision)
-            encoder = open_text_encoder(str(Path(place) / "model"))
+            folder, size = packaged_folder(), 0
+            if precision != "integers":
+                folder = Path(place) / "model"
+                size = write_folder(folder, precision)
+            encoder = open_text_encoder(str(folder))
+            encode = partial(encode_passages, encoder) if precision == "integers" else encoder.encode_text
+            encode(["two dogs"])
             started = time.process_time()
-            vectors = encoder.encode_text(chunks.texts)
+            vectors = encode(chunks.texts)
             rate = len(chunks.texts) / (time.process_time() - started)
             queries = encoder.encode_text([title.query for title in titles])
-            opened = None if precision == "int8" else opening_seconds(Path(place) / "model")
+            opened = None if precision in ("int8", "integers") else opening_seconds(folder)
         ranks = ranks_of(titles, queries, vectors, chunks.moments)
         first = np.argsort(-(queries @ vectors.T), axis=1, kind="stable")[:, :10]
         if precision == "float32":
@@ -119,7 +127,7 @@ def measure(count: int) -> dict[str, Any]:
         stored = exact["vectors"].astype(np.float16).astype(np.float32)
         cosines = cosines_of(vectors, exact["vectors"])
         rows[precision] = {
-            "weights_mb": round(size / 1e6, 1),
+            "weights_mb": round(size / 1e6, 1) or None,
             "opening_cpu_s": opened and round(opened, 3),
             "chunks_per_cpu_s": round(rate, 1),
             "cosine_mean": float(cosines.mean()),
@@ -151,7 +159,8 @@ def main() -> None:
     options = parser.parse_args()
     machine = describe_machine("numpy", "onnxruntime", "tokenizers")
     found = measure(options.recordings)
-    options.out.write_text(json.dumps({"machine": machine, "date": "2026-11-26", **found}, indent=1) + "\n")
+    date = datetime.now(UTC).date().isoformat()
+    options.out.write_text(json.dumps({"machine": machine, "date": date, **found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ modality gap), and a quarter of their square is about something. In geometry
 
 The effort is measured as an index run does, with as many sentences as the product has in English, which are
 about a clip or a topic that the corpus lacks. Each kind of query is then asked 200 nearest clips, with the
-constant effort and with the one that was measured for the sentences of that geometry (examples: of `gap`).
-Recall is against an exact search.
+constant effort and with the one that was measured for the sentences of that geometry (examples: of `gap`; the
+product asks them with the constant one). Recall is against an exact search.
 """
 
 from __future__ import annotations
@@ -149,6 +149,9 @@ def build(folder: Path, rows: int) -> dict[str, Any]:
 
 def truth(folder: Path, rows: int, count: int) -> None:
     """Save the scores of the K nearest clips of each query: `KIND` (count, K), best first."""
+    path = _truth(folder, rows, count)
+    if path.exists():
+        return
     asked = np.concatenate([queries(kind, count) for kind in KINDS])
     best = np.full((len(asked), K), -2, np.float32)
     for block in range(rows // (CLIPS * BLOCK)):
@@ -158,7 +161,11 @@ def truth(folder: Path, rows: int, count: int) -> None:
         best = np.partition(both, -K, axis=1)[:, -K:]
     best = -np.sort(-best, axis=1)
     by_kind: dict[str, Any] = dict(zip(KINDS, np.split(best, len(KINDS)), strict=True))
-    np.savez(folder / f"truth-{rows}.npz", **by_kind)
+    np.savez(path, **by_kind)
+
+
+def _truth(folder: Path, rows: int, count: int) -> Path:
+    return folder / f"truth-{rows}-{count}.npz"
 
 
 def measure_effort(folder: Path, kind: str) -> dict[str, Any]:
@@ -173,7 +180,7 @@ def measure_effort(folder: Path, kind: str) -> dict[str, Any]:
 def search(folder: Path, rows: int, count: int, kind: str, measured: bool) -> dict[str, Any]:
     """Ask the corpus as a server does that has run for a while: latency, recall and memory."""
     asked = queries(kind, count)
-    with np.load(folder / f"truth-{rows}.npz") as saved:
+    with np.load(_truth(folder, rows, count)) as saved:
         exact = saved[kind]
     store = Store.open(folder / "corpus")
     if not measured:

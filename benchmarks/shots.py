@@ -9,8 +9,7 @@ black, of half a second to one and a half. Films are H.264, 320 x 180 at 25 fram
 
 The recordings are divided: thresholds may be chosen on films of the first half, reports are of the second.
 A found border is a hit if it lies within 0.3 s of a cut, or within 0.3 s of a gradual change; each border
-counts once. The same films are given to PySceneDetect (`pip install scenedetect`), at its defaults, all
-frames.
+counts once. Where PySceneDetect is installed, the same films are given to it, at its defaults, all frames.
 """
 
 from __future__ import annotations

@@ -9,11 +9,12 @@ import pytest
 from whenabouts.encoders._bert_graph import BertShape, Pooling, bert_graph
 
 
+@pytest.mark.parametrize("quantised", [False, True])
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_the_bytes_parse_and_pass_the_checker(pooling: Pooling) -> None:
+def test_the_bytes_parse_and_pass_the_checker(pooling: Pooling, quantised: bool) -> None:
     onnx = pytest.importorskip("onnx")
     shape = BertShape(width=8, layers=1, heads=2, epsilon=1e-12, activation="none", pooling=pooling)
-    graph = bert_graph(shape)
+    graph = bert_graph(shape, quantised=quantised)
     model = onnx.load_model_from_string(graph.model(dict.fromkeys(graph.parameters, (300, 8))))
     assert {entry.domain: entry.version for entry in model.opset_import} == {"": 20, "com.microsoft": 1}
     assert [value.name for value in model.graph.input] == ["ids", "lengths"]
@@ -22,8 +23,9 @@ def test_the_bytes_parse_and_pass_the_checker(pooling: Pooling) -> None:
     ] == ["B", 8]
     (words,) = [tensor for tensor in model.graph.initializer if tensor.name.startswith("embeddings.word")]
     assert list(words.dims) == [300, 8]
-    names = [tensor.name for tensor in model.graph.initializer if tensor.external_data]
-    assert names == graph.parameters and len(set(names)) == 5 + 16
+    kinds = {tensor.name: tensor.data_type for tensor in model.graph.initializer if tensor.external_data}
+    assert kinds == graph.parameters and len(kinds) == 5 + 16 + 6 * quantised
+    assert list(kinds.values()).count(onnx.TensorProto.INT8) == 6 * quantised
     epsilon = [a.f for node in model.graph.node for a in node.attribute if a.name == "epsilon"]
     assert epsilon == pytest.approx([1e-12] * 3)
     for node in model.graph.node:

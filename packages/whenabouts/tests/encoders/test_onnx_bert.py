@@ -73,6 +73,24 @@ def test_prompts_of_the_model_are_used(bert_folder: Callable[..., Path]) -> None
     assert asking.fingerprint != plain.fingerprint
 
 
+def test_passages_in_integers_are_near_and_do_not_depend_on_their_batch(
+    minilm_folder: Path, spoken: list[str]
+) -> None:
+    encoder = open_text_encoder()
+    passages = encode_passages(encoder, [*spoken, "", "x" * 500])
+    exact = encoder.encode_text([*spoken, "", "x" * 500])
+    cosines = (passages * exact).sum(axis=1)
+    assert 0.99 < cosines.mean() < 0.9999 and cosines.min() > 0.97
+    alone = np.concatenate([encode_passages(encoder, [text]) for text in spoken[:20]])
+    np.testing.assert_allclose(alone, passages[: len(alone)], atol=1e-6)
+    assert encode_passages(encoder, []).shape == (0, encoder.dimension)
+
+
+def test_only_the_weights_that_were_measured_are_rounded(bert_folder: Callable[..., Path]) -> None:
+    encoder = open_text_encoder(str(bert_folder()))
+    np.testing.assert_array_equal(encode_passages(encoder, ["two dogs"]), encoder.encode_text(["two dogs"]))
+
+
 def test_threads_and_batch_size_do_not_move_vectors(minilm_folder: Path, spoken: list[str]) -> None:
     one = open_text_encoder(settings=EncoderSettings(threads=1, batch_size=1)).encode_text(spoken)
     many = open_text_encoder(settings=EncoderSettings(threads=4)).encode_text(spoken)

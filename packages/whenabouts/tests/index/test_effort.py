@@ -129,6 +129,22 @@ def test_clips_are_found_with_less_effort_than_sentences(store: Store) -> None:
     assert of_clips.recall is not None and of_clips.recall >= effort.AIM
 
 
+def test_what_is_like_clips_is_searched_by_the_effort_of_clips(store: Store) -> None:
+    store.measure_effort("vision", sentences(4, 200))
+    index = store._indices["vision"]
+    assert lookup.effort_of(index) == index.effort
+    assert lookup.effort_of(index, like_clips=True) == lookup.CLIPS_EFFORT
+    query = sentences(5, 1)[0]
+    with_less, exact = (
+        store.nearest("vision", query, 200, like_clips=True),
+        store.nearest("vision", query, 200),
+    )
+    assert with_less.score.sum() < exact.score.sum()
+    store.measure_effort("vision", None)
+    index = store._indices["vision"]
+    assert lookup.effort_of(index, like_clips=True) == lookup.effort_of(index) == index.effort
+
+
 def test_equal_clips_count_as_one_another(store: Store) -> None:
     start = np.arange(300, dtype=np.float64)
     black = np.repeat(sentences(9, 1), 300, axis=0)
@@ -166,7 +182,7 @@ def test_an_index_of_an_earlier_version_is_searched_by_the_constant(store: Store
     earlier = {"rows": 10_000, "partitions": 100, "distance": "cosine"}
     store._describe("index:vision", earlier)
     reader = Store.open(store.place)
-    assert lookup._effort_of(reader._indices["vision"]) == lookup.CLIPS_EFFORT
+    assert lookup.effort_of(reader._indices["vision"]) == lookup.CLIPS_EFFORT
     assert reader.stats().streams["vision"].recall is None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from whenabouts.encoders import on_torch, weight_files
+from whenabouts.encoders.plain_text import plain_texts, special_tokens
 from whenabouts.encoders.protocol import EncoderSettings
 from whenabouts_bench.harness.system import BenchQuery, BenchVideo
 from whenabouts_bench.systems import bm25
@@ -23,6 +24,7 @@ class Reranked:
     def __init__(self, name: str, model: Any, depth: int) -> None:
         self.name, self.revision = f"bm25 + {name.rpartition('/')[2]}", f"depth-{depth}"
         self._model, self._depth = model, depth
+        self._special = special_tokens(model)
         self._retriever = bm25.make()
 
     def index(self, videos: Sequence[BenchVideo]) -> None:
@@ -38,7 +40,8 @@ class Reranked:
         best, others = rows[: self._depth], rows[self._depth :]
         if not best:
             return []
-        scores = self._model.predict([(query.text, self._texts[row[:3]]) for row in best]).tolist()
+        question, *texts = plain_texts([query.text, *(self._texts[row[:3]] for row in best)], self._special)
+        scores = self._model.predict([(question, text) for text in texts]).tolist()
         scored = [(*row[:3], float(score)) for row, score in zip(best, scores, strict=True)]
         scored.sort(key=lambda row: -row[3])
         least = scored[-1][3]

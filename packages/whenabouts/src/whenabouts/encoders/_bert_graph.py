@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from whenabouts.encoders._onnx_graph import CONTRIB, FLOAT, INT32, INT64, Graph, value
+from whenabouts.encoders._quantised_graph import QuantisedGraph
 
 WORD_TABLE = "words.table"
 """The input for rows of the word table, if they are passed with each batch."""
@@ -33,14 +34,15 @@ class BertShape:
     pooling: Pooling
 
 
-def bert_graph(shape: BertShape, *, words_given: bool = False) -> Graph:
+def bert_graph(shape: BertShape, *, words_given: bool = False, quantised: bool = False) -> Graph:
     """A graph from `ids` (B, L) int32 and `lengths` (B,) int32 to unit `vectors` (B, width) float32 and
     `tokens` (B, L, width) float32, the last hidden state.
 
     Rows of `ids` are padded on the right; `lengths` is the number of real tokens per row (`tokens` after
-    them are undefined). With `words_given`, `ids` are rows of the input WORD_TABLE (N, width).
+    them are undefined). With `words_given`, `ids` are rows of the input WORD_TABLE (N, width). `quantised`
+    computes the layers in 8-bit integers.
     """
-    graph = Graph()
+    graph = QuantisedGraph() if quantised else Graph()
     hidden = _embeddings(graph, shape, WORD_TABLE if words_given else "embeddings.word_embeddings.weight")
     for layer in range(shape.layers):
         hidden = _layer(graph, shape, hidden, f"encoder.layer.{layer}.")
@@ -100,7 +102,7 @@ def _pool(graph: Graph, shape: BertShape, hidden: str) -> str:
         return graph.node("Gather", [hidden, graph.integers("first", None)], "pooled", axis=1)
     longest = graph.node("Squeeze", ["length"], "longest")
     steps = graph.node(
-        "Range", [graph.integers("start", None), longest, graph.integers("step", None, 1)], "steps"
+        "Range", [graph.integers("start", None), longest, graph.integers("stride", None, 1)], "steps"
     )
     limits = graph.node("Unsqueeze", ["lengths", "one"], "limits")
     wide_limits = graph.node("Cast", [limits], "limits.wide", to=INT64)

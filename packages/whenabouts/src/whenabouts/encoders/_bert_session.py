@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from whenabouts.encoders._bert_graph import WORD_TABLE, BertShape, bert_graph
+from whenabouts.encoders._onnx_graph import FLOAT, INT8
+from whenabouts.encoders._quantised_graph import integer_parameters
 from whenabouts.encoders.protocol import EncoderSettings, EncoderUnavailable
 
 _BATCH_TOKENS = 512  # activations stay in the cache; larger batches were slower
@@ -40,34 +43,48 @@ class BertSession:
         self._threads = settings.threads or _usable_cpus()
         self._most_texts = settings.batch_size or _BATCH_TOKENS
         self._word_rows = word_rows
+        self._place, self._shape, self._tensors = place, shape, weights
         self._session, self._weights = _open(place, shape, weights, word_rows is not None)
         self._width = shape.width
 
-    def vectors(self, texts: Sequence[str], tokenise: Tokenise) -> NDArray[np.float32]:
-        """(N, D) unit vectors of texts."""
+    @cached_property
+    def _integers(self) -> tuple[Any, list[Any]]:
+        """The session in 8-bit integers with its weights, made where passages are first encoded."""
+        tensors = integer_parameters(self._tensors)
+        return _open(self._place, self._shape, tensors, self._word_rows is not None, quantised=True)
+
+    def vectors(
+        self, texts: Sequence[str], tokenise: Tokenise, *, quantised: bool = False
+    ) -> NDArray[np.float32]:
+        """(N, D) unit vectors of texts; `quantised` takes half the time (mean cosine with float32: .995)."""
         vectors = np.empty((len(texts), self._width), dtype=np.float32)
 
         def put(places: NDArray[np.intp], output: Any, lengths: NDArray[np.int32]) -> None:
             vectors[places] = output
 
-        self.run(texts, tokenise, "vectors", put)
+        self.run(texts, tokenise, "vectors", put, quantised=quantised)
         return vectors
 
-    def run(self, texts: Sequence[str], tokenise: Tokenise, output: str, put: Put) -> None:
+    def run(
+        self, texts: Sequence[str], tokenise: Tokenise, output: str, put: Put, *, quantised: bool = False
+    ) -> None:
         """Pass each batch to `put`: positions of its texts, the network's output, their numbers of tokens.
 
         `output` is "vectors" or "tokens" (`bert_graph`).
         """
+        session = self._integers[0] if quantised and len(texts) else self._session
         for start in range(0, len(texts), _WINDOW):
-            self._run_window(start, tokenise(texts[start : start + _WINDOW]), output, put)
+            self._run_window(session, start, tokenise(texts[start : start + _WINDOW]), output, put)
 
-    def _run_window(self, start: int, tokens: Sequence[Sequence[int]], output: str, put: Put) -> None:
+    def _run_window(
+        self, session: Any, start: int, tokens: Sequence[Sequence[int]], output: str, put: Put
+    ) -> None:
         def run(rows: NDArray[np.intp]) -> None:
             lengths = np.array([len(tokens[row]) for row in rows], dtype=np.int32)
             ids = np.zeros((len(rows), int(lengths.max())), dtype=np.int32)
             for place, row in enumerate(rows):
                 ids[place, : lengths[place]] = tokens[row]
-            put(start + rows, self._session.run([output], self._feeds(ids, lengths))[0], lengths)
+            put(start + rows, session.run([output], self._feeds(ids, lengths))[0], lengths)
 
         batches = list(_batches(np.array([len(ids) for ids in tokens]), self._most_texts))
         if self._threads == 1 or len(batches) == 1:
@@ -104,14 +121,19 @@ def _batches(lengths: NDArray[np.intp], most_texts: int) -> Iterator[NDArray[np.
 
 
 def _open(
-    place: str, shape: BertShape, tensors: Mapping[str, NDArray[np.generic]], words_given: bool
+    place: str,
+    shape: BertShape,
+    tensors: Mapping[str, NDArray[np.generic]],
+    words_given: bool,
+    *,
+    quantised: bool = False,
 ) -> tuple[Any, list[Any]]:
     """The session, and the views of the weights, which must live as long."""
     # ONNX Runtime would contact its maker's host and keep a device id on disk.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
 
-    graph = bert_graph(shape, words_given=words_given)
+    graph = bert_graph(shape, words_given=words_given, quantised=quantised)
     missing = [name for name in graph.parameters if name not in tensors]
     if missing:
         raise EncoderUnavailable(f"{place}: the weights lack {missing[0]} and {len(missing) - 1} more")
@@ -119,7 +141,10 @@ def _open(
     width = parameters["embeddings.LayerNorm.weight"].shape[0]
     if width != shape.width:
         raise EncoderUnavailable(f"{place}: config.json says width {shape.width}, the weights have {width}")
-    values = [np.require(array, np.float32, ["C", "A"]) for array in parameters.values()]
+    types = {FLOAT: np.float32, INT8: np.int8}
+    values = [
+        np.require(parameters[name], types[kind], ["C", "A"]) for name, kind in graph.parameters.items()
+    ]
     held = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in values]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # batches run in parallel instead

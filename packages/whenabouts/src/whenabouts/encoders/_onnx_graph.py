@@ -11,18 +11,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 
-FLOAT, INT32, INT64 = 1, 6, 7
+FLOAT, UINT8, INT8, INT32, INT64 = 1, 2, 3, 6, 7
 CONTRIB = "com.microsoft"
 _EXTERNAL = 1
 
 
 class Graph:
-    """A graph under construction; `parameters` are the names of its external initializers."""
+    """A graph under construction; `parameters` are its external initializers with their types."""
 
     def __init__(self) -> None:
         self.inputs: list[bytes] = []
         self.outputs: list[bytes] = []
-        self.parameters: list[str] = []
+        self.parameters: dict[str, int] = {}
         self._nodes: list[bytes] = []
         self._constants: list[bytes] = []
 
@@ -30,11 +30,18 @@ class Graph:
         self, op: str, inputs: Sequence[str], output: str, domain: str = "", **attributes: object
     ) -> str:
         """Add a node with one output; returns the output's name. Weights and biases become parameters."""
-        self.parameters += [name for name in inputs if name.endswith((".weight", ".bias"))]
+        for name in inputs:
+            if name.endswith((".weight", ".bias")):
+                self.parameter(name)
         message = b"".join(_bytes(1, name) for name in inputs) + _bytes(2, output) + _bytes(3, output)
         message += _bytes(4, op) + b"".join(_bytes(5, _attribute(*item)) for item in attributes.items())
         self._nodes.append(message + (_bytes(7, domain) if domain else b""))
         return output
+
+    def parameter(self, name: str, kind: int = FLOAT) -> str:
+        """Add an external initializer; returns its name."""
+        self.parameters[name] = kind
+        return name
 
     def integers(self, name: str, values: Sequence[int] | None, scalar: int = 0) -> str:
         """Add a constant: a list of int64, or the scalar without a list."""
@@ -51,6 +58,11 @@ class Graph:
         self._constants.append(_int(2, FLOAT) + _bytes(8, name) + _bytes(9, content))
         return name
 
+    def byte(self, name: str, scalar: int) -> str:
+        """Add a constant: a number as an unsigned byte."""
+        self._constants.append(_int(2, UINT8) + _bytes(8, name) + _bytes(9, bytes([scalar])))
+        return name
+
     def linear(self, hidden: str, prefix: str) -> str:
         """x W^T + b with PyTorch's weight layout."""
         return self.node("Gemm", [hidden, f"{prefix}.weight", f"{prefix}.bias"], f"{prefix}.out", transB=1)
@@ -62,7 +74,8 @@ class Graph:
 
     def model(self, shapes: Mapping[str, Sequence[int]]) -> bytes:
         """The finished ModelProto; `shapes` are those of the parameters."""
-        tensors = [*(_external(name, shapes[name]) for name in self.parameters), *self._constants]
+        external = (_external(name, kind, shapes[name]) for name, kind in self.parameters.items())
+        tensors = [*external, *self._constants]
         graph = b"".join(_bytes(1, node) for node in self._nodes) + _bytes(2, "encoder")
         graph += b"".join(_bytes(5, tensor) for tensor in tensors)
         graph += b"".join(_bytes(11, value) for value in self.inputs)
@@ -101,11 +114,11 @@ def _attribute(name: str, value: object) -> bytes:
     return _bytes(1, name) + _bytes(4, str(value)) + _int(20, 3)
 
 
-def _external(name: str, shape: Sequence[int]) -> bytes:
+def _external(name: str, kind: int, shape: Sequence[int]) -> bytes:
     """TensorProto without content; its location is never opened."""
     place = _bytes(13, _bytes(1, "location") + _bytes(2, "handed-in"))
     dims = b"".join(_int(1, size) for size in shape)
-    return dims + _int(2, FLOAT) + _bytes(8, name) + place + _int(14, _EXTERNAL)
+    return dims + _int(2, kind) + _bytes(8, name) + place + _int(14, _EXTERNAL)
 
 
 def value(name: str, kind: int, shape: Sequence[int | str]) -> bytes:

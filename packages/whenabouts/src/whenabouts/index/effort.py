@@ -9,8 +9,9 @@ searched exactly with some queries of its own kind once its index is trained, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from whenabouts.index import lookup
 from whenabouts.index.lookup import CLIPS_EFFORT, Narrowing, matrix_of
+from whenabouts.index.memory import in_full
 from whenabouts.index.vector_index import MOST_REFINE, Effort, VectorIndex
 
 AIM = 0.95
@@ -26,8 +28,7 @@ NEAREST = 20
 QUERIES = 64
 """Sample queries. The mean recall of 64 has a standard error of about 0.01."""
 
-# Each step probes about 1.4 times as many partitions.
-_SHARES = (CLIPS_EFFORT.share, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8)
+_SHARES = tuple(round(CLIPS_EFFORT.share + 0.05 * step, 2) for step in range(19))
 # Two ways to compute one cosine differ by less.
 _ROUNDING = 1e-5
 
@@ -38,50 +39,28 @@ def with_effort(table: Any, index: VectorIndex, queries: NDArray[np.float32] | N
     At most `QUERIES` of the queries (N, D) are searched; None: clips of the table. If no effort is enough,
     the greatest is kept.
     """
-    queries = _clips(table) if queries is None else queries
-    queries = _spread(queries[np.linalg.norm(queries, axis=1) > 0])
-    if not len(queries):
+    samples = _clips(table) if queries is None else queries
+    samples = _spread(samples[np.linalg.norm(samples, axis=1) > 0])
+    if not len(samples):
         return index
-    last = _last_scores(table, queries)
+    last = _last_scores(table, samples)
 
+    @cache
     def recall(effort: Effort) -> float:
         near = 0
-        for query, score in zip(queries, last.tolist(), strict=True):
+        for query, score in zip(samples, last.tolist(), strict=True):
             hits = lookup.nearest(
                 table, query, effort.answers, narrowing=Narrowing(), index=index, videos=int, effort=effort
             )
             near += int((hits.score[:NEAREST] >= score - _ROUNDING).sum())
-        return near / (NEAREST * len(queries))
+        return near / (NEAREST * len(samples))
 
-    *_, best = _until_enough((effort, recall(effort)) for effort in _refined())
-    greatest = best[0]
-    if best[1] >= AIM:
-        *_, best = _until_enough((effort, recall(effort)) for effort in _shared(index.partitions, greatest))
-    return replace(index, effort=best[0], recall=best[1])
-
-
-def _until_enough(tried: Iterator[tuple[Effort, float]]) -> Iterator[tuple[Effort, float]]:
-    """What was tried, up to the first that is enough."""
-    for effort, recall in tried:
-        yield effort, recall
-        if recall >= AIM:
-            return
-
-
-def _refined() -> Iterator[Effort]:
-    """Efforts that probe all partitions, with more and more candidates."""
-    refine = CLIPS_EFFORT.refine or 1
-    while refine <= MOST_REFINE:
-        yield replace(CLIPS_EFFORT, share=1.0, refine=refine)
-        refine *= 2
-
-
-def _shared(partitions: int, greatest: Effort) -> Iterator[Effort]:
-    """Efforts that probe more and more of the partitions, all at last."""
-    for share in _SHARES:
-        if share == _SHARES[0] or share * partitions > lookup.LEAST_PROBES:
-            yield replace(greatest, share=share)
-    yield greatest
+    efforts = [replace(CLIPS_EFFORT, share=1.0, refine=refine) for refine in (2, 4, MOST_REFINE)]
+    best = next((effort for effort in efforts if recall(effort) >= AIM), efforts[-1])
+    if recall(best) >= AIM:
+        efforts = [replace(best, share=share) for share in _SHARES]
+        best = efforts[bisect_left(efforts, AIM, hi=len(efforts) - 1, key=recall)]
+    return replace(index, effort=best, recall=recall(best), by_clips=queries is None)
 
 
 def _spread(rows: NDArray[Any], count: int = QUERIES) -> NDArray[Any]:
@@ -98,15 +77,13 @@ def _clips(table: Any) -> NDArray[np.float32]:
 
 def _last_scores(table: Any, queries: NDArray[np.float32]) -> NDArray[np.float32]:
     """The cosine (N,) of each query's clip number `NEAREST`, by comparing all clips."""
-    import pyarrow as pa
-
     units = queries / np.linalg.norm(queries, axis=1, keepdims=True)
     best = np.full((len(units), NEAREST), -1.0, np.float32)
     for batch in table.search().limit(None).select(["vector"]).to_batches():
-        vectors = matrix_of(pa.Table.from_batches([batch]), "vector", units.shape[1])
+        halves = batch.drop_null()["vector"].flatten().to_numpy(zero_copy_only=False)
+        vectors = in_full(halves.reshape(-1, units.shape[1]))
         lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
-        there = lengths > 0
-        cosines = units @ (vectors[there] / lengths[there, None]).T
+        cosines = (units @ vectors.T)[:, lengths > 0] / lengths[lengths > 0]
         best = np.partition(np.hstack([best, cosines]), -NEAREST, axis=1)[:, -NEAREST:]
     least: NDArray[np.float32] = best.min(axis=1)
     return least

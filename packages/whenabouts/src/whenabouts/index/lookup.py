@@ -139,15 +139,17 @@ def nearest(
     distance: Distance = "cosine",
     effort: Effort | None = None,
     choose: HitsAmong | None = None,
+    like_clips: bool = False,
 ) -> ClipHits:
     """The k nearest clips; exact if `index` is None. `videos` counts the videos of the corpus.
 
     The score is the cosine or, for "dot" and for "l2" of unit vectors, the dot product. `choose` re-scores an
-    index's candidates; None: with their vectors on disk, by `effort` (None: that of the index).
+    index's candidates; None: with their vectors on disk, by `effort` (None: that of the index). `like_clips`:
+    the query lies among the clips.
     """
     if narrowing.impossible:
         return no_hits()
-    effort = effort or _effort_of(index)
+    effort = effort or effort_of(index, like_clips=like_clips)
     search = _VectorQuery(table, query, distance, effort.refine, choose)
     if index is not None and narrowing.video_ids is not None and narrowing.leaves_most_of(videos()):
         others = replace(narrowing, video_ids=None)
@@ -167,13 +169,16 @@ def nearest_of_each(
 
     Over a million clips 16 queries take 3 ms of processor time each, one alone takes 9.
     """
-    effort = _effort_of(index)
+    effort = effort_of(index)
     search = _VectorQuery(table, queries, "cosine", effort.refine, choose)
     return search.nearest_of_each(k, _probes(table, index, k, Narrowing(), effort))
 
 
-def _effort_of(index: VectorIndex | None) -> Effort:
-    return CLIPS_EFFORT if index is None or index.effort is None else index.effort
+def effort_of(index: VectorIndex | None, *, like_clips: bool = False) -> Effort:
+    """The effort that was measured with such queries; clips are found by the constant as well."""
+    if index is None or index.effort is None or (like_clips and not index.by_clips):
+        return CLIPS_EFFORT
+    return index.effort
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -105,11 +105,13 @@ class Reads(Handle):
         after: float | None = None,
         before: float | None = None,
         exact: bool = False,
+        like_clips: bool = False,
     ) -> ClipHits:
         """The k clips nearest to `vector` (D,) by cosine, best first; fewer if there are fewer clips.
 
         `video_ids` keeps only these videos, `after`/`before` (seconds in the video) only clips that overlap
-        that range. `exact` never uses the index. Raises UsageError for a stream without vectors.
+        that range. `exact` never uses the index. `like_clips`: the vector is made of clips or pictures, so
+        that an index finds its neighbours with less effort. Raises UsageError for a stream without vectors.
         """
         info = self.stream(stream)
         if info.dimension == 0:
@@ -133,6 +135,7 @@ class Reads(Handle):
                 index=index,
                 videos=lambda: len(self.ledger().records),
                 choose=None if whole is None else whole.nearest_among,
+                like_clips=like_clips,
             )
 
         return self._read("search", lambda: self._finished(read())) if k > 0 else no_hits()

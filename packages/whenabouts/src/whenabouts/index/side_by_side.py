@@ -254,6 +254,7 @@ class SideBySide(Store):
         after: float | None = None,
         before: float | None = None,
         exact: bool = False,
+        like_clips: bool = False,
     ) -> ClipHits:
         self.stream(stream)
         near = [
@@ -265,6 +266,7 @@ class SideBySide(Store):
                 after=after,
                 before=before,
                 exact=exact,
+                like_clips=like_clips,
             )
             for store in self._having(stream)
         ]

@@ -37,6 +37,7 @@ class VectorIndex:
 
     `distance` is "cosine", or "dot" for vectors whose length counts. `effort` was chosen on sample queries,
     and found the share `recall` of their nearest clips (`effort.py`); None if none was chosen since then.
+    `by_clips`: these queries were clips.
     """
 
     rows: int
@@ -44,3 +45,4 @@ class VectorIndex:
     distance: Distance = "cosine"
     effort: Effort | None = None
     recall: float | None = None
+    by_clips: bool = False

@@ -105,7 +105,8 @@ class Retrieval:
         elif vector is not None:
             excluded = 0 if query.excluded is None else self.clips_in(name, query.excluded)
             nearest = allowed.hits(
-                lambda k: store.nearest(name, vector, k, video_ids=allowed.videos), NEAREST_CLIPS + excluded
+                lambda k: store.nearest(name, vector, k, video_ids=allowed.videos, like_clips=part.is_alike),
+                NEAREST_CLIPS + excluded,
             )
         if query.text and stream.has_words is not False:
             parts = stream.parts_of_words

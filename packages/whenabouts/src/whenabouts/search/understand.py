@@ -77,7 +77,7 @@ class StreamQuery:
 
 @dataclass(frozen=True, slots=True)
 class EncodedQuery:
-    """An encoded query: its words and its form for each stream. Answers that overlap `excluded` do not count."""
+    """An encoded query: its words, its form for each stream. Answers that overlap `excluded` do not count."""
 
     text: str
     streams: Mapping[str, StreamQuery]

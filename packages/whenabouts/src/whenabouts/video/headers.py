@@ -19,6 +19,8 @@ _EBML, _SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
 _MP4_FIRST_BOXES = {b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp"}
 # More boxes on one level are a long fragmented stream, which is not worth walking to its end.
 _MOST_BOXES = 100_000
+# Five hours of a live recording, whose elements have no sizes, and a day of an Ogg stream.
+_MOST_ELEMENTS = 1_000_000
 # The EBML header of a Matroska file has some forty bytes.
 _LONGEST_HEADER = 1 << 20
 _FIRST_FRAME = 2048
@@ -69,7 +71,9 @@ def is_chained(path: Path) -> bool:
 def _has_two_segments(file: BinaryIO) -> bool:
     """Whether a second EBML header follows. Elements of unknown size are entered, others skipped."""
     size, at, headers = _size(file), 0, 0
-    while at < size:
+    for _ in range(_MOST_ELEMENTS):
+        if at >= size:
+            break
         file.seek(at)
         number = _element_number(file)
         length = _vint(file)
@@ -91,7 +95,9 @@ def _element_number(file: BinaryIO) -> bytes:
 def _has_two_beginnings(file: BinaryIO) -> bool:
     """Whether a logical stream of an Ogg file begins after data of another (RFC 3533, 4 and 6)."""
     size, at, has_data = _size(file), 0, False
-    while at + 27 <= size:
+    for _ in range(_MOST_ELEMENTS):
+        if at + 27 > size:
+            break
         file.seek(at)
         page = file.read(27 + 255)
         if page[:4] != b"OggS":

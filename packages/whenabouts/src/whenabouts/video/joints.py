@@ -68,7 +68,7 @@ class _Joints:
 def on_one_clock(path: Path, container: InputContainer) -> InputContainer:
     """The container itself, or one that delivers the packets of a joined file on one clock."""
     names = set(container.format.name.split(","))
-    if not (names & _UNMARKED or (names & _MARKED and is_chained(path))):
+    if not names & (_UNMARKED | _MARKED) or ("matroska" in names and not is_chained(path)):
         return container
     status = source_path(path).stat()
     state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
@@ -76,7 +76,8 @@ def on_one_clock(path: Path, container: InputContainer) -> InputContainer:
     fact = f"{path.absolute()} {state}"
     if _WHOLE.has(fact):
         return container
-    if (joints := _joints(path, *state)) is None:
+    can_be_joined = names & (_UNMARKED | {"matroska"}) or is_chained(path)
+    if (joints := _joints(path, *state) if can_be_joined else None) is None:
         _WHOLE.add(fact)
         return container
     return cast("InputContainer", _Joined(path, container, joints))
