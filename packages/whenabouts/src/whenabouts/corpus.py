@@ -468,9 +468,7 @@ class Corpus:
         return SavedSearches(Database(self.store.place))
 
     def moments_of(self, items: Iterable[Item]) -> tuple[list[FileMoment], list[str]]:
-        """Items of a collection as moments of files with their words, and a note on each whose video is
-        gone.
-        """
+        """Items of a collection as moments of files with their words; a note on each whose video is gone."""
         moments: list[FileMoment] = []
         missing = []
         for item in items:

@@ -1,10 +1,8 @@
 """Multimodal models of sentence-transformers: pictures, video clips and sentences in one space.
 
-A family of encoders, loaded by name in `encoders/__init__.py`.
-
-Qwen3-VL-Embedding, embeddinggemma-2 and similar, as saved by sentence-transformers 5.4 and later. A model's
-inputs are read from its files, not its name. The clip settings depend on its architecture (`_WATCHING`);
-their cost is in docs/streams.md.
+A family of encoders, loaded by name in `encoders/__init__.py`. Qwen3-VL-Embedding, embeddinggemma-2 and
+similar, as saved by sentence-transformers 5.4 and later. A model's inputs are read from its files, not its
+name. The clip settings depend on its architecture (`_WATCHING`); their cost is in docs/streams.md.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Speaker models of `transformers` with an X-vector head: windows of speech to vectors of voices.
 
-A family of encoders, loaded by name in `encoders/__init__.py`.
-
-WavLM, Wav2Vec2, UniSpeechSat, Data2VecAudio and others that `AutoModelForAudioXVector` opens. A window goes
-through the model's feature extractor.
+A family of encoders, loaded by name in `encoders/__init__.py`. WavLM, Wav2Vec2, UniSpeechSat, Data2VecAudio
+and others that `AutoModelForAudioXVector` opens. A window goes through the model's feature extractor.
 """
 
 from __future__ import annotations

@@ -126,9 +126,7 @@ def reranked(
 
 
 def features_of(query: str, block: ClipBlock, scores: Floats, moments: Moments, rarity: Rarity) -> Floats:
-    """(M, F) features of each moment in the order of `FEATURES`; word features are 0 if there are no
-    words.
-    """
+    """(M, F) features of each moment in the order of `FEATURES`; word features are 0 without words."""
     spans = _Spans.of(block)
     near, around, about = (
         spans.within(moments, seconds) for seconds in (NEAR_SECONDS, AROUND_SECONDS, TOPIC_SECONDS)

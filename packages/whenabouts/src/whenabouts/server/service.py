@@ -237,9 +237,7 @@ class Service:
     async def answer(
         self, request: Request, query: str, read: Callable[[Corpus, EncodedTexts | None], Result]
     ) -> Result:
-        """The result of `read` on the corpus. `query` is encoded in one batch with queries waiting behind
-        it.
-        """
+        """The result of `read` on the corpus. `query` is encoded in one batch with others that wait."""
         self.memory.check()
 
         def job(encoded: EncodedTexts | None) -> Result:
